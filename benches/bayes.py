@@ -9,7 +9,7 @@ which 10, 50 or 90 have 5 or 10 images and the others 25, two or five classes a 
 the main paper, MNIST inside and Fashion-MNIST outside (jobs/bayes/digits.toml).
 
 A baseline's local step is the one of --steps with the best mean over the seeds of the very figure that is reported,
-which favours the baselines. Runs are kept in --cache, so that an interrupted table goes on where it stopped. DIR holds
+which favours the baselines; for images `fedsoul`'s step of the shared layers is chosen likewise, from two. Runs are kept in --cache, so that an interrupted table goes on where it stopped. DIR holds
 mnist/, fashion-mnist/ and cifar10/ (by default what jobs/data leads to).
 """
 
@@ -26,6 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BASELINES = ("fedavg", "fedrep", "apfl")
+# Shares of a step of gradient descent that `fedsoul` chooses from for the layers of images: with a whole one units die.
+PHI = (0.25, 0.5)
 TOY = {
     "b = 100, k = 20, d = 2 (S6)": {},
     "d = 5 (S5)": {"latent": 5},
@@ -62,9 +64,10 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def best_step(asked, name, job, key, larger):
+def best_step(asked, name, job, key, larger, steps=None):
     """The step with the best mean of a figure, and the summaries of its runs."""
-    tried = [(step, *runs(asked, f"{name}-{step}", lambda seed: job(seed, step), key)) for step in asked.steps]
+    steps = steps or asked.steps
+    tried = [(step, *runs(asked, f"{name}-{step}", lambda seed: job(seed, step), key)) for step in steps]
     tried = [one for one in tried if one[1]]
     return (max if larger else min)(tried, key=lambda one: mean(one[1]))
 
@@ -150,28 +153,28 @@ def images(asked, put):
     put("| small clients | their images | classes a client | `fedsoul` | its ECE | `fedavg` | ECE | `fedrep` | ECE | `apfl` | ECE |")
     put("|---|---|---|---|---|---|---|---|---|---|---|")
     for small, samples, classes in asked.grid:
-        # Half a step of gradient descent on the mean loss of a row: with one, units of the network die.
-        phi = 0.5 / (small * samples + (100 - small) * 25)
-        soul = f'kind = "fedsoul"\nrounds = {asked.rounds}\nsteps = 20\nburn_in = 18\nstep = {{ phi = {phi:.2e} }}\n'
+        rows = small * samples + (100 - small) * 25
+        soul = f'kind = "fedsoul"\nrounds = {asked.rounds}\nsteps = 20\nburn_in = 18\n'
         name = f"{asked.images}-{asked.rounds}-{small}-{samples}-{classes}"
 
-        def job(method):
-            def text(seed, step=None):
+        def job(method, step_of=lambda step: step):
+            def text(seed, step):
                 (train, test), shape = image_data(asked, small, samples, classes, seed)
-                step = f"step = {step}\n" if step else ""
                 return (
                     f'name = "images"\nseed = {seed}\n[data]\nsource = "leaf"\npath = "{train}"\ntests = "{test}"\n'
-                    f'shape = {shape}\nvalidation = 0.0\n[model]\nkind = "lenet"\n[method]\n{method}{step}'
+                    f'shape = {shape}\nvalidation = 0.0\n[model]\nkind = "lenet"\n[method]\n{method}step = {step_of(step)}\n'
                     f"evaluate = {{ every = 100000 }}\n"
                 )
 
             return text
 
-        right, found = runs(asked, f"{name}-fedsoul", job(soul), "test_accuracy")
-        cells = [f"{100 * mean(right):.1f}", f"{mean([one['test_ece'] for one in found]):.3f}"]
+        # A share of a step of gradient descent on the mean loss of a row.
+        soul = job(soul, lambda share: f"{{ phi = {share / rows:.2e} }}")
+        share, right, found = best_step(asked, f"{name}-fedsoul", soul, "test_accuracy", True, PHI)
+        cells = [f"{100 * mean(right):.1f} ({share})", f"{mean([one['test_ece'] for one in found]):.3f}"]
         for baseline in BASELINES:
             method = f'kind = "{baseline}"\nrounds = {asked.rounds}\nbatch = 5\n'
-            step, right, found = best_step(asked, f"{name}-{baseline}", job(method), "test_accuracy", larger=True)
+            step, right, found = best_step(asked, f"{name}-{baseline}", job(method), "test_accuracy", True)
             cells += [f"{100 * mean(right):.1f} ({step})", f"{mean([one['test_ece'] for one in found]):.3f}"]
         put("| " + " | ".join([str(small), str(samples), str(classes)] + cells) + " |")
 

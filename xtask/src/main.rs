@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test | test-python | ci | tidy | bench | figures | help`.
+//! The project's chores: `cargo xtask test | test-python | ci | fmt | tidy | bench | figures | help`.
 //!
 //! Everything is built with the `ci` profile into the one target folder, so that a test, a lint
 //! and a command-line test share what they compile.
@@ -22,6 +22,7 @@ usage: cargo xtask COMMAND
                             whose name contains FILTER
   test-python               the tests of the Python package alone
   ci                        format, tidy, clippy, documentation, then test; stops at the first failure
+  fmt                       formats all sources; `cargo fmt` does not find the families
   tidy                      layering, licences, duplicate versions, banned words, links, file rules
   bench [NAME] [FILTER...]  every benchmark, or the one called NAME; FILTER goes to the benchmark
   figures [--write]         the figures of docs/ that name their jobs against the results of these; or writes them
@@ -56,13 +57,14 @@ enum Failure {
 }
 
 fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
-    if let ("ci" | "tidy" | "test-python" | "help", Some(extra)) = (command, rest.first()) {
+    if let ("ci" | "fmt" | "tidy" | "test-python" | "help", Some(extra)) = (command, rest.first()) {
         return Err(Failure::Usage(format!("`{command}` takes no argument, found `{extra}`")));
     }
     let outcome = match command {
         "test" => test::run(rest),
         "test-python" => python::test(),
         "ci" => ci::run(),
+        "fmt" => ci::format(&[]),
         "tidy" => tidy::run(),
         "bench" => bench::run(rest),
         "figures" => figures::run(rest),

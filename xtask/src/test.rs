@@ -25,8 +25,8 @@ pub fn run(filters: &[String]) -> Outcome {
         eprintln!("left out: {skipped}");
     }
     // Test runners hide what a passing test prints.
-    if !data_folder().is_dir() {
-        eprintln!("skipped: no data ({} does not exist)", data_folder().display());
+    for path in missing(&data_folder()) {
+        eprintln!("skipped: no data ({} does not exist)", path.display());
     }
     let which = if filters.is_empty() { "all tests" } else { "the chosen tests" };
     eprintln!("xtask test: {which} passed");
@@ -37,6 +37,16 @@ pub fn run(filters: &[String]) -> Outcome {
 fn data_folder() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     std::env::var_os("WHIMBREL_DATA").map_or_else(beside, PathBuf::from)
+}
+
+/// Published files that tests skip: those that the folder's list of sums names and that are absent,
+/// or the list itself.
+fn missing(folder: &Path) -> Vec<PathBuf> {
+    let list = folder.join("SHA256SUMS");
+    let Ok(sums) = std::fs::read_to_string(&list) else { return vec![list] };
+    let names = sums.lines().filter_map(|line| line.split_once("  "));
+    let paths = names.map(|(_, name)| folder.join(name.trim_start_matches("./")));
+    paths.filter(|path| !path.exists()).collect()
 }
 
 fn documentation(filters: &[&str]) -> Outcome {
@@ -64,6 +74,18 @@ fn left_out(tree: &Tree) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absent_data_are_listed_one_by_one() {
+        let folder = std::env::temp_dir().join(format!("whimbrel-data-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("birds")).unwrap();
+        assert_eq!(missing(&folder), [folder.join("SHA256SUMS")]);
+        std::fs::write(folder.join("birds/counts.csv"), "").unwrap();
+        let sums = "00  ./birds/counts.csv\n01  ./birds/sites.csv\n02  ./a9a/a9a.gz\n";
+        std::fs::write(folder.join("SHA256SUMS"), sums).unwrap();
+        assert_eq!(missing(&folder), [folder.join("birds/sites.csv"), folder.join("a9a/a9a.gz")]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn an_ignored_test_is_listed_with_its_reason() {

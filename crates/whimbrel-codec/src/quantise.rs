@@ -23,7 +23,7 @@ pub(crate) struct Grid<'a> {
 
 /// How a vector is cut into blocks.
 pub(crate) enum Blocks<'a> {
-    /// All but the last have so many coordinates.
+    /// Coordinates of all but the last.
     Every(usize),
     /// These sizes, which make up the vector.
     Listed(&'a [usize]),

@@ -39,7 +39,7 @@ pub trait Scalar:
     #[doc(hidden)]
     fn take_one(bytes: &[u8]) -> Self;
 
-    /// So many zeros.
+    /// A vector of zeros.
     #[doc(hidden)]
     fn zeros(count: usize) -> Vec<Self>;
     /// `out = a - b`

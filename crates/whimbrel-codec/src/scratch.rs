@@ -43,8 +43,8 @@ impl Scratch for f64 {
     }
 }
 
-/// Lends `work` so many numbers, which may be anything: it writes them before it reads them. A call
-/// inside `work` gets a vector of its own.
+/// Lends `work` a buffer of this length with any contents: it writes them before it reads them. A
+/// call inside `work` gets a vector of its own.
 pub(crate) fn with_room<T: Scratch, R>(count: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let mut room = T::kept().take();
     if room.len() < count {

@@ -238,7 +238,8 @@ impl Measure {
         self
     }
 
-    /// Among the results, with so many digits: in the summary, the terminal's table and the tiles.
+    /// Among the results, with this number of digits: in the summary, the terminal's table and the
+    /// tiles.
     #[must_use]
     pub fn result(mut self, digits: u8) -> Self {
         self.digits = digits;

@@ -332,7 +332,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     }
 }
 
-/// Refuses a figure that nobody could show.
+/// Refuses a figure that cannot be shown.
 pub(crate) fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
     match metrics.iter().find(|metric| measures.iter().all(|m| m.key != metric.name)) {
         Some(metric) => {

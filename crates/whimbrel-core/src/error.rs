@@ -6,7 +6,7 @@ use crate::ClientId;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The job asks for something impossible: whoever wrote it must change it.
+    /// The job asks for something impossible: its author must change it.
     #[error("{what}{}", hint_line(hint))]
     Config {
         /// What is wrong.
@@ -14,7 +14,7 @@ pub enum Error {
         /// What would be right.
         hint: Option<String>,
     },
-    /// The data cannot be used as they are: whoever holds them must mend them.
+    /// The data cannot be used as they are: their owner must correct them.
     #[error("{}{what}", client_prefix(client))]
     Data {
         /// What is wrong.

@@ -116,7 +116,7 @@ pub trait Method: Send + Sync + 'static {
     /// The global state once every client has left, with their memories and weights: what the server
     /// knows by itself. They may then be admitted again. By default a method cannot do that.
     fn without_clients(&self, _: Self::Server) -> Result<Self::Server> {
-        Err(Error::config("this method cannot go on with clients that begin anew"))
+        Err(Error::config("this method cannot re-admit clients after a repair"))
     }
 
     /// A norm of the global state: the engine watches it for divergence.
@@ -190,8 +190,8 @@ pub trait Bind<M: Method>: Send + Sync + 'static {
 /// What a method wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// A preparatory exchange with everyone (memories, first statistics): not counted as a round.
-    Opening,
+    /// An exchange with everyone that is not counted as a round: it opens memories, or calibrates.
+    Uncounted,
     /// A round.
     Round(Cohort),
     /// The method is done.
@@ -333,7 +333,7 @@ impl Artifact {
         single.filter_map(|t| Some((t.name.as_str(), *t.values.first()?)))
     }
 
-    /// The numbers of a tensor, of which there are so many.
+    /// The numbers of a tensor, which must have this length.
     pub fn values(&self, name: &str, length: usize) -> Result<Vec<f64>> {
         let found = self.tensor(name).map_or(&[][..], |tensor| &tensor.values);
         if found.len() != length {

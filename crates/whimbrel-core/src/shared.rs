@@ -135,13 +135,13 @@ impl Tail {
         &self.0.bytes
     }
 
-    /// The value, decoded by whoever asks first.
+    /// The value, decoded at the first call.
     fn value<T: Wire + Send + Sync + 'static>(&self) -> Result<Arc<T>> {
         once(&self.0.decoded, || T::from_bytes(&self.0.bytes))
     }
 }
 
-/// The value in its place, made by whoever asks first.
+/// The value in its place, made at the first call.
 fn once<T: Send + Sync + 'static>(
     place: &Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     make: impl FnOnce() -> Result<T>,
@@ -193,17 +193,6 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         match &self.0 {
             Source::Encoded(tail) => once(&tail.0.derived, make),
             Source::Decoded(_) => make().map(Arc::new),
-        }
-    }
-
-    /// The value itself, copied where others hold it too.
-    pub fn into_value(self) -> Result<T>
-    where
-        T: Clone,
-    {
-        match self.0 {
-            Source::Encoded(tail) => tail.value::<T>().map(Arc::unwrap_or_clone),
-            Source::Decoded(value) => Ok(Arc::unwrap_or_clone(value)),
         }
     }
 
@@ -324,7 +313,7 @@ mod tests {
         let mut head = Vec::new();
         assert!(down.state.put_parts(&mut head).is_none());
         assert_eq!(head, Counted(9).to_bytes());
-        assert_eq!(down.state.into_value().unwrap(), Counted(9));
+        assert_eq!(*down.state.get().unwrap(), Counted(9));
     }
 
     #[test]

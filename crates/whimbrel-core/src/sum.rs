@@ -159,15 +159,11 @@ impl ExactSum {
     /// most, whatever cancels between them.
     pub fn value(&self) -> Vec<f64> {
         let mut out = vector::zeros(self.len());
-        self.fill(&mut out);
+        if let Some(top) = self.top {
+            let [a, b, c, d] = &self.bins;
+            add_up(&mut out, a, b, c, d, rounders(top));
+        }
         out
-    }
-
-    /// The sum, written to a slice of length [`len`](Self::len).
-    pub fn value_into(&self, out: &mut [f64]) -> Result<()> {
-        self.check_len(out.len())?;
-        self.fill(out);
-        Ok(())
     }
 
     /// What the sum consists of, for storing it: count, top and bins.
@@ -206,16 +202,6 @@ impl ExactSum {
             }
         }
         Ok(Self { count, top, bins })
-    }
-
-    fn fill(&self, out: &mut [f64]) {
-        match self.top {
-            None => out.fill(0.0),
-            Some(top) => {
-                let [a, b, c, d] = &self.bins;
-                add_up(out, a, b, c, d, rounders(top));
-            }
-        }
     }
 
     /// Moves the bins so that the first is at least at `top`; returns where it is.

@@ -10,11 +10,11 @@ use crate::kernel;
 
 const LANES: usize = 8;
 
-/// From here on zeros come as fresh pages, which nobody has to write.
+/// From here on zeros come as fresh pages, which need not be written.
 const PAGES_FROM: usize = 1 << 14;
 
-/// So many zeros. Short vectors are taken from the allocator's lists of recently freed ones, which
-/// `vec![0.0; n]` passes by.
+/// A vector of zeros. Short vectors are taken from the allocator's lists of recently freed ones,
+/// which `vec![0.0; n]` passes by.
 pub fn zeros(n: usize) -> Vec<f64> {
     if n >= PAGES_FROM {
         return vec![0.0; n];

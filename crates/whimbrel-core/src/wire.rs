@@ -232,6 +232,11 @@ impl Wire for ExactSum {
     }
 }
 
+/// Bytes in lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn take_length(from: &mut &[u8]) -> Result<usize> {
     usize::try_from(take_varint(from)?).map_err(|_| Error::peer("a list is too long"))
 }

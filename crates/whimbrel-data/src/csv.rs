@@ -4,12 +4,12 @@
 //! kinds are guessed from the first rows; where the whole file disagrees it is read once more.
 //! Where semicolons part the cells, a comma in a number is its decimal point.
 
+use crate::column_checks::decimal_comma;
 use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, Parts, slots};
 use crate::defect::{BadCells, Ragged, Why};
 use crate::number::{Cell, classify, is_missing};
 use crate::record::{Record, Records};
 use crate::source::Source;
-use crate::suspicion::decimal_comma;
 use crate::{Error, Result, memory};
 use std::collections::HashMap;
 use std::path::Path;

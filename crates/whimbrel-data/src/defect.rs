@@ -1,7 +1,7 @@
 //! Cells and rows that cannot be used, and how they are listed.
 
+use crate::column_checks::has_decimal_comma;
 use crate::dataset::{Dataset, Kind, MISSING_CODE};
-use crate::suspicion::has_decimal_comma;
 use crate::{Error, Result};
 use std::fmt;
 

@@ -168,7 +168,7 @@ impl Sha256 {
 
     /// The digest, in hexadecimal.
     pub fn hex(self) -> String {
-        self.0.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        whimbrel_core::wire::hex(self.0.finish().as_ref())
     }
 }
 

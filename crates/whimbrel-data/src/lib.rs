@@ -25,6 +25,7 @@
 mod cells;
 mod cifar;
 mod cluster;
+mod column_checks;
 mod csv;
 mod dataset;
 mod defect;
@@ -53,14 +54,15 @@ mod source;
 mod speeches;
 mod split;
 mod standardize;
-mod suspicion;
 
 pub use cells::{
     Attribute, AttributeOf, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries,
-    TableGuess, guess_table, hold_out, read_attributes, read_cells, read_cells_bytes, read_labels,
+    TableGuess, contradictions, guess_table, hold_out, read_attributes, read_cells,
+    read_cells_bytes, read_labels,
 };
 pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
+pub use column_checks::Identifier;
 pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use defect::{BadRow, LISTED_MAX};
@@ -93,4 +95,3 @@ pub use source::ReadHashes;
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
 pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};
-pub use suspicion::Identifier;

@@ -188,7 +188,7 @@ impl Dataset {
 
     /// A guess at what the columns hold, for those that are not plain numbers: text with few different
     /// values is a category, two values are yes or no, and small non-negative integers that take several
-    /// values are counts.
+    /// values, 0 or 1 among them, are counts: ages and pressures in whole numbers begin higher.
     pub fn guess_types(&self, except: &[&str]) -> Vec<(String, ColumnType)> {
         let mut types = Vec::new();
         for (at, column) in self.columns().iter().enumerate() {
@@ -211,7 +211,7 @@ impl Dataset {
                     let whole = cells().all(|x| x >= 0.0 && x.fract() == 0.0 && x <= COUNT_MAX);
                     match values {
                         2 if cells().all(|x| x == 0.0 || x == 1.0) => ColumnType::YesNo,
-                        3.. if whole && cells().any(|x| x == 0.0) => ColumnType::Count,
+                        3.. if whole && cells().any(|x| x <= 1.0) => ColumnType::Count,
                         _ => continue,
                     }
                 }

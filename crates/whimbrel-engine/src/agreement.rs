@@ -2,7 +2,8 @@
 //!
 //! A method declares its kinds of exchange with the most of each ([`Allowance`]); with the number of
 //! evaluations that the job asks for they are the [`Agreement`] of a stage. The [`Ledger`] counts what
-//! was answered. A question beyond the agreement is a breach: it is not answered, whoever carries it.
+//! was answered. A question beyond the agreement is a breach: it is not answered, whatever carries
+//! it.
 //!
 //! - Each exchange is answered once. The same question again has the same answer and does not count;
 //!   the same number with another message is a breach. A client's number, from which its random draws
@@ -10,8 +11,8 @@
 //! - Exchanges come in the order of their numbers, below the number that all allowances add up to, and
 //!   in the order of their ranks.
 //! - No answer is longer than its method declares, and all of them together than the consent says.
-//! - An exchange that only repeats the last message of an opening, because nobody was heard, does not
-//!   count: its answer is the same.
+//! - An exchange that only repeats the last message of an opening, because no client answered, does
+//!   not count: its answer is the same.
 
 use crate::client::{Purpose, StepId};
 use crate::run::Stage;
@@ -329,7 +330,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an answer of this length may leave, of which at most so many bytes were declared; a
+    /// Whether an answer of this length may leave, with its declared limit in bytes; a
     /// method that declares none is bounded by all answers together alone.
     pub(crate) fn check_bytes(
         &self,

@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"WHIMBREL";
 const VERSION: u32 = 5;
 /// A checkpoint is written in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
-/// So many clients' states are made into bytes at a time.
+/// Clients whose states are serialised at a time.
 const CLIENTS_TOGETHER: usize = 8192;
 
 /// Everything needed to go on.
@@ -277,17 +277,13 @@ impl Store {
     }
 
     /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
-    /// them. States of clients are taken from the runner as they are written.
-    pub fn save(&mut self, without_clients: &Checkpoint, runner: &dyn Runner) -> Result<()> {
-        self.write(without_clients, Some(runner))
-    }
-
-    /// The same for a checkpoint whose clients keep their own states.
-    pub fn save_alone(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        self.write(checkpoint, None)
-    }
-
-    fn write(&mut self, without_clients: &Checkpoint, runner: Option<&dyn Runner>) -> Result<()> {
+    /// them. States of clients are taken from the runner as they are written; without one, clients
+    /// keep their own.
+    pub fn save(
+        &mut self,
+        without_clients: &Checkpoint,
+        runner: Option<&dyn Runner>,
+    ) -> Result<()> {
         self.flush()?;
         let lines = Lines {
             journal: self.journal.lines(),

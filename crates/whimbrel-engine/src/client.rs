@@ -1,6 +1,6 @@
 //! The client half of a job as a state machine without I/O: questions in, answers out.
 //!
-//! Whoever carries bytes drives it: the network client, an embedding program, a test. A question
+//! What carries bytes drives it: the network client, an embedding program, a test. A question
 //! names its step ([`StepId`]). An answer to an enrolment or an exchange is *staged*: the state
 //! after it waits until the server says whether it accepted the upload
 //! ([`ClientMachine::acknowledge`]), and the same question is answered with the same bytes. A store
@@ -366,8 +366,9 @@ impl ClientMachine {
 
     /// Builds a stage and binds the rows to it.
     fn enter(&mut self, index: u32) -> Result<()> {
-        if index as usize >= self.participant.chain.len() {
-            return Err(Error::peer(format!("stage {index} is asked for, and there is none")));
+        let count = self.participant.chain.len();
+        if index as usize >= count {
+            return Err(Error::peer(format!("no stage {index}: the job has {count}")));
         }
         let delivered = match &self.delivered {
             Some((stage, message)) if *stage == index => Vec::<Artifact>::from_bytes(message)?,

@@ -8,7 +8,7 @@
 use crate::keys::StageKeys;
 use crate::machine::check_growth;
 use crate::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
-use crate::saved::{Change, Saved};
+use crate::runner_state::{Change, Saved};
 use crate::simulator::{Federation, first_failure, name};
 use crate::topology::Graphs;
 use rayon::prelude::*;

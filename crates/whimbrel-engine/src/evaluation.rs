@@ -1,7 +1,7 @@
-//! Answers to an evaluation, computed ahead of whoever concludes from them.
+//! Answers to an evaluation, computed ahead of the conclusion.
 
-use crate::ahead::ahead;
 use crate::metrics::Figure;
+use crate::prefetch::prefetch;
 use crate::simulator::{Federation, first_failure, name};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -29,11 +29,11 @@ impl Evaluation<'_> {
             let ids: &[ClientId] = &self.ids[chunk];
             first_failure(ids.par_iter().map(|id| self.answer(*id)).collect())
         };
-        ahead(self.ids.len(), answers, |chunks| {
+        prefetch(self.ids.len(), answers, |chunks| {
             let ready = Vec::new().into_iter();
             let mut answers = Answers { chunks, ready, own, bytes: 0, failure: None };
             let concluded = conclude(&mut answers);
-            // Everyone is asked, whoever is waited for.
+            // Every client is asked, also those not waited for.
             answers.by_ref().for_each(drop);
             let asked = (self.ask.len() * self.ids.len()) as u64;
             match answers.failure {

@@ -2,11 +2,9 @@
 //! exchange, and who answered each evaluation.
 //!
 //! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
-//! enough to replay a run, stopping rules and figures of evaluations included. The first line that
-//! has a number so high also says whose it and those below are ([`Naming`]): on a network late
-//! joiners have the numbers that were left. Journals of earlier versions have no names, and older
-//! ones lines of exchanges alone: then everyone was there who did not join late, and everyone
-//! answered.
+//! enough to replay a run, stopping rules and figures of evaluations included. A line with a higher
+//! number than all lines before it also names the clients up to that number ([`Naming`]): on a
+//! network late joiners have the numbers that were left.
 
 use crate::runner::Done;
 use serde::{Deserialize, Serialize};
@@ -44,9 +42,9 @@ pub struct StageBegin {
 pub struct Entry {
     /// Stage of the job, from zero.
     pub stage: u32,
-    /// Exchange of the stage, openings included, from zero.
+    /// Exchange of the stage, from zero.
     pub exchange: u32,
-    /// The round it was, from one; none for an opening.
+    /// The round it was, from one; none where it is not counted as one.
     pub round: Option<u32>,
     /// Who joined just before it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -153,20 +151,9 @@ impl Line {
 impl Entry {
     /// Whose upload was accepted, in order.
     pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
-        ids_of(&self.accepted)
+        let ranges = ranges_of(&self.accepted).map_err(|what| Error::storage("journal", what))?;
+        Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
     }
-
-    /// Who joined just before it, in order.
-    pub fn joined_ids(&self) -> Result<Vec<ClientId>> {
-        ids_of(&self.joined)
-    }
-}
-
-fn ids_of(list: &str) -> Result<Vec<ClientId>> {
-    let ranges = parse_ranges(list).ok_or_else(|| {
-        Error::storage("journal", format!("`{list}` is not a list of client ids"))
-    })?;
-    Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
 }
 
 /// Which numbers a journal has named so far: those below this one.
@@ -196,7 +183,7 @@ impl Naming {
     }
 }
 
-/// The clients' names by number, as a journal has them; empty where it names nobody.
+/// The clients' names by number, as a journal has them; empty where it names no client.
 pub fn names(text: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for (n, line) in text.lines().enumerate() {
@@ -218,11 +205,11 @@ pub fn names(text: &str) -> Result<Vec<String>> {
 /// One stage of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
-    /// Who was there at the start; none in journals that do not say so.
+    /// Who was there at the start; none before the stage's first line.
     enrolled: Option<Ranges>,
     exchanges: BTreeMap<u32, Exchanged>,
-    /// Of the exchanges before which somebody joined: whoever never came is looked for before each
-    /// exchange of a replay, and most have no joins.
+    /// By exchange, only those with joins: a replay searches them for every absent client before
+    /// each exchange.
     joined: BTreeMap<u32, Ranges>,
     /// By round.
     answered: BTreeMap<u32, Ranges>,
@@ -240,7 +227,7 @@ struct Exchanged {
 type Ranges = Vec<(u32, u32)>;
 
 impl Journal {
-    /// Reads one stage's lines from a journal's text.
+    /// Reads one stage's lines from a journal's text, which must have the stage's beginning.
     pub fn parse(text: &str, stage: u32) -> Result<Self> {
         let mut journal = Self::default();
         for (n, line) in text.lines().enumerate() {
@@ -248,7 +235,10 @@ impl Journal {
             let line = Line::read(line).map_err(|e| bad(e.to_string()))?;
             journal.add(line, stage).map_err(bad)?;
         }
-        Ok(journal)
+        match journal.enrolled {
+            Some(_) => Ok(journal),
+            None => Err(Error::storage("journal", format!("it ends before stage {stage}"))),
+        }
     }
 
     /// Everyone who was there at the start or joined later.
@@ -258,12 +248,9 @@ impl Journal {
     }
 
     fn add(&mut self, line: Line, wanted: u32) -> std::result::Result<(), String> {
-        let ids = |list: &str| {
-            parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
-        };
         let (twice, what) = match line {
             Line::StageBegin(StageBegin { stage, enrolled, .. }) if stage == wanted => {
-                let twice = self.enrolled.replace(ids(&enrolled)?).is_some();
+                let twice = self.enrolled.replace(ranges_of(&enrolled)?).is_some();
                 (twice, format!("the beginning of stage {stage}"))
             }
             Line::Repair(Repair { stage, .. }) if stage == wanted => {
@@ -272,18 +259,18 @@ impl Journal {
                 return Ok(());
             }
             Line::Evaluation(Evaluation { stage, evaluated, answered }) if stage == wanted => {
-                let twice = self.answered.insert(evaluated, ids(&answered)?).is_some();
+                let twice = self.answered.insert(evaluated, ranges_of(&answered)?).is_some();
                 (twice, format!("the evaluation after round {evaluated}"))
             }
             Line::Exchange(entry) if entry.stage == wanted => {
-                let joined = ids(&entry.joined)?;
+                let joined = ranges_of(&entry.joined)?;
                 if !joined.is_empty() {
                     self.joined.insert(entry.exchange, joined);
                 }
                 let exchanged = Exchanged {
-                    accepted: ids(&entry.accepted)?,
-                    unsent: ids(&entry.unsent)?,
-                    unheard: ids(&entry.unheard)?,
+                    accepted: ranges_of(&entry.accepted)?,
+                    unsent: ranges_of(&entry.unsent)?,
+                    unheard: ranges_of(&entry.unheard)?,
                 };
                 let twice = self.exchanges.insert(entry.exchange, exchanged).is_some();
                 (twice, format!("exchange {}", entry.exchange))
@@ -293,9 +280,9 @@ impl Journal {
         if twice { Err(format!("{what} is there twice")) } else { Ok(()) }
     }
 
-    /// Whether that client was there when the stage began; none where the journal does not say.
-    pub fn enrolled(&self, id: ClientId) -> Option<bool> {
-        self.enrolled.as_ref().map(|ids| holds(ids, id))
+    /// Whether that client was there when the stage began.
+    pub fn enrolled(&self, id: ClientId) -> bool {
+        self.enrolled.as_ref().is_some_and(|ids| holds(ids, id))
     }
 
     /// The exchange before which that client joined; none where it was there from the start or
@@ -321,8 +308,7 @@ impl Journal {
 
     /// Whether that client answered the evaluation after that round.
     pub fn answered(&self, round: u32, id: ClientId) -> bool {
-        // Who says who was there says who answered.
-        self.enrolled.is_none() || self.answered.get(&round).is_some_and(|ids| holds(ids, id))
+        self.answered.get(&round).is_some_and(|ids| holds(ids, id))
     }
 
     /// Whether it holds that exchange.
@@ -353,6 +339,10 @@ fn ranges(ids: &[ClientId]) -> String {
         rest = &rest[run..];
     }
     text
+}
+
+fn ranges_of(list: &str) -> std::result::Result<Ranges, String> {
+    parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
 }
 
 fn parse_ranges(text: &str) -> Option<Ranges> {
@@ -388,11 +378,16 @@ mod tests {
         Line::Exchange(entry).to_text()
     }
 
+    /// Stage 1 with these lines after its beginning.
+    fn begun(lines: &str) -> Result<Journal> {
+        Journal::parse(&(Line::stage_begin(1, &[ClientId(0)]).to_text() + lines), 1)
+    }
+
     #[test]
     fn ids_survive_as_ranges() {
         for ids in [vec![], vec![3], vec![0, 1, 2, 3, 4, 6, 9, 10], vec![5, 7, 9]] {
             let ids: Vec<ClientId> = ids.into_iter().map(ClientId).collect();
-            let journal = Journal::parse(&entry(4, &ranges(&ids)), 1).unwrap();
+            let journal = begun(&entry(4, &ranges(&ids))).unwrap();
             for id in (0..12).map(ClientId) {
                 assert_eq!(journal.accepted(4, id), Some(ids.contains(&id)), "{id} in {ids:?}");
             }
@@ -408,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_huge_range_takes_no_memory() {
-        let journal = Journal::parse(&entry(0, "7-4294967295"), 1).unwrap();
+        let journal = begun(&entry(0, "7-4294967295")).unwrap();
         assert_eq!(journal.accepted(0, ClientId(6)), Some(false));
         assert_eq!(journal.accepted(0, ClientId(u32::MAX)), Some(true));
     }
@@ -417,16 +412,17 @@ mod tests {
     fn what_is_no_journal_is_refused_with_its_line() {
         let torn = entry(0, "1") + &entry(1, "2")[..20];
         let twice = entry(0, "1") + &entry(0, "1");
-        let begun = Line::stage_begin(1, &[]).to_text().repeat(2);
+        let begins = Line::stage_begin(1, &[]).to_text().repeat(2);
         let judged = Line::evaluation(1, 3, &[]).to_text().repeat(2);
-        for text in [&torn, &twice, &begun, &judged] {
+        for text in [&torn, &twice, &begins, &judged] {
             let error = Journal::parse(text, 1).unwrap_err().to_string();
             assert!(error.starts_with("journal: line 2: "), "{error}");
         }
         for ids in ["1-x", "5-3", "3,3", "4,1-2", ",", "1,", "-1"] {
-            assert!(Journal::parse(&entry(0, ids), 1).is_err(), "{ids}");
+            assert!(begun(&entry(0, ids)).is_err(), "{ids}");
         }
-        assert_eq!(Journal::parse(&entry(0, "1"), 0).unwrap(), Journal::default());
+        let error = Journal::parse(&entry(0, "1"), 1).unwrap_err().to_string();
+        assert_eq!(error, "journal: it ends before stage 1");
     }
 
     #[test]
@@ -461,12 +457,12 @@ mod tests {
         let each = |says: &dyn Fn(ClientId) -> bool| -> Vec<u32> {
             (0..10).filter(|id| says(ClientId(*id))).collect()
         };
-        assert_eq!(each(&|id| journal.enrolled(id) == Some(true)), [0, 1, 2, 3]);
+        assert_eq!(each(&|id| journal.enrolled(id)), [0, 1, 2, 3]);
         assert_eq!(each(&|id| journal.joins(id) == Some(2)), [4, 5, 8]);
         assert_eq!(each(&|id| journal.unsent(2, id)), [1]);
         assert_eq!(each(&|id| journal.unheard(2, id)), [1, 2, 8]);
         assert_eq!(each(&|id| journal.answered(2, id)), [0, 1, 2, 3, 5]);
-        assert_eq!(each(&|id| journal.answered(3, id)), [0; 0], "nobody was heard then");
+        assert_eq!(each(&|id| journal.answered(3, id)), [0; 0], "no client answered then");
     }
 
     #[test]
@@ -513,25 +509,13 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_of_exchanges_alone_is_read_as_before() {
-        let text = "{\"stage\":1,\"exchange\":0,\"round\":1,\"cohort\":\"0-2\",\"accepted\":\"0-2\"}\n\
-             {\"stage\":1,\"exchange\":1,\"round\":2,\"joined\":\"3\",\"cohort\":\"0-3\",\
-             \"accepted\":\"1-3\"}\n";
-        let journal = Journal::parse(text, 1).unwrap();
-        assert_eq!((journal.enrolled(ClientId(0)), journal.joins(ClientId(3))), (None, Some(1)));
-        assert!(journal.answered(1, ClientId(0)) && journal.answered(2, ClientId(3)));
-        assert!(!journal.unsent(1, ClientId(0)) && !journal.unheard(1, ClientId(0)));
-        assert_eq!(names(text).unwrap(), [""; 0]);
-    }
-
-    #[test]
     fn a_client_that_never_came_is_looked_for_where_somebody_joined_alone() {
         let mut text: String = (0..40).map(|exchange| entry(exchange, "0")).collect();
         for (exchange, joined) in [(40, "3-4"), (45, "6")] {
             text += &entry(exchange, "0")
                 .replace("\"cohort\"", &format!("\"joined\":\"{joined}\",\"cohort\""));
         }
-        let journal = Journal::parse(&text, 1).unwrap();
+        let journal = begun(&text).unwrap();
         assert_eq!(journal.joined.keys().copied().collect::<Vec<u32>>(), [40, 45]);
         let joins = [3, 4, 5, 6].map(|id| journal.joins(ClientId(id)));
         assert_eq!(joins, [Some(40), Some(40), None, Some(45)]);

@@ -3,7 +3,8 @@
 //! A simulator may lose its last seconds and compute them again. A coordinator may not: what it
 //! acknowledged, its clients build on. So every exchange passes [`Keeper::exchange`] after it is
 //! closed and before anybody hears of it, and the keeper decides what it writes then: nothing,
-//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::saved::Change) each time.
+//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::runner_state::Change)
+//! each time.
 
 use crate::checkpoint::{Checkpoint, Store};
 use crate::journal::{Line, Naming};
@@ -192,7 +193,7 @@ impl Keeper for Folder {
     }
 
     fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.store.save(&moment.without_clients()?, moment.runner)
+        self.store.save(&moment.without_clients()?, Some(moment.runner))
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -221,7 +222,7 @@ impl Saver {
 
     fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
         let begin = Instant::now();
-        store.save(&moment.without_clients()?, moment.runner)?;
+        store.save(&moment.without_clients()?, Some(moment.runner))?;
         self.cost = begin.elapsed();
         self.last = Instant::now();
         Ok(())

@@ -4,7 +4,6 @@
 //! transport, and any random number that is not addressed by a key.
 
 pub mod agreement;
-mod ahead;
 pub mod checkpoint;
 pub mod client;
 pub mod decentralised;
@@ -20,10 +19,11 @@ pub mod machine;
 pub mod metrics;
 pub mod names;
 pub mod participation;
+mod prefetch;
 pub mod remote;
 pub mod run;
 pub mod runner;
-pub mod saved;
+pub mod runner_state;
 pub mod simulation;
 pub mod simulator;
 pub mod topology;
@@ -35,7 +35,7 @@ pub use journal::Journal;
 pub use keeper::Keeper;
 pub use machine::Machine;
 pub use metrics::Row;
-pub use participation::{Faults, Participation};
+pub use participation::{Faults, Participation, Quorum};
 pub use remote::{Remote, Sender, Summed, Summing, Transport, sum_upload};
 pub use run::{
     Chain, Ending, Observer, Outcome, Stage, StageMethod, StageRules, Stages, Stopping, run_stages,

@@ -6,9 +6,9 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use whimbrel_core::{Error, Result};
 
-/// Lines wait in memory until there are so many bytes of them.
+/// Bytes of lines that are buffered in memory at most.
 const WAITING_BYTES_MAX: usize = 64 << 10;
-/// So many bytes are made durable even where nobody asks for it.
+/// Bytes that are written at most before the file is synced.
 const UNSYNCED_BYTES_MAX: usize = 256 << 10;
 
 /// What of a line is summed up.
@@ -135,7 +135,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// As a buffered file does it: whoever must know of an error has called [`Log::sync`].
+    /// As a buffered file does it: to learn of errors, call [`Log::sync`].
     fn drop(&mut self) {
         let _ = self.flush();
     }

@@ -6,7 +6,7 @@
 
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
-use crate::saved::{Change, Saved};
+use crate::runner_state::{Change, Saved};
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Cohort, Next};
@@ -15,7 +15,7 @@ use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
 
-/// A method asks everyone again where nobody answered; after so many in a row the run gives up.
+/// Consecutive exchanges with everyone that no client answers before the run gives up.
 const UNHEARD_MAX: u32 = 1000;
 
 /// The server's side of a run.
@@ -28,7 +28,7 @@ pub struct Machine {
     exchange: u32,
     round: u32,
     start_magnitude: f64,
-    /// Exchanges with everyone in a row that nobody answered.
+    /// Consecutive exchanges with everyone that no client answered.
     unheard: u32,
 }
 
@@ -161,7 +161,7 @@ impl Machine {
         let asks_everyone = next != Next::Round(Cohort::Sampled);
         let (round, cohort) = match next {
             Next::Stop => return Ok(None),
-            Next::Opening => (None, everyone(&enrolled)),
+            Next::Uncounted => (None, everyone(&enrolled)),
             Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
@@ -259,17 +259,17 @@ impl Machine {
         self.unheard = if exchange.asks_everyone && ids.is_empty() { self.unheard + 1 } else { 0 };
         if self.unheard == UNHEARD_MAX {
             return Err(Error::peer(format!(
-                "nobody answered {UNHEARD_MAX} exchanges with everyone in a row"
+                "no client answered {UNHEARD_MAX} consecutive exchanges with everyone"
             )));
         }
         Ok(ids)
     }
 
-    /// Whether the next exchange is a round (`false`: an opening); none when the method is done.
+    /// Whether the next exchange is counted as a round; none when the method is done.
     pub fn next_is_round(&self) -> Result<Option<bool>> {
         Ok(match self.method.next(&self.server)? {
             Next::Stop => None,
-            Next::Opening => Some(false),
+            Next::Uncounted => Some(false),
             Next::Round(_) => Some(true),
         })
     }
@@ -279,7 +279,7 @@ impl Machine {
         self.round
     }
 
-    /// Exchanges done, openings included.
+    /// Exchanges done, counted as rounds or not.
     pub fn exchanges(&self) -> u32 {
         self.exchange
     }
@@ -399,7 +399,7 @@ pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     )))
 }
 
-/// Whoever feeds the machine must not take an upload twice, or one that nobody asked for.
+/// The caller must not pass an upload twice, or one that was not requested.
 fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Option<Opaque>)]) -> Result<()> {
     if let Some(pair) = accepted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Error::internal(format!("client {} was accepted twice", pair[0].0)));

@@ -35,8 +35,8 @@ impl From<Metric> for Figure {
     }
 }
 
-/// The last evaluation: what a run that goes on later must still know of it, because nobody would
-/// answer it a second time in the same way.
+/// The last evaluation: what a run that goes on later must still know of it, because no client
+/// would answer it a second time in the same way.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Latest {
     /// Its figures.

@@ -1,6 +1,7 @@
 //! Client names as names of folders and files: `clients/<folder_name(name)>/`.
 
 use crate::client::sha256;
+use whimbrel_core::wire::hex;
 
 /// The longest readable part.
 const LENGTH_MAX: usize = 60;
@@ -14,7 +15,7 @@ pub fn folder_name(name: &str) -> String {
     }
     let lower = name.chars().flat_map(char::to_lowercase);
     let readable: String = lower.map(|c| if plain(c) { c } else { '_' }).take(LENGTH_MAX).collect();
-    let hash: String = sha256(name.as_bytes())[..16].iter().map(|b| format!("{b:02x}")).collect();
+    let hash = hex(&sha256(name.as_bytes())[..16]);
     format!("{readable}~{hash}")
 }
 

@@ -22,8 +22,38 @@ pub enum Participation {
         /// Of those who were invited afterwards.
         others: Probability,
     },
-    /// So many clients, drawn without replacement (all, where fewer are enrolled).
+    /// This number of clients, drawn without replacement (all, where fewer are enrolled).
     Fixed(u32),
+}
+
+/// How many uploads let a round close.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Quorum {
+    /// Everyone's who was asked.
+    #[default]
+    All,
+    /// This number, or everyone's where fewer were asked.
+    Number(u32),
+    /// This share of those asked, rounded up.
+    Share(f64),
+}
+
+impl Quorum {
+    /// The number of uploads, given the number of clients asked.
+    pub fn of(self, asked: usize) -> usize {
+        match self {
+            Self::All => asked,
+            Self::Number(n) => (n as usize).min(asked),
+            Self::Share(share) => {
+                // 0.55 of 100 is 55, although the product is a little more: what is nearer to a
+                // whole number than any share of clients can be is that number.
+                let exact = share * asked as f64;
+                let whole = exact.round();
+                let near = (exact - whole).abs() <= 1e-9 * whole.max(1.0);
+                (if near { whole } else { exact.ceil() }) as usize
+            }
+        }
+    }
 }
 
 /// A client asked in a round, with the probability that it was.
@@ -89,27 +119,26 @@ pub struct Faults {
     pub drops: BTreeMap<u32, BTreeSet<ClientId>>,
     /// Clients that join only before a given round, counted from one.
     pub late: BTreeMap<ClientId, u32>,
-    /// What a journal says of who was there, joined, was accepted and answered: replaces every draw
-    /// of losses. A journal that does not say who was there at the start leaves that to `late`.
+    /// What a journal says of who was there, joined, was accepted and answered; where there is one,
+    /// nothing else of this counts.
     pub replay: Option<Journal>,
 }
 
 impl Faults {
     /// Whether a client is not there from the start.
     pub fn is_late(&self, id: ClientId) -> bool {
-        match self.replay.as_ref().and_then(|journal| journal.enrolled(id)) {
-            Some(enrolled) => !enrolled,
-            None => self.late.contains_key(&id) || self.replayed_join(id).is_some(),
+        match &self.replay {
+            Some(journal) => !journal.enrolled(id),
+            None => self.late.contains_key(&id),
         }
     }
 
     /// Whether a client that is late may join before this exchange, of which the next round is this.
     pub fn lets_in(&self, id: ClientId, exchange: u32, round: u32) -> bool {
-        if let Some(at) = self.replayed_join(id) {
-            return at <= exchange;
+        match &self.replay {
+            Some(journal) => journal.joins(id).is_some_and(|at| at <= exchange),
+            None => self.late.get(&id).is_none_or(|at| *at <= round),
         }
-        let enrolled = self.replay.as_ref().and_then(|journal| journal.enrolled(id));
-        enrolled.unwrap_or_else(|| self.late.get(&id).is_none_or(|at| *at <= round))
     }
 
     /// Whether this client answers the evaluation after this round.
@@ -125,10 +154,6 @@ impl Faults {
     /// Whether nothing was heard of this client in this exchange.
     pub fn is_unheard(&self, exchange: u32, id: ClientId) -> bool {
         self.replay.as_ref().is_some_and(|journal| journal.unheard(exchange, id))
-    }
-
-    fn replayed_join(&self, id: ClientId) -> Option<u32> {
-        self.replay.as_ref().and_then(|journal| journal.joins(id))
     }
 
     /// Whether this client's upload of this exchange is lost.

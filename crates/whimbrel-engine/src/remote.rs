@@ -4,15 +4,15 @@
 //! A [`Transport`] moves questions and answers; each client behind it drives a
 //! [`ClientMachine`](crate::ClientMachine). [`Remote`] makes it a carrier for
 //! [`run_with`](crate::run_with): every stage, evaluation and checkpoint of a job then works as in a
-//! simulation, and ends in the same bits. Whoever does not answer a question takes no part in that
-//! exchange; what a job loses on purpose is the simulator's business and not done here.
+//! simulation, and ends in the same bits. A client that does not answer a question takes no part in
+//! that exchange; what a job loses on purpose is the simulator's business and not done here.
 
 use crate::client::{Purpose, Question, StepId};
 use crate::machine::{Machine, Shard};
 use crate::participation::Invited;
 use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
-use crate::saved::Change;
+use crate::runner_state::Change;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -165,7 +165,7 @@ fn gather<A: AsRef<[u8]> + Send>(
         }
         Ok(shard)
     };
-    // The first failure by order, whoever found one first.
+    // The first failure by order, not by time.
     parts.into_par_iter().map(accept).collect::<Vec<Result<_>>>().into_iter().collect()
 }
 

@@ -26,7 +26,7 @@ pub struct Stage {
     pub participation: Participation,
     /// What goes wrong on purpose.
     pub faults: Faults,
-    /// Evaluate every so many rounds; none for a stage without metrics.
+    /// Rounds between evaluations; none for a stage without metrics.
     pub evaluate_every: Option<u32>,
     /// When to stop early.
     pub stopping: Stopping,
@@ -48,7 +48,7 @@ impl From<Arc<dyn DynMethod>> for StageMethod {
 }
 
 impl StageMethod {
-    /// The method, for whoever is or has a server.
+    /// The method, for runners that are or have a server.
     pub fn server(&self) -> Result<&Arc<dyn DynMethod>> {
         match self {
             Self::Server(method) => Ok(method),
@@ -84,14 +84,14 @@ impl StageMethod {
     }
 }
 
-/// What the loop knows of a stage, whoever runs it.
+/// What the loop knows of a stage, independent of its runner.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageRules {
     /// What it is called in messages.
     pub name: &'static str,
     /// What the figures of its evaluations are; empty for a stage without.
     pub measures: Vec<Measure>,
-    /// Evaluate every so many rounds; none for a stage without metrics.
+    /// Rounds between evaluations; none for a stage without metrics.
     pub evaluate_every: Option<u32>,
     /// When to stop early.
     pub stopping: Stopping,
@@ -102,7 +102,7 @@ pub struct StageRules {
 pub struct Stopping {
     /// Once the measure of this key is at or beyond this limit, on its better side.
     pub limits: Vec<(&'static str, f64)>,
-    /// Once the declared objective has not improved for so many evaluations.
+    /// Once the declared objective has not improved for this number of evaluations.
     pub patience: Option<u32>,
     /// A change of the objective below this share of it is no improvement.
     pub tolerance: f64,
@@ -124,7 +124,7 @@ pub trait Chain {
     }
 }
 
-/// The stages of a run, each with whoever runs it.
+/// The stages of a run, each with its runner.
 pub trait Stages {
     /// How many stages.
     fn len(&self) -> usize;
@@ -138,7 +138,7 @@ pub trait Stages {
     fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
 }
 
-/// A chain over whoever a carrier reaches.
+/// A chain over the clients that a carrier reaches.
 struct Carried<'a> {
     chain: &'a dyn Chain,
     carrier: &'a mut dyn Carrier,
@@ -232,7 +232,7 @@ impl Outcome {
     }
 }
 
-/// Runs the chain over whoever the carrier reaches.
+/// Runs the chain over the clients that the carrier reaches.
 pub fn run_with(
     chain: &dyn Chain,
     carrier: &mut dyn Carrier,

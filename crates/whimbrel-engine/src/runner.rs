@@ -7,7 +7,7 @@
 use crate::keys::StageKeys;
 use crate::metrics::Figure;
 use crate::run::Stage;
-use crate::saved::{Change, Saved};
+use crate::runner_state::{Change, Saved};
 use std::ops::Range;
 use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{ClientId, Result, wire};
@@ -22,12 +22,12 @@ pub trait Runner {
     fn next_is_round(&self) -> Result<Option<bool>>;
     /// Everyone who takes part, in id order.
     fn enrolled(&self) -> Vec<ClientId>;
-    /// Runs one exchange. Nobody may be told of it yet: first it is kept, then comes
+    /// Runs one exchange. It must not be announced yet: first it is kept, then comes
     /// [`Runner::acknowledge`].
     fn step(&mut self) -> Result<Step>;
     /// The last exchange is kept: its clients may move.
     fn acknowledge(&mut self) -> Result<()>;
-    /// Asks the method's evaluation; none where nobody answered.
+    /// Asks the method's evaluation; none where no client answered.
     fn evaluate(&mut self) -> Result<Option<Evaluated>>;
     /// Client names by id.
     fn names(&self) -> Vec<String>;

@@ -22,7 +22,7 @@ pub struct Limits<'a> {
     pub resume: bool,
     /// At least so long between checkpoints.
     pub checkpoint_every: Duration,
-    /// Set by whoever wants the run to save its state and stop.
+    /// Set to make the run save its state and stop.
     pub interrupt: &'a AtomicBool,
 }
 
@@ -57,7 +57,7 @@ pub struct Simulation<'c> {
 }
 
 impl<'c> Simulation<'c> {
-    /// These clients, by id: their rows are taken over, or lent by whoever needs them again.
+    /// These clients, by id: their rows are taken over, or lent by a caller that needs them again.
     pub fn new(clients: impl Into<Cow<'c, [(String, ClientData)]>>) -> Self {
         Self { clients: clients.into(), duties: Vec::new() }
     }

@@ -1,14 +1,14 @@
 //! A whole federation on this machine: the round machine, and every client beside it.
 
-use crate::ahead::ahead;
 use crate::enrolment::enrol;
 use crate::evaluation::Evaluation;
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
 use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
+use crate::prefetch::prefetch;
 use crate::runner::{Evaluated, Runner, SavedStage, Step};
-use crate::saved::Change;
+use crate::runner_state::Change;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -118,7 +118,7 @@ impl Simulator {
             let ids = ids.into_par_iter().map(|i| ClientId(i as u32));
             first_failure(ids.map(&enrol).collect())
         };
-        let machine = ahead(count, enrol_all, |chunks| {
+        let machine = prefetch(count, enrol_all, |chunks| {
             let whole = chunks.map_while(|chunk| chunk.map_err(|e| failure = Some(e)).ok());
             let everyone = (0..).map(ClientId).zip(whole.flatten());
             let mut roster = everyone.filter_map(|(id, (client, summary))| {
@@ -144,7 +144,7 @@ impl Simulator {
     /// Runs one exchange; none when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
         self.check_whole()?;
-        // A run that is over takes nobody in any more.
+        // A run that is over admits no clients.
         if self.machine.next_is_round()?.is_none() {
             return Ok(None);
         }
@@ -273,7 +273,7 @@ impl Simulator {
         }
         check_faults(&faults, &federation)?;
         let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
-        // Whoever still waits says again what it said when the run began: its key is the same.
+        // A client that still waits sends the same summary again: its key is the same.
         let outside: Vec<ClientId> = (0..count as u32)
             .map(ClientId)
             .filter(|id| federation.trains(*id) && faults.is_late(*id))
@@ -366,7 +366,7 @@ impl Simulator {
                 let end = slots.len().min(at + batch);
                 let result = self.some_clients(exchange, at, &slots[at..end], &mut share.shard);
                 if let Err((at, error)) = result {
-                    // Nobody begins another client.
+                    // No thread begins another client.
                     next.store(slots.len(), Ordering::Relaxed);
                     share.failure = Some((at, error));
                     return Ok(own);

@@ -1,6 +1,6 @@
 //! What a family is: a kind of models, the methods that fit them, and everything that is theirs.
 //!
-//! A [`Family`] is one line in the [registry](crate::registry). It defines its words and keys of
+//! A [`Family`] is known to the [registry](crate::registry) by its name alone. It defines its words and keys of
 //! `[model]` and `[method]` and reads them into a [`Fit`], which knows everything else that is its
 //! own: checks across tables, the stages ([`StagePlan`]), what a run's files say about its model,
 //! and what `predict`, `impute` and `adapt` do. Nothing outside matches on a model's or a method's
@@ -9,7 +9,7 @@
 use crate::failure::{Failure, Result};
 use crate::files::{DIGITS, figure, quoted, read_artifact};
 use crate::job::Job;
-use crate::job::channel::UpRuleKind;
+use crate::job::channel::UpKind;
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
@@ -69,7 +69,7 @@ impl ModelKind {
 }
 
 /// A word of `kind` in `[method]`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MethodKind {
     /// The word.
     pub word: Word,
@@ -88,7 +88,7 @@ pub struct MethodKind {
     /// Whether a job may leave it to the method when it ends.
     pub converges: bool,
     /// The uplink's rule where the job does not say.
-    pub up_rule: UpRuleKind,
+    pub up_rule: UpKind,
     /// How clients are weighted where the job does not say.
     pub weights: Weights,
 }
@@ -109,7 +109,7 @@ impl MethodKind {
             pooled: false,
             auto_batch: false,
             converges: false,
-            up_rule: UpRuleKind::Plain,
+            up_rule: UpKind::Plain,
             weights: Weights::Samples,
         }
     }
@@ -208,7 +208,7 @@ pub trait Fit: FitValue {
     fn delivers_best_seed(&self) -> bool {
         false
     }
-    /// What was found on the way to the fit, in words for whoever waits.
+    /// What was found on the way to the fit, in words for the terminal.
     fn findings(&self, _: &[Artifact]) -> Vec<String> {
         Vec::new()
     }
@@ -293,11 +293,11 @@ pub trait StagePlan: Send + Sync {
     fn notes(&self, _: &Common) -> Vec<String> {
         Vec::new()
     }
-    /// Whether the constants of the uplink depend on rows that nobody here has.
+    /// Whether the constants of the uplink depend on rows that are not here.
     fn uplink_is_unknown(&self, _: &Common) -> bool {
         false
     }
-    /// Something of the form that a stage delivers, for whoever must build the next one now.
+    /// Something of the form that a stage delivers, to build the next one without it.
     fn stand_in(&self, _: &Common, _index: usize) -> Artifact {
         Artifact::default()
     }
@@ -334,7 +334,7 @@ pub struct RunData {
     pub row_labels: Vec<String>,
     /// Rows by client.
     pub rows: Vec<Option<u64>>,
-    /// The data's hash; empty where nobody has seen them all.
+    /// The data's hash; empty where no process has seen them all.
     pub hash: String,
     /// Some rows of two-dimensional data, for the picture.
     pub preview: Vec<[f64; 2]>,

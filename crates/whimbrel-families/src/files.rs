@@ -36,7 +36,7 @@ pub fn pretty(value: &Value) -> String {
 /// Significant digits of predictions.
 pub(crate) const DIGITS: usize = 7;
 
-/// A number with so many significant digits, as short as it can be.
+/// A number with at most this number of significant digits, as short as it can be.
 pub(crate) fn figure(value: f64, digits: usize) -> String {
     let rounded = format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value);
     if rounded == 0.0 || (1e-4..1e7).contains(&f64::abs(rounded)) {

@@ -1,7 +1,12 @@
 //! The reference page of the job file, made of the definitions.
 
+use crate::family::MethodKind;
+use crate::job::channel::uplink::{RULE, UP_RULES};
+use crate::job::method::length::BATCH;
+use crate::job::method::{WEIGHT_WORDS, WEIGHTS};
 use crate::job::sections;
 use crate::registry::registry;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reference::Page;
 
 const HEAD: &str = "# The job file
@@ -27,7 +32,24 @@ pub fn reference() -> String {
     let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(sections[0].example));
     // Keys that not every kind takes say which do.
     let registry = registry();
-    Page::new(&sections).text(&head, &|section, key| registry.limits(section, key))
+    Page::new(&sections).text(&head, &|section, key| registry.limits(section, key), &unset)
+}
+
+/// What holds where a key is left out whose default is the method's.
+fn unset(key: &JobKey) -> Option<String> {
+    let is = |known: &JobKey| std::ptr::eq(key, known);
+    let takes = |kind: &MethodKind| kind.keys.iter().any(|own| is(own));
+    Some(match () {
+        () if is(&WEIGHTS) => registry().usual(takes, |kind| WEIGHT_WORDS.name(&kind.weights)),
+        () if is(&BATCH) => {
+            registry().usual(takes, |kind| if kind.auto_batch { "auto" } else { "full" })
+        }
+        () if is(&RULE) => {
+            let usual = registry().usual(|_| true, |kind| UP_RULES.name(&kind.up_rule));
+            format!("that of `channels`; else {usual}")
+        }
+        () => return None,
+    })
 }
 
 /// Every example of the page as a whole job.

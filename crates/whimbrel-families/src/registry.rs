@@ -1,13 +1,9 @@
-//! The families that this program knows: one line each.
+//! The families that this program knows, and the keys that they make up.
 
+use crate::BUILT_IN;
 use crate::family::{Family, MethodKind, ModelKind};
-use crate::{bayes, em, gradient, personal, table};
 use std::sync::OnceLock;
 use whimbrel_job::key::{JobKey, Section, Word};
-
-/// The families that come with the program. `whimbrel new` asks them in this order.
-static BUILT_IN: [&dyn Family; 5] =
-    [&table::FAMILY, &bayes::FAMILY, &personal::FAMILY, &gradient::FAMILY, &em::FAMILY];
 
 static INSTALLED: OnceLock<Registry> = OnceLock::new();
 
@@ -38,17 +34,17 @@ pub fn install(more: &[&'static dyn Family]) -> Result<(), String> {
 
 impl Registry {
     fn new(more: &[&'static dyn Family]) -> Self {
-        let families: Vec<&'static dyn Family> = more.iter().chain(&BUILT_IN).copied().collect();
+        let families: Vec<&'static dyn Family> = more.iter().chain(BUILT_IN).copied().collect();
         let in_order = || BUILT_IN.iter().rev().chain(more);
         let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
         let methods: Vec<Word> =
             in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
         // Several families may have one model or method: its word stands once.
-        let once = |words: Vec<Word>| -> Vec<Word> {
+        let unique = |words: Vec<Word>| -> Vec<Word> {
             let first = |at: usize| words[..at].iter().all(|word| word.name != words[at].name);
             (0..words.len()).filter(|&at| first(at)).map(|at| words[at]).collect()
         };
-        let (models, methods) = (once(models), once(methods));
+        let (models, methods) = (unique(models), unique(methods));
         // Definitions are static, and these are made once in the life of the program.
         let model_kind: &'static JobKey =
             Box::leak(Box::new(JobKey::required("kind", "", "the model").words(Vec::leak(models))));
@@ -137,26 +133,38 @@ impl Registry {
         kind.map_or(&[], |kind| kind.keys)
     }
 
+    /// The algorithms with a property.
+    pub(crate) fn algorithms(&self, has: impl Fn(&MethodKind) -> bool) -> Vec<&'static str> {
+        let kinds = self.families.iter().rev().flat_map(|family| family.methods());
+        once(kinds.filter(|kind| has(kind)).map(|kind| kind.algorithm))
+    }
+
+    /// What methods do where the job does not say: what most do, then the others by name.
+    pub(crate) fn usual(
+        &self,
+        among: impl Fn(&MethodKind) -> bool,
+        word: impl Fn(&MethodKind) -> &'static str,
+    ) -> String {
+        let kinds = self.families.iter().rev().flat_map(|family| family.methods());
+        let words = once(kinds.filter(|kind| among(kind)).map(&word)).into_iter();
+        let of = |one| (one, self.algorithms(|kind| among(kind) && word(kind) == one));
+        let mut groups: Vec<_> = words.map(of).collect();
+        groups.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
+        let texts = groups.iter().enumerate().map(|(at, (word, names))| match at {
+            0 => format!("{word:?}"),
+            _ => format!("for {} {word:?}", all_of(names)),
+        });
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// The words of `[model]`'s or `[method]`'s kinds that take a key.
     pub(crate) fn kinds_with(&self, key: &JobKey, of_models: bool) -> Vec<&'static str> {
         let takes = |keys: &[&'static JobKey]| keys.iter().any(|known| std::ptr::eq(*known, key));
-        let mut names: Vec<&'static str> = Vec::new();
-        for family in self.families.iter().rev() {
-            match of_models {
-                true => names
-                    .extend(family.models().iter().filter(|k| takes(k.keys)).map(|k| k.word.name)),
-                false => names
-                    .extend(family.methods().iter().filter(|k| takes(k.keys)).map(|k| k.algorithm)),
-            }
+        if !of_models {
+            return self.algorithms(|kind| takes(kind.keys));
         }
-        let mut seen = Vec::new();
-        names.retain(|name| {
-            !seen.contains(name) && {
-                seen.push(*name);
-                true
-            }
-        });
-        names
+        let kinds = self.families.iter().rev().flat_map(|family| family.models());
+        once(kinds.filter(|kind| takes(kind.keys)).map(|kind| kind.word.name))
     }
 
     /// The models of families whose method of this name takes a key, without those of families whose method of
@@ -191,5 +199,24 @@ impl Registry {
         all.sort_unstable();
         all.dedup();
         if kinds.len() == all.len() { Vec::new() } else { kinds }
+    }
+}
+
+/// Each name at its first place.
+fn once(all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    all.for_each(|name| {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    });
+    names
+}
+
+/// `a, b and c`.
+fn all_of(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        names => names.concat(),
     }
 }

@@ -5,6 +5,9 @@ use crate::key::{Fallback, JobKey, Section, Word};
 /// The kinds that a key of a section is limited to; none: it is for all.
 pub type Limits<'a> = dyn Fn(&Section, &JobKey) -> Vec<&'static str> + 'a;
 
+/// What holds where a key is left out, where its definition alone does not tell.
+pub type Unset<'a> = dyn Fn(&JobKey) -> Option<String> + 'a;
+
 /// Renders sections as Markdown, each inner table and each list of words once.
 pub struct Page<'a> {
     sections: &'a [&'static Section],
@@ -17,7 +20,7 @@ impl<'a> Page<'a> {
     }
 
     /// The page, after its head; `limits` tells the kinds that a key of a section is limited to.
-    pub fn text(&self, head: &str, limits: &Limits<'_>) -> String {
+    pub fn text(&self, head: &str, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
         let mut out = head.to_owned();
         let mut shown = Shown::default();
         for section in self.sections {
@@ -26,11 +29,11 @@ impl<'a> Page<'a> {
                 name => format!("\n## `[{name}]`\n"),
             };
             out += &format!("\n{}\n\n", section.doc);
-            out += &table(section, limits);
+            out += &table(section, limits, unset);
             out += &shown.words(section);
             for inner in shown.new_tables(section) {
                 out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
-                out += &table(inner, limits);
+                out += &table(inner, limits, unset);
                 out += &shown.words(inner);
                 out += &example(inner);
             }
@@ -48,12 +51,12 @@ impl<'a> Page<'a> {
     }
 }
 
-fn table(section: &Section, limits: &Limits<'_>) -> String {
+fn table(section: &Section, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
     let mut out = String::from("| key | takes | if left out | meaning |\n|---|---|---|---|\n");
     for key in section.keys {
         let fallback = match key.fallback {
             Fallback::Required => "**required**".to_owned(),
-            Fallback::Unset(words) => words.to_owned(),
+            Fallback::Unset(words) => unset(key).unwrap_or_else(|| words.to_owned()),
             Fallback::Value("{}") if section.name.is_empty() => "all defaults".to_owned(),
             Fallback::Value(value) => format!("`{value}`"),
         };

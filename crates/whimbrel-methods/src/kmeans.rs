@@ -188,7 +188,7 @@ impl Centres {
         self
     }
 
-    /// First parameters from the pooled moments: the best of so many restarts. Where there are fewer
+    /// First parameters from the pooled moments: the best of this number of restarts. Where there are fewer
     /// centres than components (few clients whose small clusters were joined), moments alone give them.
     pub(crate) fn start<M: Mixture>(
         &self,
@@ -247,7 +247,7 @@ fn join_small(found: Clusters, columns: usize, rows_min: usize) -> Joined {
         for place in &mut place_of {
             *place = if *place == small { near } else { *place - usize::from(*place > small) };
         }
-        // A centre that lost all its rows says nothing.
+        // Empty clusters are skipped.
         if count == 0.0 {
             continue;
         }

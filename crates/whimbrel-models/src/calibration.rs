@@ -117,14 +117,6 @@ pub fn mutual_information(predictions: &[f64], classes: usize) -> f64 {
     (entropy(&mean) - expected).max(0.0)
 }
 
-/// The interval that leaves equal shares of the draws on both sides and `level` between. Sorts the
-/// draws.
-pub fn central_interval(draws: &mut [f64], level: f64) -> (f64, f64) {
-    draws.sort_unstable_by(f64::total_cmp);
-    let tail = 0.5 * (1.0 - level);
-    (quantile(draws, tail), quantile(draws, 1.0 - tail))
-}
-
 /// A quantile of sorted numbers, linear between neighbours (Hyndman and Fan's type 7).
 pub fn quantile(sorted: &[f64], p: f64) -> f64 {
     assert!(!sorted.is_empty(), "no numbers have no quantile");
@@ -211,9 +203,6 @@ mod tests {
 
     #[test]
     fn intervals_cover_what_they_should() {
-        let mut draws: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        let (low, high) = central_interval(&mut draws, 0.9);
-        assert!((low - 5.0).abs() < 1e-12 && (high - 95.0).abs() < 1e-12, "{low} {high}");
         assert_eq!((quantile(&[1.0, 2.0], 0.25), quantile(&[3.0], 0.9)), (1.25, 3.0));
         assert_eq!(coverage(&[(0.0, 1.0), (0.0, 1.0), (2.0, 3.0)], &[1.0, 1.5, 2.5]), 2.0 / 3.0);
     }

@@ -1,10 +1,9 @@
 //! The dashboard: a read-only page for people, and the same figures for Prometheus, over HTTP.
 //!
-//! Whoever asks shows a token: the link that is printed carries it, and the first visit turns it
+//! Every request shows a token: the link that is printed carries it, and the first visit turns it
 //! into a cookie that scripts cannot read. A scraper sends it as `Authorization: Bearer`.
 
-use crate::invitation::hex;
-use crate::status::{self, Board, Level, Phase, now};
+use crate::status::{self, Board, Level, now};
 use crate::tls::{random, sha256};
 use hyper::body::Bytes;
 use hyper::header::{
@@ -25,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use whimbrel_core::wire::hex;
 use whimbrel_core::{Error, Measure, Result};
 use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_report::dashboard::{
@@ -147,9 +147,11 @@ impl Dashboard {
         if path == "/readyz" {
             let phase = self.board.watch().borrow().phase;
             return match phase {
-                Phase::Waiting | Phase::Running | Phase::Done => plain(StatusCode::OK, "ready\n"),
-                Phase::Paused => plain(StatusCode::SERVICE_UNAVAILABLE, "paused\n"),
-                Phase::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
+                RunState::Waiting | RunState::Running | RunState::Done => {
+                    plain(StatusCode::OK, "ready\n")
+                }
+                RunState::Paused => plain(StatusCode::SERVICE_UNAVAILABLE, "paused\n"),
+                RunState::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
             };
         }
         if let Some(token) = query_token(request.uri().query()) {
@@ -227,11 +229,11 @@ fn view(status: &status::Status, about: &About) -> Status {
         method: about.method.clone(),
         model: about.model.clone(),
         version: about.version.clone(),
-        state: run_state(status.phase),
-        // What needs nobody's attention is in the log alone.
+        state: status.phase,
+        // What needs no attention is in the log alone.
         message: match status.phase {
-            Phase::Running | Phase::Done => String::new(),
-            Phase::Waiting | Phase::Paused | Phase::Failed => status.state.clone(),
+            RunState::Running | RunState::Done => String::new(),
+            RunState::Waiting | RunState::Paused | RunState::Failed => status.state.clone(),
         },
         stage: status.stage_index,
         stages: status.stages,
@@ -262,17 +264,6 @@ fn view(status: &status::Status, about: &About) -> Status {
         log: status.log.iter().map(line).collect(),
     }
 }
-
-fn run_state(phase: Phase) -> RunState {
-    match phase {
-        Phase::Waiting => RunState::Waiting,
-        Phase::Running => RunState::Running,
-        Phase::Paused => RunState::Paused,
-        Phase::Done => RunState::Done,
-        Phase::Failed => RunState::Failed,
-    }
-}
-
 fn sample(row: &serde_json::Value, measures: &[Measure]) -> Sample {
     let number = |key: &str| row.get(key).and_then(serde_json::Value::as_f64);
     let bytes = |key: &str| (number(key).unwrap_or(0.0) / 8.0) as u64;
@@ -381,7 +372,7 @@ fn kept_token(path: &Path) -> Result<String> {
         return Ok(token);
     }
     let bytes: [u8; TOKEN_BYTES] = random()?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = hex(&bytes);
     write_privately(path, token.as_bytes())?;
     Ok(token)
 }
@@ -394,7 +385,7 @@ mod tests {
 
     fn page(folder: Option<&Path>) -> Dashboard {
         let board = Board::new("wards");
-        board.state(Phase::Running, "stage 1 of 1: fit");
+        board.state(RunState::Running, "stage 1 of 1: fit");
         board.client("<north>", |c| (c.id, c.connected) = (Some(0), true));
         board.client("south", |c| c.id = Some(1));
         let strip = |accepted: Vec<u32>| Exchanged {
@@ -498,11 +489,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let page = page(Some(folder.path()));
         for (phase, wanted) in [
-            (Phase::Waiting, StatusCode::OK),
-            (Phase::Running, StatusCode::OK),
-            (Phase::Paused, StatusCode::SERVICE_UNAVAILABLE),
-            (Phase::Failed, StatusCode::SERVICE_UNAVAILABLE),
-            (Phase::Done, StatusCode::OK),
+            (RunState::Waiting, StatusCode::OK),
+            (RunState::Running, StatusCode::OK),
+            (RunState::Paused, StatusCode::SERVICE_UNAVAILABLE),
+            (RunState::Failed, StatusCode::SERVICE_UNAVAILABLE),
+            (RunState::Done, StatusCode::OK),
         ] {
             page.board.state(phase, "a state");
             assert_eq!(ask(&page, "/readyz", None).status(), wanted, "{phase:?}");

@@ -6,12 +6,12 @@
 
 use crate::audit::Audit;
 use crate::frames::Parcel;
-use crate::intake::{Room, Share};
 use crate::invitation::Fingerprint;
 use crate::limits::Limits;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Registry;
 use crate::status::{Board, Refusal};
+use crate::upload_memory::{Room, Share};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,7 +146,7 @@ impl Link {
 }
 
 /// What every connection shares.
-pub struct Hall {
+pub struct SharedState {
     /// Who may take part.
     pub registry: Registry,
     /// What a stranger can cost.
@@ -212,7 +212,7 @@ impl Bounds {
     }
 }
 
-/// What a [`Hall`] is made of.
+/// What a [`SharedState`] is made of.
 pub struct Parts {
     /// Who may take part.
     pub registry: Registry,
@@ -228,12 +228,12 @@ pub struct Parts {
     pub audit: Audit,
 }
 
-impl Hall {
-    /// The hall, and where its events come out.
+impl SharedState {
+    /// The shared, and where its events come out.
     pub fn new(parts: Parts) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let Parts { registry, limits, offer, next_certificate, board, audit } = parts;
         let (events, receiver) = mpsc::channel(EVENTS_AHEAD);
-        let hall = Self {
+        let shared = Self {
             run: registry.book().run.into_bytes(),
             registry,
             offer: offer.into(),
@@ -248,7 +248,7 @@ impl Hall {
             begun: Mutex::new((None, HashMap::new())),
             limits,
         };
-        (Arc::new(hall), receiver)
+        (Arc::new(shared), receiver)
     }
 
     /// A new connection's ends.

@@ -5,7 +5,7 @@
 //! line is written before its record is durable. A log that is damaged or lost its end is therefore
 //! noticed, and so is a checkpoint that is gone.
 
-use crate::kept_run::{Adds, apply, wal_path};
+use crate::durable_run::{Adds, apply, wal_path};
 use crate::registry::Registry;
 use crate::tls::Identity;
 use crate::wal::Wal;

@@ -89,11 +89,6 @@ impl Invitation {
     }
 }
 
-/// Bytes in lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 fn base32(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(5) {

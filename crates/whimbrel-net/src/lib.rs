@@ -9,7 +9,7 @@
 //! | coordinator | [`coordinator`] | feeds the engine's machine: asks, gathers, makes durable, acknowledges |
 //! | | [`events`] | events from connections, in one queue for the coordinator's thread |
 //! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
-//! | | [`intake`] | memory for uploads, as their bytes arrive |
+//! | | [`upload_memory`] | memory for uploads, as their bytes arrive |
 //! | | [`registry`] | invitations and the keys they are bound to |
 //! | | [`inspection`] | whether what was kept is whole, and what can be repaired |
 //! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
@@ -25,12 +25,11 @@ pub mod audit;
 pub mod client;
 pub mod coordinator;
 pub mod dashboard;
+pub mod durable_run;
 pub mod events;
 pub mod frames;
 pub mod inspection;
-pub mod intake;
 pub mod invitation;
-pub mod kept_run;
 pub mod limits;
 pub mod listen;
 pub mod members;
@@ -42,6 +41,7 @@ mod step;
 pub mod strangers;
 pub mod text;
 pub mod tls;
+pub mod upload_memory;
 pub mod versioned;
 pub mod wal;
 

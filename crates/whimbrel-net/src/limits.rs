@@ -67,7 +67,7 @@ pub struct Limits {
     pub enrolments_per_minute: u32,
     /// Sessions that one client may begin per minute.
     pub sessions_per_minute: u32,
-    /// Refused uploads of one client in one exchange before nobody waits for it any more.
+    /// Refused uploads of one client before an exchange no longer waits for it.
     pub refusals_per_exchange: u32,
     /// TLS and HTTP/2 handshake.
     pub handshake: Duration,

@@ -1,7 +1,7 @@
 //! The door to the network: connections, handshakes, and what a silent stranger may cost.
 
 use crate::client::link::chain;
-use crate::events::Hall;
+use crate::events::SharedState;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
 use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};
@@ -29,7 +29,7 @@ use tonic::{Code, Status};
 
 /// Calls of one connection at the same time: a session, and an enrolment that is asked again.
 const CALLS_MAX: u32 = 4;
-/// Memory for frames of one connection that nobody has read yet.
+/// Memory for unread frames of one connection.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// The same for one that no client has: enough for an invitation, in one call.
 const STRANGER_WINDOW_BYTES: u32 = 64 << 10;
@@ -43,10 +43,10 @@ const WINDOW_TIME: Duration =
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Takes connections until the task is dropped.
-pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hall>) {
+pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<SharedState>) {
     let acceptor = TlsAcceptor::from(tls);
-    let places = Arc::new(Semaphore::new(hall.limits.connections));
-    let strangers = Strangers::new(hall.limits.connections);
+    let places = Arc::new(Semaphore::new(shared.limits.connections));
+    let strangers = Strangers::new(shared.limits.connections);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -57,16 +57,16 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hal
             }
         };
         match places.clone().try_acquire_owned() {
-            Err(_) => hall.refuse(Refusal::TooManyConnections, &address.to_string(), true),
+            Err(_) => shared.refuse(Refusal::TooManyConnections, &address.to_string(), true),
             Ok(place) => {
-                let (acceptor, hall) = (acceptor.clone(), hall.clone());
+                let (acceptor, shared) = (acceptor.clone(), shared.clone());
                 let stranger = strangers.enter(address.ip());
                 let address = address.to_string();
                 tokio::spawn(async move {
                     let _place = place;
-                    let (needed, served) = (stranger.leave(), hall.clone());
+                    let (needed, served) = (stranger.leave(), shared.clone());
                     tokio::select! {
-                        () = connection(stream, &address, acceptor, hall, stranger) => {}
+                        () = connection(stream, &address, acceptor, shared, stranger) => {}
                         () = needed.notified() => {
                             served.refuse(Refusal::TooManyConnections, &address, true);
                         }
@@ -81,32 +81,32 @@ async fn connection(
     stream: TcpStream,
     address: &str,
     acceptor: TlsAcceptor,
-    hall: Arc<Hall>,
+    shared: Arc<SharedState>,
     stranger: Place,
 ) {
     let _ = stream.set_nodelay(true);
-    // Whoever connects and leaves without a word, as a probe does, is nobody's attack.
+    // A connection that closes without a byte is a probe, not an attack.
     let mut first = [0; 1];
-    match timeout(hall.limits.handshake, stream.peek(&mut first)).await {
+    match timeout(shared.limits.handshake, stream.peek(&mut first)).await {
         Ok(Ok(0) | Err(_)) => return,
         Ok(Ok(_)) => {}
-        Err(_) => return hall.refuse(Refusal::Silent, address, true),
+        Err(_) => return shared.refuse(Refusal::Silent, address, true),
     }
-    let tls = match timeout(hall.limits.handshake, acceptor.accept(stream)).await {
+    let tls = match timeout(shared.limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return hall.refuse(refusal(&error), address, true),
-        Err(_) => return hall.refuse(Refusal::Silent, address, true),
+        Ok(Err(error)) => return shared.refuse(refusal(&error), address, true),
+        Err(_) => return shared.refuse(Refusal::Silent, address, true),
     };
     let session = tls.get_ref().1;
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let Some(certificate) = certificate.map(|c| fingerprint(c)) else {
-        return hall.refuse(Refusal::Handshake, address, true);
+        return shared.refuse(Refusal::Handshake, address, true);
     };
     if session.alpn_protocol() != Some(b"h2") {
-        return hall.refuse(Refusal::Handshake, address, true);
+        return shared.refuse(Refusal::Handshake, address, true);
     }
     // A client is no stranger any more; who is none yet may enrol, and needs little for that.
-    let known = hall.registry.holder(&certificate).is_some();
+    let known = shared.registry.holder(&certificate).is_some();
     let (window, calls_max, message_max, stranger) = match known {
         true => {
             // Its place is given back now: no crowd of strangers pushes a client out.
@@ -117,9 +117,9 @@ async fn connection(
     };
     let calls = Arc::new(AtomicU32::new(0));
     let door =
-        Door { hall: hall.clone(), certificate, address: address.into(), calls: calls.clone() };
+        Door { shared: shared.clone(), certificate, address: address.into(), calls: calls.clone() };
     let service = FederationServer::new(door).max_decoding_message_size(message_max);
-    let service = Counted { service, hall: hall.clone(), address: address.into() };
+    let service = Counted { service, shared: shared.clone(), address: address.into() };
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .max_concurrent_streams(calls_max)
@@ -128,8 +128,8 @@ async fn connection(
         .initial_connection_window_size(window)
         .max_send_buf_size(window as usize)
         .max_frame_size((64 << 10).min(window))
-        .keep_alive_interval(Some(hall.limits.heartbeat))
-        .keep_alive_timeout(2 * hall.limits.heartbeat + WINDOW_TIME);
+        .keep_alive_interval(Some(shared.limits.heartbeat))
+        .keep_alive_timeout(2 * shared.limits.heartbeat + WINDOW_TIME);
     let strange = Arc::new(AtomicBool::new(false));
     let greeted = Greeted { tls, greeting: 0, strange: strange.clone() };
     let served = http.serve_connection(TokioIo::new(greeted), TowerToHyperService::new(service));
@@ -142,11 +142,11 @@ async fn connection(
             // shown a certificate of its own making.
             let garbled = result.is_err_and(|e| stranger.is_some() && !is_broken(&e));
             if strange.load(Ordering::Relaxed) || garbled {
-                hall.refuse(Refusal::Malformed, address, true);
+                shared.refuse(Refusal::Malformed, address, true);
             }
         }
-        () = idle(&calls, hall.limits.first_frame) => {
-            hall.refuse(Refusal::Silent, address, true);
+        () = idle(&calls, shared.limits.first_frame) => {
+            shared.refuse(Refusal::Silent, address, true);
         }
     }
 }
@@ -199,7 +199,7 @@ impl AsyncWrite for Greeted {
     }
 }
 
-/// Whether a connection broke, and nobody sent what it should not.
+/// Whether a connection broke, without a violation of the protocol.
 fn is_broken(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -211,12 +211,12 @@ fn is_broken(error: &hyper::Error) -> bool {
     false
 }
 
-/// Counts calls that the library itself turns away: paths that nobody serves, and requests that are
+/// Counts calls that the library itself turns away: unknown paths, and requests that are
 /// none. Streams are read, and counted, in [`crate::service`].
 #[derive(Clone)]
 struct Counted<S> {
     service: S,
-    hall: Arc<Hall>,
+    shared: Arc<SharedState>,
     address: String,
 }
 
@@ -235,13 +235,13 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let answer = self.service.call(request);
-        let (hall, address) = (self.hall.clone(), self.address.clone());
+        let (shared, address) = (self.shared.clone(), self.address.clone());
         Box::pin(async move {
             let answer = answer.await?;
             match Status::from_header_map(answer.headers()).map(|status| status.code()) {
-                Some(Code::OutOfRange) => hall.refuse(Refusal::TooLarge, &address, true),
+                Some(Code::OutOfRange) => shared.refuse(Refusal::TooLarge, &address, true),
                 Some(Code::Internal | Code::Unimplemented) => {
-                    hall.refuse(Refusal::Malformed, &address, true);
+                    shared.refuse(Refusal::Malformed, &address, true);
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 //! `federation.json` counts on these lines as a checkpoint counts on its journal: it has their number,
 //! their checksum and the last of them. It is replaced first, and that line is added then, so that a
 //! process which dies in between leaves a line to add and nothing that disagrees. A list that knows
-//! fewer lines than there are is an older copy: whoever was revoked since would be let in by it.
+//! fewer lines than there are is an older copy: a client revoked since would be let in by it.
 
 use crate::audit::VERSION;
 use crate::status::now;

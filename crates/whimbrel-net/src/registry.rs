@@ -3,10 +3,10 @@
 //! One file, `federation.json`, in the run's folder. `whimbrel invite` and `whimbrel revoke` change
 //! it while the coordinator runs; every change is made under a lock on `federation.lock`, and the
 //! coordinator looks at the file again before it answers a stranger. Tokens are kept as SHA-256
-//! alone, so whoever reads the file cannot join with it. The file has a checksum, and counts on the
+//! alone, so the file does not let its reader join. The file has a checksum, and counts on the
 //! lines of `members.jsonl`, of which each change adds one: damage and older copies are refused.
 
-use crate::invitation::{Fingerprint, Token, hex};
+use crate::invitation::{Fingerprint, Token};
 use crate::members::{Fault, Happened, Members};
 use crate::status::{Refusal, now};
 use crate::text::is_shown;
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
+use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::{Store, private_file, write_privately};
 
@@ -103,9 +104,9 @@ pub type ClientId32 = u32;
 pub enum Standing {
     /// Waited for.
     Expected,
-    /// Nobody waits for it; what it contributed stays. It may come back.
+    /// It is not waited for; what it contributed stays. It may come back.
     Dead,
-    /// Nobody waits for it, and it may not come back.
+    /// It is not waited for, and may not come back.
     Revoked,
 }
 
@@ -169,8 +170,8 @@ impl Draft {
     /// Writes the file: from now on the invitations are good.
     pub fn create(self, folder: &Path) -> Result<Registry> {
         if Store::has_checkpoint(folder) {
-            let what = "it is gone, and a checkpoint is beside it: without the list of the clients nobody \
-                        can go on; restore the folder from a copy";
+            let what = "it is gone, and a checkpoint is beside it: without the list of the clients the \
+                        run cannot resume; restore the folder from a copy";
             return Err(Error::storage(path(folder).display(), what));
         }
         let mut book = self.book;
@@ -308,8 +309,9 @@ impl Registry {
     pub fn stand(&self, name: &str, standing: Standing) -> Result<()> {
         self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
             Some(Entry { standing: Standing::Revoked, .. }) if standing != Standing::Revoked => {
-                Err(Error::config(format!("client `{name}` was revoked, and stays so"))
-                    .hint("nobody waits for it already; invite it under another name to let it in"))
+                Err(Error::config(format!("client `{name}` was revoked, and stays so")).hint(
+                    "it is not waited for already; invite it under another name to let it in",
+                ))
             }
             Some(entry) => {
                 entry.standing = standing;
@@ -431,7 +433,7 @@ impl Registry {
             if is_new {
                 entry.next_certificate = Some(next);
             }
-            // Whoever announces it does so again: what is lost with an older copy comes back.
+            // It is announced again: what is lost with an older copy comes back.
             Ok((is_new, None))
         })
     }

@@ -1,7 +1,7 @@
 //! Keeping what can be read of a damaged run.
 
+use crate::durable_run::{Adds, apply, wal_path};
 use crate::inspection::{Inspection, METRICS};
-use crate::kept_run::{Adds, apply, wal_path};
 use crate::wal::Wal;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl Repairable {
         apply_log(folder, &mut readable, &mut store)?;
         let (stage, state) = (self.checkpoint.stage, &self.checkpoint.runner.state);
         store.record(&Line::Repair(Repair { stage, repaired: state.exchanges() }))?;
-        store.save_alone(&self.checkpoint)?;
+        store.save(&self.checkpoint, None)?;
         Wal::create(&wal_path(folder))?;
         Ok(Repaired { kept_aside, stage, round: state.round() })
     }

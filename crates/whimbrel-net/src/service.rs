@@ -1,15 +1,15 @@
 //! One connection: who is it, and the frames of its session.
 
 use crate::PROTOCOL;
-use crate::events::{Event, Hall, Link, Order};
+use crate::events::{Event, Link, Order, SharedState};
 use crate::frames::{Assembly, Parcel, chunks, to_client};
-use crate::intake::Share;
 use crate::invitation::Fingerprint;
 use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
 use crate::registry::{Redeemed, Standing};
 use crate::status::{Refusal, now};
 use crate::text::printable;
+use crate::upload_memory::Share;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ type Frames = mpsc::Sender<Result<proto::ServerFrame, Status>>;
 /// The service as one connection sees it.
 pub struct Door {
     /// What all connections share.
-    pub hall: Arc<Hall>,
+    pub shared: Arc<SharedState>,
     /// The certificate that the connection proved to hold.
     pub certificate: Fingerprint,
     /// Where it comes from.
@@ -50,26 +50,26 @@ impl federation_server::Federation for Door {
         if request.version != PROTOCOL {
             return Err(self.turn_away(Refusal::Version));
         }
-        if !self.hall.may_enrol(&self.address) {
+        if !self.shared.may_enrol(&self.address) {
             return Err(self.turn_away(Refusal::TooManyEnrolments));
         }
-        let (hall, certificate) = (self.hall.clone(), self.certificate);
+        let (shared, certificate) = (self.shared.clone(), self.certificate);
         let address = self.address.clone();
         // What is bound is noted with it: this call ends wherever it is when its connection breaks.
         let redeem = move || {
             let redeemed =
-                hall.registry.redeem(&request.token, &certificate, &request.name, &address);
+                shared.registry.redeem(&request.token, &certificate, &request.name, &address);
             if let Ok(Redeemed::Client(name)) = &redeemed {
-                hall.audit.note("enrolled", name, &address, false);
-                hall.board.line(&format!("`{name}` enrolled from {address}"));
+                shared.audit.note("enrolled", name, &address, false);
+                shared.board.line(&format!("`{name}` enrolled from {address}"));
             }
             redeemed
         };
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
             Ok(Redeemed::Client(name) | Redeemed::Again(name)) => {
-                self.hall.enrolled(&self.address);
-                let (run, offer) = (self.hall.run.clone().into(), self.hall.offer.clone());
+                self.shared.enrolled(&self.address);
+                let (run, offer) = (self.shared.run.clone().into(), self.shared.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
             Ok(Redeemed::Refused(why)) => Err(self.turn_away(why)),
@@ -84,26 +84,26 @@ impl federation_server::Federation for Door {
         &self,
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let name = match self.hall.registry.holder(&self.certificate) {
+        let name = match self.shared.registry.holder(&self.certificate) {
             None => return Err(self.turn_away(Refusal::UnknownCertificate)),
             Some((_, Standing::Revoked)) => return Err(self.turn_away(Refusal::Revoked)),
             Some((name, _)) => name,
         };
-        let (hall, certificate, client) = (self.hall.clone(), self.certificate, name.clone());
+        let (shared, certificate, client) = (self.shared.clone(), self.certificate, name.clone());
         let address = self.address.clone();
         let changed = move || {
-            if let Ok(true) = hall.registry.changed(&client, &certificate, &address) {
-                hall.audit.note("certificate-changed", &client, &address, false);
+            if let Ok(true) = shared.registry.changed(&client, &certificate, &address) {
+                shared.audit.note("certificate-changed", &client, &address, false);
             }
         };
         let _ = tokio::task::spawn_blocking(changed).await;
-        if !self.hall.may_begin(&name) {
-            self.hall.count_refusal(Refusal::TooManySessions);
+        if !self.shared.may_begin(&name) {
+            self.shared.count_refusal(Refusal::TooManySessions);
             return Err(status(Refusal::TooManySessions));
         }
         let (frames, out) = mpsc::channel(FRAMES_AHEAD);
         let address = self.address.clone();
-        let session = Session { hall: self.hall.clone(), name, address, frames };
+        let session = Session { shared: self.shared.clone(), name, address, frames };
         let call = Call::new(&self.calls);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
@@ -115,7 +115,7 @@ impl federation_server::Federation for Door {
 
 impl Door {
     fn turn_away(&self, why: Refusal) -> Status {
-        self.hall.refuse(why, &self.address, true);
+        self.shared.refuse(why, &self.address, true);
         status(why)
     }
 }
@@ -155,7 +155,7 @@ impl Drop for Call {
 
 /// A client's session from hello to its end.
 struct Session {
-    hall: Arc<Hall>,
+    shared: Arc<SharedState>,
     name: String,
     address: String,
     frames: Frames,
@@ -199,7 +199,7 @@ impl Session {
             Err(End::Gone) => return,
             Err(End::Cut(why)) => return self.cut(why).await,
         };
-        let (link, orders) = self.hall.link();
+        let (link, orders) = self.shared.link();
         let (session, overrun) = (link.session, link.overrun());
         match self.arrive(hello, link).await {
             Some(Ok(())) => {
@@ -225,7 +225,7 @@ impl Session {
         &self,
         incoming: &mut Streaming<proto::ClientFrame>,
     ) -> Result<proto::Hello, End> {
-        let first = timeout(self.hall.limits.first_frame, incoming.message()).await;
+        let first = timeout(self.shared.limits.first_frame, incoming.message()).await;
         let frame = first.map_err(|_| Refusal::Silent)?.map_err(|status| why_unread(&status))?;
         let hello = match frame.map(|f| f.frame) {
             Some(Some(client_frame::Frame::Hello(hello))) => hello,
@@ -234,7 +234,7 @@ impl Session {
         };
         match hello {
             hello if hello.version != PROTOCOL => Err(End::Cut(Refusal::Version)),
-            hello if hello.run != self.hall.run => Err(End::Cut(Refusal::WrongRun)),
+            hello if hello.run != self.shared.run => Err(End::Cut(Refusal::WrongRun)),
             hello => Ok(hello),
         }
     }
@@ -260,9 +260,9 @@ impl Session {
         if let Some(why) = self.announced(next).await {
             return Some(Err(why));
         }
-        let next_certificate = self.hall.next_certificate.map(|next| next.to_vec());
+        let next_certificate = self.shared.next_certificate.map(|next| next.to_vec());
         let next_certificate = next_certificate.unwrap_or_default().into();
-        let heartbeat_ms = self.hall.limits.heartbeat.as_millis() as u32;
+        let heartbeat_ms = self.shared.limits.heartbeat.as_millis() as u32;
         let welcome = proto::Welcome { verdict, heartbeat_ms, next_certificate };
         self.send(server_frame::Frame::Welcome(welcome)).await.ok()?;
         Some(Ok(()))
@@ -275,11 +275,11 @@ impl Session {
             return None;
         }
         let Ok(next) = Fingerprint::try_from(&next[..]) else { return Some(Refusal::Malformed) };
-        let (hall, name) = (self.hall.clone(), self.name.clone());
-        let announced = tokio::task::spawn_blocking(move || hall.registry.announce(&name, &next));
+        let (shared, name) = (self.shared.clone(), self.name.clone());
+        let announced = tokio::task::spawn_blocking(move || shared.registry.announce(&name, &next));
         match announced.await {
             Ok(Ok(true)) => {
-                self.hall.audit.note("certificate-announced", &self.name, &self.address, false);
+                self.shared.audit.note("certificate-announced", &self.name, &self.address, false);
                 None
             }
             Ok(Ok(false)) => None,
@@ -291,14 +291,14 @@ impl Session {
     async fn listen(&self, incoming: &mut Streaming<proto::ClientFrame>) -> End {
         let mut has_failed = false;
         loop {
-            let patience = 3 * self.hall.limits.heartbeat;
+            let patience = 3 * self.shared.limits.heartbeat;
             let frame = match timeout(patience, incoming.message()).await {
                 Err(_) => return End::Gone,
                 Ok(Ok(None)) => return End::Gone,
                 Ok(Err(status)) => return why_unread(&status),
                 Ok(Ok(Some(frame))) => frame,
             };
-            self.hall.board.client(&self.name, |c| c.last_seen = Some(now()));
+            self.shared.board.client(&self.name, |c| c.last_seen = Some(now()));
             match frame.frame {
                 Some(client_frame::Frame::Heartbeat(_)) => {}
                 Some(client_frame::Frame::Upload(upload)) => {
@@ -334,13 +334,13 @@ impl Session {
     ) -> Result<(), End> {
         let kind = upload.kind();
         let at = upload.at.ok_or(Refusal::Malformed)?.into();
-        let bound = self.hall.bound(kind).ok_or(Refusal::Malformed)?;
+        let bound = self.shared.bound(kind).ok_or(Refusal::Malformed)?;
         if upload.bytes > bound {
             return Err(End::Cut(Refusal::TooLarge));
         }
         let mut assembly = Assembly::new(kind, at, upload.bytes);
-        let mut room = self.hall.room.share();
-        let Limits { stall, turn, upload: longest, .. } = self.hall.limits;
+        let mut room = self.shared.room.share();
+        let Limits { stall, turn, upload: longest, .. } = self.shared.limits;
         // Time that the client takes; what it waits for memory is not its own.
         let pace = Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
         let mut patience = longest.min(stall + pace);
@@ -354,7 +354,7 @@ impl Session {
             assembly.add(&data).map_err(|_| Refusal::Malformed)?;
         }
         let bytes = assembly.into_bytes();
-        self.hall.board.client(&self.name, |c| c.received += bytes.len() as u64);
+        self.shared.board.client(&self.name, |c| c.received += bytes.len() as u64);
         let name = self.name.clone();
         self.tell(Event::Upload { name, kind, at, bytes, room }).await;
         Ok(())
@@ -383,7 +383,7 @@ impl Session {
     /// Carries out orders until the connection is to be closed or takes nothing any more.
     async fn speak(&self, mut orders: mpsc::Receiver<Order>, session: u64) {
         loop {
-            let order = match timeout(self.hall.limits.heartbeat, orders.recv()).await {
+            let order = match timeout(self.shared.limits.heartbeat, orders.recv()).await {
                 Ok(Some(order)) => order,
                 Ok(None) => return,
                 Err(_) => {
@@ -429,7 +429,7 @@ impl Session {
         for chunk in chunks(&message) {
             self.send(server_frame::Frame::Chunk(chunk)).await?;
         }
-        self.hall.board.client(&self.name, |c| c.sent += bytes);
+        self.shared.board.client(&self.name, |c| c.sent += bytes);
         self.tell(Event::Sent { name: self.name.clone(), session }).await;
         Ok(())
     }
@@ -437,18 +437,18 @@ impl Session {
     /// Hands a frame to the connection; fails where it takes none for too long.
     async fn send(&self, frame: server_frame::Frame) -> Result<(), ()> {
         let sent = self.frames.send(Ok(to_client(frame)));
-        timeout(self.hall.limits.stall, sent).await.map_err(|_| ())?.map_err(|_| ())
+        timeout(self.shared.limits.stall, sent).await.map_err(|_| ())?.map_err(|_| ())
     }
 
     async fn cut(&self, why: Refusal) {
-        self.hall.refuse(why, &self.name, false);
-        self.hall.board.client(&self.name, |c| c.refused += 1);
-        let _ = timeout(self.hall.limits.stall, self.frames.send(Err(status(why)))).await;
+        self.shared.refuse(why, &self.name, false);
+        self.shared.board.client(&self.name, |c| c.refused += 1);
+        let _ = timeout(self.shared.limits.stall, self.frames.send(Err(status(why)))).await;
     }
 
     /// Tells the coordinator; one that is gone need not hear it.
     async fn tell(&self, event: Event) {
-        let _ = self.hall.events.send(event).await;
+        let _ = self.shared.events.send(event).await;
     }
 }
 

@@ -7,12 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use whimbrel_core::Measure;
+pub use whimbrel_report::dashboard::RunState;
 
 /// Evaluations kept in a snapshot; when there are more, every second one goes.
 const ROWS_MAX: usize = 2048;
 /// Exchanges in the participation strip.
 const STRIP_MAX: usize = 60;
-/// What is being done while nobody is waited for.
+/// What is being done while no client is waited for.
 const RUNNING: &str = "running";
 /// Lines of the log.
 const LINES_MAX: usize = 200;
@@ -67,7 +68,7 @@ pub enum Refusal {
     NotReading,
     /// An upload for an exchange that is closed.
     Late,
-    /// An upload that nobody asked for.
+    /// An unsolicited upload.
     NotAsked,
     /// An upload that was there already.
     Duplicate,
@@ -104,28 +105,11 @@ impl std::fmt::Display for Refusal {
             Self::Stalled => "an upload stopped half-way, or came too slowly",
             Self::NotReading => "it does not read what it is sent",
             Self::Late => "the exchange is closed",
-            Self::NotAsked => "nobody asked for this upload",
+            Self::NotAsked => "this upload was not requested",
             Self::Duplicate => "this upload was there already",
             Self::Invalid => "the method refused the upload",
         })
     }
-}
-
-/// Where a run stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Somebody is needed who is not there, or not heard yet.
-    #[default]
-    Waiting,
-    /// Rounds are made.
-    Running,
-    /// Something must be mended before it goes on.
-    Paused,
-    /// It ended as it should.
-    Done,
-    /// It ended otherwise.
-    Failed,
 }
 
 /// The exchange under way.
@@ -152,7 +136,7 @@ pub struct Status {
     /// The job's name.
     pub job: String,
     /// Where the run stands.
-    pub phase: Phase,
+    pub phase: RunState,
     /// What is being done, in words: waiting for whom, paused and why, finished.
     pub state: String,
     /// The stage's name.
@@ -309,13 +293,15 @@ impl Board {
     }
 
     /// Says what is being done; a repeated sentence is not logged again.
-    pub fn state(&self, phase: Phase, text: impl Into<String>) {
+    pub fn state(&self, phase: RunState, text: impl Into<String>) {
         let text = text.into();
         if self.0.borrow().state != text {
             match phase {
-                Phase::Failed => self.log(Level::Error, &text),
-                Phase::Paused => self.log(Level::Warn, &text),
-                Phase::Waiting | Phase::Running | Phase::Done => self.log(Level::Info, &text),
+                RunState::Failed => self.log(Level::Error, &text),
+                RunState::Paused => self.log(Level::Warn, &text),
+                RunState::Waiting | RunState::Running | RunState::Done => {
+                    self.log(Level::Info, &text)
+                }
             }
             self.change(|status| status.state = text);
         }
@@ -353,9 +339,9 @@ impl Board {
             if let Some(round) = exchanged.round {
                 status.round = round;
             }
-            if status.phase == Phase::Waiting {
-                // Whoever was waited for has come, or is not waited for any more.
-                status.phase = Phase::Running;
+            if status.phase == RunState::Waiting {
+                // The clients waited for have come, or are no longer waited for.
+                status.phase = RunState::Running;
                 status.state = RUNNING.into();
             }
             status.open = None;
@@ -436,11 +422,11 @@ mod tests {
     #[test]
     fn nobody_is_said_to_be_waited_for_once_the_round_is_over() {
         let board = Board::new("late");
-        board.state(Phase::Waiting, "fit: late joiners: waiting for `east`");
+        board.state(RunState::Waiting, "fit: late joiners: waiting for `east`");
         let (cohort, accepted) = (vec![0], vec![0]);
         board.exchanged(Exchanged { stage: 0, round: Some(1), cohort, accepted });
         let status = board.watch().borrow().clone();
-        assert_eq!((status.phase, status.state.as_str()), (Phase::Running, RUNNING));
+        assert_eq!((status.phase, status.state.as_str()), (RunState::Running, RUNNING));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Connections of nobody known: few of one host, not all in all, and the oldest gives way.
+//! Limits on unauthenticated connections, per host and in total; the oldest is closed first.
 //!
 //! Many clients may share an address, so that only connections count whose certificate belongs to no
 //! client, and everyone's until its handshake is over. Where there is no room the oldest is closed: a
@@ -30,13 +30,13 @@ pub struct Place {
 }
 
 impl Strangers {
-    /// Of so many connections, half may be strangers', and half of those one host's.
+    /// Half of all connections may be unauthenticated, and half of those from one host.
     pub fn new(connections: usize) -> Arc<Self> {
         let most = (connections / 2).max(2);
         Arc::new(Self { held: Mutex::default(), most, most_of_host: most / 2 })
     }
 
-    /// Takes a stranger in; the oldest gives way where there are too many of its host, or at all.
+    /// Admits a connection; above a limit, the oldest of its host, or of all, is closed.
     pub fn enter(self: &Arc<Self>, host: IpAddr) -> Place {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, all) = &mut *held;

@@ -1,6 +1,6 @@
 //! Certificates and the two ends of TLS 1.3.
 //!
-//! Nobody needs a certificate authority. The coordinator makes its own certificate and invitations
+//! No certificate authority is needed. The coordinator makes its own certificate and invitations
 //! carry its fingerprint; each client makes its own, and an invitation is bound to it at enrolment.
 //! TLS proves that the peer holds the key of the certificate it shows; whether that certificate may
 //! speak, and for whom, is decided by its fingerprint. Where an institution has an authority of its
@@ -187,7 +187,7 @@ pub fn refusal(error: &std::io::Error) -> Refusal {
 }
 
 /// What a coordinator means that ends a connection with this alert, where it is about the client's
-/// certificate. Whoever gets it would get it again.
+/// certificate. A client that gets it would get it again.
 pub fn certificate_refused(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {

@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(read(&path).unwrap(), None);
         write(&path, b"whimbrel").unwrap();
         let whole = std::fs::read(&path).unwrap();
-        let hex: String = whole.iter().map(|b| format!("{b:02x}")).collect();
+        let hex = whimbrel_core::wire::hex(&whole);
         assert_eq!(hex, "5748494d46494c45020000002b9963af7768696d6272656c");
         assert_eq!(read(&path).unwrap().unwrap(), b"whimbrel");
         let said = |bytes: &[u8]| {

@@ -131,7 +131,7 @@ impl Wal {
         head[8..].copy_from_slice(&sum.to_le_bytes());
         self.mend()?;
         if let Err(e) = self.write(&head, payload) {
-            // Nobody is told of it: a process that reads the log next must not find it either.
+            // It is not acknowledged: a process that reads the log next must not find it either.
             let _ = self.file.seek(SeekFrom::Start(self.end));
             let _ = self.file.write_all(&[0; RECORD_HEAD]);
             return Err(self.fault(e));
@@ -174,7 +174,7 @@ impl Wal {
     }
 
     /// Begins anew: a checkpoint holds everything. Durable with the next record; until then the
-    /// old records may come back, and whoever reads them must know that they are old.
+    /// old records may come back, and their reader must know that they are old.
     pub fn reset(&mut self) -> Result<()> {
         self.begin(self.epoch.wrapping_add(1))
     }
@@ -337,10 +337,8 @@ mod tests {
         let (_folder, path) = fresh();
         let mut wal = Wal::create(&path).unwrap();
         wal.append(b"whimbrel").unwrap();
-        let hex: String =
-            std::fs::read(&path).unwrap().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
-            hex,
+            whimbrel_core::wire::hex(&std::fs::read(&path).unwrap()),
             "5748494d57414c000100000001000000a3c09266\
              080000000100000037de4cce7768696d6272656c"
         );
@@ -392,7 +390,7 @@ mod tests {
                 found.push(record.to_vec());
                 Ok(())
             });
-            // Of the last record nobody can say whether a crash tore it.
+            // Whether a crash tore the last record cannot be known.
             let damage = (record < 19).then_some(record as u64 + 1);
             let found_at = read.unwrap().1.map(|damage| match damage {
                 Damage::Record { record, .. } => record,
@@ -433,7 +431,7 @@ mod tests {
         wal.sync = |_| Err(std::io::Error::from_raw_os_error(5));
         let error = wal.append(b"one").unwrap_err();
         assert!(matches!(error, Error::Storage { .. }), "{error}");
-        assert!(records(&path).is_empty(), "nobody was told of it");
+        assert!(records(&path).is_empty(), "it was not acknowledged");
         // As the system may have it: nothing since the last good sync is on the disk.
         std::fs::write(&path, &old).unwrap();
         wal.sync = sync;

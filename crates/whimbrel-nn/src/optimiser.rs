@@ -52,8 +52,9 @@ impl Optimiser {
     pub const PLAIN: Self = Self::Sgd { momentum: 0.0, weight_decay: 0.0 };
 
     /// Adam with the constants of its paper.
-    pub const ADAM: Self =
-        Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
+    pub const fn adam(weight_decay: f32) -> Self {
+        Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }
+    }
 
     /// One step. `gradient` is what a learner returned: running statistics take their new values from
     /// it and are neither shrunk nor drawn to the centre.
@@ -217,15 +218,15 @@ mod tests {
     fn the_first_step_of_adam_is_the_sign() {
         let (mut state, mut w) = (OptimiserState::default(), vec![1.0, 1.0, 0.0, 1.0]);
         let gradient = [3.0, -0.01, 2.0, 0.5];
-        Optimiser::ADAM.step(&mut state, 0.1, None, &tensors(), &gradient, &mut w);
+        Optimiser::adam(0.0).step(&mut state, 0.1, None, &tensors(), &gradient, &mut w);
         for (w, right) in w.iter().zip([0.9, 1.1, 2.0, 0.9]) {
             // epsilon against |g| = 0.01 is 1e-6 of the step.
             assert!((w - right).abs() < 1e-6, "{w}");
         }
         let resumed = state.clone();
         let (mut state_b, mut w_b) = (resumed, w.clone());
-        Optimiser::ADAM.step(&mut state, 0.1, None, &tensors(), &gradient, &mut w);
-        Optimiser::ADAM.step(&mut state_b, 0.1, None, &tensors(), &gradient, &mut w_b);
+        Optimiser::adam(0.0).step(&mut state, 0.1, None, &tensors(), &gradient, &mut w);
+        Optimiser::adam(0.0).step(&mut state_b, 0.1, None, &tensors(), &gradient, &mut w_b);
         assert_eq!((w, state), (w_b, state_b));
     }
 

@@ -83,7 +83,7 @@ pub fn panicked(payload: Box<dyn Any + Send>) -> PyErr {
 }
 
 /// Refuses to work in a process that was forked from one which has worked: its threads are not here, and
-/// whoever asked them would wait for ever.
+/// the thread that asked them would wait for ever.
 pub fn refuse_forks() -> PyResult<()> {
     static FIRST: OnceLock<u32> = OnceLock::new();
     let here = std::process::id();

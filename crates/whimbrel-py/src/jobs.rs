@@ -1,6 +1,6 @@
 //! Jobs before they run: what they say, cost and read.
 
-use crate::attend::attend;
+use crate::background::in_background;
 use crate::errors::detached;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,9 @@ pub fn check(py: Python<'_>, job: JobText) -> PyResult<String> {
 /// What a job costs, from some trial rounds, as JSON.
 #[pyfunction]
 pub fn estimate(py: Python<'_>, job: JobText, hear: &Bound<'_, PyAny>) -> PyResult<String> {
-    attend(py, hear, move |voice| Ok(Checked::of(&job.parse()?, voice)?.figures().to_string()))
+    in_background(py, hear, move |voice| {
+        Ok(Checked::of(&job.parse()?, voice)?.figures().to_string())
+    })
 }
 
 /// A commented job for a data file, or for the generator.
@@ -58,5 +60,5 @@ pub fn inspect_data(py: Python<'_>, file: PathBuf, client: Option<String>) -> Py
 /// What each client of a job would hold, as JSON.
 #[pyfunction]
 pub fn inspect_clients(py: Python<'_>, job: JobText, hear: &Bound<'_, PyAny>) -> PyResult<String> {
-    attend(py, hear, move |voice| Ok(inspect_job(&job.parse()?, voice)?.to_string()))
+    in_background(py, hear, move |voice| Ok(inspect_job(&job.parse()?, voice)?.to_string()))
 }

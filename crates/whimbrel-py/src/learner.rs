@@ -2,8 +2,8 @@
 //!
 //! A [`PyLearner`] hands batches to `whimbrel._learner.Bridge`, which makes them arrays, calls the
 //! user's learner and checks what it returns. A learner's methods cannot fail, so an exception
-//! unwinds as its own value to whoever attends the work ([`panicked`](crate::errors::panicked)):
-//! the exchange under way is not committed.
+//! unwinds as its own value to the thread that waits for the work
+//! ([`panicked`](crate::errors::panicked)): the exchange under way is not committed.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;

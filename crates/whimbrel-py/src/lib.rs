@@ -4,7 +4,7 @@
 //! take and return paths, bytes and buffers of numbers, release the interpreter while they compute,
 //! and turn failures into exceptions (`errors`).
 
-mod attend;
+mod background;
 mod errors;
 mod jobs;
 mod learner;

@@ -5,7 +5,7 @@
 //! each question, or the sum of all. A shard's memory is its clients' records; questions asked again
 //! after a restart are answered with the same bytes.
 
-use crate::attend::{Voice, attend};
+use crate::background::{Voice, in_background};
 use crate::errors::detached;
 use crate::jobs::JobText;
 use crate::runs::{Ended, Place, ended};
@@ -147,7 +147,7 @@ fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::core::
     }
 }
 
-/// Nothing to tell so many shards.
+/// An empty message for each shard.
 fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
     let empty =
         || Batch { fates: Vec::new(), tails: Vec::new(), questions: Vec::new(), fold: None };
@@ -212,7 +212,7 @@ pub fn serve(
     rows: bool,
     hear: &Bound<'_, PyAny>,
 ) -> PyResult<Ended> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let job = job.parse()?;
         refuse_simulations(&job)?;
         let (plan, data, names, hashes) = match rows {

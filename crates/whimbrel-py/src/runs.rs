@@ -1,6 +1,6 @@
 //! Jobs to run folders, and what is done with those.
 
-use crate::attend::{Voice, attend};
+use crate::background::{Voice, in_background};
 use crate::errors::detached;
 use crate::jobs::JobText;
 use pyo3::exceptions::PyValueError;
@@ -80,7 +80,7 @@ pub fn run(
     threads: Option<usize>,
     replay: Option<PathBuf>,
 ) -> PyResult<Ended> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let request = Request {
             job: job.parse()?,
             out: place.out.as_deref(),
@@ -104,7 +104,7 @@ pub fn compare(
     hear: &Bound<'_, PyAny>,
     threads: Option<usize>,
 ) -> PyResult<(PathBuf, Vec<(String, PathBuf)>)> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let jobs = jobs.iter().map(JobText::parse).collect::<Result<Vec<_>>>()?;
         let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
         let replaces = place.existing()? == Existing::Replace;
@@ -118,7 +118,7 @@ pub fn compare(
     })
 }
 
-/// Works on so many threads; without a number, on those of the process.
+/// Works on this number of threads; without one, on those of the process.
 fn on_threads<T: Send>(
     threads: Option<usize>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -135,7 +135,7 @@ fn interrupted(what: &str) -> Failure {
 /// The page of a run, or of several side by side.
 #[pyfunction]
 pub fn report(py: Python<'_>, folders: Vec<PathBuf>, hear: &Bound<'_, PyAny>) -> PyResult<String> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let dirs = folders.iter().map(|folder| RunDir::existing(folder));
         let views = side_by_side(&dirs.collect::<Result<Vec<_>>>()?, voice)?;
         Ok(html(&names(&views), &views))
@@ -154,7 +154,7 @@ pub fn predict<'py>(
     client: Option<String>,
     libsvm: bool,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-    let found: Predicted = attend(py, hear, move |voice| {
+    let found: Predicted = in_background(py, hear, move |voice| {
         let run = FinishedRun::read(&folder, voice)?;
         let own = run.own(client.as_deref())?;
         run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data)
@@ -200,7 +200,7 @@ pub fn impute(
     wide: bool,
     draws: u32,
 ) -> PyResult<(String, String)> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let run = FinishedRun::read(&folder, voice)?;
         let options =
             ImputeOptions { data: data.as_deref(), client: client.as_deref(), wide, draws };
@@ -222,7 +222,7 @@ pub fn adapt(
     hear: &Bound<'_, PyAny>,
     draws: u32,
 ) -> PyResult<String> {
-    attend(py, hear, move |voice| {
+    in_background(py, hear, move |voice| {
         let run = FinishedRun::read(&folder, voice)?;
         let options = AdaptOptions { data: &data, labels: None, draws, out: &out };
         Ok(told(run.adapt(&options)?, voice))

@@ -128,7 +128,7 @@ pub fn measure_text(measure: &Measure, value: f64) -> String {
     measured(measure, value, usize::from(measure.digits))
 }
 
-/// The same with so many digits.
+/// The same with this number of digits.
 pub(crate) fn measured(measure: &Measure, value: f64, digits: usize) -> String {
     match (measure.unit, measure.role) {
         (Unit::Bits, _) => bits(value),

@@ -20,6 +20,7 @@
 //! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
 //! which is outside the promise of identical bits (that is about `model/` and `checkpoint/`).
 
+mod bits_to_target;
 mod curves;
 pub mod dashboard;
 mod declared;
@@ -31,15 +32,14 @@ mod headline;
 mod page;
 pub mod plot;
 mod quantiles;
-mod reach;
 mod sections;
 pub mod table;
 pub mod view;
 
+pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
 pub use headline::closing_table;
 pub use page::html;
 pub use plot::hero::{HeroAxis, hero};
-pub use reach::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use table::text_table;
 pub use view::{ClientView, RunView};

@@ -1,5 +1,6 @@
 //! The sections of the page between its headline and its end: plots and tables.
 
+use crate::bits_to_target;
 use crate::curves::{self, Against, Curve, Point};
 use crate::declared;
 use crate::exhibits;
@@ -9,7 +10,6 @@ use crate::group::Group;
 use crate::plot::style::swatch;
 use crate::plot::{Bars, Histogram, Scale};
 use crate::quantiles;
-use crate::reach;
 use crate::view::{self, ClientView, RunView};
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{self, Role, Unit};
@@ -131,7 +131,9 @@ fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<
 
 /// Bits until given distances from the optimum.
 pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
-    let Some(table) = reach::of_groups(groups, &reach::LEVELS) else { return String::new() };
+    let Some(table) = bits_to_target::of_groups(groups, &bits_to_target::LEVELS) else {
+        return String::new();
+    };
     let mean = if groups.iter().any(|group| group.runs.len() > 1) {
         " (geometric mean over seeds)"
     } else {

@@ -61,7 +61,7 @@ pub struct Finished {
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held by whoever works in it.
+    /// Held by the process that works in it.
     lock: Option<Arc<FolderLock>>,
 }
 

@@ -1,17 +1,24 @@
-//! Where tests find published data.
+//! Where tests find published data, and how a test says that it cannot run here.
 
 use std::path::{Path, PathBuf};
 
 /// A published file or folder: `name` below `WHIMBREL_DATA`, or below `shared/data` beside the
-/// workspace. Where it is absent, a test fails in continuous integration (`CI=true`); elsewhere
-/// this says so and gives nothing, and the test must end.
+/// workspace. Where it is absent the test is [`skipped`], and must end.
 pub fn data_file(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WHIMBREL_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
     );
-    let in_ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
-    find(&folder, name, in_ci)
+    find(&folder, name, in_ci())
+}
+
+/// Says that a test cannot run here; in continuous integration (`CI=true`) it fails.
+pub fn skipped(why: &str) {
+    skip(why, in_ci());
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false")
 }
 
 fn find(folder: &Path, name: &str, in_ci: bool) -> Option<PathBuf> {
@@ -20,10 +27,14 @@ fn find(folder: &Path, name: &str, in_ci: bool) -> Option<PathBuf> {
         return Some(path);
     }
     let path = path.display();
-    assert!(!in_ci, "no data: {path} does not exist\nhint: set WHIMBREL_DATA to the data folder");
-    // tidy: allow(print): a test that is skipped says so
-    eprintln!("skipped: no data ({path} does not exist; WHIMBREL_DATA names the folder)");
+    skip(&format!("no data ({path} does not exist; WHIMBREL_DATA names the folder)"), in_ci);
     None
+}
+
+fn skip(why: &str, in_ci: bool) {
+    assert!(!in_ci, "not run: {why}");
+    // tidy: allow(print): a test that is skipped says so
+    eprintln!("skipped: {why}");
 }
 
 #[cfg(test)]
@@ -38,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no data: ")]
+    #[should_panic(expected = "not run: no data ")]
     fn absent_data_fail_in_continuous_integration() {
         find(Path::new(env!("CARGO_MANIFEST_DIR")), "absent.csv", true);
     }

@@ -7,4 +7,4 @@ pub mod runners;
 
 mod data;
 
-pub use data::data_file;
+pub use data::{data_file, skipped};

@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
                 .chunks(order.len().div_ceil(shards))
                 .map(|part| self.fold_of(uploads, part))
                 .collect();
-            // A shard that heard nobody, and one that was saved on the way.
+            // An empty shard, and one that was saved on the way.
             parts.push(self.empty_fold());
             parts[0] = self.copy(&parts[0]);
             while parts.len() > 1 {
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
         hostile(&ask.to_bytes(), "ask", self.name, |bytes| {
             method.answer(&self.clients[0], &bytes.to_vec().into(), &self.data[0]).map(|_| ())
         });
-        // Where there is nothing to answer, nobody looks at answers.
+        // Where there is nothing to answer, answers are not read.
         if !answers[0].is_empty() {
             hostile(&answers[0], "answer", self.name, |bytes| {
                 conclude(&mut std::iter::once((ClientId(0), Cow::from(bytes))))

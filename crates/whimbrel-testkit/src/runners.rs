@@ -125,7 +125,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let at = keys().exchange(number);
         let (this_round, cohort) = match method.next(&server) {
             Next::Stop => break,
-            Next::Opening => (None, everyone(&enrolled)),
+            Next::Uncounted => (None, everyone(&enrolled)),
             Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(round + 1), participation().draw(&enrolled, at.cohort()))
@@ -168,7 +168,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
     }
 }
 
-/// The simulator on so many threads; with `reload` it is a new one after every exchange.
+/// The simulator on a number of threads; with `reload` it is a new one after every exchange.
 fn simulate<M: Evaluate, B: Bind<M>>(
     method: &Arc<Erased<M, B>>,
     data: &[ClientData],
@@ -185,7 +185,8 @@ fn simulate<M: Evaluate, B: Bind<M>>(
         });
         let (who, what) = (participation(), faults.clone());
         let started = Simulator::start(method.clone(), federation.clone(), keys(), who, what);
-        let (mut simulator, mut journal) = (started.expect("a start"), String::new());
+        let mut simulator = started.expect("a start");
+        let mut journal = Line::stage_begin(0, &simulator.machine().enrolled()).to_text();
         while let Some(done) = simulator.step().expect("an exchange") {
             journal.push_str(&Line::exchange(0, &done).to_text());
             if reload {

@@ -18,20 +18,21 @@ use whimbrel::families::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Predictions, Results, RunData,
     StagePlan, Tables,
 };
-use whimbrel::families::job::channel::UpRuleKind;
+use whimbrel::families::job::Step;
+use whimbrel::families::job::channel::UpKind;
 use whimbrel::families::job::method::length::{EPOCHS, ROUNDS};
 use whimbrel::families::job::method::step::STEP;
 use whimbrel::families::job::method::stop::{EVALUATE, STOP};
 use whimbrel::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use whimbrel::families::job::participation::PARTICIPATION;
-use whimbrel::families::job::{Step, UpRule};
 use whimbrel::families::load::{Layout, Loaded, read_any};
-use whimbrel::families::plan::{Common, Facts, Files, channels};
+use whimbrel::families::plan::channels::{Channels, Vectors};
+use whimbrel::families::plan::{Common, Facts, Files};
 use whimbrel::job::form::{BELOW_ONE, POSITIVE};
 use whimbrel::job::key::JobKey;
 use whimbrel::job::reader::{Read, Source};
 use whimbrel::job::writer::Writer;
-use whimbrel::methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel::methods::federated::BindRows;
 use whimbrel::methods::step::Schedule;
 use whimbrel::models::LatentModel;
 
@@ -42,7 +43,7 @@ static MOMENTUM: JobKey = BELOW_ONE.default("momentum", "0.0", "heavy-ball momen
 static MODELS: [ModelKind; 1] =
     [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];
 static METHODS: [MethodKind; 1] = [MethodKind {
-    up_rule: UpRuleKind::Memory,
+    up_rule: UpKind::Memory,
     ..MethodKind::new(
         "heavy-em",
         "EM with heavy-ball momentum on the mean field",
@@ -127,16 +128,10 @@ impl Fit for LocationFit {
         _: Files<'_>,
     ) -> Result<Box<dyn StagePlan>> {
         let model = Location { degrees: self.degrees, columns: facts.columns.len() };
-        let (roster, q) = (common.roster(), model.statistic_len());
-        let (uplinks, own_uplinks) = channels::uplinks(&common.job, &roster, &[q], em_alpha)?;
-        let downlink = channels::downlink(&common.job, &roster, &[q], None, gradient_alpha)?;
-        let memories = match common.job.uplink.rule {
-            UpRule::Memory { .. } => FirstMemories::Oracle,
-            _ => FirstMemories::Zero,
-        };
-        let (budget, weights) = (common.budget(), common.weights());
-        let terms = Terms { uplinks, own_uplinks, downlink, memories, weights, budget };
-        Ok(Box::new(LocationPlan { model, momentum: self.momentum, terms }))
+        let blocks = &[model.statistic_len()];
+        let vectors = Vectors::new((blocks, em_alpha), (blocks, gradient_alpha));
+        let channels = Channels::new(common, &vectors)?;
+        Ok(Box::new(LocationPlan { model, momentum: self.momentum, channels }))
     }
 
     fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
@@ -177,7 +172,7 @@ impl Fit for LocationFit {
 struct LocationPlan {
     model: Location,
     momentum: f64,
-    terms: Terms,
+    channels: Channels,
 }
 
 impl StagePlan for LocationPlan {
@@ -194,20 +189,20 @@ impl StagePlan for LocationPlan {
             _ => Schedule::constant(0.5)?,
         };
         let oracle = Heavy { model: self.model.clone(), momentum: self.momentum, schedule };
-        let method = HeavyEm { oracle, terms: self.terms.clone() };
+        let method = HeavyEm { oracle, terms: self.channels.terms(common) };
         Ok(common.fit(Arc::new(Erased(method, BindRows)), self.rounds(common)))
     }
 
     fn uplink(&self) -> &Uplink {
-        &self.terms.uplinks[0]
+        &self.channels.uplinks[0]
     }
 
     fn downlink(&self) -> &Downlink {
-        &self.terms.downlink
+        &self.channels.downlink
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&common.work(), (1, 2.0))
+        common.rounds(&common.work(), self.channels.opening())
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -46,3 +46,18 @@ fn a_family_from_outside_runs_as_a_job_and_reports() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("heavy-em fits \"t-location\", not kind = \"gmm\""), "{said}");
 }
+
+/// `start` of `[uplink]` is the family's too: memories at zero give other bits than those at the first field.
+#[test]
+fn the_start_of_memories_is_the_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = text(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/job.toml")));
+    let model = |start: &str| {
+        let (file, run) = (folder.path().join(format!("{start}.toml")), folder.path().join(start));
+        std::fs::write(&file, job.replace("[uplink]\n", &format!("[uplink]\nstart = {start:?}\n")))
+            .unwrap();
+        own_family(&["run", file.to_str().unwrap(), "--out", run.to_str().unwrap()]);
+        text(&run.join("model/model.json"))
+    };
+    assert_ne!(model("oracle"), model("zero"));
+}

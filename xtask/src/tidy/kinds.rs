@@ -5,7 +5,7 @@ use super::{Finding, Tree, mask};
 const RULE: &str = "kinds";
 
 /// Ways to ask.
-const QUESTIONS: [&str; 8] = [
+const QUESTIONS: [&str; 9] = [
     "kind.algorithm ==",
     "kind.algorithm !=",
     "match job.model",
@@ -14,12 +14,18 @@ const QUESTIONS: [&str; 8] = [
     "job.model !=",
     ".fit_as",
     "MethodKind::",
+    "Preset::",
 ];
+
+/// Where families are declared, as `families! { em, ... }`.
+const DECLARED: &str = "crates/whimbrel-families/src/lib.rs";
 
 /// Checks the sources of every crate but the families' own folders.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.files.iter().filter(|file| file.is_rust() && is_outside(&file.path)) {
+    let families = families(tree);
+    let outside = |path: &str| is_outside(path, &families);
+    for file in tree.files.iter().filter(|file| file.is_rust() && outside(&file.path)) {
         let code = mask::code_only(&file.text);
         let before_tests = code.lines().take_while(|line| !line.contains("#[cfg(test)]"));
         for (index, line) in before_tests.enumerate() {
@@ -35,17 +41,24 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The names of the families.
+pub fn families(tree: &Tree) -> Vec<&str> {
+    let declared = tree.files.iter().find(|file| file.path == DECLARED);
+    let list = declared.and_then(|file| file.text.split_once("\nfamilies! {")?.1.split('}').next());
+    list.map_or_else(Vec::new, |list| list.split(',').map(str::trim).collect())
+}
+
 /// Sources that know no family: those of the crates above the methods, without the families.
-fn is_outside(path: &str) -> bool {
-    let folders = ["bayes/", "em/", "gradient/", "personal/", "table/"];
-    let families = "crates/whimbrel-families/src/";
+fn is_outside(path: &str, families: &[&str]) -> bool {
     let above = ["engine", "report", "net", "runs", "job"]
         .iter()
         .any(|name| path.starts_with(&format!("crates/whimbrel-{name}/src/")));
-    let shared = path.strip_prefix(families);
+    let shared = path.strip_prefix("crates/whimbrel-families/src/");
     above
         || path.starts_with("crates/whimbrel/src/")
-        || shared.is_some_and(|rest| !folders.iter().any(|folder| rest.starts_with(folder)))
+        || shared.is_some_and(|rest| {
+            !rest.split_once('/').is_some_and(|(folder, _)| families.contains(&folder))
+        })
 }
 
 #[cfg(test)]
@@ -55,10 +68,13 @@ mod tests {
     #[test]
     fn a_question_outside_a_family_is_found_and_inside_it_is_not() {
         let asks = "fn f() { if job.method.kind.algorithm == EM {} }\n#[cfg(test)]\nmod tests {}\n";
-        let places = |path: &str| check(&Tree::of(&[(path, asks)])).len();
+        let lib = (DECLARED, "mod job;\n\nfamilies! { table, em }\n");
+        let places = |path: &str| check(&Tree::of(&[lib, (path, asks)])).len();
         assert_eq!(places("crates/whimbrel/src/cli/view.rs"), 1);
         assert_eq!(places("crates/whimbrel-families/src/load/mod.rs"), 1);
         assert_eq!(places("crates/whimbrel-families/src/em/mod.rs"), 0);
+        let preset = [("crates/whimbrel-families/src/job/a.rs", "fn f() { Preset::Mcm }\n")];
+        assert_eq!(check(&Tree::of(&preset)).len(), 1);
         let only_in_tests = "#[cfg(test)]\nmod tests { fn f() { job.fit_as::<A>(); } }\n";
         assert_eq!(check(&Tree::of(&[("crates/whimbrel/src/a.rs", only_in_tests)])), []);
     }

@@ -15,6 +15,8 @@ pub mod mask;
 mod rust;
 mod words;
 
+pub use kinds::families;
+
 use std::fmt;
 use std::process::{Command, Stdio};
 

@@ -443,7 +443,7 @@ impl Uplink {
         }
     }
 
-    /// The mean of what was opened, over the clients heard from; none where nobody was.
+    /// The mean of what was opened, over the clients heard from; none where there are none.
     pub fn mean_opening(&self, fold: &UpFold) -> Option<Vec<f64>> {
         let sum = if self.has_memory() { &fold.memory } else { &fold.estimate };
         (fold.weight > 0.0).then(|| {

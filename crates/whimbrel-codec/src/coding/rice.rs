@@ -11,8 +11,8 @@ use whimbrel_core::{Error, Result, kernel};
 
 /// So few marks may have any signs: what they lose is less than a header.
 const FEW: usize = 16;
-/// With so many ones a whole gap fits into 32 bits: its parameter is below 12, as there are no more
-/// than `2^12` levels.
+/// With this number of ones a whole gap fits into 32 bits: its parameter is below 12, as there are
+/// no more than `2^12` levels.
 const ONES_AT_ONCE: usize = 16;
 /// Levels per word of marks.
 const WORD: usize = u64::BITS as usize;

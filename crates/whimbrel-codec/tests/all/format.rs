@@ -9,7 +9,7 @@ use crate::subject::{block, dithering};
 const X: [f64; 8] = [0.5, -1.25, 0.0, 3.0, -0.001, 0.75, 2.0, -0.3];
 
 fn hex(packet: &Packet) -> String {
-    packet.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    whimbrel_core::wire::hex(packet.bytes())
 }
 
 fn golden(codec: Codec, bytes: &str) {

@@ -5,8 +5,7 @@
 //! or from the label itself where no line has it.
 
 use super::labels::sort_labels;
-use super::{CellLayout, CellOptions, place};
-use crate::dataset::Kind;
+use super::{CellLayout, CellOptions, cell_text, place};
 use crate::{Dataset, Error, Result, parse_number, read_csv};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -53,6 +52,13 @@ pub struct Attribute {
     pub values: Vec<Option<f64>>,
 }
 
+impl Attribute {
+    /// A value as a file has it.
+    fn text(&self, value: f64) -> String {
+        self.levels.get(value as usize).cloned().unwrap_or_else(|| value.to_string())
+    }
+}
+
 /// Reads what describes a table's rows and columns, from a file if there is one and from the labels.
 pub fn read_attributes(
     path: Option<&Path>,
@@ -60,23 +66,45 @@ pub fn read_attributes(
     rows: &[String],
     columns: &[String],
 ) -> Result<Vec<Attribute>> {
-    let column = match &options.layout {
-        CellLayout::Long { column, .. } => column.as_slice(),
-        CellLayout::Wide { .. } => &[],
-    };
     let described = &options.described;
     if *described == Described::default() {
         return Ok(Vec::new());
     }
     let data = path.map(|path| read_csv(path, &options.csv())).transpose()?;
-    let sides = [
-        Side::new(AttributeOf::Row, &options.row, rows, data.as_ref())?,
-        Side::new(AttributeOf::Column, column, columns, data.as_ref())?,
-    ];
+    let sides = options.sides(rows, columns, data.as_ref())?;
     let factors = described.factors.iter().map(|name| (name, true));
     let covariates = described.covariates.iter().map(|name| (name, false));
     let wanted = factors.chain(covariates);
     wanted.map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_ref())).collect()
+}
+
+/// Where a file contradicts what describes a known table's rows and columns, in words: the first line
+/// that does, for each attribute.
+pub fn contradictions(
+    path: &Path,
+    options: &CellOptions,
+    known: &[Attribute],
+    rows: &[String],
+    columns: &[String],
+) -> Result<Vec<String>> {
+    let data = read_csv(path, &options.csv())?;
+    let sides = options.sides(rows, columns, Some(&data))?;
+    let first = |own: &Attribute| {
+        let (side, column) = (&sides[own.of as usize], data.column(&own.name).ok()?);
+        (0..data.rows()).find_map(|line| {
+            let at = side.of_line[line]?;
+            let (text, known) = (cell_text(&data, line, column)?, own.text(own.values[at]?));
+            (text != known).then(|| {
+                let (file, line, name) = (data.name(), place(&data, line), &own.name);
+                let label = &side.labels[at];
+                format!(
+                    "{file}, {line}: {name:?} of {label:?} is {text:?}, and {known:?} in the \
+                     model, which is used"
+                )
+            })
+        })
+    };
+    Ok(known.iter().filter_map(first).collect())
 }
 
 /// The lines of one side of the table.
@@ -87,6 +115,25 @@ struct Side<'a> {
     labels: &'a [String],
     /// Which of them each line of the file belongs to.
     of_line: Vec<Option<usize>>,
+}
+
+impl CellOptions {
+    /// The lines of both sides: rows, then columns.
+    fn sides<'a>(
+        &'a self,
+        rows: &'a [String],
+        columns: &'a [String],
+        data: Option<&Dataset>,
+    ) -> Result<[Side<'a>; 2]> {
+        let column = match &self.layout {
+            CellLayout::Long { column, .. } => column.as_slice(),
+            CellLayout::Wide { .. } => &[],
+        };
+        Ok([
+            Side::new(AttributeOf::Row, &self.row, rows, data)?,
+            Side::new(AttributeOf::Column, column, columns, data)?,
+        ])
+    }
 }
 
 impl<'a> Side<'a> {
@@ -193,15 +240,12 @@ fn of_lines(
     side: &Side<'_>,
 ) -> Result<std::result::Result<Vec<Option<String>>, [usize; 2]>> {
     let column = data.column(name)?;
-    let is_text = data.columns()[column].kind == Kind::Text;
     data.require_readable(column)?;
-    let value = |line: usize| match is_text {
-        true => data.text(line, column).map(str::to_owned),
-        false => data.number(line, column).map(|x| x.to_string()),
-    };
     let mut found: Vec<Option<(usize, String)>> = vec![None; side.labels.len()];
     for line in 0..data.rows() {
-        let (Some(at), Some(value)) = (side.of_line[line], value(line)) else { continue };
+        let (Some(at), Some(value)) = (side.of_line[line], cell_text(data, line, column)) else {
+            continue;
+        };
         match &found[at] {
             None => found[at] = Some((line, value)),
             Some((first, known)) if *known != value => return Ok(Err([*first, line])),

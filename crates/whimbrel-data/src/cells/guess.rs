@@ -1,7 +1,7 @@
 //! Whether a file looks like a table with gaps: one observation on each line, told by the names of
 //! its columns, or one row of the table on each line with some cells empty.
 
-use super::Entries;
+use super::{Entries, cell_text};
 use crate::Dataset;
 use crate::dataset::Kind;
 use std::collections::HashSet;
@@ -67,7 +67,7 @@ fn wide(data: &Dataset) -> Option<TableGuess> {
     let mut labels = others.iter().copied().filter(|c| Some(*c) != client);
     let (row, None) = (labels.next()?, labels.next()) else { return None };
     let names: HashSet<String> =
-        (0..data.rows()).filter_map(|line| label(data, line, row)).collect();
+        (0..data.rows()).filter_map(|line| cell_text(data, line, row)).collect();
     let observed: usize = numbers
         .iter()
         .map(|&c| (0..data.rows()).filter(|&line| data.number(line, c).is_some()).count())
@@ -77,14 +77,12 @@ fn wide(data: &Dataset) -> Option<TableGuess> {
     {
         return None;
     }
-    let sort = |sort: Entries| numbers.iter().all(|&c| fits(data, c, sort));
-    let entries = [Entries::Binary, Entries::Counts].into_iter().find(|e| sort(*e));
     Some(TableGuess {
         row: columns[row].name.clone(),
         column: Vec::new(),
         value: String::new(),
         client: client.map(|c| columns[c].name.clone()),
-        entries: entries.unwrap_or(Entries::Numbers),
+        entries: entries(data, &numbers),
         shape: [names.len(), numbers.len(), observed],
         repeated: 0,
     })
@@ -105,7 +103,7 @@ fn long(data: &Dataset) -> Option<TableGuess> {
     let mut repeated = 0;
     let (mut rows, mut columns, mut cells) = (HashSet::new(), HashSet::new(), HashSet::new());
     for line in 0..data.rows() {
-        let of = |c: usize| label(data, line, c);
+        let of = |c: usize| cell_text(data, line, c);
         let Some(row) = of(row) else { continue };
         let Some(column) = column.iter().map(|c| of(*c)).collect::<Option<Vec<_>>>() else {
             continue;
@@ -126,27 +124,19 @@ fn long(data: &Dataset) -> Option<TableGuess> {
         column: column.into_iter().map(name).collect(),
         value: name(value),
         client: named(&CLIENTS).first().map(|c| name(*c)),
-        entries: entries(data, value),
+        entries: entries(data, &[value]),
         shape: [rows.len(), columns.len(), cells.len() + repeated],
         repeated,
     })
 }
 
-/// What tells one label from another.
-fn label(data: &Dataset, line: usize, column: usize) -> Option<String> {
-    match data.columns()[column].kind {
-        Kind::Text => data.text(line, column).map(String::from),
-        Kind::Number => data.number(line, column).map(|x| x.to_string()),
-    }
-}
-
-/// The narrowest sort that all values are of.
-fn entries(data: &Dataset, value: usize) -> Entries {
-    let sorts = [Entries::Binary, Entries::Counts];
-    sorts.into_iter().find(|e| fits(data, value, *e)).unwrap_or(Entries::Numbers)
-}
-
-fn fits(data: &Dataset, column: usize, entries: Entries) -> bool {
-    let values = (0..data.rows()).filter_map(|line| data.number(line, column));
-    values.into_iter().all(|x| entries.refuse(x).is_none())
+/// The narrowest sort that all values of these columns are of.
+fn entries(data: &Dataset, columns: &[usize]) -> Entries {
+    let value = |line: usize, c: &usize| data.number(line, *c);
+    let is_all = |sort: &Entries| {
+        let mut values =
+            (0..data.rows()).flat_map(|line| columns.iter().filter_map(move |c| value(line, c)));
+        values.all(|x| sort.refuse(x).is_none())
+    };
+    [Entries::Binary, Entries::Counts].into_iter().find(is_all).unwrap_or(Entries::Numbers)
 }

@@ -1,6 +1,6 @@
 //! Labels of a table's rows or columns: who comes first, and who is known.
 
-use super::missing;
+use super::{Reasons, missing};
 use crate::dataset::MISSING_CODE;
 use crate::source::Source;
 use crate::{Dataset, Error, Result, parse_number};
@@ -60,12 +60,7 @@ impl Labels {
     }
 
     /// The label of a line, or a reason why it has none.
-    pub fn of_line(
-        &mut self,
-        data: &Dataset,
-        line: usize,
-        reasons: &mut Vec<(Option<String>, String)>,
-    ) -> Option<u32> {
+    pub fn of_line(&mut self, data: &Dataset, line: usize, reasons: &mut Reasons) -> Option<u32> {
         let codes: Vec<u32> =
             self.at.iter().map(|&c| data.texts[data.slots[c]].codes[line]).collect();
         if let Some(at) = codes.iter().position(|&code| code == MISSING_CODE) {
@@ -180,22 +175,11 @@ pub(super) fn sort_labels(order: &mut [usize], names: &[String]) {
 
 /// Which month an English name or its first three letters mean.
 fn month(name: &str) -> Option<usize> {
-    const MONTHS: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
+    const MONTHS: &str = "january february march april may june july august september october \
+                          november december";
     let name = name.to_ascii_lowercase();
-    MONTHS.iter().position(|month| *month == name || (name.len() == 3 && month.starts_with(&name)))
+    let is_it = |month: &str| month == name || (name.len() == 3 && month.starts_with(&name));
+    MONTHS.split(' ').position(is_it)
 }
 
 /// Compares runs of digits as numbers and everything else as text.

@@ -10,7 +10,7 @@ mod guess;
 mod labels;
 mod share;
 
-pub use attributes::{Attribute, AttributeOf, Described, read_attributes};
+pub use attributes::{Attribute, AttributeOf, Described, contradictions, read_attributes};
 pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
 pub(crate) use share::named_key;
@@ -163,6 +163,9 @@ fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTable> {
     scan.finish()
 }
 
+/// Why a line cannot be used: the column, where it is one column's doing, and the reason.
+type Reasons = Vec<(Option<String>, String)>;
+
 /// The values of a line: of one column of the table, named by text columns, or of several.
 enum Values {
     Long { value: usize },
@@ -285,7 +288,7 @@ impl<'a> Scan<'a> {
         row: Option<u32>,
         column: Option<u32>,
         value: usize,
-        reasons: &mut Vec<(Option<String>, String)>,
+        reasons: &mut Reasons,
     ) {
         let (Some(row), Some(column)) = (row, column) else { return };
         let x = match self.data.number(at, value) {
@@ -304,12 +307,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The client that a line names.
-    fn owner(
-        &mut self,
-        at: usize,
-        column: usize,
-        reasons: &mut Vec<(Option<String>, String)>,
-    ) -> u32 {
+    fn owner(&mut self, at: usize, column: usize, reasons: &mut Reasons) -> u32 {
         let text = &self.data.texts[self.data.slots[column]];
         let code = text.codes[at];
         if code == MISSING_CODE {
@@ -408,6 +406,14 @@ fn wide_columns(data: &Dataset, listed: Option<&[String]>, used: &[usize]) -> Re
     Ok(chosen)
 }
 
+/// A cell of the file, as text.
+fn cell_text(data: &Dataset, line: usize, column: usize) -> Option<String> {
+    match data.columns()[column].kind {
+        Kind::Text => data.text(line, column).map(String::from),
+        Kind::Number => data.number(line, column).map(|x| x.to_string()),
+    }
+}
+
 /// Where a row of the file is, in words.
 fn place(data: &Dataset, row: usize) -> String {
     match data.line(row) {
@@ -416,7 +422,7 @@ fn place(data: &Dataset, row: usize) -> String {
     }
 }
 
-fn missing(data: &Dataset, column: usize, reasons: &mut Vec<(Option<String>, String)>) {
+fn missing(data: &Dataset, column: usize, reasons: &mut Reasons) {
     let name = &data.columns()[column].name;
     if !reasons.iter().any(|(column, _)| column.as_ref() == Some(name) || column.is_none()) {
         reasons.push((Some(name.clone()), "the value is missing".into()));

@@ -10,7 +10,7 @@ use whimbrel_core::{Key, Result, vector};
 
 /// Subgradient steps.
 const STEPS: u32 = 400;
-/// Vectors of a Krylov space: up to so many clients, eigenvalues are exact.
+/// Dimension of the Krylov space: with at most that number of clients, eigenvalues are exact.
 const KRYLOV: usize = 60;
 /// Where the Krylov spaces start.
 const START: u64 = 0xFA57;

@@ -9,7 +9,7 @@ use whimbrel_core::{ClientId, Error, Result};
 /// How far given weights may sum from one.
 pub const ROUNDING: f64 = 1e-9;
 
-/// Beyond so many clients the eigenvalues of the mixing matrix are not computed.
+/// Most clients for which the eigenvalues of the mixing matrix are computed.
 const EIGEN_MAX: usize = 1024;
 
 /// How neighbours weigh each other. What a client does not give to its neighbours it gives to itself.

@@ -47,7 +47,7 @@ pub enum Graphs {
     /// Another one every round: a random graph is drawn anew, rings and tori take the clients in a new
     /// order.
     Redrawn {
-        /// Over so many clients.
+        /// Number of clients.
         clients: u32,
         /// The shape.
         topology: Topology,
@@ -62,7 +62,7 @@ impl Topology {
         matches!(self, Self::ErdosRenyi { .. } | Self::Ring | Self::Torus)
     }
 
-    /// Pairs of neighbours among so many clients, the lower id first; none has a weight but those of an
+    /// Pairs of neighbours, the lower id first; none has a weight but those of an
     /// edge list.
     fn edges(&self, clients: u32, key: Key) -> Result<Vec<(u32, u32, Option<f64>)>> {
         let pairs: Vec<(u32, u32)> = match self {
@@ -143,7 +143,7 @@ impl Graphs {
         let edges = connected(topology, clients, key)?;
         let mixing = Mixing::weigh(clients, &edges, weighting)?;
         let graph = mixing.graph()?;
-        // Connected clients swing for ever only where nobody keeps a share.
+        // A connected graph oscillates only where no client keeps a share of its own.
         if graph.spectral_gap.is_some_and(|gap| gap <= f64::from(clients) * f64::EPSILON) {
             let what = "the mixing matrix has spectral gap 0: clients never agree";
             return Err(Error::config(what).hint("leave clients a share of their own"));
@@ -258,7 +258,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(first, *redrawn.of_exchange(&keys, 0).unwrap());
         let lonely = (0..40).any(|i| first.neighbours(ClientId(i)).is_empty());
-        assert!(lonely, "nobody is alone in a graph with two neighbours each on average");
+        assert!(lonely, "no client is alone in a graph with two neighbours each on average");
         let gap = redrawn.graph(&keys).unwrap().spectral_gap.unwrap();
         assert!(gap > 0.0, "on average everyone is reached");
     }

@@ -69,7 +69,7 @@ impl Case {
             faults.clone(),
         );
         let mut simulator = start.map_err(|e| e.to_string())?;
-        let mut journal = String::new();
+        let mut journal = Line::stage_begin(0, &simulator.machine().enrolled()).to_text();
         loop {
             let threads = chaos.as_mut().map_or(0, |c| c.below(pools.0.len() as u64) as usize);
             let done = pools.0[threads].install(|| simulator.step()).map_err(|e| e.to_string())?;
@@ -124,11 +124,7 @@ fn faults_threads_and_reloads_change_nothing() {
                 return Err("threads and reloads changed the result".into());
             }
             let journal = Journal::parse(&straight.journal, 0).map_err(|e| e.to_string())?;
-            let replay = Faults {
-                replay: Some(journal),
-                late: case.faults.late.clone(),
-                ..Faults::default()
-            };
+            let replay = Faults { replay: Some(journal), ..Faults::default() };
             if case.run(replay, None, &pools)? != straight {
                 return Err("the replay of the journal differs".into());
             }

@@ -13,7 +13,7 @@ use whimbrel_engine::keeper::{Moment, Progress};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::saved::Change;
+use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
     Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Runner,
     Stage, Stopping, run_with,

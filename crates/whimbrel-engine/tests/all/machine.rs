@@ -214,8 +214,11 @@ fn an_opening_that_nobody_ever_answers_ends_in_an_error() {
 fn a_replay_ends_where_its_journal_does() {
     let method = erased(SOUND);
     let federation = federation(&*method, 2);
-    let line = r#"{"stage":0,"exchange":0,"round":null,"cohort":"0-1","accepted":"0"}"#;
-    let replay = Some(Journal::parse(line, 0).unwrap());
+    let lines = concat!(
+        "{\"stage\":0,\"enrolled\":\"0-1\"}\n",
+        "{\"stage\":0,\"exchange\":0,\"round\":null,\"cohort\":\"0-1\",\"accepted\":\"0\"}\n"
+    );
+    let replay = Some(Journal::parse(lines, 0).unwrap());
     let faults = Faults { replay, ..Faults::default() };
     let mut simulator = Simulator::start(
         method.clone(),

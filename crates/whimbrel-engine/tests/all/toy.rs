@@ -130,7 +130,7 @@ impl Method for Toy {
 
     fn next(&self, server: &Server) -> Next {
         match server.open {
-            false => Next::Opening,
+            false => Next::Uncounted,
             true if server.round < self.rounds => Next::Round(Cohort::Sampled),
             true => Next::Stop,
         }

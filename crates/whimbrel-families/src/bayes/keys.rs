@@ -60,7 +60,8 @@ table! {
         average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false",
             "whether the mean of all iterates is delivered, weighted by their steps";
         anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false",
-            "whether a known noise falls from 1 to its value over the first half of the rounds";
+            "whether a known noise falls from 1 to its value over the first half of the rounds; a linear \
+             representation has twice its features in the first quarter";
     }
 }
 
@@ -79,7 +80,7 @@ table! {
         gamma: GAMMA = "gamma", RATES, default "\"auto\"",
             "the step of a chain; \"auto\": one over the smoothness of the client's own posterior, or a \
              share of that; a number is for the noise's own value, and larger while that is annealed";
-        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "100",
+        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "200",
             "samples that each chain keeps for predictions, at the end of training";
         thin: THIN = "thin", COUNT_U32,
             unset "a relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"",

@@ -12,7 +12,7 @@ use crate::family::{
     RunData, StagePlan, Tables,
 };
 use crate::gradient::keys::INTERCEPT;
-use crate::job::channel::UpRuleKind;
+use crate::job::channel::UpKind;
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::search::SEARCH;
 use crate::job::method::step::STEP;
@@ -116,7 +116,7 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     pooled: false,
     auto_batch: false,
     converges: false,
-    up_rule: UpRuleKind::Plain,
+    up_rule: UpKind::Plain,
     weights: Weights::Equal,
 }];
 
@@ -144,7 +144,8 @@ impl Family for Bayes {
             tables.method.fault(&BURN_IN, message, "burn_in is per round and below steps");
         }
         // A potential is one function: dropout would draw another at every step.
-        let model = Model { dropout: false, ..model? };
+        let mut model = model?;
+        model.architecture.dropout = false;
         Ok(Box::new(SoulFit { model, noise: targets?.noise, settings: settings? }))
     }
 }
@@ -196,7 +197,7 @@ impl Fit for SoulFit {
             );
         }
         check_learners("fedsoul", job, source);
-        let has_closed_form = self.model.kind == REPRESENTATION
+        let has_closed_form = self.model.architecture.kind == REPRESENTATION
             && !matches!(self.settings.prior, Shape::Mixture { .. })
             && self.settings.part != Some(Part::All);
         if self.settings.chains.kernel.is_none() && !has_closed_form {

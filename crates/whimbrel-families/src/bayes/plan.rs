@@ -1,13 +1,13 @@
 //! A learner with its posteriors, over a job's channels.
 
 use super::SoulFit;
-use super::keys::AskedNoise;
+use super::keys::{AskedNoise, Settings};
 use crate::failure::Result;
 use crate::family::StagePlan;
 use crate::job::{Batch, Job, Step};
 use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
-use crate::plan::channels::Channels;
+use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts};
 use crate::predictions::check_outside;
 use std::any::Any;
@@ -17,14 +17,18 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error, Key, Samples};
 use whimbrel_engine::Stage;
 use whimbrel_methods::bayes::{Chains, Decay, Noise, Part, Personalised, Schedule, Soul, Steps};
-use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::settings::Budget;
-use whimbrel_models::prior::Prior;
+use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_nn::{Learner, Role};
 
 /// The exponents of `step = "theory"`: `eta_k = k^-0.9/L`, `gamma_k = gamma k^-0.4`, with which every
 /// series of Theorem S2 that should be finite is.
 const THEORY: (f64, f64) = (0.9, 0.4);
+/// An annealed linear representation has this many times the job's features (docs/adr/0017).
+const WIDE_FEATURES: usize = 2;
+/// It has them in the first of so many equal parts of the run.
+const WIDE_ROUNDS: u32 = 4;
 /// Where a learned noise starts, for targets of any scale.
 const NOISE_START: f64 = 1.0;
 
@@ -33,8 +37,55 @@ pub(super) struct SoulPlan {
     learner: Arc<dyn Learner>,
     noise: Noise,
     channels: Channels,
+    wide: Option<Wide>,
     theory: Vec<(&'static str, f64)>,
     notes: Vec<String>,
+}
+
+/// The first stage of an annealed linear representation.
+struct Wide {
+    asked: SoulFit,
+    learner: Arc<dyn Learner>,
+    channels: Channels,
+    rounds: u32,
+}
+
+impl Wide {
+    /// None where the noise is not annealed, where the rounds are too few, and with the steps of Theorem S2, which
+    /// fall from the first round on.
+    fn new(common: &Common, narrow: &Soul, asked: &SoulFit, raw: usize) -> Result<Option<Self>> {
+        let (rounds, latent) = (narrow.rounds / WIDE_ROUNDS, asked.model.architecture.latent);
+        let features = (WIDE_FEATURES * latent).min(raw);
+        let theory = common.job.method.step == Step::Theory;
+        let personal =
+            narrow.model.part == Part::Head && asked.model.architecture.kind == REPRESENTATION;
+        if !narrow.anneal || theory || !personal || rounds == 0 || features == latent {
+            return Ok(None);
+        }
+        let mut model = asked.model.clone();
+        model.architecture.latent = features;
+        let asked = SoulFit {
+            model,
+            noise: asked.noise,
+            settings: Settings {
+                prior: Shape::Diagonal,
+                prior_scale: Some(narrow.prior_scale),
+                average: Some(false),
+                ..asked.settings.clone()
+            },
+        };
+        let learner = asked.model.learner(&[raw], 0)?;
+        let soul = soul(&asked, &common.job, learner.clone(), narrow.model.noise, 1.0)?;
+        let channels = channels(common, &soul)?;
+        Ok(Some(Self { asked, learner, channels, rounds }))
+    }
+}
+
+/// `D_beta` travels exactly.
+fn channels(common: &Common, soul: &Soul) -> Result<Channels> {
+    let mut channels = Channels::new(common, &Vectors::gradients(&soul.blocks()))?;
+    channels.uplinks = channels.uplinks.into_iter().map(Uplink::with_exact_last).collect();
+    Ok(channels)
 }
 
 impl SoulPlan {
@@ -54,16 +105,23 @@ impl SoulPlan {
         let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
         let noise = noise(asked, drawn);
         let soul = soul(asked, job, learner.clone(), noise, 1.0)?;
-        let blocks = soul.blocks();
-        let mut channels = Channels::new(common, &blocks)?;
-        // D_beta travels exactly.
-        channels.uplinks = channels.uplinks.into_iter().map(Uplink::with_exact_last).collect();
+        let channels = channels(common, &soul)?;
+        let wide = Wide::new(common, &soul, asked, shape.iter().product())?;
         let (shared, personal) = (soul.model.shared(), soul.model.personal());
         let mut theory = Vec::new();
         let mut notes = vec![format!(
             "{shared} shared parameters, {personal} of each client, {} of their prior",
             soul.prior.parameters()
         )];
+        if let Some(wide) = &wide {
+            notes.push(format!(
+                "the first {} of {} rounds fit {} features, the others the {} strongest of them",
+                wide.rounds,
+                soul.rounds,
+                wide.asked.model.architecture.latent,
+                asked.model.architecture.latent
+            ));
+        }
         if job.method.step == Step::Theory {
             notes.push(format!(
                 "steps eta_k = k^-{} / L_f and gamma_k = k^-{} / L_i (Theorem S2; it assumes that f is \
@@ -85,7 +143,7 @@ impl SoulPlan {
             }
         }
         let asked = asked.clone();
-        Ok(Self { asked, learner, noise, channels, theory, notes })
+        Ok(Self { asked, learner, noise, channels, wide, theory, notes })
     }
 }
 
@@ -119,8 +177,9 @@ pub(super) fn soul(
         let what = format!("{} has no layers below its head to share", learner.name());
         return Err(Error::config(what).hint("write personal = \"all\""));
     }
-    let linear = asked.model.kind == REPRESENTATION;
-    let usual_scale = if linear { 1.0 / (asked.model.latent as f64).sqrt() } else { 0.1 };
+    let linear = asked.model.architecture.kind == REPRESENTATION;
+    let usual_scale =
+        if linear { 1.0 / (asked.model.architecture.latent as f64).sqrt() } else { 0.1 };
     let model = Personalised::new(learner, part, noise)?;
     let theory = job.method.step == Step::Theory;
     let given = |x: Option<f64>| x.map_or(Schedule::Auto, Schedule::Fixed);
@@ -146,7 +205,8 @@ pub(super) fn soul(
     };
     let prior = Prior::new(model.personal(), settings.prior)?;
     Ok(Soul {
-        anneal: settings.anneal.unwrap_or(linear) && matches!(noise, Noise::Known(_)),
+        anneal: settings.anneal.unwrap_or(linear)
+            && matches!(noise, Noise::Known(noise) if noise < 1.0),
         model,
         prior,
         prior_scale: settings.prior_scale.unwrap_or(usual_scale),
@@ -156,25 +216,53 @@ pub(super) fn soul(
         precision: [settings.precision.phi, settings.precision.beta],
         average: settings.average.unwrap_or(theory),
         rounds,
+        rounds_before: 0,
+        start: None,
         participation,
     })
 }
 
 impl StagePlan for SoulPlan {
     fn len(&self, _: &Common) -> usize {
-        1
+        1 + usize::from(self.wide.is_some())
     }
 
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let terms = self.channels.terms(common);
-        let soul = soul(
-            &self.asked,
-            &common.job,
-            self.learner.clone(),
-            self.noise,
-            common.participation_mean(),
-        )?;
-        Ok(common.fit(Arc::new(Erased(soul.over(terms), BindRows)), self.rounds(common)))
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        let soul = |asked, learner: &Arc<dyn Learner>| {
+            soul(asked, &common.job, learner.clone(), self.noise, common.participation_mean())
+        };
+        let mut fit = soul(&self.asked, &self.learner)?;
+        if let Some(wide) = &self.wide {
+            let first = soul(&wide.asked, &wide.learner)?;
+            if index == 0 {
+                let budget = Budget::Rounds(wide.rounds);
+                let terms = Terms { budget, ..wide.channels.terms(common) };
+                let method = Arc::new(Erased(first.over(terms), BindRows));
+                let participation = common.participation.clone();
+                return Ok(Stage { participation, ..common.quiet("wide start", method) });
+            }
+            fit.rounds_before = wide.rounds;
+            if let Some(delivered) = delivered.last() {
+                fit.start = first.strongest(
+                    delivered,
+                    self.asked.model.architecture.latent,
+                    fit.prior_scale,
+                )?;
+            }
+        }
+        let mut terms = self.channels.terms(common);
+        terms.budget = Budget::Rounds(fit.rounds - fit.rounds_before);
+        Ok(common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common)))
+    }
+
+    /// A fit without its wide start begins at the method of moments.
+    fn can_skip(&self, common: &Common, index: usize) -> bool {
+        index + 1 < self.len(common)
     }
 
     fn uplink(&self) -> &Uplink {
@@ -186,7 +274,8 @@ impl StagePlan for SoulPlan {
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        common.given_rounds()
+        let wide = self.wide.as_ref().map_or(0, |wide| wide.rounds);
+        common.given_rounds().map(|rounds| rounds - wide)
     }
 
     fn theory(&self) -> &[(&'static str, f64)] {

@@ -60,7 +60,7 @@ impl MixtureKeys for GmmKeys {
 
     fn check(&self, job: &Job, source: &Source<'_>) {
         let width = match &job.data.source {
-            DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
+            DataSource::Mixture(mixture) => Some(mixture.spec.means[0].len()),
             DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
             _ => None,
         };

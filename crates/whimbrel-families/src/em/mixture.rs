@@ -32,7 +32,7 @@ pub trait MixtureKeys: Clone + PartialEq + Debug + Send + Sync + 'static {
     fn components(&self) -> &[usize];
     /// Starts of which the best is taken.
     fn starts(&self) -> u32;
-    /// The mixture with so many components.
+    /// The mixture with this number of components.
     fn with_components(&self, components: usize) -> Self;
     /// The mixture over these columns.
     fn over(&self, _: &Facts) -> Result<Self> {
@@ -54,7 +54,7 @@ pub trait MixtureKeys: Clone + PartialEq + Debug + Send + Sync + 'static {
     /// What is done to the rows before the fit.
     fn preparing(&self, common: &Common, facts: &Facts, rows: Option<&Loaded>)
     -> Result<Preparing>;
-    /// The model and its start for rows of so many numbers, in standardised units where there is a map
+    /// The model and its start for rows of this width, in standardised units where there is a map
     /// to them.
     fn model_and_start(
         &self,

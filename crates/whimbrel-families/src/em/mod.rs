@@ -18,13 +18,13 @@ use crate::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
     Tables, refuse,
 };
-use crate::job::channel::{Downlink, Memories, UpRuleKind};
+use crate::job::channel::{Downlink, Memories, UpKind};
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
-use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::{PARTICIPATION, Participation};
-use crate::job::{Batch, DataSource, DownRule, Job, MemoryStart, Step, UpRule, codec};
+use crate::job::{Batch, DataSource, DownRule, Job, Step, UpRule, codec};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
@@ -70,19 +70,14 @@ static MODELS: [ModelKind; 2] = [
 static METHODS: [MethodKind; 4] = [
     MethodKind {
         pooled: true,
-        ..method("em", "pooled EM: one client holds everything", ALONE, UpRuleKind::Plain)
+        ..method("em", "pooled EM: one client holds everything", ALONE, UpKind::Plain)
     },
-    method(
-        "dem",
-        "distributed EM without memories, the naive method",
-        FEDERATED,
-        UpRuleKind::Plain,
-    ),
+    method("dem", "distributed EM without memories, the naive method", FEDERATED, UpKind::Plain),
     method(
         "fedem",
         "FedEM: compressed differences to memories, partial participation",
         FEDERATED,
-        UpRuleKind::Memory,
+        UpKind::Memory,
     ),
     MethodKind {
         auto_batch: true,
@@ -91,7 +86,7 @@ static METHODS: [MethodKind; 4] = [
             "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
              and then",
             REDUCED,
-            UpRuleKind::Memory,
+            UpKind::Memory,
         )
     },
 ];
@@ -104,7 +99,7 @@ const fn method(
     name: &'static str,
     doc: &'static str,
     keys: &'static [&'static JobKey],
-    up_rule: UpRuleKind,
+    up_rule: UpKind,
 ) -> MethodKind {
     MethodKind { converges: true, up_rule, ..MethodKind::new(name, doc, keys) }
 }
@@ -363,7 +358,7 @@ impl<K: MixtureKeys> EmFit<K> {
             ),
             _ => {}
         }
-        if job.method.stop.excess_loss.is_some() {
+        if limit(&job.method.stop, &EXCESS_LOSS).is_some() {
             source.report_at(
                 &["method", "stop", "excess_loss"],
                 "`excess_loss` has no meaning for the EM methods: their minimum is not known",
@@ -449,15 +444,6 @@ impl<K: MixtureKeys> EmFit<K> {
                 ),
                 "write form = \"state\"",
             );
-        }
-    }
-
-    /// Rounds and passes over the rows before the first sampled cohort: the first statistic is a
-    /// round of everyone, and memories that start at the field take another pass.
-    pub(crate) fn opening(job: &Job) -> (u32, f64) {
-        match &job.uplink.rule {
-            UpRule::Memory { start: MemoryStart::Oracle, .. } => (1, 2.0),
-            _ => (1, 1.0),
         }
     }
 }

@@ -8,12 +8,12 @@ use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
-use crate::job::{MemoryStart, Step, UpRule as UpKey};
+use crate::job::Step;
 use crate::load::Loaded;
-use crate::plan::{Common, Facts, Files, Work, channels};
+use crate::plan::channels::{Channels, Vectors};
+use crate::plan::{Common, Facts, Files, Work};
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
@@ -24,7 +24,6 @@ use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind,
     Step as EmStep,
 };
-use whimbrel_methods::federated::Terms;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
@@ -46,11 +45,8 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     model: K::Model,
     start: MixtureStart,
     form: Form,
-    memories: FirstMemories,
     work: Work,
-    uplinks: Vec<Uplink>,
-    own_uplinks: BTreeMap<u32, u8>,
-    downlink: Downlink,
+    channels: Channels,
 }
 
 /// What a stage is for.
@@ -88,7 +84,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         Ok(plan)
     }
 
-    /// The plan for prepared rows of so many numbers.
+    /// The plan for prepared rows of this width.
     fn of_width(
         common: &Common,
         asked: &EmFit<K>,
@@ -102,22 +98,20 @@ impl<K: MixtureKeys> EmPlan<K> {
         let (model, start) =
             asked.mixture.model_and_start(job, width, file.as_ref(), None).at(asks)?;
         let form = asked.keys.form.unwrap_or(Form::Pair);
-        let (roster, blocks) = (common.roster(), form.blocks(&model));
-        let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
-        let q = model.statistic_len();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[q], em_alpha)?;
-        let work = outer_loops::work(common, asked, &uplinks, q)?;
-        form.check(&uplinks[0], &downlink)?;
-        let memories = match &job.uplink.rule {
-            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
-            UpKey::Memory { start: MemoryStart::File(path), .. } => {
-                FirstMemories::Given(match files {
-                    Files::Here => read_memory(path, q)?,
-                    Files::Sent { memory } => sent_memory(memory, q)?,
-                })
-            }
-            _ => FirstMemories::Zero,
+        let (q, blocks) = (model.statistic_len(), form.blocks(&model));
+        let read = |path: &Path| match files {
+            Files::Here => read_memory(path, q),
+            Files::Sent { memory } => sent_memory(memory, q),
         };
+        let channels = Channels::new(
+            common,
+            &Vectors {
+                read_memory: Some(&read),
+                ..Vectors::new((&[q], em_alpha), (&blocks, gradient_alpha))
+            },
+        )?;
+        let work = outer_loops::work(common, asked, &channels.uplinks, q)?;
+        form.check(&channels.uplinks[0], &channels.downlink)?;
         Ok(Self {
             asked: asked.clone(),
             preparing,
@@ -126,11 +120,8 @@ impl<K: MixtureKeys> EmPlan<K> {
             model,
             start,
             form,
-            memories,
             work,
-            uplinks,
-            own_uplinks,
-            downlink,
+            channels,
         })
     }
 
@@ -173,14 +164,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         step: EmStep,
     ) -> FedEm<K::Model> {
         FedEm {
-            terms: Terms {
-                budget: common.budget(),
-                weights: common.weights(),
-                memories: self.memories.clone(),
-                uplinks: self.uplinks.clone(),
-                own_uplinks: self.own_uplinks.clone(),
-                downlink: self.downlink.clone(),
-            },
+            terms: self.channels.terms(common),
             oracle: Em {
                 model,
                 initial: Arc::new(initial),
@@ -215,15 +199,15 @@ impl<K: MixtureKeys> EmPlan<K> {
     }
 
     fn auto_step(&self, common: &Common) -> AutoStep {
-        let (p, omega) = (common.participation_mean(), outer_loops::omega(&self.uplinks));
+        let (p, omega) = (common.participation_mean(), outer_loops::omega(&self.channels.uplinks));
         let samples = matches!(self.work.batch, Batch::Sample { .. });
         let recursive = matches!(self.work.estimator, Estimator::Spider { .. });
-        let exact_down = self.downlink.is_exact();
+        let exact_down = self.channels.downlink.is_exact();
         AutoStep {
             omega,
             p,
-            spider: outer_loops::spider(&self.work, common, &self.uplinks),
-            downlink: match (self.downlink.rule(), self.downlink.omega()) {
+            spider: outer_loops::spider(&self.work, common, &self.channels.uplinks),
+            downlink: match (self.channels.downlink.rule(), self.channels.downlink.omega()) {
                 _ if exact_down => DownNoise::None,
                 (_, None) => DownNoise::Unknown,
                 (DownRule::Preserved { .. }, Some(omega)) => DownNoise::Preserved(omega),
@@ -329,20 +313,21 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
             Kind::Choose => Choice::stand_in(self.model.components() as u32),
-            Kind::Kmeans | Kind::Fit => of("gmm"),
+            Kind::Kmeans => of("start"),
+            Kind::Fit => of(self.asked.mixture.words().0),
         }
     }
 
     fn uplink(&self) -> &Uplink {
-        &self.uplinks[0]
+        &self.channels.uplinks[0]
     }
 
     fn downlink(&self) -> &Downlink {
-        &self.downlink
+        &self.channels.downlink
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&self.work, EmFit::<K>::opening(&common.job))
+        common.rounds(&self.work, self.channels.opening())
     }
 
     fn warnings(&self, common: &Common) -> Vec<String> {
@@ -371,7 +356,7 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
     }
 
     fn memory(&self) -> Option<&[f64]> {
-        match &self.memories {
+        match &self.channels.memories {
             FirstMemories::Given(memory) => Some(memory),
             FirstMemories::Oracle | FirstMemories::Zero => None,
         }
@@ -386,6 +371,6 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
 fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
     match memory {
         Some(memory) if memory.len() == q => Ok(memory.to_vec()),
-        _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
+        _ => Err(Error::peer("the offer lacks the initial memory named by the job").into()),
     }
 }

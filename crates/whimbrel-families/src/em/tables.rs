@@ -17,7 +17,7 @@ const CLIENTS_MAX: usize = 100;
 /// Blocks of a heat map downwards.
 const BLOCKS_MAX: usize = 200;
 
-/// In a sentence for whoever waits.
+/// In a sentence for the terminal.
 pub fn said_of_choice(choice: &Choice) -> Option<String> {
     let chosen = choice.chosen().ok()?;
     let numbers = numbers_of_components(choice);

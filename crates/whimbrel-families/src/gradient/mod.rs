@@ -13,10 +13,10 @@ use crate::family::{
 use crate::job::codec;
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
-use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::stop::{EVALUATE, FIELD_NORM2, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
-use crate::job::preset::PRESETS;
+use crate::job::preset::{PRESETS, with_presets};
 use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
@@ -27,12 +27,11 @@ use plan::GradientPlan;
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::method::Artifact;
-use whimbrel_job::key::{JobKey, Word};
+use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::Preset;
 
 /// Regressions by gradients.
 pub static FAMILY: Gradient = Gradient;
@@ -42,7 +41,6 @@ pub struct Gradient;
 
 const LINEAR: &str = "linear";
 const LOGISTIC: &str = "logistic";
-const SGD: &str = "sgd";
 
 static MODELS: [ModelKind; 2] = [
     ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT]),
@@ -53,31 +51,10 @@ static KEYS: &[&JobKey] = keys! {
     &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX],
 };
 /// `sgd`, and every preset of its channels as a method of its own.
-static METHODS: [MethodKind; 13] = {
-    let mut methods = [const { method(0) }; 13];
-    let mut at = 1;
-    while at < 13 {
-        methods[at] = method(at);
-        at += 1;
-    }
-    methods
-};
-
-const fn method(at: usize) -> MethodKind {
-    let Word { name, doc } = match at {
-        0 => {
-            Word { name: SGD, doc: "stochastic gradients; with `channels`, every other name below" }
-        }
-        at => PRESETS[at],
-    };
-    MethodKind {
-        algorithm: SGD,
-        preset: if at == 0 { None } else { Some(Preset::at(at)) },
-        names_presets: true,
-        weights: Weights::Equal,
-        ..MethodKind::new(name, doc, KEYS)
-    }
-}
+static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
+    weights: Weights::Equal,
+    ..MethodKind::new("sgd", "stochastic gradients; with `channels`, every other name below", KEYS)
+});
 
 impl Family for Gradient {
     fn name(&self) -> &'static str {
@@ -155,7 +132,7 @@ impl Fit for GradientFit {
             let what = "a ridge and a penalty that is not convex exclude each other";
             source.report_at(&["model", "nonconvex"], what, "take one of them out");
         }
-        if job.method.stop.field_norm2.is_some() {
+        if limit(&job.method.stop, &FIELD_NORM2).is_some() {
             source.report_at(
                 &["method", "stop", "field_norm2"],
                 "`field_norm2` has no meaning for sgd: only the EM methods have a field",

@@ -5,18 +5,18 @@ use super::keys::Regression;
 use super::optimum::{Found, optimum};
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, Job, MemoryStart, Step, UpRule as UpKey};
+use crate::job::{Batch as BatchKey, Job, Step};
 use crate::load::Loaded;
-use crate::plan::{Common, channels};
+use crate::plan::Common;
+use crate::plan::channels::{Channels, Vectors};
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
+use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Erased, Error, Method};
 use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
 use whimbrel_methods::sgd::{Average, Gradient, Reference, Sgd, StepRule};
@@ -30,10 +30,7 @@ pub(super) struct GradientPlan {
     dimension: usize,
     step: StepRule,
     average: Average,
-    memories: FirstMemories,
-    uplinks: Vec<Uplink>,
-    own_uplinks: BTreeMap<u32, u8>,
-    downlink: Downlink,
+    channels: Channels,
     reference: Option<Reference>,
     /// The constants behind `step = "theory"`.
     theory: Vec<(&'static str, f64)>,
@@ -54,31 +51,22 @@ impl GradientPlan {
         let job = &common.job;
         let problem = problem(asked)?;
         let dimension = columns + usize::from(asked.regression.intercept);
-        let theory = job.method.step == Step::Theory;
-        let alphas: (channels::Alpha, channels::Alpha) = match theory {
-            true => (em_alpha, theory_alpha),
-            false => (gradient_alpha, gradient_alpha),
+        let blocks = &[dimension];
+        let vectors = match job.method.step {
+            Step::Theory => Vectors::new((blocks, em_alpha), (blocks, theory_alpha)),
+            _ => Vectors::gradients(blocks),
         };
-        let roster = common.roster();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[dimension], alphas.0)?;
-        let downlink = channels::downlink(job, &roster, &[dimension], share, alphas.1)?;
+        let channels = Channels::new(common, &Vectors { share, ..vectors })?;
         let average = match asked.descent.average.or(average) {
             Some(average) => average,
             None => average_without_data(job, &asked.regression)?,
-        };
-        let memories = match &job.uplink.rule {
-            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
-            _ => FirstMemories::Zero,
         };
         Ok(Self {
             dimension,
             asked: asked.clone(),
             step: step(job, asked)?,
             average,
-            memories,
-            uplinks,
-            own_uplinks,
-            downlink,
+            channels,
             reference: None,
             theory: Vec::new(),
             warnings: Vec::new(),
@@ -138,7 +126,7 @@ impl GradientPlan {
             }
         }
         let bounds = method.start(&mut roster.into_iter(), keys.start())?.global.bounds;
-        let omegas = self.uplinks.iter().filter_map(Uplink::omega);
+        let omegas = self.channels.uplinks.iter().filter_map(Uplink::omega);
         let omega_up = omega_with_sampling(omegas.fold(0.0, f64::max), common.participation_mean());
         let mut constants = vec![
             ("L", bounds.smoothness),
@@ -146,11 +134,11 @@ impl GradientPlan {
             ("sigma2", bounds.sigma2),
             ("omega_up", omega_up),
         ];
-        if let UpRule::Memory { alpha } = self.uplinks[0].rule() {
+        if let UpRule::Memory { alpha } = self.channels.uplinks[0].rule() {
             constants.push(("alpha_up", *alpha));
         }
-        if let DownRule::Preserved { alpha, .. } = self.downlink.rule() {
-            constants.extend(self.downlink.omega().map(|omega| ("omega_down", omega)));
+        if let DownRule::Preserved { alpha, .. } = self.channels.downlink.rule() {
+            constants.extend(self.channels.downlink.omega().map(|omega| ("omega_down", omega)));
             constants.push(("alpha_down", *alpha));
         }
         constants.extend([("gamma_max", bounds.gamma_max), ("gamma", self.step.at(0, &bounds))]);
@@ -169,14 +157,7 @@ impl GradientPlan {
                 participation: common.participation_mean(),
                 reference: self.reference.clone(),
             },
-            terms: Terms {
-                budget: common.budget(),
-                weights: common.weights(),
-                memories: self.memories.clone(),
-                uplinks: self.uplinks.clone(),
-                own_uplinks: self.own_uplinks.clone(),
-                downlink: self.downlink.clone(),
-            },
+            terms: self.channels.terms(common),
         }
     }
 }
@@ -192,11 +173,11 @@ impl StagePlan for GradientPlan {
     }
 
     fn uplink(&self) -> &Uplink {
-        &self.uplinks[0]
+        &self.channels.uplinks[0]
     }
 
     fn downlink(&self) -> &Downlink {
-        &self.downlink
+        &self.channels.downlink
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
@@ -209,7 +190,7 @@ impl StagePlan for GradientPlan {
 
     /// The row of the MCM paper's Table 1 that the channels realise, and the constants in use.
     fn notes(&self, common: &Common) -> Vec<String> {
-        let (up, down) = (&self.uplinks[0], &self.downlink);
+        let (up, down) = (&self.channels.uplinks[0], &self.channels.downlink);
         let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
         let row = format!("{}: {row}", common.job.method.name());
         std::iter::once(row).chain(self.notes.iter().cloned()).collect()

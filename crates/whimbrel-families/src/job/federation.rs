@@ -1,5 +1,6 @@
 //! `[federation]`: who takes part on a network, and when a round closes there.
 
+use whimbrel_engine::Quorum;
 use whimbrel_job::form::{CLIENTS as CLIENT_NAMES, COUNT_U32, Form, POSITIVE};
 use whimbrel_job::key::Section;
 use whimbrel_job::matrix::read_all;
@@ -33,7 +34,7 @@ pub struct Federation {
 pub enum Clients {
     /// These, sorted; a client's id is its rank.
     Named(Vec<String>),
-    /// So many, under names that they bring.
+    /// This number of clients, under names that they bring.
     Number(u32),
 }
 
@@ -47,17 +48,6 @@ impl Clients {
     }
 }
 
-/// How many uploads close a round.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Quorum {
-    /// Everyone's who was asked.
-    All,
-    /// So many, or everyone's where fewer were asked.
-    Number(u32),
-    /// This share of those asked, rounded up.
-    Share(f64),
-}
-
 /// The longest name of a client.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -69,7 +59,7 @@ table! {
         clients: CLIENTS = "clients", CLIENTS_FORM, required,
             "who may take part: names, or how many clients there are under names of their own";
         quorum: QUORUM = "quorum", QUORUMS, default "\"all\"",
-            "how many uploads let a round close: so many, or a share of those asked";
+            "how many uploads let a round close: a number, or a share of those asked";
         deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "a round waits for its whole cohort",
             "seconds after which a round closes once it has its quorum; without its quorum it waits on";
         listen: LISTEN = "listen", ADDRESS, default "\"127.0.0.1:7443\"",
@@ -133,7 +123,7 @@ const ADDRESS_OR_FALSE: Form<Option<String>> = Form::new(
 );
 
 impl Federation {
-    /// So many clients, and every other key left out.
+    /// This number of clients, and every other key left out.
     pub fn of(clients: u32) -> Self {
         Self {
             clients: Clients::Number(clients),

@@ -33,18 +33,18 @@ use preset::Asked;
 
 pub use channel::{
     DownRule, DownRuleKind, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule,
-    UpRuleKind, Uplink,
+    Uplink,
 };
-pub use data::mixture::{Heterogeneity, Mixture};
-pub use data::toy::Toy;
+pub use data::mixture::Mixture;
 pub use data::{
-    Cells, ClusterBy, Collection, Concatenated, Csv, Data, Format, HeldOut, Idx, KeptClients,
-    Labels, Libsvm, Npy, Partition, Prepare, Source as DataSource, Subset,
+    Cells, Collection, Concatenated, Csv, Data, Format, HeldOut, Idx, KeptClients, Labels, Libsvm,
+    Npy, Partition, Prepare, Source as DataSource, Subset,
 };
-pub use federation::{Clients, Federation, Quorum};
-pub use method::{Batch, Method, Patience, Step, Stop};
+pub use federation::{Clients, Federation};
+pub use method::{Batch, Method, Step};
 pub use participation::Participation;
 pub use simulation::{Dropout, LateJoin, Simulation};
+pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
 pub use whimbrel_methods::settings::Budget;
 
@@ -240,7 +240,7 @@ impl Job {
         (0..seeds).map(|n| Self { seed: self.seed + n, seeds: None, ..self.clone() }).collect()
     }
 
-    /// The files that the job names, as written; whoever runs it resolves them against the
+    /// The files that the job names, as written; the program that runs it resolves them against the
     /// folder of the job file.
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let mut paths = self.data.paths_mut();
@@ -363,10 +363,7 @@ fn refuse_others(
                 // Another family has a method of this name.
                 true => {
                     let models = registry.models_with(key, kind).join(", ");
-                    format!(
-                        "has no meaning for {kind} with this model: it is for networks and other learners \
-                         ({models})"
-                    )
+                    format!("has no meaning for {kind} with this model: it is for {models}")
                 }
                 false => format!("has no meaning for {kind}: it is for {}", kinds.join(", ")),
             };

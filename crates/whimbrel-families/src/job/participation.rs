@@ -12,7 +12,7 @@ use whimbrel_job::writer::{inline, number, text};
 pub enum Participation {
     /// Every client, independently, with this probability; 1: everyone.
     Probability(f64),
-    /// So many clients, drawn anew each round.
+    /// This number of clients, drawn anew each round.
     Size(usize),
     /// Every client, independently, with a probability of its own.
     PerClient {

@@ -1,7 +1,6 @@
 //! Channel presets: the words of `channels`, and what `[method]` says about both channels.
 
 use crate::family::{Family, MethodKind};
-use crate::job::channel::UpRuleKind;
 use crate::job::method;
 use crate::registry::Registry;
 use whimbrel_job::form::Form;
@@ -9,35 +8,39 @@ use whimbrel_job::key::Word;
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::text;
 use whimbrel_methods::sgd::Preset;
-use whimbrel_methods::sgd::preset::UpKind;
-
-const fn word(name: &'static str, doc: &'static str) -> Word {
-    Word { name, doc }
-}
+use whimbrel_methods::sgd::preset::{NAMES, UpKind, from_name};
 
 /// The names of the presets.
-pub(crate) const PRESETS: [Word; 13] = [
-    word("sgd", "nothing is compressed"),
-    word("qsgd", "compressed vectors up, the exact state down"),
-    word("ecq-sgd", "compressed vectors with error feedback up, the exact state down"),
-    word("diana", "compressed differences to memories up, the exact state down"),
-    word("artemis", "diana up; down a compressed update that the server applies too"),
-    word("artemis-nd", "diana up; down a compressed update that only clients apply"),
-    word("dore", "artemis with a share of the compression error fed back"),
-    word("double-squeeze", "error feedback both ways"),
-    word("dist-ef-sgd", "the same as double-squeeze"),
-    word("mcm", "diana up; down the compressed difference of the exact state to one memory"),
-    word("rand-mcm", "mcm with a memory and a message for each client"),
-    word("rand-mcm-g", "mcm with a memory and a message for each group of clients"),
-    word("ghost", "diana up; clients compute at the previous exact state plus a compressed update"),
-];
+pub(crate) const PRESETS: [Word; NAMES.len()] = {
+    let mut words = [Word { name: "", doc: "" }; NAMES.len()];
+    let mut at = 0;
+    while at < NAMES.len() {
+        let (name, _, doc) = NAMES[at];
+        words[at] = Word { name, doc };
+        at += 1;
+    }
+    words
+};
+
+/// A method, and each preset of its channels as a method of its own; the first name, no compression as a
+/// preset, is the method with channels that the job chooses.
+pub(crate) const fn with_presets(free: MethodKind) -> [MethodKind; PRESETS.len()] {
+    let free = MethodKind { names_presets: true, ..free };
+    let mut methods = [free; PRESETS.len()];
+    let mut at = 1;
+    while at < methods.len() {
+        methods[at] = MethodKind { word: PRESETS[at], preset: Some(NAMES[at].1), ..free };
+        at += 1;
+    }
+    methods
+}
 
 /// How a preset stands in a job file.
 pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
     "",
     |v| {
         let word = v.text()?;
-        Preset::from_name(&word).ok_or_else(|| v.unknown_word(&word))
+        from_name(&word).ok_or_else(|| v.unknown_word(&word))
     },
     |preset| text(preset.name()),
 )
@@ -63,7 +66,7 @@ impl Asked {
         let (kind, channels) = (word(registry.method_kind.name), word(method::CHANNELS.name));
         let model = source.text_at(&["model", registry.model_kind.name]);
         let (family, kind) = kind.and_then(|word| registry.method(word, model)).unzip();
-        let preset = channels.and_then(Preset::from_name);
+        let preset = channels.and_then(from_name);
         let allow = source.bool_at(&["method", method::ALLOW_DIVERGENCE.name]);
         Self {
             kind,
@@ -87,27 +90,7 @@ impl Asked {
     }
 
     /// The uplink's rule where neither a preset nor the job says.
-    pub fn default_rule(&self) -> UpRuleKind {
-        self.kind.map_or(UpRuleKind::Plain, |kind| kind.up_rule)
-    }
-}
-
-/// What a preset's uplink keeps.
-pub(crate) fn up_rule(preset: Preset) -> UpRuleKind {
-    match preset.uplink() {
-        UpKind::Plain => UpRuleKind::Plain,
-        UpKind::Memory => UpRuleKind::Memory,
-        UpKind::Feedback => UpRuleKind::Feedback,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_preset_has_a_word() {
-        let words: Vec<&str> = PRESETS.iter().map(|word| word.name).collect();
-        assert_eq!(words, Preset::names().collect::<Vec<_>>());
+    pub fn default_rule(&self) -> UpKind {
+        self.kind.map_or(UpKind::Plain, |kind| kind.up_rule)
     }
 }

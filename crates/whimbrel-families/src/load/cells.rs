@@ -135,7 +135,7 @@ fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {
     )
 }
 
-/// Rows and columns that nobody observed, or nobody but in cells that are kept out.
+/// Rows and columns without an observation, or with none but in cells that are kept out.
 fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
     let side = |noun: &str, labels: &[String], at: fn(&Cell) -> u32| {
         let (mut fitted, mut seen) = (vec![false; labels.len()], vec![false; labels.len()]);
@@ -148,9 +148,9 @@ fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
         (!gaps.is_empty()).then(|| {
             let (verb, s) = if gaps.len() == 1 { ("has", "") } else { ("have", "s") };
             let why = match hidden {
-                0 => "nobody observed".to_owned(),
+                0 => "never observed".to_owned(),
                 all if all == gaps.len() => "everything observed there is kept out".to_owned(),
-                some => format!("nobody observed; of {some} everything observed is kept out"),
+                some => format!("never observed; of {some} everything observed is kept out"),
             };
             format!(
                 "{} {noun}{s} {verb} no cell in the fit ({why}): {}; imputed from what is common to \

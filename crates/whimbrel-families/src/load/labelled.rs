@@ -2,7 +2,7 @@
 
 use super::{Layout, Loaded, by_label, clustered, columns, everyone, held_out, samples, tables};
 use crate::failure::{AtKey, Failure, Result};
-use crate::job::{Csv, Libsvm, Partition, Toy};
+use crate::job::{Csv, Libsvm, Partition};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
@@ -56,16 +56,8 @@ pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<L
     Ok(loaded)
 }
 
-pub(super) fn from_toy(toy: &Toy, layout: Layout, key: Key) -> Result<Loaded> {
-    let spec = LeastSquaresSpec {
-        clients: toy.clients,
-        rows: toy.rows,
-        dims: toy.dims,
-        correlation: toy.correlation,
-        noise: toy.noise,
-        heterogeneity: toy.spread,
-    };
-    let clients = spec.draw(key)?.clients;
+pub(super) fn from_toy(toy: &LeastSquaresSpec, layout: Layout, key: Key) -> Result<Loaded> {
+    let clients = toy.draw(key)?.clients;
     let hash = hash_labelled(&clients);
     match layout {
         Layout::Samples { classes: true } => {

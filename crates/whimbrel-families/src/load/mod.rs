@@ -20,14 +20,13 @@ pub(crate) use labelled::{class_names, number_declared};
 pub(crate) use samples::settle_classes;
 
 use crate::failure::{AtKey, Failure, Result};
-use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
+use crate::job::{DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
-    Attribute, Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit,
-    LogisticTruth, ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path,
-    read_embedding,
+    Attribute, Classes, ClientRows, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
+    ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path, read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -82,7 +81,7 @@ pub struct Loaded {
     /// Column names.
     pub columns: Vec<String>,
     /// How many clients are planned for, where it is not their number: a coordinator plans for those
-    /// whom it expects, whoever joins it afterwards.
+    /// that it expects, whichever join it afterwards.
     pub expected: Option<usize>,
     /// Rows by client; none for a stream.
     pub rows: Vec<Option<u64>>,
@@ -280,7 +279,7 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
         Source::Toy(toy) => labelled::from_toy(toy, layout, key)?,
         Source::SyntheticMixture(spec) => samples::from_synthetic(spec, key)?,
         Source::SyntheticRepresentation(spec) => samples::from_representation(spec, key)?,
-        Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
+        Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
     };
     loaded.places = Vec::new();
@@ -375,11 +374,7 @@ fn clustered(
         Some(path) => read_embedding(path, rows)?,
         None => features()?,
     };
-    let rule = match using {
-        ClusterBy::Kmeans => ClusterRule::KMeans,
-        ClusterBy::Gmm => ClusterRule::Mixture,
-    };
-    let clustering = Clustering { rule, ..Clustering::default() };
+    let clustering = Clustering { rule: *using, ..Clustering::default() };
     let Clustered { clients, found, moves } =
         clusters(&points, width, *clients, &clustering, key).at("data.split")?;
     let extremes = |sizes: &mut dyn Iterator<Item = usize>| {

@@ -2,13 +2,12 @@
 
 use super::{Loaded, by_label, clustered, columns, everyone, held_out};
 use crate::failure::{AtKey, Failure, Result};
-use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
+use crate::job::{Csv, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
-    Classes, ClientRows, Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread,
-    Mixture, MixtureSpec, Sha256, Sizes, by_client, by_column, hash_path, hash_tables, iid,
-    read_csv, read_npy, standardize_table,
+    Classes, ClientRows, CsvOptions, Dataset, Features, Mixture, Sha256, by_client, by_column,
+    hash_path, hash_tables, iid, read_csv, read_npy, standardize_table,
 };
 
 pub(super) fn from_csv(
@@ -125,38 +124,13 @@ pub(super) fn places(data: &Dataset, partition: &Partition, key: Key) -> Result<
 }
 
 pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
-    let tables = generator(table, key)?.tables()?;
+    let tables = Arc::new(Mixture::new(table.spec.clone(), key)?).tables()?;
     let hash = hash_tables(&tables);
     Ok(Loaded::of_tables(tables, hash))
 }
 
-fn generator(table: &MixtureTable, key: Key) -> Result<Arc<Mixture>> {
-    let covariance = match &table.covariances[..] {
-        [one] => Covariance::Shared(one.clone()),
-        many => Covariance::PerComponent(many.to_vec()),
-    };
-    let spec = MixtureSpec {
-        clients: table.clients,
-        rows: Sizes::Equal(table.rows),
-        weights: table.weights.clone(),
-        means: table.means.clone(),
-        covariance,
-        heterogeneity: match &table.heterogeneity {
-            Heterogeneity::Identical => Spread::Identical,
-            Heterogeneity::OneComponent => Spread::OneComponent,
-            Heterogeneity::Dirichlet(concentration) => Spread::Dirichlet(concentration.clone()),
-        },
-    };
-    Ok(Arc::new(Mixture::new(spec, key)?))
-}
-
-pub(super) fn streams(table: &MixtureTable, key: Key, pooled: bool) -> Result<Loaded> {
-    if pooled {
-        let error = whimbrel_core::Error::config("em pools fixed tables, and a stream has no end")
-            .hint("set stream = false in [data], or use kind = \"fedem\"");
-        return Err(error.into());
-    }
-    let mixture = generator(table, key)?;
+pub(super) fn streams(table: &MixtureTable, key: Key) -> Result<Loaded> {
+    let mixture = Arc::new(Mixture::new(table.spec.clone(), key)?);
     // The first rows stand for the stream: they name its law and its key.
     let heads = mixture.tables()?;
     let mut hash = Sha256::new();

@@ -121,7 +121,7 @@ mod tests {
     fn columns_that_few_rows_have_are_kept_to_oneself() {
         let names = ["age", "pressure", "falls", "housing"].map(str::to_owned).to_vec();
         let levels = [vec![], vec![], vec![], vec!["alone".to_owned(), "family".to_owned()]];
-        // A column that nobody has tells nothing; one with levels is counted, not summed.
+        // A column that no client has is skipped; one with levels is counted, not summed.
         let data = |pressure: usize, falls: usize| {
             let cell = |has: bool, x: f64| if has { x } else { f64::NAN };
             let row = |i: usize| {

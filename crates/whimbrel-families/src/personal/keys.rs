@@ -1,16 +1,10 @@
-//! The family's keys of `[method]`.
+//! The keys of `[method]` that the family's methods share: local training and the server's step.
 
 use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
-use whimbrel_job::form::{
-    ABOVE_ZERO, BELOW_ONE, BOOLEAN, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table,
-};
+use whimbrel_job::form::{ABOVE_ZERO, BELOW_ONE, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table};
 use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, inline, integer, list, table};
-use whimbrel_methods::personal::{
-    Adaptive, Apfl, Ditto, FedAvg, FedMix, FedRep, Length, PFedMe, Sampling, ServerStep, Weighing,
-};
+use whimbrel_job::{form, inline, list, table};
+use whimbrel_methods::personal::{Adaptive, Length, Sampling, ServerStep};
 use whimbrel_nn::Optimiser;
 
 /// What a job asks of local training.
@@ -44,7 +38,7 @@ table! {
             default "{ kind = \"sgd\", momentum = 0.0, weight_decay = 0.0 }",
             "the rule of local steps; its state starts anew in every round";
         sampling: SAMPLING = "sampling", SAMPLINGS,
-            unset "\"keep-old\"; for scaffold \"unbiased\"" or Sampling::KeepOld,
+            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::KeepOld,
             "what clients that are not sampled count for";
     }
 }
@@ -114,7 +108,7 @@ const OPTIMISERS: Table<Optimiser> = Table {
         }
         reader
             .refuse_if_given(&MOMENTUM, "has no meaning for adam: its averages are 0.9 and 0.999");
-        Ok(Optimiser::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay })
+        Ok(Optimiser::adam(weight_decay))
     },
     write: |optimiser, out| {
         let (adam, momentum, weight_decay) = match *optimiser {
@@ -145,178 +139,11 @@ form! {
 }
 
 form! {
-    /// How an unseen client gets its weights.
-    pub(super) WEIGHINGS: Weighing {
-        Weighing::Converged => "converged": "E-steps until the weights stand still",
-        Weighing::Once => "one-step": "one E-step from uniform weights, as in the paper",
-    }
-}
-
-form! {
     /// How the server's second moment moves.
     SERVER_KINDS: Adaptive {
         Adaptive::Adam => "adam": "exponential averages (FedAdam)",
         Adaptive::Yogi => "yogi": "additive moves of the second moment (FedYogi)",
         Adaptive::Adagrad => "adagrad": "the sum of squares (FedAdagrad)",
-    }
-}
-
-/// The method's own part.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
-    /// `fedmix`.
-    FedMix(FedMix),
-    /// `fedavg`, `fedprox`, `fedavg+`.
-    FedAvg(FedAvg),
-    /// `local`.
-    Local,
-    /// `pfedme`.
-    PFedMe(PFedMe),
-    /// `apfl`.
-    Apfl(Apfl),
-    /// `fedrep`.
-    FedRep(FedRep),
-    /// `ditto`.
-    Ditto(Ditto),
-    /// `scaffold`.
-    Scaffold,
-    /// `clustered`.
-    Clustered {
-        /// The norm of a cluster's mean update below which it is split ...
-        below: f64,
-        /// ... while a member's is above this.
-        above: f64,
-    },
-    /// `mocha`.
-    Mocha {
-        /// The factor of half the squared norm of the models.
-        lambda: f64,
-        /// Rounds between updates of the relation.
-        relation_every: u32,
-    },
-}
-
-table! {
-    pub(super) FEDMIX: FedMix {
-        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default "3",
-            "how many components are mixed";
-        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default "0.0",
-            "fedmix: a client trains and sends only components whose weight on it is above this (the largest \
-             always); the server keeps the others as they are; plain uplinks only";
-        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default "\"converged\"",
-            "how a client that took no part in training gets its mixture weights";
-    }
-}
-
-table! {
-    pub(super) FEDPROX: FedAvg {
-        mu: MU = "mu", NOT_NEGATIVE, default "0.01",
-            "fedprox: the factor of half the squared distance to the received model";
-        ..{ fine_tune: false }
-    }
-}
-
-/// `lambda`.
-pub(super) static LAMBDA: JobKey = POSITIVE.unset(
-    "lambda",
-    "15 for pfedme, 0.1 for ditto, 10 for mocha",
-    "the factor of half the squared distance between the client's model and the shared one; of \
-     mocha that of half the squared norm of the models",
-);
-
-table! {
-    pub(super) PFEDME: PFedMe {
-        & lambda: LAMBDA, POSITIVE, unset or 15.0;
-        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default "5",
-            "pfedme: steps of the inner solver on each minibatch";
-        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default "\"auto\"",
-            "pfedme: the step of the inner solver";
-    }
-}
-
-form! {
-    INNER_RATES: Option<f64>, "a positive number or \"auto\"" {
-        None => "auto": "1/(L + lambda), with L the smoothness of the client's loss at the first model",
-    }
-    number POSITIVE => Some;
-}
-
-table! {
-    pub(super) APFL: Apfl {
-        alpha: ALPHA = "alpha", SHARE, default "0.5", "apfl: the first share of the client's own model";
-        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default "true", "apfl: whether the share is learned";
-    }
-}
-
-table! {
-    pub(super) FEDREP: FedRep {
-        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default "10",
-            "fedrep: local trainings of the head in a round, before the one of the shared layers";
-    }
-}
-
-table! {
-    DITTO: Ditto {
-        & lambda: LAMBDA, POSITIVE, unset or 0.1;
-    }
-}
-
-/// `split`.
-pub(super) static SPLIT: JobKey = inline!(CLUSTERED).default(
-    "split",
-    "{ below = 0.4, above = 1.6 }",
-    "clustered: a cluster is split where its mean update is shorter than `below` while a member's is \
-     longer than `above`",
-);
-
-table! {
-    CLUSTERED: Rule::Clustered = "split", "when a cluster is split" {
-        below: BELOW = "below", POSITIVE, default "0.4", "the norm of the cluster's mean update";
-        above: ABOVE = "above", POSITIVE, default "1.6", "the norm of a member's update";
-    }
-}
-
-table! {
-    pub(super) MOCHA: Rule::Mocha {
-        & lambda: LAMBDA, POSITIVE, unset or 10.0;
-        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default "10",
-            "mocha: rounds between two updates of how clients are related";
-    }
-}
-
-impl Rule {
-    /// Reads the keys of a method.
-    pub(super) fn read(method: &str, reader: &Reader<'_>) -> Read<Self> {
-        let plain = FedAvg { mu: 0.0, fine_tune: false };
-        // A method without a server does the same on a client.
-        Ok(match method.strip_prefix("d-").unwrap_or(method) {
-            super::FEDMIX => Self::FedMix(FEDMIX.read(reader)?),
-            super::LOCAL => Self::Local,
-            super::FEDPROX => Self::FedAvg(FEDPROX.read(reader)?),
-            super::FEDAVG_PLUS => Self::FedAvg(FedAvg { fine_tune: true, ..plain }),
-            super::PFEDME => Self::PFedMe(PFEDME.read(reader)?),
-            super::APFL => Self::Apfl(APFL.read(reader)?),
-            super::FEDREP => Self::FedRep(FEDREP.read(reader)?),
-            super::DITTO => Self::Ditto(DITTO.read(reader)?),
-            super::SCAFFOLD => Self::Scaffold,
-            super::CLUSTERED => reader.read_as(&SPLIT, &inline!(CLUSTERED))?,
-            super::MOCHA => MOCHA.read(reader)?,
-            _ => Self::FedAvg(plain),
-        })
-    }
-
-    pub(super) fn write(&self, out: &mut Writer) {
-        match self {
-            Self::FedMix(fedmix) => FEDMIX.write(fedmix, out),
-            Self::FedAvg(fedavg) => FEDPROX.write(fedavg, out),
-            Self::Local | Self::Scaffold => {}
-            Self::PFedMe(pfedme) => PFEDME.write(pfedme, out),
-            Self::Apfl(apfl) => APFL.write(apfl, out),
-            Self::FedRep(fedrep) => FEDREP.write(fedrep, out),
-            Self::Ditto(ditto) => DITTO.write(ditto, out),
-            Self::Clustered { .. } => out.put(&SPLIT, CLUSTERED.inline(self)),
-            Self::Mocha { .. } => MOCHA.write(self, out),
-        }
     }
 }
 
@@ -343,38 +170,33 @@ table! {
     }
 }
 
-/// Reads the server's step.
-pub(super) fn read_server(method: &str, reader: &Reader<'_>) -> Read<ServerStep> {
-    let given = reader.optional_as(&SERVER_STEP, &POSITIVE)?;
-    let mut server = match method {
-        super::FEDOPT => reader.read_as(&SERVER, &inline!(SERVERS))?,
-        super::SCAFFOLD => ServerStep::Scaffold { step: 1.0 },
-        super::SGD => {
-            ServerStep::Momentum { momentum: reader.read_as(&SERVER_MOMENTUM, &BELOW_ONE)? }
-        }
-        _ => ServerStep::Plain { step: 1.0 },
-    };
-    if let Some(given) = given
-        && let ServerStep::Plain { step }
-        | ServerStep::Scaffold { step }
-        | ServerStep::Adaptive { step, .. } = &mut server
-    {
-        *step = given;
-    }
-    Ok(server)
+table! {
+    pub(super) PLAIN: ServerStep::Plain { & step: SERVER_STEP, POSITIVE, unset or 1.0; }
 }
 
-pub(super) fn write_server(server: &ServerStep, out: &mut Writer) {
-    match server {
-        ServerStep::Plain { step } | ServerStep::Scaffold { step } => {
-            out.put(&SERVER_STEP, POSITIVE.write(step));
+table! {
+    pub(super) CONTROLLED: ServerStep::Scaffold { & step: SERVER_STEP, POSITIVE, unset or 1.0; }
+}
+
+table! {
+    pub(super) HEAVY_BALL: ServerStep::Momentum { & momentum: SERVER_MOMENTUM, BELOW_ONE, default; }
+}
+
+/// The server's optimiser, and its step.
+pub(super) const FEDOPT: Table<ServerStep> = Table {
+    section: Section::of(const { &[&SERVER_STEP, &SERVER] }),
+    read: |reader| {
+        let given = reader.optional_as(&SERVER_STEP, &POSITIVE);
+        let mut server = reader.read_as(&SERVER, &inline!(SERVERS))?;
+        if let (ServerStep::Adaptive { step, .. }, Some(given)) = (&mut server, given?) {
+            *step = given;
         }
-        ServerStep::Momentum { momentum } => {
-            out.put(&SERVER_MOMENTUM, BELOW_ONE.write(momentum));
-        }
-        ServerStep::Adaptive { step, .. } => {
+        Ok(server)
+    },
+    write: |server, out| {
+        if let ServerStep::Adaptive { step, .. } = server {
             out.put(&SERVER_STEP, POSITIVE.write(step));
             out.put(&SERVER, SERVERS.inline(server));
         }
-    }
-}
+    },
+};

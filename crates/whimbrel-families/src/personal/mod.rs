@@ -4,6 +4,7 @@ pub mod decentralised;
 pub mod keys;
 pub mod own_learner;
 
+mod methods;
 pub(crate) mod model;
 mod own;
 mod plan;
@@ -15,25 +16,16 @@ use crate::family::{
     AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
     RunData, StagePlan, Tables, refuse,
 };
-use crate::gradient::keys::MOMENTUM;
-use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
-use crate::job::method::search::SEARCH;
+use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::step::STEP;
-use crate::job::method::stop::{EVALUATE, STOP};
-use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
-use crate::job::participation::PARTICIPATION;
-use crate::job::preset::PRESETS;
 use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::predictions::OUTSIDE;
 use crate::template::{DataFacts, Suggestion};
-use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
-use keys::{
-    ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
-    MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SEND_ABOVE, SERVER, SERVER_STEP,
-    SPLIT, TRAINING, Training, UNSEEN_WEIGHTS,
-};
+use decentralised::Neighbours;
+use keys::{LOCAL_EPOCHS, SAMPLING, TRAINING, Training};
+use methods::{COMPONENTS, METHODS, Rule, RuleKind};
 use model::{LOGISTIC, MODELS, Model, SOFTMAX};
 use own::{OWN, OwnTraining};
 use plan::PersonalPlan;
@@ -42,12 +34,9 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_job::form::PATH;
-use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::personal::{Length, Sampling, ServerStep};
-use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::personal::{FedAvg, FedMix, Length, LocalRule, Sampling, ServerStep};
 
 /// Learners trained on the clients.
 pub static FAMILY: Personal = Personal;
@@ -55,174 +44,8 @@ pub static FAMILY: Personal = Personal;
 /// Learners trained on the clients.
 pub struct Personal;
 
-const FEDMIX: &str = "fedmix";
-const FEDAVG: &str = "fedavg";
-const FEDAVG_PLUS: &str = "fedavg+";
-const FEDPROX: &str = "fedprox";
-const LOCAL: &str = "local";
-const PFEDME: &str = "pfedme";
-const APFL: &str = "apfl";
-const FEDREP: &str = "fedrep";
-const DITTO: &str = "ditto";
 const SCAFFOLD: &str = "scaffold";
-const FEDOPT: &str = "fedopt";
-const CLUSTERED: &str = "clustered";
-const MOCHA: &str = "mocha";
 const SGD: &str = "sgd";
-const D_FEDMIX: &str = "d-fedmix";
-const D_FEDAVG: &str = "d-fedavg";
-const D_FEDPROX: &str = "d-fedprox";
-const D_PFEDME: &str = "d-pfedme";
-
-/// The keys of every method here, then the method's own.
-macro_rules! keys {
-    ($($own:expr),*) => {
-        &[
-            &CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY,
-            &OPTIMISER, &PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS, &EVALUATE, &STOP,
-            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, &OWN, &OUTSIDE, $($own),*
-        ]
-    };
-}
-
-/// `sgd` and its presets: one minibatch's gradient a round.
-static SGD_KEYS: [&JobKey; 15] = [
-    &CHANNELS,
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &STEP,
-    &DECAY,
-    &MOMENTUM,
-    &PARTICIPATION,
-    &SAMPLING,
-    &WEIGHTS,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DIVERGENCE,
-    &MEMORY_MAX,
-    &SEARCH,
-];
-
-/// The keys of every method without a server, then the method's own.
-macro_rules! neighbour_keys {
-    ($($own:expr),*) => {
-        &[
-            &ROUNDS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER, &WEIGHTS,
-            &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING, $($own),*
-        ]
-    };
-}
-
-static METHODS: [MethodKind; 30] = [
-    method(
-        FEDMIX,
-        "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
-        keys![&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS],
-    ),
-    method(FEDAVG, "one model, trained locally and averaged", keys![]),
-    method(FEDAVG_PLUS, "fedavg, with one more local training before a client predicts", keys![]),
-    method(FEDPROX, "fedavg with a pull towards the received model", keys![&MU]),
-    method(LOCAL, "a model for each client, and nothing shared", keys![]),
-    method(
-        PFEDME,
-        "models of the clients' own around a shared one, by Moreau envelopes",
-        keys![&LAMBDA, &INNER_STEPS, &INNER_STEP],
-    ),
-    method(
-        APFL,
-        "interpolations of each client's model and the shared one",
-        keys![&ALPHA, &ADAPTIVE],
-    ),
-    method(FEDREP, "shared layers and a head of each client's own", keys![&HEAD_EPOCHS]),
-    method(DITTO, "fedavg, and a model of each client's own near it", keys![&LAMBDA]),
-    method(SCAFFOLD, "fedavg with control variates against client drift", keys![]),
-    method(FEDOPT, "fedavg with an adaptive optimiser on the server", keys![&SERVER]),
-    method(
-        CLUSTERED,
-        "clusters of clients, split where their updates point apart",
-        &[
-            &ROUNDS,
-            &EPOCHS,
-            &BATCH,
-            &LOCAL_EPOCHS,
-            &MINIBATCHES,
-            &STEP,
-            &DECAY,
-            &OPTIMISER,
-            &SPLIT,
-            &PARTICIPATION,
-            &WEIGHTS,
-            &EVALUATE,
-            &STOP,
-            &ALLOW_DIVERGENCE,
-            &MEMORY_MAX,
-            &SEARCH,
-        ],
-    ),
-    method(
-        MOCHA,
-        "related linear models, one for each client, by the hinge loss",
-        &[
-            &ROUNDS,
-            &EPOCHS,
-            &LOCAL_EPOCHS,
-            &LAMBDA,
-            &RELATION_EVERY,
-            &PARTICIPATION,
-            &EVALUATE,
-            &STOP,
-            &ALLOW_DIVERGENCE,
-            &MEMORY_MAX,
-            &SEARCH,
-        ],
-    ),
-    method(
-        D_FEDMIX,
-        "fedmix without a server: neighbours mix their components (D-FedEM of Marfoq et al. 2021)",
-        neighbour_keys![&COMPONENTS, &UNSEEN_WEIGHTS],
-    ),
-    method(D_FEDAVG, "fedavg without a server", neighbour_keys![]),
-    method(D_FEDPROX, "fedprox without a server", neighbour_keys![&MU]),
-    method(
-        D_PFEDME,
-        "pfedme without a server",
-        neighbour_keys![&LAMBDA, &INNER_STEPS, &INNER_STEP],
-    ),
-    sgd(0),
-    sgd(1),
-    sgd(2),
-    sgd(3),
-    sgd(4),
-    sgd(5),
-    sgd(6),
-    sgd(7),
-    sgd(8),
-    sgd(9),
-    sgd(10),
-    sgd(11),
-    sgd(12),
-];
-
-/// `sgd`, or a preset of its channels: the gradient family's words, for learners.
-const fn sgd(at: usize) -> MethodKind {
-    let Word { name, doc } = PRESETS[at];
-    MethodKind {
-        algorithm: SGD,
-        preset: if at == 0 { None } else { Some(Preset::at(at)) },
-        names_presets: true,
-        weights: Weights::Equal,
-        ..method(name, doc, &SGD_KEYS)
-    }
-}
-
-const fn method(
-    name: &'static str,
-    doc: &'static str,
-    keys: &'static [&'static JobKey],
-) -> MethodKind {
-    MethodKind::new(name, doc, keys)
-}
 
 impl Family for Personal {
     fn name(&self) -> &'static str {
@@ -251,37 +74,30 @@ impl Family for Personal {
         }
         Some(Suggestion {
             model: if facts.classes == 2 { LOGISTIC } else { SOFTMAX },
-            method: if facts.client.is_some() { FEDMIX } else { FEDAVG },
+            method: if facts.client.is_some() { "fedmix" } else { "fedavg" },
             method_keys,
             ..Suggestion::default()
         })
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let method = tables.method_kind.algorithm;
+        let kind = RuleKind::of(tables.method_kind.algorithm);
         let model = Model::read(tables.model_kind, tables.model);
         let training = TRAINING.read(tables.method).map(|mut training| {
-            if matches!(method, SCAFFOLD | SGD) && !tables.method.has(&SAMPLING) {
-                training.sampling = Sampling::Unbiased;
+            if !tables.method.has(&SAMPLING) {
+                training.sampling = kind.sampling;
             }
-            if method == SGD {
+            if tables.method_kind.algorithm == SGD {
                 training.length = Length::Steps(1);
             }
             training
         });
-        let rule = Rule::read(method, tables.method);
-        let server = keys::read_server(method, tables.method);
+        let rule = kind.read(tables.method);
+        let server = kind.server.read(tables.method);
         let own = tables.method.read(&OWN, own::read_all);
         let outside = tables.method.optional_as(&OUTSIDE, &PATH);
-        let neighbours = tables
-            .method_kind
-            .keys
-            .iter()
-            .any(|key| key.name == TOPOLOGY.name)
-            .then(|| Neighbours::read(tables.method))
-            .transpose();
+        let neighbours = kind.has_neighbours().then(|| Neighbours::read(tables.method)).transpose();
         Ok(Box::new(PersonalFit {
-            method,
             model: model?,
             training: training?,
             rule: rule?,
@@ -296,12 +112,11 @@ impl Family for Personal {
 /// What a job asks: a learner, and how it is trained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonalFit {
-    method: &'static str,
     /// The learner.
     pub model: Model,
     /// Local training.
     pub training: Training,
-    /// What the method does with it.
+    /// The method, and what it does with it.
     pub rule: Rule,
     /// How the server moves.
     pub server: ServerStep,
@@ -313,9 +128,16 @@ pub struct PersonalFit {
     pub neighbours: Option<Neighbours>,
 }
 
+impl PersonalFit {
+    /// The method's settings, where they are of this type.
+    fn setting<R: LocalRule>(&self) -> Option<&R> {
+        self.rule.local.downcast_ref()
+    }
+}
+
 /// Reports what no method over learners takes.
 pub(crate) fn check_learners(method: &str, job: &Job, source: &Source<'_>) {
-    if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
+    if !job.method.stop.limits.is_empty() {
         source.report_at(
             &["method", "stop"],
             format!("{method} has neither a field nor a known minimum"),
@@ -335,11 +157,9 @@ pub(crate) fn check_learners(method: &str, job: &Job, source: &Source<'_>) {
 
 impl Fit for PersonalFit {
     fn describe(&self) -> String {
-        match &self.rule {
-            Rule::FedMix(fedmix) => {
-                format!("{}, {} components", self.model.describe(), fedmix.components)
-            }
-            _ => self.model.describe(),
+        match self.setting::<FedMix>() {
+            Some(fedmix) => format!("{}, {} components", self.model.describe(), fedmix.components),
+            None => self.model.describe(),
         }
     }
 
@@ -350,7 +170,7 @@ impl Fit for PersonalFit {
     fn write_method(&self, out: &mut Writer) {
         TRAINING.write(&self.training, out);
         self.rule.write(out);
-        keys::write_server(&self.server, out);
+        self.rule.kind.server.write(&self.server, out);
         if !self.own.is_empty() {
             out.put(&OWN, own::write_all(&self.own));
         }
@@ -364,7 +184,7 @@ impl Fit for PersonalFit {
 
     fn check(&self, job: &Job, source: &Source<'_>) {
         let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
-        if self.method == SGD && !compresses && !job.uplink.codec.is_exact() {
+        if self.rule.method() == SGD && !compresses && !job.uplink.codec.is_exact() {
             source.report_at(
                 &["uplink", "codec"],
                 "sgd compresses nothing: this codec would not be used",
@@ -374,16 +194,16 @@ impl Fit for PersonalFit {
         if !matches!(job.method.step, Step::Auto | Step::Constant(_)) {
             source.report_at(
                 &["method", "step"],
-                format!("the local step of {} is a number", self.method),
+                format!("the local step of {} is a number", self.rule.method()),
                 "write a number, and milestones in `decay`",
             );
         }
         check_learners("local training", job, source);
         if let Some(neighbours) = &self.neighbours {
-            neighbours.check(self.method, job, source);
+            neighbours.check(self.rule.method(), job, source);
         }
         let plain = job.uplink.rule == UpRule::Plain;
-        if let Rule::FedMix(fedmix) = &self.rule
+        if let Some(fedmix) = self.setting::<FedMix>()
             && fedmix.send_above > 0.0
             && !plain
         {
@@ -403,18 +223,17 @@ impl Fit for PersonalFit {
             );
         }
         let compresses = !job.uplink.codec.is_exact() || !job.downlink.codec.is_exact();
-        if self.method == SCAFFOLD && compresses {
+        if self.rule.method() == SCAFFOLD && compresses {
             source.report_at(
                 &["method", if job.method.channels.is_some() { "channels" } else { "kind" }],
                 "the control variates of clients and server drift apart where messages lose something",
                 "send exactly, or use kind = \"fedavg\" or \"fedprox\" over this channel",
             );
         }
-        let alone = matches!(self.rule, Rule::Local | Rule::Clustered { .. } | Rule::Mocha { .. });
-        if alone && compresses {
+        if self.rule.local.sends_exactly() && compresses {
             source.report_at(
                 &["method", "kind"],
-                format!("{} sends what it sends exactly", self.method),
+                format!("{} sends what it sends exactly", self.rule.method()),
                 "take the codecs out",
             );
         }
@@ -426,8 +245,8 @@ impl Fit for PersonalFit {
     }
 
     fn without_own(&self, run: &Path) -> Option<(String, String)> {
-        let (Rule::FedAvg(rule), None) = (&self.rule, &self.neighbours) else { return None };
-        let (method, run) = (self.method, run.display());
+        let (Some(rule), None) = (self.setting::<FedAvg>(), &self.neighbours) else { return None };
+        let (method, run) = (self.rule.method(), run.display());
         Some(match rule.fine_tune {
             true => (
                 format!(
@@ -448,7 +267,7 @@ impl Fit for PersonalFit {
         match self.neighbours {
             None => Ok(()),
             Some(_) => refuse(
-                &format!("{} has no server: neighbours talk to each other", self.method),
+                &format!("{} has no server: neighbours talk to each other", self.rule.method()),
                 "simulate it with `whimbrel run`, or serve the method without `d-`",
             ),
         }

@@ -47,42 +47,40 @@ pub(super) static MODELS: [ModelKind; 11] = [
 /// What is trained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its word.
-    pub kind: &'static str,
-    /// Whether a constant is added, of models that are linear.
-    pub intercept: bool,
-    /// Widths of hidden layers; empty for the default.
-    pub hidden: Vec<usize>,
-    /// Numbers that stand for a symbol.
-    pub embedding: usize,
-    /// Latent features of a linear representation.
-    pub latent: usize,
+    /// The learner, but for its inputs and classes, which the data tell.
+    pub architecture: Architecture,
     /// The name of a program's own learner.
     pub learner: String,
     /// Whether that one predicts classes.
     pub own_classifies: bool,
-    /// Whether gradients draw dropout, where the model has it.
-    pub dropout: bool,
 }
 
 table! {
-    pub(crate) MODEL: Model {
+    pub(crate) ARCHITECTURE: Architecture {
         & intercept: INTERCEPT, BOOLEAN, default;
         hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default "[]",
             "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm";
         embedding: EMBEDDING = "embedding", COUNT, default "8", "numbers that stand for a symbol";
         latent: LATENT = "latent", COUNT, default "2", "latent features of the representation";
+        ..from Architecture::new("", &[], 0)
+    }
+}
+
+table! {
+    pub(crate) MODEL: Model {
+        + architecture: ARCHITECTURE;
         learner: LEARNER = "learner", TEXT.takes("a name"), default "\"own\"",
             "the learner that the program which runs the job brings along under this name";
         own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
             "whether an own learner predicts classes; otherwise it predicts numbers";
-        ..{ kind: "", dropout: true }
     }
 }
 
 impl Model {
     pub(crate) fn read(kind: &'static str, reader: &Reader<'_>) -> Read<Self> {
-        Ok(Self { kind, ..MODEL.read(reader)? })
+        let mut model = MODEL.read(reader)?;
+        model.architecture.kind = kind.into();
+        Ok(model)
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
@@ -90,8 +88,9 @@ impl Model {
     }
 
     pub(crate) fn describe(&self) -> String {
-        let intercept = if self.intercept { "" } else { ", no intercept" };
-        match self.kind {
+        let Architecture { kind, intercept, .. } = &self.architecture;
+        let intercept = if *intercept { "" } else { ", no intercept" };
+        match kind.as_str() {
             OWN => format!("{} (own)", self.learner),
             kind => format!("{kind}{intercept}"),
         }
@@ -99,7 +98,7 @@ impl Model {
 
     /// Whether it predicts classes.
     pub fn classifies(&self) -> bool {
-        match self.kind {
+        match self.architecture.kind.as_str() {
             LINEAR | REPRESENTATION => false,
             OWN => self.own_classifies,
             _ => true,
@@ -108,22 +107,15 @@ impl Model {
 
     /// Keys of `model.json`.
     pub(crate) fn keys(&self) -> Map<String, Value> {
-        Map::from_iter([("intercept".into(), self.intercept.into())])
+        Map::from_iter([("intercept".into(), self.architecture.intercept.into())])
     }
 
-    /// The learner for inputs of this shape and targets of so many classes.
+    /// The learner for inputs of this shape and targets of this number of classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
-        if self.kind == OWN {
+        if self.architecture.kind == OWN {
             return own_learner::build(&self.learner, shape, classes);
         }
-        let architecture = Architecture {
-            intercept: self.intercept,
-            hidden: self.hidden.clone(),
-            embedding: self.embedding,
-            latent: self.latent,
-            dropout: self.dropout,
-            ..Architecture::new(self.kind, shape, classes)
-        };
-        architecture.build().map(Arc::from)
+        let shape = shape.to_vec();
+        Architecture { shape, classes, ..self.architecture.clone() }.build().map(Arc::from)
     }
 }

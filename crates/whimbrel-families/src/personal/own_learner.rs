@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::{Error, Result};
 use whimbrel_nn::Learner;
 
-/// Builds a learner for inputs of a shape and so many classes; none where targets are numbers.
+/// Builds a learner for inputs of a shape and a number of classes; none where targets are numbers.
 pub type Build = dyn Fn(&[usize], usize) -> Result<Arc<dyn Learner>> + Send + Sync;
 
 static OFFERED: Mutex<BTreeMap<String, Arc<Build>>> = Mutex::new(BTreeMap::new());

@@ -1,27 +1,23 @@
 //! A learner and the method that trains it, over a job's channels.
 
 use super::PersonalFit;
-use super::keys::Rule;
-use super::model::LOGISTIC;
 use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
 use crate::job::{Batch as BatchKey, Job, Step};
 use crate::load::Loaded;
-use crate::plan::channels::Channels;
+use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts};
 use crate::predictions::check_outside;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_core::DynMethod;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{DynMethod, Erased, Error};
 use whimbrel_engine::{Graphs, Stage, StageMethod};
-use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::{
-    BindMocha, BindSamples, ClusterModels, Clustered, DecentralisedPersonal, FedAvg, Length, Local,
-    LocalRule, Mocha, OwnSolver, Personal, Rates, Scaffold, Scaling, Solver,
+    DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, Scaling, Shape, Solver,
 };
 use whimbrel_methods::settings::Budget;
 use whimbrel_nn::Learner;
@@ -32,7 +28,6 @@ const STEP: f64 = 0.1;
 pub(super) struct PersonalPlan {
     asked: PersonalFit,
     learner: Arc<dyn Learner>,
-    rule: Arc<dyn LocalRule>,
     channels: Channels,
     own_solvers: (Vec<OwnSolver>, BTreeMap<u32, u8>),
     graphs: Option<(Graphs, Scaling)>,
@@ -54,13 +49,13 @@ impl PersonalPlan {
             check_outside(asked.outside.as_deref(), shape)?;
         }
         let learner = asked.model.learner(shape, facts.classes.len())?;
-        let rule = rule(asked, &*learner)?;
-        let blocks = rule.blocks(&whimbrel_methods::personal::Shape::new(&*learner));
-        let channels = Channels::new(common, &blocks)?;
+        let (rule, shape) = (&asked.rule.local, Shape::new(&*learner));
+        rule.check(&shape)?;
+        let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
         let usual = solver(asked, job.method.batch);
         let own_solvers = OwnTraining::solvers(&asked.own, common, &usual, rate(job))?;
         let mut warnings = Vec::new();
-        if let Rule::FedMix(fedmix) = &asked.rule
+        if let Some(fedmix) = asked.setting::<FedMix>()
             && fedmix.components > common.clients
         {
             warnings.push(format!(
@@ -77,73 +72,37 @@ impl PersonalPlan {
                 Some((graphs, neighbours.scaling))
             }
         };
-        Ok(Self {
-            asked: asked.clone(),
-            learner,
-            rule,
-            channels,
-            own_solvers,
-            graphs,
-            warnings,
-            notes,
-        })
+        Ok(Self { asked: asked.clone(), learner, channels, own_solvers, graphs, warnings, notes })
     }
 
     fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
-        let own = self.own_solvers.clone();
-        let (budget, weights) = (common.budget(), common.weights());
-        let training = |rule| oracle(&self.asked, common, self.learner.clone(), rule);
-        match self.asked.rule {
-            Rule::Clustered { below, above } => {
-                let training = training(Arc::new(FedAvg { mu: 0.0, fine_tune: false }));
-                let method =
-                    Clustered { training, stationary: below, apart: above, weights, budget };
-                Arc::new(Erased(method, BindSamples))
-            }
-            Rule::Mocha { lambda, relation_every } => {
-                let passes = match self.asked.training.length {
-                    Length::Epochs(epochs) | Length::Steps(epochs) => epochs,
-                };
-                let (training, intercept) =
-                    (training(self.rule.clone()), self.asked.model.intercept);
-                let method = Mocha { training, intercept, lambda, passes, relation_every, budget };
-                Arc::new(Erased(method, BindMocha))
-            }
-            _ => {
-                let (own_solvers, solver_of) = own;
-                let training = Personal { own_solvers, solver_of, ..training(self.rule.clone()) };
-                Arc::new(Erased(training.over(self.channels.terms(common)), BindRows))
-            }
-        }
+        let (own_solvers, solver_of) = self.own_solvers.clone();
+        let training = Personal { own_solvers, solver_of, ..self.training(common) };
+        self.asked.rule.local.method(training, self.channels.terms(common))
     }
-}
 
-fn oracle(
-    asked: &PersonalFit,
-    common: &Common,
-    learner: Arc<dyn Learner>,
-    rule: Arc<dyn LocalRule>,
-) -> Personal {
-    let training = &asked.training;
-    let rounds = match common.budget() {
-        Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
-        // An epoch is a pass of everyone.
-        Budget::Epochs(epochs) => epochs / common.participation_mean(),
-    };
-    Personal {
-        learner,
-        rule,
-        solver: solver(asked, common.job.method.batch),
-        rates: Rates {
-            initial: rate(&common.job),
-            factor: training.decay.factor,
-            at: training.decay.at.iter().map(|share| (share * rounds).round() as u32).collect(),
-        },
-        server: asked.server,
-        sampling: training.sampling,
-        participation: common.participation_mean(),
-        own_solvers: Vec::new(),
-        solver_of: BTreeMap::new(),
+    fn training(&self, common: &Common) -> Personal {
+        let training = &self.asked.training;
+        let rounds = match common.budget() {
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
+            // An epoch is a pass of everyone.
+            Budget::Epochs(epochs) => epochs / common.participation_mean(),
+        };
+        Personal {
+            learner: self.learner.clone(),
+            rule: self.asked.rule.local.clone(),
+            solver: solver(&self.asked, common.job.method.batch),
+            rates: Rates {
+                initial: rate(&common.job),
+                factor: training.decay.factor,
+                at: training.decay.at.iter().map(|share| (share * rounds).round() as u32).collect(),
+            },
+            server: self.asked.server,
+            sampling: training.sampling,
+            participation: common.participation_mean(),
+            own_solvers: Vec::new(),
+            solver_of: BTreeMap::new(),
+        }
     }
 }
 
@@ -164,45 +123,6 @@ pub(super) fn solver(asked: &PersonalFit, batch: BatchKey) -> Solver {
     Solver { length: asked.training.length, batch, optimiser: asked.training.optimiser }
 }
 
-/// What the method does on a client.
-pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn LocalRule>> {
-    Ok(match asked.rule.clone() {
-        Rule::FedMix(fedmix) => Arc::new(fedmix),
-        Rule::FedAvg(fedavg) => Arc::new(fedavg),
-        Rule::Local => Arc::new(Local),
-        Rule::PFedMe(pfedme) => Arc::new(pfedme),
-        Rule::Apfl(apfl) => Arc::new(apfl),
-        Rule::Ditto(ditto) => Arc::new(ditto),
-        Rule::Scaffold => Arc::new(Scaffold),
-        Rule::Clustered { .. } => Arc::new(ClusterModels),
-        Rule::Mocha { .. } => {
-            if asked.model.kind != LOGISTIC {
-                let what = format!(
-                    "mocha fits logistic regressions of two classes, not {}",
-                    asked.model.kind
-                );
-                return Err(Error::config(what)
-                    .hint("write kind = \"logistic\" in [model]")
-                    .into());
-            }
-            // A client predicts with its own model, as under `local`.
-            Arc::new(Local)
-        }
-        Rule::FedRep(fedrep) => {
-            let (body, head) = whimbrel_methods::personal::Shape::new(learner).body_and_head();
-            if body.is_empty() || head.is_empty() {
-                let lacks = if head.is_empty() { "no head" } else { "no layers below its head" };
-                let what =
-                    format!("{} has {lacks}, and fedrep shares what is below", learner.name());
-                let hint = "fedrep is for networks: kind = \"mlp\", \"cnn\" and others; an own \
-                            learner says how many of its last parameters are the `head`";
-                return Err(Error::config(what).hint(hint).into());
-            }
-            Arc::new(fedrep)
-        }
-    })
-}
-
 impl StagePlan for PersonalPlan {
     fn len(&self, _: &Common) -> usize {
         1
@@ -212,7 +132,7 @@ impl StagePlan for PersonalPlan {
         let rounds = self.rounds(common);
         if let (Some((graphs, scaling)), Some(rounds)) = (&self.graphs, rounds) {
             let method = Arc::new(DecentralisedPersonal {
-                oracle: oracle(&self.asked, common, self.learner.clone(), self.rule.clone()),
+                oracle: self.training(common),
                 weights: common.weights(),
                 scaling: *scaling,
                 rounds,

@@ -1,9 +1,8 @@
 //! A trained learner on new rows, and a client that took no part in training.
 
 use super::PersonalFit;
-use super::keys::Rule;
 use super::model::Model;
-use super::plan::{rate, rule, solver};
+use super::plan::{rate, solver};
 use crate::failure::{Failure, Result};
 use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
 use crate::files::{artifact_bytes, read_artifact};
@@ -55,22 +54,23 @@ impl Trained {
     fn read(asked: &PersonalFit, run: &ModelUse<'_>) -> Result<Self> {
         let reading = Reading::new(&asked.model, run)?;
         let learner = &reading.learner;
-        let rule = rule(asked, &**learner)?;
+        let rule = asked.rule.local.clone();
         let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
         // Without a server every client has its own copy of what is shared.
         let copy = run.own.map_or(&[][..], |own| &own.narrow);
         let mut found =
             copy.iter().chain(&tensors.narrow).filter(|t| t.name == PARAMETERS).cloned();
         let found = found.next();
-        let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
-        let expected: usize = rule.blocks(&Shape::new(&**learner)).iter().sum();
-        // Clusters and related models are several of them.
-        let several = matches!(asked.rule, Rule::Clustered { .. } | Rule::Mocha { .. });
-        let fits =
-            if several { w.len().is_multiple_of(expected.max(1)) } else { w.len() == expected };
-        if !fits {
-            return Err(run.broken(&format!("{} parameters where {expected} belong", w.len())));
+        let found = found.ok_or_else(|| run.broken("the model has no `parameters`"))?;
+        let (len, expected) = match found.shape[..] {
+            // Clusters and related models are several of them.
+            [_, len] => (len as usize, learner.parameters()),
+            _ => (found.values.len(), rule.blocks(&Shape::new(&**learner)).iter().sum()),
+        };
+        if len != expected {
+            return Err(run.broken(&format!("{len} parameters where {expected} belong")));
         }
+        let w = found.values;
         Ok(Self { reading, rule, w })
     }
 
@@ -201,7 +201,7 @@ impl Reading {
         }
     }
 
-    /// Targets that nobody reads.
+    /// Targets that are not read.
     fn none(&self, rows: usize) -> Targets {
         match self.learner.classifies() {
             true => Targets::Classes { of: vec![0; rows], count: self.classes.len() },
@@ -268,7 +268,7 @@ pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Path) -> R
     let trained = Trained::read(asked, run)?;
     let own = run.own.map(Own::from_artifact).unwrap_or_default();
     if own.is_empty() && !trained.rule.predicts_alone() {
-        let what = format!("a model of {} predicts for a client", asked.method);
+        let what = format!("a model of {} predicts for a client", asked.rule.method());
         let hint =
             "name one with --client, or let a new client `whimbrel adapt` and name its folder";
         return refuse(&what, hint);
@@ -284,7 +284,7 @@ pub(super) fn adapt(
 ) -> Result<Adapted> {
     let trained = Trained::read(asked, run)?;
     if trained.rule.for_unseen() != Unseen::Adapted {
-        let what = format!("{} has nothing of a client's own to fit", asked.method);
+        let what = format!("{} has nothing of a client's own to fit", asked.rule.method());
         let hint = match trained.rule.for_unseen() {
             Unseen::Nothing => "clients share nothing: train on the new client's rows alone",
             _ => "the shared model serves every client: `whimbrel predict`",

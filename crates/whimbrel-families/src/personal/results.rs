@@ -2,9 +2,8 @@
 //! predictions are worth, and their mixture weights.
 
 use super::PersonalFit;
-use super::keys::Rule;
 use super::model::LOGISTIC;
-use super::plan::{rate, rule, solver};
+use super::plan::{rate, solver};
 use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
@@ -22,10 +21,12 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{CLUSTER, LocalRule, Own, PARAMETERS, Shape, Unseen, Work};
+use whimbrel_methods::personal::{
+    CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Unseen, Work,
+};
 use whimbrel_nn::Learner;
 
-/// A heat map has at most so many rows.
+/// Maximum rows of a heat map.
 const BLOCKS_MAX: usize = 200;
 
 /// What is kept of the data.
@@ -65,7 +66,8 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
         return Ok(Results { notes, ..Results::default() });
     };
     let clients = read_clients(ended.folder, &kept.names);
-    if let Rule::FedMix(fedmix) = &asked.rule {
+    let fedmix = asked.setting::<FedMix>();
+    if let Some(fedmix) = fedmix {
         sections.extend(weights_section(&clients, fedmix.components));
     }
     let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
@@ -79,7 +81,7 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
             Some(own) => predictors.adapted(asked, ended.job, own, rows),
             None => predictors.stated(name, rows),
         })?);
-        if let (Rule::FedMix(fedmix), Some(law)) = (&asked.rule, law)
+        if let (Some(fedmix), Some(law)) = (fedmix, law)
             && fedmix.components == law.components.len()
             && predictors.learner.name() == LOGISTIC
         {
@@ -98,7 +100,7 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
 
 /// What is said of clusters that were never split.
 fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
-    let Rule::Clustered { below, above } = &asked.rule else { return Ok(None) };
+    let Some(split) = asked.setting::<Clustered>() else { return Ok(None) };
     let model = folder.join("model/model.safetensors");
     if !model.is_file() {
         return Ok(None);
@@ -108,8 +110,9 @@ fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
     Ok(clusters.fold(0.0, |most: f64, c| c.max(most)).eq(&0.0).then(|| {
         format!(
             "no cluster was split, so that everyone has one model, that of fedavg: `split` asks for a mean \
-             update shorter than {below} while a client's is longer than {above}, norms that depend on \
-             the model, the step and the length of local training"
+             update shorter than {} while a client's is longer than {}, norms that depend on \
+             the model, the step and the length of local training",
+            split.stationary, split.apart
         )
     }))
 }
@@ -131,7 +134,7 @@ impl Predictors {
         clients: BTreeMap<String, Artifact>,
     ) -> Result<Option<Self>> {
         let learner = asked.model.learner(&kept.shape, kept.classes)?;
-        let rule = rule(asked, &*learner)?;
+        let rule = asked.rule.local.clone();
         let artifact = read_artifact(&folder.join("model/model.safetensors"))?;
         let Some(shared) = parameters(&artifact) else { return Ok(None) };
         let found = Self { learner, shared: shared.to_vec(), clients, rule };

@@ -2,11 +2,13 @@
 
 use super::{Common, Roster};
 use crate::failure::Result;
+use crate::family::refuse;
 use crate::job::{
     DownRule as DownKey, Feedback as FeedbackKey, Job, Memories as MemoriesKey, MemoryStart, Reset,
     UpRule as UpKey,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
     DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
@@ -17,7 +19,34 @@ use whimbrel_methods::federated::{FirstMemories, Terms};
 /// How fast memories follow where the job says `auto`, from the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
 
-/// The channels of a star-shaped method over learners.
+/// Reads a memory from a file.
+type ReadMemory<'a> = dyn Fn(&Path) -> Result<Vec<f64>> + 'a;
+
+/// The vectors that a star-shaped method sends.
+pub struct Vectors<'a> {
+    /// The blocks of an upload, and how fast its memories follow by default.
+    pub up: (&'a [usize], Alpha),
+    /// The same of the state.
+    pub down: (&'a [usize], Alpha),
+    /// Dore's share of the error, where it is not the published one.
+    pub share: Option<f64>,
+    /// Reads every client's first memory; none where the method takes no file.
+    pub read_memory: Option<&'a ReadMemory<'a>>,
+}
+
+impl<'a> Vectors<'a> {
+    /// Uploads and states of these blocks, with these memories.
+    pub fn new(up: (&'a [usize], Alpha), down: (&'a [usize], Alpha)) -> Self {
+        Self { up, down, share: None, read_memory: None }
+    }
+
+    /// Gradients, or changes of a model, of these blocks.
+    pub fn gradients(blocks: &'a [usize]) -> Self {
+        Self::new((blocks, gradient_alpha), (blocks, gradient_alpha))
+    }
+}
+
+/// The channels of a star-shaped method.
 #[derive(Clone)]
 pub struct Channels {
     /// Everyone's uplink, then those of clients with codecs of their own.
@@ -25,20 +54,37 @@ pub struct Channels {
     own_uplinks: BTreeMap<u32, u8>,
     /// The downlink.
     pub downlink: Downlink,
-    memories: FirstMemories,
+    /// Where the uplinks' memories start.
+    pub memories: FirstMemories,
 }
 
 impl Channels {
-    /// Those of a job, for vectors made of these blocks.
-    pub fn new(common: &Common, blocks: &[usize]) -> Result<Self> {
+    /// Those of a job, for these vectors.
+    pub fn new(common: &Common, vectors: &Vectors<'_>) -> Result<Self> {
         let (job, roster) = (&common.job, common.roster());
-        let (uplinks, own_uplinks) = uplinks(job, &roster, blocks, gradient_alpha)?;
-        let downlink = downlink(job, &roster, blocks, None, gradient_alpha)?;
-        let memories = match &job.uplink.rule {
-            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
+        let (uplinks, own_uplinks) = uplinks(job, &roster, vectors.up.0, vectors.up.1)?;
+        let downlink = downlink(job, &roster, vectors.down.0, vectors.share, vectors.down.1)?;
+        let memories = match (&job.uplink.rule, vectors.read_memory) {
+            (UpKey::Memory { start: MemoryStart::Oracle, .. }, _) => FirstMemories::Oracle,
+            (UpKey::Memory { start: MemoryStart::File(path), .. }, Some(read)) => {
+                FirstMemories::Given(read(path)?)
+            }
+            (UpKey::Memory { start: MemoryStart::File(_), .. }, None) => {
+                let method = job.method.name();
+                return refuse(
+                    &format!("the memories of {method} do not start in a file"),
+                    "write start = \"oracle\" or \"zero\" in [uplink]",
+                );
+            }
             _ => FirstMemories::Zero,
         };
         Ok(Self { uplinks, own_uplinks, downlink, memories })
+    }
+
+    /// Rounds and passes over the rows before the first sampled cohort of an EM method: the first
+    /// statistic is a round of everyone, and memories that start at the field take another pass.
+    pub fn opening(&self) -> (u32, f64) {
+        (1, if self.memories == FirstMemories::Oracle { 2.0 } else { 1.0 })
     }
 
     /// The terms of a fit over them.

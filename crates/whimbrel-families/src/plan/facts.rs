@@ -14,7 +14,7 @@ use whimbrel_data::{
 pub struct Facts {
     /// How many clients are planned for, those who are only evaluated left out.
     pub clients: usize,
-    /// Their names by id; empty where clients enrol under names that nobody knows yet.
+    /// Their names by id; empty where clients enrol under names that are not known yet.
     pub names: Vec<String>,
     /// The columns of the features, or of a table with gaps, in order.
     pub columns: Vec<String>,
@@ -169,7 +169,7 @@ fn mixed_columns(csv: &Csv, job: &Job) -> Result<Vec<MixedColumn>> {
     columns.iter().map(column).collect()
 }
 
-/// Rows and columns of a table that nobody sees the whole of.
+/// Rows and columns of a table that no client sees the whole of.
 fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
     let needed = |side: &str| {
         let what = format!("the job does not list the table's {side}s, and no client has them all");

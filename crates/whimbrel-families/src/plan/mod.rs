@@ -12,6 +12,7 @@ pub use network::StageDisclosures;
 
 use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
+use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Batch as BatchKey, Job, Participation as ParticipationKey};
 use crate::load::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,9 +130,9 @@ impl Plan {
         let plan = Self { common, stages, notes, warnings, journal: None };
         let job = &plan.common.job;
         channels::check_memory(job, plan.downlink(), plan.common.clients)?;
-        if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
+        if limit(&job.method.stop, &EXCESS_LOSS).is_some() && plan.f_star().is_none() {
             let error = Error::config("without a known minimum no run can end at an excess loss")
-                .hint("take `excess_loss` out of `stop` in [method], or add a ridge");
+                .hint("take `excess_loss` out of `stop` in [method]");
             return Err(error).at("method.stop.excess_loss");
         }
         Ok(plan)
@@ -214,7 +215,8 @@ impl Chain for Plan {
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
         let mut stage = self.stages.build(&self.common, index, delivered)?;
         if let Some(journal) = &self.journal {
-            stage.faults = self.replayed(journal, index, stage.faults.late)?;
+            let replay = Some(Journal::parse(journal, index as u32)?);
+            stage.faults = Faults { replay, ..Faults::default() };
         }
         Ok(stage)
     }
@@ -222,25 +224,6 @@ impl Chain for Plan {
     fn duties(&self) -> Vec<Duty> {
         let duty = |unseen: &bool| if *unseen { Duty::Evaluate } else { Duty::Train };
         self.common.unseen.iter().map(duty).collect()
-    }
-}
-
-impl Plan {
-    /// Losses and late joins as a journal has them. Who joined a later stage late was not there
-    /// before it.
-    fn replayed(
-        &self,
-        journal: &str,
-        stage: usize,
-        mut late: BTreeMap<ClientId, u32>,
-    ) -> whimbrel_core::Result<Faults> {
-        for later in stage + 1..self.len() {
-            let later = Journal::parse(journal, later as u32)?;
-            let ids = (0..self.common.names.len() as u32).map(ClientId);
-            late.extend(ids.filter(|id| later.joins(*id).is_some()).map(|id| (id, u32::MAX)));
-        }
-        let replay = Some(Journal::parse(journal, stage as u32)?);
-        Ok(Faults { replay, late, ..Faults::default() })
     }
 }
 
@@ -303,7 +286,7 @@ impl Common {
     /// The rows behind one upload.
     pub fn batch(&self) -> Batch {
         match self.job.method.batch {
-            // Whoever has an automatic minibatch finds the number.
+            // A family with an automatic minibatch finds the number.
             BatchKey::Full | BatchKey::Auto { .. } => Batch::Full,
             BatchKey::Mini { rows, replacement, local_steps } => {
                 Batch::Sample { size: rows, replacement, local_steps }
@@ -335,14 +318,13 @@ impl Common {
         }
     }
 
-    /// The stage that fits the model in so many rounds, where they are known.
+    /// The stage that fits the model, in this number of rounds where it is known.
     pub fn fit(&self, method: Arc<dyn DynMethod>, rounds: Option<u32>) -> Stage {
         self.fit_by(method.into(), rounds)
     }
 
     /// The same for methods of any kind.
     pub fn fit_by(&self, method: StageMethod, rounds: Option<u32>) -> Stage {
-        let stop = &self.job.method.stop;
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {
             name: "fit",
@@ -350,11 +332,7 @@ impl Common {
             participation: self.participation.clone(),
             faults: self.faults.clone(),
             evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
-            stopping: Stopping {
-                limits: stop.limits(),
-                patience: stop.patience.map(|p| p.evaluations),
-                tolerance: stop.patience.map_or(0.0, |p| p.tolerance),
-            },
+            stopping: self.job.method.stop.clone(),
         }
     }
 }
@@ -397,7 +375,7 @@ fn faults(job: &Job, roster: &Roster<'_>) -> Result<Faults> {
         late.insert(roster.id_of(&join.client, "simulation.late")?, join.round);
     }
     if late.len() == roster.clients && roster.clients > 0 {
-        let error = Error::config("every client joins late: nobody is there to start with")
+        let error = Error::config("every client joins late: none is there at the start")
             .hint("leave one out of `late`");
         return Err(error).at("simulation.late");
     }

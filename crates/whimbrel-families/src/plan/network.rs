@@ -2,6 +2,7 @@
 
 use super::{Common, Facts, Files, Plan};
 use crate::failure::Result;
+use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::Error;
 use whimbrel_core::method::Disclosure;
@@ -124,7 +125,7 @@ fn check_servable(job: &Job) -> Result<()> {
     }
     job.fit.check_served(job)?;
     let stop = &job.method.stop;
-    let stops = stop.field_norm2.is_some() || stop.patience.is_some();
+    let stops = limit(stop, &FIELD_NORM2).is_some() || stop.patience.is_some();
     if stops && job.method.evaluate_every.is_none() {
         return refuse(
             "`stop` looks at evaluations, and on a network clients answer them only where the job \

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use whimbrel_core::Cell;
-use whimbrel_data::{CellOptions, CellTable, read_cells};
+use whimbrel_data::{CellOptions, CellTable, contradictions, read_cells};
 use whimbrel_engine::checkpoint::{write_atomically, write_atomically_with};
 use whimbrel_engine::metrics::number;
 use whimbrel_models::lowrank::NewRow;
@@ -37,6 +37,8 @@ pub(super) fn adapt(
     };
     let read = read_cells(options.data, &reading)?;
     let mut warnings = read.warnings.clone();
+    let (rows, columns) = (&run.table.rows, &run.table.columns);
+    warnings.extend(contradictions(options.data, &reading, &run.attributes()?, rows, columns)?);
     if read.client_names().len() > 1 {
         let names: Vec<&str> = read.client_names().take(3).collect();
         warnings.push(format!(
@@ -71,7 +73,7 @@ pub(super) fn adapt(
             "{} ({} new to the run), {} observed: {}",
             counted(rows.len(), "row"),
             client.new_rows().count(),
-            counted(client.observed, "cell"),
+            counted(client.observed(), "cell"),
             options.out.display()
         ),
     ];
@@ -81,8 +83,6 @@ pub(super) fn adapt(
 /// A new client's table.
 struct Adapted<'a> {
     sheet: Sheet<'a>,
-    /// How many cells it observed.
-    observed: usize,
 }
 
 impl<'a> Adapted<'a> {
@@ -110,9 +110,13 @@ impl<'a> Adapted<'a> {
             };
             rows.push((label.clone(), place));
         }
-        let seen = Observations::new(&read.cells, &[]);
-        let observed = seen.count();
-        Ok(Self { sheet: Sheet { table, rows, effect, seen: Some(seen), seed }, observed })
+        let seen = Some(Observations::new(&read.cells, &[]));
+        Ok(Self { sheet: Sheet { table, rows, effect, seen, seed } })
+    }
+
+    /// How many cells it observed.
+    fn observed(&self) -> usize {
+        self.sheet.seen.as_ref().map_or(0, Observations::count)
     }
 
     /// The rows that the run does not know and the client observed.
@@ -156,8 +160,8 @@ impl<'a> Adapted<'a> {
             "rows": rows,
             "new_rows": self.new_rows().count(),
             "columns": columns,
-            "observed": self.observed,
-            "imputed": rows * columns - self.observed,
+            "observed": self.observed(),
+            "imputed": rows * columns - self.observed(),
             "effect": number(self.sheet.effect),
             "intervals": self.intervals(),
         });

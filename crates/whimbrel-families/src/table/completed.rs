@@ -1,6 +1,6 @@
 //! A completed table: what a fitted low-rank model says about each cell.
 //!
-//! A row in which the fit had no cell counts as one of the others, nobody knows which: its parameter
+//! A row in which the fit had no cell counts as an unknown one of the others: its parameter
 //! is as uncertain as the others differ from it. Columns likewise.
 
 use crate::failure::{Failure, Result};
@@ -10,16 +10,12 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_models::lowrank::{
-    Calibration, Family, KIND, LowRankFit, NewRow, Parameter, Share, Source,
-};
+use whimbrel_models::lowrank::{Family, KIND, LowRankFit, NewRow, Parameter, Share, Source};
 
 /// Rows with fewer observations are named in a warning.
 const FEW: u32 = 5;
-/// So many of them.
+/// Their number.
 const NAMED_MAX: usize = 10;
-/// Below any `theta`.
-const LOWEST: f64 = f64::NEG_INFINITY;
 
 /// A fitted table with its labels.
 #[derive(Clone, Debug)]
@@ -90,15 +86,14 @@ impl Completed {
         let bare = unobserved(&fit);
         let [known_rows, known_columns] = observed_lines(&fit, |count| count > 0);
         if known_rows.is_empty() || known_columns.is_empty() {
-            return Err(Error::data("nobody observed a cell of the table"));
+            return Err(Error::data("no cell of the table was observed"));
         }
         let over_rows = |l: usize| moments(known_rows.iter().map(|j| fit.theta(*j, l)));
         let over_rows = (0..columns.len()).map(over_rows).collect();
         let over_columns = |j: usize| moments(known_columns.iter().map(|l| fit.theta(j, *l)));
         let over_columns = (0..rows.len()).map(over_columns).collect();
-        let row =
-            |j: &usize| known_columns.iter().map(|l| fit.theta(*j, *l)).fold(LOWEST, f64::max);
-        let highest = known_rows.iter().map(row).fold(LOWEST, f64::max);
+        let cells = known_rows.iter().flat_map(|j| known_columns.iter().map(move |l| (*j, *l)));
+        let highest = cells.map(|(j, l)| fit.theta(j, l)).fold(f64::NEG_INFINITY, f64::max);
         Ok(Self { fit, rows, columns, personal, bare, over_rows, over_columns, highest })
     }
 
@@ -136,7 +131,7 @@ impl Completed {
         let theta = self.fit.theta(row, column);
         let is_bare = [!self.knows_row(row), self.fit.observations[1][column] == 0];
         let mut shares = self.fit.shares(row, column);
-        // What nobody observed differs as the others do, not as hardly observed ones err.
+        // An unobserved row differs as the others do, not as hardly observed ones err.
         shares.retain(|share| match share.source {
             Source::Row(_) => !is_bare[0],
             Source::Column(_) => !is_bare[1],
@@ -161,10 +156,8 @@ impl Completed {
         match place {
             Place::Known(row) => self.cell(*row, column, effect),
             Place::New(row) => {
-                let sure = self.fit.parameter_of(row, column, effect);
                 let shares = vec![self.fit.share_of(row, number, column)];
-                let sure = Parameter::sure(sure.theta, sure.observations);
-                self.unsure(sure, shares, effect)
+                self.unsure(self.fit.sure_of(row, column, effect), shares, effect)
             }
             Place::Unknown => {
                 let [mean, variance] = self.over_rows[column];
@@ -224,7 +217,30 @@ impl Completed {
     /// Where the intervals come from, in words: around the means of a client, its own effect added
     /// where it has one.
     pub fn intervals(&self) -> String {
-        intervals_of(self.fit.calibration.as_ref())
+        match &self.fit.calibration {
+            None => "90 % from the family alone: the run ended before its errors were known".into(),
+            Some(c) if c.calibrated => {
+                let share = c.coverage.map_or(String::new(), |share| {
+                    format!("; cross-checked, they hold {:.1} % of them", 100.0 * share)
+                });
+                let groups = match c.groups.len() {
+                    0 | 1 => String::new(),
+                    n => format!(" in {n} groups by number of observations and size of the mean"),
+                };
+                format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
+            }
+            Some(c) => {
+                let doubt = match c.doubtful {
+                    true => "; a guess, as there are fewer than two observations per parameter",
+                    false => "",
+                };
+                format!(
+                    "90 % from the model's own residuals (dispersion {:.3}), not checked against \
+                     held-out cells, of which there are none or too few{doubt}",
+                    c.dispersion
+                )
+            }
+        }
     }
 
     /// The same around the means of the table itself. Where effects are personal, the scores were
@@ -265,32 +281,4 @@ fn moments(values: impl Iterator<Item = f64>) -> [f64; 2] {
 /// The mean square distance from a point of values with this mean and variance.
 fn around(point: f64, [mean, variance]: [f64; 2]) -> f64 {
     variance + (mean - point) * (mean - point)
-}
-
-/// Where the intervals of a calibration come from, in words.
-fn intervals_of(calibration: Option<&Calibration>) -> String {
-    match calibration {
-        None => "90 % from the family alone: the run ended before its errors were known".into(),
-        Some(c) if c.calibrated => {
-            let share = c.coverage.map_or(String::new(), |share| {
-                format!("; cross-checked, they hold {:.1} % of them", 100.0 * share)
-            });
-            let groups = match c.groups.len() {
-                0 | 1 => String::new(),
-                n => format!(" in {n} groups by number of observations and size of the mean"),
-            };
-            format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
-        }
-        Some(c) => {
-            let doubt = match c.doubtful {
-                true => "; a guess, as there are fewer than two observations per parameter",
-                false => "",
-            };
-            format!(
-                "90 % from the model's own residuals (dispersion {:.3}), not checked against \
-                 held-out cells, of which there are none or too few{doubt}",
-                c.dispersion
-            )
-        }
-    }
 }

@@ -2,94 +2,98 @@
 //! simpler model would have done.
 
 use super::completed::Completed;
-use super::observed::{Observations, TableFacts};
+use super::observed::{Observations, ObservedTable};
 use super::totals::Total;
 use crate::files::figure;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_methods::fedmiss::select::{Candidate, Selection};
-use whimbrel_models::lowrank::Scores;
+use whimbrel_models::lowrank::{KIND, Scores};
 
-/// A heat map has at most so many blocks on each side.
+/// Most blocks of a heat map on each side.
 const BLOCKS_MAX: usize = 200;
 /// Levels at which intervals are checked.
 const LEVELS: [f64; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
 /// Deviances that differ by less than this share are called equal.
 const EQUAL: f64 = 0.005;
 
-/// A model judged by the cells that were kept out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Contender {
-    /// Its name.
-    pub name: String,
-    /// Its mean deviance there.
-    pub deviance: f64,
-    /// Whether it is the model of the run.
-    pub fitted: bool,
+/// Mean deviances of the fit and of simpler models on the cells that were kept out.
+pub struct Comparison {
+    /// Of the fit; none where it was not evaluated, which a network does only where asked.
+    pub fitted: Option<f64>,
+    /// Of the simpler models, by name.
+    pub simpler: Vec<(String, f64)>,
 }
 
-/// Whether a simpler model does as well on the cells that were kept out, in words.
-pub fn verdict(contenders: &[Contender]) -> Option<String> {
-    let known = || contenders.iter().filter(|c| c.deviance.is_finite());
-    let fitted = known().find(|c| c.fitted)?.deviance;
-    let simpler = known().filter(|c| !c.fitted).min_by(|a, b| a.deviance.total_cmp(&b.deviance))?;
-    let name = match simpler.name.as_str() {
-        "row_column_effects" => "row and column effects".to_owned(),
-        name => name.replace('_', " "),
-    };
-    let best = simpler.deviance;
-    let excess = fitted / best - 1.0;
-    let percent = 100.0 * excess.abs();
-    Some(if excess.abs() < EQUAL {
-        format!(
-            "on the cells kept out a simpler model does as well: {name}, deviance {best:.4} against \
-             {fitted:.4} of this fit"
-        )
-    } else if excess > 0.0 {
-        format!(
-            "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
-             {fitted:.4} of this fit ({percent:.1} % worse)"
-        )
-    } else {
-        format!(
-            "on the cells kept out this fit has deviance {fitted:.4}, {percent:.1} % below the best \
-             simpler model ({name}, {best:.4})"
-        )
-    })
+impl Comparison {
+    fn best_simpler(&self) -> Option<&(String, f64)> {
+        self.simpler.iter().min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// The name of the best of all.
+    pub fn best(&self) -> Option<&str> {
+        let (fitted, (name, simpler)) = (self.fitted?, self.best_simpler()?);
+        // Rank 0 is one of the simpler models, to rounding: it does not lose to itself.
+        Some(if (1.0 - 1e-9) * fitted <= *simpler { KIND } else { name })
+    }
+
+    /// Whether a simpler model does as well, in words.
+    pub fn verdict(&self) -> Option<String> {
+        let fitted = self.fitted.filter(|deviance| deviance.is_finite())?;
+        let (name, best) = self.best_simpler().filter(|(_, deviance)| deviance.is_finite())?;
+        let name = match name.as_str() {
+            "row_column_effects" => "row and column effects".to_owned(),
+            name => name.replace('_', " "),
+        };
+        let excess = fitted / best - 1.0;
+        let percent = 100.0 * excess.abs();
+        if excess <= -EQUAL {
+            return Some(format!(
+                "on the cells kept out this fit has deviance {fitted:.4}, {percent:.1} % below the \
+                 best simpler model ({name}, {best:.4})"
+            ));
+        }
+        let (does, worse) = match excess < EQUAL {
+            true => ("as well", String::new()),
+            false => ("better", format!(" ({percent:.1} % worse)")),
+        };
+        Some(format!(
+            "on the cells kept out a simpler model does {does}: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit{worse}"
+        ))
+    }
 }
 
-/// The section of a report; without totals and maps where nobody has seen the clients' cells.
+/// The section of a report; without totals and maps where the clients' cells are unknown.
 pub fn section(
     table: &Completed,
-    facts: Option<&TableFacts>,
-    contenders: &[Contender],
+    facts: Option<&ObservedTable>,
+    column_totals: Option<&[Total]>,
+    verdict: Option<&str>,
     selection: Option<&Selection>,
 ) -> Section {
     let mut exhibits = Vec::new();
     exhibits.extend(facts.map(|facts| heat(table, &facts.seen)));
-    exhibits.extend(verdict(contenders).map(|text| Exhibit::Text { text: sentence(&text) }));
-    exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
+    exhibits.extend(verdict.map(|text| Exhibit::Text { text: sentence(text) }));
+    exhibits.extend(column_totals.map(|all| totals(table, all)));
     exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
     exhibits.extend(selection.map(tried));
     Section { title: "Completed table".into(), exhibits }
 }
 
 /// The total of each column: observed cells as observed, the others as estimated.
-fn totals(table: &Completed, seen: &Observations) -> Exhibit {
-    let point = |column: usize| {
-        let Total { observed, total, interval, missing } = Total::of(table, seen, column);
-        SeriesPoint {
-            label: table.columns[column].clone(),
-            value: total,
-            interval: (missing > 0).then_some(interval),
-            note: format!("observed {}", figure(observed, 4)),
-            count: missing,
-        }
+fn totals(table: &Completed, totals: &[Total]) -> Exhibit {
+    let point = |(label, own): (&String, &Total)| SeriesPoint {
+        label: label.clone(),
+        value: own.total,
+        interval: (own.missing > 0).then_some(own.interval),
+        note: format!("observed {}", figure(own.observed, 4)),
+        count: own.missing,
     };
     Exhibit::Series(Series {
         title: "Totals per column".into(),
         caption: "Observed cells as observed, missing ones as estimated".into(),
         counted: "missing cells".into(),
-        points: (0..table.columns.len()).map(point).collect(),
+        points: table.columns.iter().zip(totals).map(point).collect(),
     })
 }
 
@@ -123,7 +127,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
             .map(|&(sum, count)| (count > 0).then(|| rounded(sum / f64::from(count))))
             .collect(),
     };
-    let first = "Rows downwards, columns across; empty where nobody looked";
+    let first = "Rows downwards, columns across; empty where nothing was observed";
     Exhibit::Heat(Heat {
         rows: down,
         columns: across,
@@ -139,7 +143,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
 /// How often intervals of each level hold held-out cells, each checked against the others. Without
 /// cells that the table alone explains (personal effects and, on a network, cells stay with their
 /// clients), only the level that the clients counted is known.
-fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit> {
+fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhibit> {
     let points: Vec<[f64; 2]> = match facts.filter(|facts| !facts.held_out.is_empty()) {
         None => table
             .fit
@@ -154,10 +158,9 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit>
             let mut scores = Scores::default();
             for cell in &facts.held_out {
                 let (row, column) = (cell.row as usize, cell.column as usize);
-                let position = (row * table.columns.len() + column) as u64;
-                let mean = table.fit.mean(row, column);
                 let known = table.fit.sure(row, column, 0.0).observations;
-                scores.add_held_out(family, (position, known), cell.value, mean);
+                let at = (table.fit.model.position(cell), known);
+                scores.add_held_out(family, at, cell.value, table.fit.mean(row, column));
             }
             let point = |level| Some([level, scores.coverage(family, level)?]);
             LEVELS.into_iter().filter_map(point).collect()

@@ -2,7 +2,7 @@
 
 use super::TableFit;
 use super::completed::Completed;
-use super::observed::{Observations, TableFacts};
+use super::observed::{Observations, ObservedTable};
 use super::sheet::{Place, Sheet};
 use crate::failure::{Failure, Result};
 use crate::family::{Fit, ImputeOptions, Imputed, ModelUse, counted, refuse};
@@ -10,11 +10,12 @@ use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
-use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use whimbrel_core::{Cell, Error};
-use whimbrel_data::{CellOptions, Error as DataError, hash_file, is_file, read_cells, read_csv};
+use whimbrel_data::{
+    Attribute, CellOptions, Error as DataError, hash_file, is_file, read_cells, read_csv,
+};
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
@@ -35,7 +36,8 @@ pub(super) fn impute(
     let run = Run::read(asked, run)?;
     let table = &run.table;
     let mut notes = Vec::new();
-    let cells = run.cells(options.data, options.client)?;
+    let mut warnings = Vec::new();
+    let cells = run.cells(options.data, options.client, &mut warnings)?;
     let effect = match (&cells, &options.client) {
         (Some(cells), Some(_)) if table.personal => own_effect(table, &cells.fitted)?,
         _ => 0.0,
@@ -49,7 +51,6 @@ pub(super) fn impute(
         );
     }
     let [rows, columns] = &table.bare;
-    let mut warnings = run.warnings.take();
     warnings.extend(warning_of_bare("row", rows, &table.rows));
     warnings.extend(warning_of_bare("column", columns, &table.columns));
     warnings.extend(table.warning_of_few());
@@ -94,8 +95,6 @@ pub(super) struct Run<'a> {
     pub run: &'a ModelUse<'a>,
     pub table: Completed,
     data_hash: Option<String>,
-    /// What should be looked at, in the order it was found.
-    warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> Run<'a> {
@@ -103,11 +102,15 @@ impl<'a> Run<'a> {
         let table = Completed::read(run.folder)?;
         let summary = read_object(&run.folder.join("summary.json")).unwrap_or_default();
         let data_hash = summary.get("data_hash").and_then(|hash| hash.as_str()).map(String::from);
-        Ok(Self { asked, run, table, data_hash, warnings: RefCell::default() })
+        Ok(Self { asked, run, table, data_hash })
     }
 
-    fn warn(&self, warning: String) {
-        self.warnings.borrow_mut().push(warning);
+    /// What describes the table's rows and columns.
+    pub fn attributes(&self) -> Result<Vec<Attribute>> {
+        let path = self.run.folder.join("model/model.json");
+        let known = read_object(&path)?.remove("attributes").unwrap_or_else(|| json!([]));
+        serde_json::from_value(known)
+            .map_err(|e| Failure::config(format!("{}: {e}", path.display())))
     }
 
     /// How the job's data name rows, columns and values.
@@ -131,11 +134,17 @@ impl<'a> Run<'a> {
     }
 
     /// What was observed, by everyone or by one client: in `--data`, else in the file the run was
-    /// fitted to. Nothing where nobody here knows.
+    /// fitted to. Nothing where that is unknown.
     ///
     /// What was kept out is drawn again, from the file of the run or, as on a network, from the
-    /// name of the client and its cells. In other files nobody knows, and nothing counts as such.
-    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<TableFacts>> {
+    /// name of the client and its cells. In other files that is unknown, and nothing counts as
+    /// such.
+    fn cells(
+        &self,
+        given: Option<&Path>,
+        client: Option<&str>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<ObservedTable>> {
         let csv = self.csv()?;
         let file = given.unwrap_or(&csv.path);
         if given.is_none() {
@@ -149,7 +158,7 @@ impl<'a> Run<'a> {
                 return Err(error.into());
             }
             if !reason.is_empty() {
-                self.warn(format!(
+                warnings.push(format!(
                     "{reason}: every cell is written as an estimate; --data names a file"
                 ));
                 return Ok(None);
@@ -157,7 +166,7 @@ impl<'a> Run<'a> {
         }
         let is_same = is_file(file) && Some(hash_file(file)?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
-            self.warn(format!(
+            warnings.push(format!(
                 "{} has changed since the run: which cells were held out is not known",
                 file.display()
             ));
@@ -194,25 +203,26 @@ impl<'a> Run<'a> {
     }
 
     /// All cells of the run's own file.
-    fn of_the_run(&self, file: &Path) -> Result<TableFacts> {
+    fn of_the_run(&self, file: &Path) -> Result<ObservedTable> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
             csv.path = file.to_owned();
             csv.cells.row_labels = Some(Labels::Listed(self.table.rows.clone()));
             csv.cells.column_labels = Some(Labels::Listed(self.table.columns.clone()));
         }
-        let facts = TableFacts::of(&load(&job)?.clients);
+        let facts = ObservedTable::of(&load(&job)?.clients);
         facts.ok_or_else(|| Failure::config("the run's job has no table with gaps"))
     }
 
-    /// Cells of one client, and which of them were kept out; without their owner, of nobody known.
-    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<TableFacts> {
+    /// Cells of one client, and which of them were kept out; without their owner, of an unknown
+    /// one.
+    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<ObservedTable> {
         let holdout = self.csv()?.cells.holdout;
         let (fitted, held_out) = match owner {
             Some(name) => kept_out(cells, holdout, self.run.job.data.seed, name),
             None => (cells, Vec::new()),
         };
-        Ok(TableFacts::new(fitted, held_out))
+        Ok(ObservedTable::new(fitted, held_out))
     }
 }
 

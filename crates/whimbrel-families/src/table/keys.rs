@@ -29,7 +29,7 @@ pub struct LowRankKeys {
     pub lambda_effects: Option<f64>,
     /// Whether each client has an effect of its own, which it keeps.
     pub personal: bool,
-    /// Whether estimates of counts that nobody observed are capped.
+    /// Whether estimates of unobserved counts are capped.
     pub ceiling: bool,
 }
 
@@ -223,7 +223,7 @@ form! {
 pub(super) static STARTS: JobKey = COUNT_U32.default(
     "starts",
     "1",
-    "where rank and lambda are given: fits from so many random starts, of which the one with the lowest \
+    "where rank and lambda are given: number of random starts, of which the fit with the lowest \
      objective is taken",
 );
 /// The paper's iterates.
@@ -234,9 +234,9 @@ pub(super) static EXACT: JobKey = BOOLEAN.default(
      steps at the end, no ceiling",
 );
 
-/// How many complete tables EM imagines.
+/// The number of completed-data copies.
 pub(super) static COPIES: JobKey = COPIES_WORDS.default(
     "copies",
     "\"auto\"",
-    "how many complete tables EM imagines: a step of 1 moves a cell by one part in so many",
+    "number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual",
 );

@@ -18,10 +18,10 @@ use crate::family::{
     AdaptOptions, Adapted, Ended, Family, Fit, ImputeOptions, Imputed, MethodKind, ModelKind,
     ModelUse, Predicted, Results, RunData, StagePlan, Tables, refuse,
 };
-use crate::job::channel::UpRuleKind;
+use crate::job::channel::UpKind;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::step::STEP;
-use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
 use crate::job::{Job, Step, codec};
@@ -32,7 +32,7 @@ use keys::{
     COPIES, COPIES_WORDS, EFFECTS, EXACT, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK,
     LowRankKeys, RANK, STARTS,
 };
-use observed::TableFacts;
+use observed::ObservedTable;
 use plan::TablePlan;
 use serde_json::{Map, Value};
 use std::any::Any;
@@ -66,8 +66,8 @@ static KEYS: &[&JobKey] = keys! {
     &[&ALLOW_DIVERGENCE, &MEMORY_MAX],
 };
 static METHODS: [MethodKind; 1] = [MethodKind {
-    up_rule: UpRuleKind::Memory,
-    // Every observation counts the same, whoever made it.
+    up_rule: UpKind::Memory,
+    // Every observation counts the same.
     weights: Weights::Equal,
     ..MethodKind::new(
         "fedmiss",
@@ -173,31 +173,28 @@ impl Fit for TableFit {
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
-        let report = |path: &[&str], what: &str, hint: &str| {
-            source.report_at(path, what, hint);
-        };
         let hint = "write step = \"auto\", or give a number";
         if !matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::Decreasing { .. }) {
             let what = "fedmiss has one step, which no smoothness constant or theorem bounds";
-            report(&["method", "step"], what, hint);
+            source.report_at(&["method", "step"], what, hint);
         }
         let chosen = self.table.rank.is_none() || self.table.lambda.is_none();
         if self.starts > 1 && chosen {
-            report(
+            source.report_at(
                 &["method", "starts"],
                 "`starts` is for a given rank and lambda; a chosen model is fitted from four starts",
                 "take it out, or give `rank` and `lambda` as numbers",
             );
         }
         if self.exact && self.copies == Copies::Fewest {
-            report(
+            source.report_at(
                 &["method", "copies"],
                 "the paper's iterates have one copy for each client",
                 "take `copies` out, or `exact`",
             );
         }
-        if job.method.stop.excess_loss.is_some() {
-            report(
+        if limit(&job.method.stop, &EXCESS_LOSS).is_some() {
+            source.report_at(
                 &["method", "stop", "excess_loss"],
                 "`excess_loss` has no meaning for fedmiss: its minimum is not known",
                 "take `excess_loss` out",
@@ -228,7 +225,8 @@ impl Fit for TableFit {
     }
 
     fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-        TableFacts::of(&loaded.clients).map(|facts| Box::new(facts) as Box<dyn Any + Send + Sync>)
+        ObservedTable::of(&loaded.clients)
+            .map(|facts| Box::new(facts) as Box<dyn Any + Send + Sync>)
     }
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {

@@ -5,7 +5,7 @@ use whimbrel_core::{Cell, ClientData};
 
 /// What all clients observed of a table, kept while the fit has their cells.
 #[derive(Clone, Debug)]
-pub struct TableFacts {
+pub struct ObservedTable {
     /// Cells of the fit.
     pub fitted: Vec<Cell>,
     /// Cells kept out of it.
@@ -14,7 +14,7 @@ pub struct TableFacts {
     pub seen: Observations,
 }
 
-impl TableFacts {
+impl ObservedTable {
     /// Of these cells.
     pub fn new(fitted: Vec<Cell>, held_out: Vec<Cell>) -> Self {
         let seen = Observations::new(&fitted, &held_out);

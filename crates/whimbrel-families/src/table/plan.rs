@@ -16,6 +16,7 @@ use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
+use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
 
@@ -30,7 +31,7 @@ pub(super) struct TablePlan {
     own_codecs: BTreeMap<u32, u8>,
     memory: Memory,
     /// The uplink of a client of middling size, for what is said about it; without a size where
-    /// nobody knows how much clients hold.
+    /// the sizes of clients are unknown.
     uplink: Uplink,
     downlink: Downlink,
 }
@@ -75,7 +76,11 @@ impl TablePlan {
         let judged = common.job.data.holdout() > 0.0;
         let select = chosen.then_some(Kind::Select);
         let baselines = judged.then_some(Kind::Baselines);
-        select.into_iter().chain(baselines).chain([Kind::Fit]).collect()
+        // Baselines have the ridges that were chosen. Starts of a given model are in the place that
+        // its only fit would have: so they draw the same first start.
+        let [first, second] =
+            if self.is_chosen() { [select, baselines] } else { [baselines, select] };
+        first.into_iter().chain(second).chain([Kind::Fit]).collect()
     }
 
     /// Whether rank or lambda is left to cross-validation.
@@ -95,7 +100,13 @@ impl TablePlan {
         };
         match self.is_chosen() {
             true => Select::new(settings, given, select::ROUNDS, common.job.data.seed),
-            false => Select::starts(settings, given, self.asked.starts),
+            false => {
+                let rounds = match common.budget() {
+                    Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds,
+                    Budget::Epochs(epochs) => epochs.ceil() as u32,
+                };
+                Select::starts(settings, given, self.asked.starts, rounds.max(1))
+            }
         }
     }
 
@@ -126,10 +137,7 @@ impl TablePlan {
             codecs: self.codecs.clone(),
             own_codecs: self.own_codecs.clone(),
             memory: self.memory,
-            open_memories: matches!(
-                &job.uplink.rule,
-                UpKey::Memory { start: MemoryStart::Oracle, .. }
-            ),
+            open_memories: opens_memories(common),
             personal: self.asked.table.personal,
             participation: common.participation_mean(),
             start: None,
@@ -187,9 +195,7 @@ impl StagePlan for TablePlan {
 
     /// The residuals that memories open with are a pass over the cells.
     fn rounds(&self, common: &Common) -> Option<u32> {
-        let opens =
-            matches!(&common.job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
-        common.rounds(&common.work(), (0, f64::from(u8::from(opens))))
+        common.rounds(&common.work(), (0, f64::from(opens_memories(common))))
     }
 
     /// The constants of the uplink depend on how many cells there are.
@@ -205,6 +211,10 @@ impl StagePlan for TablePlan {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn opens_memories(common: &Common) -> bool {
+    matches!(&common.job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. })
 }
 
 /// What a job says of its model, with any numbers for what is to be chosen.

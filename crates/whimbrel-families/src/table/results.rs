@@ -1,9 +1,9 @@
 //! What a run writes about a completed table.
 
 use super::completed::{Completed, unobserved};
-use super::exhibits::{self, Contender};
-use super::observed::TableFacts;
-use super::totals::Total;
+use super::exhibits::{self, Comparison};
+use super::observed::ObservedTable;
+use super::totals::{Total, totals};
 use super::{TableFit, terms};
 use crate::family::{Ended, Results, RunData};
 use crate::job::Step;
@@ -38,11 +38,11 @@ pub(super) fn model_keys(asked: &TableFit, data: &RunData, model: &Artifact) -> 
 }
 
 /// Looks at a finished fit; none where the run fitted something else, or nothing. What would take
-/// the clients' cells is left out where nobody has seen them.
+/// the clients' cells is left out where they are unknown.
 pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Results>> {
     let (outcome, facts) = (ended.outcome, ended.data);
     let remembered = facts.remembered.as_ref();
-    let seen: Option<&TableFacts> = remembered.and_then(|kept| kept.downcast_ref());
+    let seen: Option<&ObservedTable> = remembered.and_then(|kept| kept.downcast_ref());
     let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
         return Ok(None);
     };
@@ -51,7 +51,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let fit = &table.fit;
     // As the clients answered at the last evaluation, their own effects included.
     let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
-    let contenders = contenders(&outcome.delivered, last("held_out_deviance"));
+    let compared = compared(&outcome.delivered, last("held_out_deviance"));
     let names = term_names(asked, facts);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
@@ -66,7 +66,10 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     if let Some(seen) = seen {
         put("observations", (seen.fitted.len() + seen.held_out.len()).into());
         put("held_out", seen.held_out.len().into());
-        put("totals", totals(&table, seen));
+    }
+    let column_totals = seen.map(|seen| totals(&table, &seen.seen));
+    if let Some(all) = &column_totals {
+        put("totals", table.columns.iter().zip(all).map(total_of).collect());
     }
     if let Some(row) = &outcome.last
         && let Some(repairs) = row.number("repairs")
@@ -101,21 +104,14 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         });
         put("selection", tried.collect());
     }
-    if contenders.len() > 1 {
-        let baselines = contenders.iter().filter(|c| !c.fitted);
-        let baselines: Map<String, Value> =
-            baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
-        put("baselines", baselines.into());
-        // Rank 0 is one of the baselines, to rounding: it does not lose to itself.
-        let deviance =
-            |c: &Contender| if c.fitted { (1.0 - 1e-9) * c.deviance } else { c.deviance };
-        let best = contenders.iter().min_by(|a, b| deviance(a).total_cmp(&deviance(b)));
-        // Without an evaluation, which a network has only where asked, the fit was not measured.
-        let best = best.filter(|_| contenders.iter().any(|c| c.fitted));
-        put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
+    if !compared.simpler.is_empty() {
+        let simpler = compared.simpler.iter().map(|(name, it)| (name.clone(), number(*it)));
+        put("baselines", simpler.collect::<Map<String, Value>>().into());
+        put("best", compared.best().into());
     }
-    let verdict = exhibits::verdict(&contenders);
-    let section = exhibits::section(&table, seen, &contenders, selection.as_ref());
+    let verdict = compared.verdict();
+    let (all, said) = (column_totals.as_deref(), verdict.as_deref());
+    let section = exhibits::section(&table, seen, all, said, selection.as_ref());
     let unconverged = unconverged(field_relative);
     let notes = [unconverged, shortened(&ended.job.method.step, &summary), table.warning_of_few()];
     Ok(Some(Results {
@@ -127,17 +123,13 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     }))
 }
 
-/// The total of each column, with its band.
-fn totals(table: &Completed, seen: &TableFacts) -> Value {
-    let of = |(column, label): (usize, &String)| {
-        let Total { observed, total, interval, missing } = Total::of(table, &seen.seen, column);
-        let [lower, upper] = interval.map(number);
-        json!({
-            "column": label, "observed": number(observed), "missing": missing,
-            "total": number(total), "lower": lower, "upper": upper,
-        })
-    };
-    table.columns.iter().enumerate().map(of).collect()
+/// The total of a column, with its band.
+fn total_of((label, own): (&String, &Total)) -> Value {
+    let [lower, upper] = own.interval.map(number);
+    json!({
+        "column": label, "observed": number(own.observed), "missing": own.missing,
+        "total": number(own.total), "lower": lower, "upper": upper,
+    })
 }
 
 /// The names of the terms, in the order of the model.
@@ -179,7 +171,7 @@ fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
     Ok(found.filter(|selection| !selection.tried.is_empty()))
 }
 
-/// What was found on the way to a fit, in words for whoever waits.
+/// What was found on the way to a fit, in words.
 pub(super) fn findings(asked: &TableFit, delivered: &[Artifact]) -> Vec<String> {
     let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
     let Selection { chosen, tried, .. } = &selection;
@@ -209,13 +201,10 @@ fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<String> {
     })
 }
 
-/// The fit among the simpler models that an earlier stage tried on the same cells.
-fn contenders(delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
-    let fitted = fitted.map(|deviance| Contender { name: KIND.into(), deviance, fitted: true });
+/// The fit beside the simpler models that an earlier stage tried on the same cells.
+fn compared(delivered: &[Artifact], fitted: Option<f64>) -> Comparison {
     let simpler = delivered.iter().find(|artifact| artifact.kind == BASELINES_KIND);
     let numbers = simpler.into_iter().flat_map(Artifact::numbers);
     let simpler = numbers.filter(|(name, _)| BASELINES.contains(name));
-    let simpler =
-        simpler.map(|(name, deviance)| Contender { name: name.into(), deviance, fitted: false });
-    fitted.into_iter().chain(simpler).collect()
+    Comparison { fitted, simpler: simpler.map(|(name, it)| (name.into(), it)).collect() }
 }

@@ -93,13 +93,20 @@ fn lines_of(attribute: &Attribute) -> Result<Lines> {
         return Ok(Lines { classes: Classes::All, weights: standardised(attribute)? });
     }
     let unknown = attribute.levels.len();
+    if unknown == 1 && !attribute.values.contains(&None) {
+        let what = format!(
+            "effect {:?} has one level, {:?}: it is the same everywhere",
+            attribute.name, attribute.levels[0]
+        );
+        return Err(Error::config(what).hint("take it out of `effects`").into());
+    }
     let code = |value: &Option<f64>| value.map_or(unknown as u32, |value| value as u32);
     let of: Vec<u32> = attribute.values.iter().map(code).collect();
     let count = unknown + usize::from(attribute.values.contains(&None));
     Ok(Lines::of(classes(count, of, lines)))
 }
 
-/// Classes of so many lines, which are each one's own where none has two lines.
+/// Classes of lines, which are each one's own where none has two lines.
 fn classes(count: usize, of: Vec<u32>, lines: usize) -> Classes {
     if count == lines { Classes::Each } else { Classes::Of { count, of } }
 }

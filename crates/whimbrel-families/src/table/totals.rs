@@ -17,6 +17,11 @@ use whimbrel_core::vector;
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
 use whimbrel_models::lowrank::{Family, Share, Source};
 
+/// The totals of all columns.
+pub fn totals(table: &Completed, seen: &Observations) -> Vec<Total> {
+    (0..table.columns.len()).map(|column| Total::of(table, seen, column)).collect()
+}
+
 /// The total of one column.
 pub struct Total {
     /// What was observed.
@@ -30,8 +35,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Of a column.
-    pub fn of(table: &Completed, seen: &Observations, column: usize) -> Self {
+    fn of(table: &Completed, seen: &Observations, column: usize) -> Self {
         let family = table.fit.model.family();
         let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0);
         let mut noise = 0.0;

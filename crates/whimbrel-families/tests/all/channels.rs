@@ -4,7 +4,7 @@ use crate::{PLAIN, parse, refusal};
 use whimbrel_families::em::EmFit;
 use whimbrel_families::job::*;
 use whimbrel_methods::fedem::Form;
-use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::sgd::preset::NAMES;
 
 /// A regression by `sgd`, as a start for others.
 const TOY: &str = "[data]\nsource = \"toy\"\n[model]\nkind = \"linear\"\n[method]\nrounds = 100\n";
@@ -55,7 +55,7 @@ fn every_preset_sets_both_rules() {
         ("rand-mcm-g", memory.clone(), preserved(Memories::Groups(3))),
         ("ghost", memory, DownRule::Ghost),
     ];
-    assert_eq!(expected.len(), Preset::names().count());
+    assert_eq!(expected.len(), NAMES.len());
     for (name, up, down) in expected {
         let groups = if name == "rand-mcm-g" { "[downlink]\nmemories = 3" } else { "" };
         let by_kind = parse(&toy(&format!("kind = \"{name}\"\n{groups}")));

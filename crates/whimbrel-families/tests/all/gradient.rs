@@ -2,6 +2,7 @@
 
 use crate::{PLAIN, parse, refusal};
 use std::path::PathBuf;
+use whimbrel_data::ClusterRule;
 use whimbrel_families::gradient::GradientFit;
 use whimbrel_families::gradient::keys::{Compat, Regression};
 use whimbrel_families::job::*;
@@ -42,7 +43,7 @@ fn the_published_job_parses_as_written() {
             partition: Partition::Clusters {
                 clients: 20,
                 embedding: Some("a9a_tsne.f32le.gz".into()),
-                using: ClusterBy::Gmm,
+                using: ClusterRule::Mixture,
             },
             columns: None,
             standardize: true,
@@ -173,7 +174,10 @@ fn settings_of_the_gradient_family() {
     let fit = gradient(&job);
     assert_eq!((fit.descent.momentum, fit.descent.average), (0.9, Some(Average::Uniform)));
     assert_eq!((fit.descent.compat, method.memory_max), (Some(Compat::Mcm2021), 1_500_000));
-    assert_eq!((method.weights, method.stop.excess_loss), (Weights::Samples, Some(1e-3)));
+    assert_eq!(
+        (method.weights, &method.stop.limits[..]),
+        (Weights::Samples, &[("excess_loss", 1e-3)][..])
+    );
     assert_eq!(gradient(&parse(TOY)).descent.average, None);
     assert_eq!(parse(&job.to_toml()), job);
     let refused = [

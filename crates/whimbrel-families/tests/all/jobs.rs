@@ -3,7 +3,8 @@
 use crate::{PLAIN, parse};
 use std::path::PathBuf;
 use whimbrel_codec::{BlockP, Codec, Norm};
-use whimbrel_data::LabelSplit;
+use whimbrel_data::{Heterogeneity, LabelSplit, Sizes};
+use whimbrel_engine::Stopping;
 use whimbrel_families::Job;
 use whimbrel_families::em::EmFit;
 use whimbrel_families::em::keys::{GmmKeys, Init};
@@ -76,7 +77,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(gmm.penalty, GmmPenalty::default());
     assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));
     assert_eq!((job.method.weights, fit.keys.form), (Weights::Samples, Some(Form::Pair)));
-    assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stop::default()));
+    assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stopping::default()));
     assert_eq!(job.downlink.rule, DownRule::Exact);
     assert_eq!((job.seeds, job.method.memory_max), (None, 4_000_000_000));
     assert_eq!((job.simulation.lost, job.simulation.checkpoint_seconds), (0.0, 10.0));
@@ -86,9 +87,10 @@ fn defaults_are_the_documented_ones() {
          [method]\nkind = \"dem\"\nepochs = 3\n",
     );
     let DataSource::Mixture(mixture) = &generated.data.source else { panic!("not a mixture") };
-    assert_eq!((mixture.clients, mixture.rows, mixture.stream), (100, 100, false));
-    assert_eq!(mixture.heterogeneity, Heterogeneity::Dirichlet(vec![0.2, 0.2]));
-    assert_eq!(mixture.weights, [0.5, 0.5]);
+    let (spec, stream) = (&mixture.spec, mixture.stream);
+    assert_eq!((spec.clients, &spec.rows, stream), (100, &Sizes::Equal(100), false));
+    assert_eq!(spec.heterogeneity, Heterogeneity::Dirichlet(vec![0.2, 0.2]));
+    assert_eq!(spec.weights, [0.5, 0.5]);
     assert_eq!(generated.uplink.rule, UpRule::Plain);
 }
 

@@ -20,6 +20,7 @@ mod stages;
 mod variance;
 
 use whimbrel_families::Job;
+use whimbrel_families::registry::registry;
 
 /// A job that parses, as a start for others.
 const PLAIN: &str = r#"name = "plain"
@@ -37,6 +38,33 @@ rounds = 200
 
 fn parse(text: &str) -> Job {
     Job::parse(text, "job.toml").unwrap_or_else(|errors| panic!("{errors}\n---\n{text}"))
+}
+
+/// The words of `kind` in `[method]`, as an error lists them.
+fn method_words() -> String {
+    let families = registry().families().iter().rev();
+    let mut words: Vec<&str> = Vec::new();
+    for kind in families.flat_map(|family| family.methods()) {
+        if !words.contains(&kind.word.name) {
+            words.push(kind.word.name);
+        }
+    }
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let (last, others) = words.split_last().expect("methods");
+    format!("{} or {last}", others.join(", "))
+}
+
+/// The methods that take a key, as an error lists them.
+fn methods_with(key: &str) -> String {
+    let families = registry().families().iter().rev();
+    let mut names: Vec<&str> = Vec::new();
+    for kind in families.flat_map(|family| family.methods()) {
+        let takes = kind.keys.iter().any(|known| known.name == key);
+        if takes && !names.contains(&kind.algorithm) {
+            names.push(kind.algorithm);
+        }
+    }
+    names.join(", ")
 }
 
 /// What the user sees; panics if the job is accepted.

@@ -9,13 +9,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
-use whimbrel_engine::journal::Line;
-use whimbrel_engine::keeper::Nowhere;
+use whimbrel_engine::checkpoint::Checkpoint;
+use whimbrel_engine::journal::{Line, Naming};
+use whimbrel_engine::keeper::{Keeper, Moment};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::saved::Change;
+use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
-    Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, StageRules, run, run_with,
+    Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, run, run_with,
 };
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Facts, Plan};
@@ -27,17 +28,42 @@ impl Observer for Nobody {}
 /// Writes the journal.
 #[derive(Default)]
 struct Scribe {
-    stage: u32,
     journal: String,
+    naming: Naming,
 }
 
-impl Observer for Scribe {
-    fn stage(&mut self, _: &StageRules, index: usize, _: usize) {
-        self.stage = index as u32;
+impl Keeper for Scribe {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        Ok(None)
     }
 
-    fn exchange(&mut self, done: &Done) {
-        self.journal += &Line::exchange(self.stage, done).to_text();
+    fn seconds_before(&self) -> f64 {
+        0.0
+    }
+
+    fn opened(&mut self, _: bool, moment: &Moment<'_>) -> Result<()> {
+        self.journal += &moment.stage_line(&mut self.naming).to_text();
+        Ok(())
+    }
+
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        self.journal += &moment.exchange_line(done, &mut self.naming).to_text();
+        Ok(())
+    }
+
+    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        if let Some(latest) = moment.latest {
+            self.journal += &Line::evaluation(moment.stage, latest.row.round, answered).to_text();
+        }
+        Ok(())
+    }
+
+    fn left(&mut self, _: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -332,7 +358,7 @@ impl Wards {
         let remote = |(name, file): &(String, PathBuf)| Remote::new(&offer, name, file);
         let mut post = Post { clients: self.files.iter().map(remote).collect(), trouble };
         let (calm, mut scribe) = (AtomicBool::new(false), Scribe::default());
-        let outcome = run_with(&plan, &mut post, &mut Nowhere, job.seed, &calm, &mut scribe);
+        let outcome = run_with(&plan, &mut post, &mut scribe, job.seed, &calm, &mut Nobody);
         (outcome.unwrap(), scribe.journal)
     }
 

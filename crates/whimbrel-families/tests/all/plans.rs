@@ -13,6 +13,7 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::Batch;
 use whimbrel_families::load::{Loaded, load};
 use whimbrel_families::plan::Plan;
+use whimbrel_methods::sgd::preset::{DownKind, MemoryKind, NAMES};
 use whimbrel_methods::sgd::steps::gamma_max;
 
 struct Nobody;
@@ -110,22 +111,10 @@ fn every_preset_runs_and_gets_near_the_minimum() {
             .replace("rounds = 40", "rounds = 1")
             .replace("\"1/(2L)\"", "{ over_L = 1e-9 }"),
     )));
-    for kind in [
-        "sgd",
-        "qsgd",
-        "ecq-sgd",
-        "diana",
-        "artemis",
-        "artemis-nd",
-        "dore",
-        "double-squeeze",
-        "mcm",
-        "rand-mcm",
-        "rand-mcm-g",
-        "ghost",
-    ] {
-        let (up, down) = whimbrel_methods::sgd::Preset::from_name(kind).unwrap().compresses();
-        let groups = if kind == "rand-mcm-g" { "memories = 2\n" } else { "" };
+    for (kind, preset, _) in NAMES {
+        let (up, down) = preset.compresses();
+        let by_group = preset.down() == DownKind::Preserved(MemoryKind::Groups);
+        let groups = if by_group { "memories = 2\n" } else { "" };
         let channels =
             format!("{}{}{groups}", if up { UP } else { "" }, if down { DOWN } else { "" });
         let job = parse(&toy(kind, &channels).to_toml().replace("\"1/(2L)\"", "{ over_L = 0.1 }"));

@@ -3,7 +3,7 @@
 use crate::{PLAIN, parse};
 use whimbrel_core::{Key, Stream};
 use whimbrel_families::{Job, examples, template};
-use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::sgd::preset::from_name;
 
 #[test]
 fn a_resolved_job_parses_back_to_an_equal_one() {
@@ -179,7 +179,7 @@ impl Draw {
         ]);
         out += &self.maybe(&["momentum = 0.5", "average = \"weighted\"", "weights = \"samples\""]);
         out += &self.maybe(&["memory_max = \"12kB\"", "stop = { excess_loss = 1e-3 }"]);
-        let (up, down) = Preset::from_name(kind).unwrap().compresses();
+        let (up, down) = from_name(kind).unwrap().compresses();
         out += "[uplink]\n";
         if up {
             out += &self.maybe(&["codec = \"dithering\"", "codec = \"natural\""]);

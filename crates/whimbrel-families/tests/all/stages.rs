@@ -11,7 +11,7 @@ fn wards(folder: &Path, leave_out: Option<&str>) {
     wards_in(folder, leave_out, 1.0);
 }
 
-/// The same with the column in grams in units so many times larger.
+/// The same with the column in grams in units larger by this factor.
 fn wards_in(folder: &Path, leave_out: Option<&str>, unit: f64) {
     let mut stream = Key::root(5).stream();
     let mut text = String::from("ward,years,grams,beats\n");

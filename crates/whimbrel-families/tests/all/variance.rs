@@ -106,7 +106,7 @@ fn what_has_no_meaning_is_refused() {
     hint: take `inner` out
     "#);
     insta::assert_snapshot!(refusal(&text("kind = \"fedem\"\nrounds = 10\nbatch = \"auto\"")), @r#"
-    error: the minibatch of batch = "auto" comes from a theorem about vr-fedem
+    error: batch = "auto" has no meaning here: it is for vr-fedem
       --> job.toml:14:9
        |
     14 | batch = "auto"

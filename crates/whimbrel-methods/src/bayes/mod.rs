@@ -21,8 +21,10 @@
 //! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
 //! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
 //! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
-//! coordinates of `beta`, and log-scales move by at most a half in a round; a full Gaussian moves by natural
-//! gradients, with the same limit along each axis ([`Schedule::Auto`]).
+//! coordinates of `beta`, and log-scales and the logarithm of a learned noise move by at most a half in a
+//! round; a full Gaussian moves by natural gradients, with the same limit along each axis
+//! ([`Schedule::Auto`]); an annealed linear representation may continue an earlier stage with more features
+//! ([`Soul::strongest`]).
 
 mod evaluate;
 mod exact;
@@ -80,8 +82,12 @@ pub struct Soul {
     pub precision: [f64; 2],
     /// Whether the mean of all iterates is delivered, weighted by their steps (Theorem S2).
     pub average: bool,
-    /// Rounds planned, and those at the end in which clients keep samples.
+    /// Rounds of the whole run, by which schedules are laid out.
     pub rounds: u32,
+    /// Those that earlier stages of the run have done.
+    pub rounds_before: u32,
+    /// `phi_0` from an earlier stage; none for the learner's own start.
+    pub start: Option<Vec<f32>>,
     /// Whether the noise falls from 1 to its value over the first half of the rounds.
     pub anneal: bool,
     /// The planned mean probability of taking part.
@@ -133,7 +139,7 @@ pub struct Global {
     pub curvature: Option<f64>,
     /// `||theta_0||`, the unit in which growth is measured.
     pub scale: f64,
-    /// Rounds done.
+    /// Rounds of the run that are done.
     pub rounds: u32,
 }
 
@@ -189,6 +195,11 @@ impl Soul {
     pub(crate) fn parts<'a>(&self, theta: &'a [f32]) -> (&'a [f32], Vec<f64>) {
         let (phi, beta) = theta.split_at(self.model.shared());
         (phi, beta.iter().map(|b| f64::from(*b)).collect())
+    }
+
+    /// The round of the run, from zero.
+    fn round(&self, context: &Context) -> u32 {
+        self.rounds_before.saturating_add(context.k)
     }
 
     /// The noise of round `k`: `1^(1-t) noise^t`, `t` from 0 to 1 over the first half of the rounds.
@@ -320,7 +331,7 @@ impl Oracle for Soul {
     }
 
     fn note(&self, _: &Global, context: &Context) -> Option<Note> {
-        let k = context.k;
+        let k = self.round(context);
         let gamma = self.steps.gamma_factor(k);
         Some(Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) })
     }
@@ -413,9 +424,9 @@ impl Oracle for Soul {
         let mut projected: Vec<f64> = beta.iter().map(|b| f64::from(*b)).collect();
         self.prior.project(&mut projected, global.radii.1);
         beta.iter_mut().zip(&projected).for_each(|(beta, by)| *beta = *by as f32);
-        global.rounds = context.k + 1;
+        global.rounds = self.round(context) + 1;
         if self.average {
-            let weight = self.steps.factor(context.k);
+            let weight = self.steps.factor(self.round(context));
             global.weight += weight;
             for (mean, theta) in global.mean.iter_mut().zip(&global.theta) {
                 *mean += weight / global.weight * (f64::from(*theta) - *mean);

@@ -59,7 +59,8 @@ impl Soul {
             Rate::Fixed(gamma) if self.anneal => {
                 let of_prior = posterior.density().curvature_through(diagonal.as_deref());
                 let squares = (posterior.noise() / self.model.noise_value()).powi(2);
-                gamma * (squares * (curvature - of_prior) + of_prior) / curvature
+                scratch.unit = (squares * (curvature - of_prior) + of_prior) / curvature;
+                gamma * scratch.unit
             }
             rate => rate.at(curvature, Some(kernel)),
         } * factor;

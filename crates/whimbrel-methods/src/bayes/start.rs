@@ -2,6 +2,8 @@
 
 use super::{Global, Soul};
 use whimbrel_codec::Scalar;
+use whimbrel_core::linalg::symmetric_eigen;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result, Samples, vector};
 use whimbrel_models::prior::Shape;
 
@@ -11,8 +13,15 @@ const RADIUS: f64 = 100.0;
 impl Soul {
     /// The global state before the first round, from everyone's sums.
     pub(super) fn start_from(&self, sums: &[f64], key: Key) -> Result<Global> {
-        let mut theta = self.model.start(sums, key)?;
-        let phi = f32::norm2_squared(&theta).sqrt();
+        let mut theta = match &self.start {
+            Some(phi) => phi.clone(),
+            None => self.model.start(sums, key)?,
+        };
+        let mut phi = f32::norm2_squared(&theta).sqrt();
+        if let Some(radius) = self.radius.phi.filter(|r| self.start.is_some() && phi > *r) {
+            theta.iter_mut().for_each(|x| *x = (f64::from(*x) * radius / phi) as f32);
+            phi = radius;
+        }
         let mut beta = self.prior.start(self.prior_scale, key.child(1))?;
         let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
         if let Some(mean) = self.model.prior_mean(key).filter(|_| gaussian) {
@@ -35,6 +44,35 @@ impl Soul {
         let scale = 1.0 + f32::norm2_squared(&theta).sqrt();
         let curvature = self.model.learner.start_curvature(sums)?;
         Ok(Global { theta, mean, weight: 0.0, radii, curvature, scale, rounds: 0 })
+    }
+
+    /// The `latent` strongest features of a linear representation that a stage delivered: with `lambda_j, v_j`
+    /// the top eigenpairs of `phi^T C phi`, `C` the prior's variances, the rows `sqrt(lambda_j) v_j / scale`. Under
+    /// a prior of that scale heads have the variances `lambda_j` along `v_j`. None where nothing was delivered.
+    pub fn strongest(
+        &self,
+        delivered: &Artifact,
+        latent: usize,
+        scale: f64,
+    ) -> Result<Option<Vec<f32>>> {
+        let Some(theta) = self.theta_of(delivered) else { return Ok(None) };
+        let (phi, beta) = self.parts(&theta);
+        let variances = self.prior.at(&beta)?.variances();
+        let raw = phi.len() / variances.len();
+        let mut square = vec![0.0; raw * raw];
+        for (row, variance) in phi.chunks_exact(raw).zip(&variances) {
+            let row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
+            for (sums, x) in square.chunks_exact_mut(raw).zip(&row) {
+                vector::axpy(sums, variance * x, &row);
+            }
+        }
+        let eigen = symmetric_eigen(&square, raw)?;
+        let pairs = eigen.values.iter().zip(eigen.vectors.chunks_exact(raw)).rev();
+        let rows = pairs.take(latent).flat_map(|(lambda, v)| {
+            let length = lambda.max(0.0).sqrt() / scale;
+            v.iter().map(move |v| (length * v) as f32)
+        });
+        Ok(Some(rows.collect()))
     }
 
     /// The constants of `step = "theory"` at a start, from the clients' training rows, with the noise that

@@ -100,6 +100,9 @@ impl Steps {
     /// minus a half where everyone takes part; but chains that lag behind a scale that has fallen can make
     /// the mean as large as they like.
     ///
+    /// The logarithm of a learned noise has the same limit. Where residuals at the start are many times its start,
+    /// an unlimited step makes the noise so large that chains stay in the prior and never learn its scale.
+    ///
     /// [`Prior::natural_moves`]: whimbrel_models::prior::Prior::natural_moves
     pub(super) fn moves(
         &self,
@@ -108,17 +111,19 @@ impl Steps {
         field: &[f64],
         context: &Context,
     ) -> Result<Vec<f64>> {
-        let (factor, clients) = (self.factor(context.k), f64::from(context.clients.max(1)));
+        let k = soul.round(context);
+        let (factor, clients) = (self.factor(k), f64::from(context.clients.max(1)));
         let (_, beta) = soul.parts(&global.theta);
         let density = soul.prior.at(&beta)?;
-        let phi = self.of_phi(soul, global, &density, (context.k, context.rows));
+        let phi = self.of_phi(soul, global, &density, (k, context.rows));
         let (of_phi, of_beta) = field.split_at(soul.model.shared());
         let mut moves: Vec<f64> = of_phi.iter().map(|field| -factor * phi * field).collect();
         if soul.model.learns_noise()
             && let (Some(log), Some(field)) = (moves.last_mut(), of_phi.last())
         {
             // The curvature of `n ln s + r^2/(2 s^2)` in `ln s` is `2 n` at its minimum.
-            *log = -factor / (2.0 * context.rows.max(1) as f64) * field;
+            let by = -factor / (2.0 * context.rows.max(1) as f64) * field;
+            *log = by.clamp(-LOG_SCALE_MAX, LOG_SCALE_MAX);
         }
         match (self.beta, soul.prior.shape()) {
             (Schedule::Fixed(eta), _) => {

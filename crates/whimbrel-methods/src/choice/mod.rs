@@ -18,7 +18,7 @@ use crate::kmeans::{Centres, Points};
 use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
 use crate::settings::{Weights, check_figures, check_sums};
-use state::{Phase, Slot};
+use state::{CandidateState, Slot};
 use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Disclosure, Next, Sender};
 use whimbrel_core::{
     ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
@@ -121,22 +121,23 @@ impl<M: Mixture> MixtureChoice<M> {
                 slot.theta = model.to_vector(&theta);
                 slot.repairs = repairs;
             }
-            Err(_) => slot.phase = Phase::Failed,
+            Err(_) => slot.phase = CandidateState::Failed,
         }
         let over = match slot.phase {
-            Phase::Short => slot.steps >= SHORT_MAX || slot.gained_share() <= SHORT_SHARE,
-            Phase::Long => slot.steps >= LONG_MAX || rows * slot.remains() <= REMAINS_MAX,
-            Phase::Done | Phase::Failed => false,
+            CandidateState::Short => slot.steps >= SHORT_MAX || slot.gained_share() <= SHORT_SHARE,
+            CandidateState::Long => slot.steps >= LONG_MAX || rows * slot.remains() <= REMAINS_MAX,
+            CandidateState::Done | CandidateState::Failed => false,
         };
         if over {
-            slot.phase = Phase::Done;
+            slot.phase = CandidateState::Done;
         }
     }
 
     /// Once all short runs are over, the best start of each number of components runs on, where
     /// there are several to choose from.
     fn run_on(&self, server: &mut Server) {
-        let running = |slot: &Slot| matches!(slot.phase, Phase::Short | Phase::Long);
+        let running =
+            |slot: &Slot| matches!(slot.phase, CandidateState::Short | CandidateState::Long);
         if server.ran_on || server.slots.iter().any(running) {
             return;
         }
@@ -146,7 +147,7 @@ impl<M: Mixture> MixtureChoice<M> {
         }
         for model in 0..self.models.len() as u32 {
             if let Some(best) = best_start(&server.slots, model) {
-                server.slots[best].phase = Phase::Long;
+                server.slots[best].phase = CandidateState::Long;
                 server.slots[best].compared = true;
             }
         }
@@ -176,7 +177,8 @@ impl<M: Mixture> MixtureChoice<M> {
 
 /// The start of the highest likelihood, without a clip where there is one.
 fn best_start(slots: &[Slot], model: u32) -> Option<usize> {
-    let usable = |at: &usize| slots[*at].model == model && slots[*at].phase != Phase::Failed;
+    let usable =
+        |at: &usize| slots[*at].model == model && slots[*at].phase != CandidateState::Failed;
     let is_better = |a: &Slot, b: &Slot| {
         let clean = (a.repairs == 0).cmp(&(b.repairs == 0));
         clean.then(a.last.total_cmp(&b.last)).is_gt()
@@ -242,7 +244,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             let theta = self.start_of(number, start, &centres, &mean, key);
             slots.push(Slot::new(number as u32, start, theta));
         }
-        if slots.iter().all(|slot| slot.phase == Phase::Failed) {
+        if slots.iter().all(|slot| slot.phase == CandidateState::Failed) {
             let what = "no start was found; the data may hold too few distinct rows";
             return Err(Error::data(what));
         }
@@ -388,7 +390,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             validation: (server.validation > 0).then_some(slot.validation - self.log_scale),
             compared: slot.compared,
             clipped: slot.repairs > 0,
-            failed: slot.phase == Phase::Failed,
+            failed: slot.phase == CandidateState::Failed,
             chosen: at == chosen,
         });
         let choice = Choice { candidates: candidates.collect() };

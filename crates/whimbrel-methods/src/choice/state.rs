@@ -60,7 +60,7 @@ impl Server {
     /// The candidates whose EM goes on.
     pub(super) fn running(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, slot)| matches!(slot.phase, Phase::Short | Phase::Long))
+        slots.filter(|(_, slot)| matches!(slot.phase, CandidateState::Short | CandidateState::Long))
     }
 }
 
@@ -70,7 +70,7 @@ pub struct Slot {
     pub(super) model: u32,
     pub(super) start: u32,
     pub(super) theta: Vec<f64>,
-    pub(super) phase: Phase,
+    pub(super) phase: CandidateState,
     pub(super) steps: u32,
     pub(super) repairs: u32,
     /// Whether it ran on, to be compared with other numbers of components.
@@ -100,14 +100,14 @@ wire!(Slot {
 
 /// What a candidate is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum CandidateState {
     Short,
     Long,
     Done,
     Failed,
 }
 
-impl Wire for Phase {
+impl Wire for CandidateState {
     fn put(&self, out: &mut Vec<u8>) {
         (*self as u8).put(out);
     }
@@ -121,7 +121,7 @@ impl Wire for Phase {
 
 impl Slot {
     pub(super) fn new(model: u32, start: u32, theta: Option<Vec<f64>>) -> Self {
-        let phase = if theta.is_some() { Phase::Short } else { Phase::Failed };
+        let phase = if theta.is_some() { CandidateState::Short } else { CandidateState::Failed };
         let theta = theta.unwrap_or_default();
         let [validation, first, before, previous, last] = [0.0; 5];
         let (steps, repairs, compared) = (0, 0, false);

@@ -53,8 +53,8 @@ impl Estimator {
         }
     }
 
-    /// Conditional expectations behind an upload of a client with so many rows; `whole`: it passed
-    /// over all of them.
+    /// Conditional expectations behind an upload, by the client's number of rows; `whole`: it
+    /// passed over all of them.
     pub(super) fn expectations(self, batch: &Batch, rows: u64, whole: bool) -> u64 {
         match self {
             Self::Minibatch => batch.expectations(rows),
@@ -63,7 +63,7 @@ impl Estimator {
         }
     }
 
-    /// The mean number of conditional expectations behind a round, for each client with so many
+    /// The mean number of conditional expectations behind a round, for a client with this number of
     /// rows that takes part with probability `p`.
     pub fn expectations_mean(self, batch: &Batch, rows: u64, p: f64) -> f64 {
         match self {

@@ -9,7 +9,7 @@ use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
 
-/// A fit may be worse than one component by so many nats per row: one that equals it is no failure.
+/// Nats per row by which a fit may be worse than one component: one that equals it is no failure.
 const BASELINE_MARGIN: f64 = 1e-3;
 /// The key of the shares of components in a client's rows.
 pub const SHARES: &str = "shares";

@@ -1,11 +1,11 @@
 //! `Ŝ_k` and `θ_k = T(Ŝ_k)`, on both ends.
 
 use super::{Em, Form, Global, Own};
-use crate::federated::{Context, ExchangeKind, Oracle, Received};
+use crate::federated::{Context, ExchangeKind, Received};
 use whimbrel_core::{Error, Result};
 use whimbrel_models::{LatentModel, Maximum};
 
-/// A run stops if each of its first rounds, so many of them, needed repair: its statistic stays
+/// A run stops if each of its first rounds, of this number, needed repair: its statistic stays
 /// outside the domain of `T`.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 

@@ -61,7 +61,9 @@ pub(crate) use state::list_bytes;
 pub use state::{Global, OuterLoop, Own, Record, Summary};
 pub use step::{AutoStep, DownNoise, Step};
 
-use crate::federated::{self, Context, ExchangeKind, Federated, Member, Oracle, Received, Terms};
+use crate::federated::{
+    self, Context, ExchangeKind, Federated, Framed, FullPasses, Member, Oracle, Received, Terms,
+};
 use crate::settings::check_sums;
 use estimator::Estimate;
 use iterate::Iterate;
@@ -143,38 +145,14 @@ impl<M: LatentModel> Oracle for Em<M> {
         _: &Terms,
         key: Key,
     ) -> Result<Global> {
-        let mut total = 0.0;
-        let mut moments: Option<ExactSum> = None;
-        let mut offers = Vec::new();
-        for member in roster {
-            let Member { id, weight, rows, summary } = member?;
-            total += weight;
-            let sum = moments.get_or_insert_with(|| ExactSum::new(summary.moments.len()));
-            check_moments(id, &summary.moments, sum.len())?;
-            sum.add(&summary.moments, weight)?;
-            check_sums(id, &summary.offers)?;
-            offers.push((rows as f64, summary.offers));
-        }
-        let Some(moments) = moments else {
-            return Err(Error::data("there is no client"));
-        };
-        let mut mean = moments.value();
-        vector::scale(&mut mean, 1.0 / total);
+        let (mean, offers) = pooled(roster)?;
         let theta = self.initial.first(&self.model, &mean, &offers, key)?;
         Ok(Global {
             s_hat: vec![0.0; self.model.statistic_len()],
             theta: self.model.to_vector(&theta),
             // `admit` adds each client, now and later.
             moments_sum: vec![0.0; mean.len()],
-            repairs: 0,
-            repaired_rounds: 0,
-            dead: Vec::new(),
-            clipped: 0,
-            lost: Vec::new(),
-            weights_squared: 0.0,
-            outer: 0,
-            outer_rounds: 0,
-            first_moments: Vec::new(),
+            ..Global::default()
         })
     }
 
@@ -192,23 +170,6 @@ impl<M: LatentModel> Oracle for Em<M> {
     }
 
     const FIRST_EXCHANGE: bool = true;
-
-    /// One for each outer loop, and as many again for uploads that are lost: a client whose pass was
-    /// not accepted makes it anew. With the automatic step a loop may end after its first round.
-    fn full_passes(&self, rounds: Option<u32>) -> Option<u32> {
-        match (self.estimator, &self.step) {
-            (Estimator::Minibatch, _) => Some(0),
-            (Estimator::Spider { .. }, Step::Auto(_)) => rounds,
-            (Estimator::Spider { inner }, Step::Given(_)) => {
-                rounds.map(|rounds| rounds.min(2 * rounds.div_ceil(inner)))
-            }
-        }
-    }
-
-    fn is_full_pass(&self, own: &Own, note: Option<&OuterLoop>) -> bool {
-        let outer = note.map(|outer| outer.0);
-        outer.is_some() && own.running.as_ref().map(|running| running.outer) != outer
-    }
 
     /// `θ_0` alone: `Ŝ_0` does not exist yet.
     fn first_question<'a>(&self, global: &'a Global) -> Option<Cow<'a, [f64]>> {
@@ -253,13 +214,7 @@ impl<M: LatentModel> Oracle for Em<M> {
             && context.kind != ExchangeKind::FirstState
             && record.moments_of != context.clients;
         let moments_of = if lacks { context.clients } else { record.moments_of };
-        let moments = lacks.then(|| {
-            let mut moments = global.moments(context.total);
-            if record.moments_of == 0 && moments != global.first_moments {
-                moments.extend_from_slice(&global.first_moments);
-            }
-            moments
-        });
+        let moments = lacks.then(|| global.moments_for(record, context.total));
         (Record { outer, whole, moments_of }, moments)
     }
 
@@ -287,36 +242,12 @@ impl<M: LatentModel> Oracle for Em<M> {
         Ok((Own { position, running, moments, first_moments }, s_i))
     }
 
-    fn has_frame(&self) -> bool {
-        self.frame == FrameKind::Fisher
+    fn framed(&self) -> Option<&dyn Framed<Self>> {
+        self.has_frame().then_some(self)
     }
 
-    fn frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
-        let theta = self.theta_at(at, moments)?;
-        Ok(self.model.frame(&theta))
-    }
-
-    fn published_frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
-        let theta = self.theta_at(at, moments)?;
-        let (statistic, coordinates) =
-            (|| self.model.frame(&theta), || self.model.coordinates_frame(&theta));
-        Ok(match self.form {
-            Form::State => statistic(),
-            Form::Lean => coordinates(),
-            Form::Pair => statistic().zip(coordinates()).map(|(statistic, coordinates)| {
-                let lengths = (self.model.statistic_len(), self.model.coordinates_len());
-                let parts = vec![(lengths.0, statistic), (lengths.1, coordinates)];
-                Box::new(Blocks(parts)) as Box<dyn Frame>
-            }),
-        })
-    }
-
-    fn server_moments<'a>(&self, global: &'a Global) -> &'a [f64] {
-        &global.first_moments
-    }
-
-    fn client_moments<'a>(&self, own: &'a Own, sent: &'a Option<Vec<f64>>) -> &'a [f64] {
-        self.first_moments(sent.as_deref(), own)
+    fn full_passes(&self) -> Option<&dyn FullPasses<Self>> {
+        self.has_loops().then_some(self)
     }
 
     fn rows_used(&self, rows: u64, record: &Record, kind: ExchangeKind) -> u64 {
@@ -377,6 +308,56 @@ impl<M: LatentModel> Oracle for Em<M> {
     }
 }
 
+impl<M: LatentModel> Framed<Self> for Em<M> {
+    fn frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
+        let theta = self.theta_at(at, moments)?;
+        Ok(self.model.frame(&theta))
+    }
+
+    fn published_frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
+        let theta = self.theta_at(at, moments)?;
+        let (statistic, coordinates) =
+            (|| self.model.frame(&theta), || self.model.coordinates_frame(&theta));
+        Ok(match self.form {
+            Form::State => statistic(),
+            Form::Lean => coordinates(),
+            Form::Pair => statistic().zip(coordinates()).map(|(statistic, coordinates)| {
+                let lengths = (self.model.statistic_len(), self.model.coordinates_len());
+                let parts = vec![(lengths.0, statistic), (lengths.1, coordinates)];
+                Box::new(Blocks(parts)) as Box<dyn Frame>
+            }),
+        })
+    }
+
+    fn server_moments<'a>(&self, global: &'a Global) -> &'a [f64] {
+        &global.first_moments
+    }
+
+    fn client_moments<'a>(&self, own: &'a Own, sent: &'a Option<Vec<f64>>) -> &'a [f64] {
+        self.first_moments(sent.as_deref(), own)
+    }
+}
+
+impl<M: LatentModel> FullPasses<Self> for Em<M> {
+    /// One for each outer loop, and as many again for uploads that are lost: a client whose pass
+    /// was not accepted makes it anew. With the automatic step a loop may end after its first
+    /// round.
+    fn most(&self, rounds: Option<u32>) -> Option<u32> {
+        match (self.estimator, &self.step) {
+            (Estimator::Minibatch, _) => Some(0),
+            (Estimator::Spider { .. }, Step::Auto(_)) => rounds,
+            (Estimator::Spider { inner }, Step::Given(_)) => {
+                rounds.map(|rounds| rounds.min(2 * rounds.div_ceil(inner)))
+            }
+        }
+    }
+
+    fn is_full_pass(&self, own: &Own, note: Option<&OuterLoop>) -> bool {
+        let outer = note.map(|outer| outer.0);
+        outer.is_some() && own.running.as_ref().map(|running| running.outer) != outer
+    }
+}
+
 impl<M: LatentModel> Em<M> {
     /// What leaves a client at enrolment.
     pub(crate) fn summary_disclosures(&self) -> Vec<Disclosure> {
@@ -388,9 +369,39 @@ impl<M: LatentModel> Em<M> {
 
     /// The outer loop of the next round, where there are loops.
     fn outer(&self, global: &Global, context: &Context) -> Option<u32> {
-        let loops = matches!(self.estimator, Estimator::Spider { .. });
-        (loops && context.kind == ExchangeKind::Round).then_some(global.outer)
+        (self.has_loops() && context.kind == ExchangeKind::Round).then_some(global.outer)
     }
+
+    fn has_loops(&self) -> bool {
+        matches!(self.estimator, Estimator::Spider { .. })
+    }
+
+    fn has_frame(&self) -> bool {
+        self.frame == FrameKind::Fisher
+    }
+}
+
+/// What clients offer for the start, each with its number of rows.
+type Offers = Vec<(f64, Vec<f64>)>;
+
+/// The mean of the clients' moments by weight, and their offers.
+fn pooled(roster: &mut dyn Iterator<Item = Result<Member<Summary>>>) -> Result<(Vec<f64>, Offers)> {
+    let mut total = 0.0;
+    let mut moments: Option<ExactSum> = None;
+    let mut offers = Vec::new();
+    for member in roster {
+        let Member { id, weight, rows, summary } = member?;
+        total += weight;
+        let sum = moments.get_or_insert_with(|| ExactSum::new(summary.moments.len()));
+        check_moments(id, &summary.moments, sum.len())?;
+        sum.add(&summary.moments, weight)?;
+        check_sums(id, &summary.offers)?;
+        offers.push((rows as f64, summary.offers));
+    }
+    let moments = moments.ok_or_else(|| Error::data("there is no client"))?;
+    let mut mean = moments.value();
+    vector::scale(&mut mean, 1.0 / total);
+    Ok((mean, offers))
 }
 
 fn check_moments(id: ClientId, moments: &[f64], len: usize) -> Result<()> {

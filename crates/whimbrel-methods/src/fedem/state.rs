@@ -8,7 +8,7 @@ use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 /// The global state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Global {
     /// `Ŝ_k`.
     pub s_hat: Vec<f64>,
@@ -42,7 +42,17 @@ impl Global {
         self.moments_sum.iter().map(|m| m / total).collect()
     }
 
-    /// `1/Σ w_i²`: a mean over the clients has the variance of one over so many equal ones.
+    /// The pooled moments as a client is sent them: the first time with those that frames are made
+    /// from, where they differ.
+    pub(super) fn moments_for(&self, record: &Record, total: f64) -> Vec<f64> {
+        let mut moments = self.moments(total);
+        if record.moments_of == 0 && moments != self.first_moments {
+            moments.extend_from_slice(&self.first_moments);
+        }
+        moments
+    }
+
+    /// `1/Σ w_i²`: the effective number of clients of a weighted mean.
     pub(crate) fn effective_clients(&self, total: f64) -> f64 {
         total * total / self.weights_squared
     }

@@ -12,7 +12,7 @@ use whimbrel_core::{Frame, Result};
 impl<O: Oracle> Federated<O> {
     /// Whether uploads are compressed in frames.
     pub(super) fn frames_up(&self) -> bool {
-        self.oracle.has_frame()
+        self.oracle.framed().is_some()
             && self.terms.compresses_up()
             && self.terms.downlink.sharing() != Sharing::Unknown
     }
@@ -42,11 +42,26 @@ impl<O: Oracle> Federated<O> {
         work: impl FnOnce(Frames<'_, O::Number>) -> R,
     ) -> R {
         let downlink = &self.terms.downlink;
-        let framed = self.oracle.has_frame() && !downlink.is_exact();
-        match framed && downlink.sharing() != Sharing::Unknown {
-            true => work(Frames::new(&|held| self.oracle.published_frame(held, moments))),
-            false => work(Frames::NONE),
+        match self.oracle.framed() {
+            Some(framed) if !downlink.is_exact() && downlink.sharing() != Sharing::Unknown => {
+                work(Frames::new(&|held| framed.published_frame(held, moments)))
+            }
+            _ => work(Frames::NONE),
         }
+    }
+
+    /// The frame of clients' values at a vector, where there are frames.
+    pub(super) fn frame(
+        &self,
+        at: &[O::Number],
+        moments: &[f64],
+    ) -> Result<Option<Box<dyn Frame>>> {
+        self.oracle.framed().map_or(Ok(None), |framed| framed.frame(at, moments))
+    }
+
+    /// What frames need beside the vector, on the server.
+    pub(super) fn moments<'a>(&self, global: &'a O::Global) -> &'a [f64] {
+        self.oracle.framed().map_or(&[], |framed| framed.server_moments(global))
     }
 
     /// The frame of each sum of the exchange under way.
@@ -58,10 +73,10 @@ impl<O: Oracle> Federated<O> {
             return Ok(vec![None]);
         }
         let published = self.oracle.published(&server.global);
-        let moments = self.oracle.server_moments(&server.global);
+        let moments = self.moments(&server.global);
         let at: Vec<Cow<'_, [O::Number]>> = self.with_frames_down(moments, |frames| {
             self.terms.downlink.decoded(&server.down, &published, frames)
         })?;
-        at.iter().map(|at| self.oracle.frame(at, moments)).collect()
+        at.iter().map(|at| self.frame(at, moments)).collect()
     }
 }

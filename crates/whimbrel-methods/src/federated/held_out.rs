@@ -112,7 +112,8 @@ impl Pooled {
         Self { scores, by_training_rows, weights, sums, test: Vec::new() }
     }
 
-    /// Adds a client with so many training rows; one without any counts by the rows of each part.
+    /// Adds a client with its number of training rows; one without any counts by the rows of each
+    /// part.
     pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
         for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
             let counts = self.by_training_rows && training_rows > 0;
@@ -273,7 +274,7 @@ mod tests {
         let split = |asked| Split { train: 7u64, validation: None, test: None, asked };
         let scores = |asked| score_parts(&split(asked), |rows| *rows, |_| Ok(vec![0.5])).unwrap();
         assert_eq!(scores(true), [part(7, &[0.5]), part(0, &[]), part(0, &[])]);
-        assert!(scores(false).is_empty(), "nobody keeps rows out");
+        assert!(scores(false).is_empty(), "no client keeps rows out");
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl<O: Oracle> Method for Federated<O> {
         // The first exchange is one of the rounds.
         let first = u32::from(O::FIRST_EXCHANGE);
         let rounds = self.terms.budget.rounds_max().map(|rounds| rounds.saturating_sub(first));
-        let passes = self.oracle.full_passes(rounds);
+        let passes = self.oracle.full_passes().map_or(Some(0), |passes| passes.most(rounds));
         let openings = [
             Allowance { most: Some(first), ..Allowance::opening("first state", 0) },
             Allowance {
@@ -146,7 +146,9 @@ impl<O: Oracle> Method for Federated<O> {
             ExchangeKind::FirstState => 0,
             ExchangeKind::OpenMemories => 1,
             ExchangeKind::Round => {
-                2 + usize::from(self.oracle.is_full_pass(&client.own, down.note.as_ref()))
+                let passes = self.oracle.full_passes();
+                let note = down.note.as_ref();
+                2 + usize::from(passes.is_some_and(|p| p.is_full_pass(&client.own, note)))
             }
         }
     }
@@ -160,7 +162,7 @@ impl<O: Oracle> Method for Federated<O> {
         match server.kind {
             _ if done => Next::Stop,
             ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
-            ExchangeKind::OpenMemories => Next::Opening,
+            ExchangeKind::OpenMemories => Next::Uncounted,
             ExchangeKind::Round => Next::Round(Cohort::Sampled),
         }
     }
@@ -187,7 +189,7 @@ impl<O: Oracle> Method for Federated<O> {
             }
             ExchangeKind::OpenMemories | ExchangeKind::Round => {
                 let published = self.oracle.published(&server.global);
-                let moments = self.oracle.server_moments(&server.global);
+                let moments = self.moments(&server.global);
                 let (end, known, downlink) = (&server.down, &peer.down, &self.terms.downlink);
                 self.with_frames_down(moments, |frames| {
                     downlink.send_shared(end, broadcast, known, &published, frames)
@@ -249,7 +251,7 @@ impl<O: Oracle> Method for Federated<O> {
         let sums = if server.kind == ExchangeKind::Round { self.sums() } else { 1 };
         let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
         let moments = match self.frames_each() {
-            true => self.oracle.server_moments(&server.global).to_vec(),
+            true => self.moments(&server.global).to_vec(),
             false => Vec::new(),
         };
         Fold { kind: server.kind, up, moments, down, rows_used: 0, weight: 0.0 }
@@ -266,7 +268,7 @@ impl<O: Oracle> Method for Federated<O> {
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
         if fold.kind == ExchangeKind::Round {
             let frame = match self.frames_each() {
-                true => self.oracle.frame(peer.down.local(), &fold.moments)?,
+                true => self.frame(peer.down.local(), &fold.moments)?,
                 false => None,
             };
             let (sum, weight) = (&mut fold.up[self.sum_of(peer)], peer.weight);
@@ -294,7 +296,7 @@ impl<O: Oracle> Method for Federated<O> {
         let context = Context { cohort: fold.weight, ..self.context(&server) };
         server.rows_used += fold.rows_used;
         match server.kind {
-            // w_0, from the mean over everyone; asked again where nobody was heard.
+            // w_0, from the mean over everyone; asked again where no client was heard.
             ExchangeKind::FirstState => {
                 server.round += 1;
                 if let Some(mean) = self.uplink().mean_opening(&fold.up[0]) {
@@ -329,7 +331,7 @@ impl<O: Oracle> Method for Federated<O> {
                 // C_dwn: a degraded downlink changes the server's state, too.
                 let wanted = self.oracle.published(&server.global).into_owned();
                 let (downlink, end) = (&self.terms.downlink, &mut server.down);
-                let moments = self.oracle.server_moments(&server.global);
+                let moments = self.moments(&server.global);
                 let published = self.with_frames_down(moments, |frames| {
                     downlink.publish(end, wanted, &fold.down, frames, key)
                 })?;
@@ -405,7 +407,10 @@ impl<O: Oracle> Federated<O> {
         down: &DownOf<O>,
         message: &'a DownMessage<O::Number>,
     ) -> Result<Opened<'a, O::Number>> {
-        let moments = self.oracle.client_moments(&client.own, &down.private);
+        let moments = match self.oracle.framed() {
+            Some(framed) => framed.client_moments(&client.own, &down.private),
+            None => &[],
+        };
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
         let (end, state) = match down.kind {
             ExchangeKind::FirstState => {
@@ -423,9 +428,9 @@ impl<O: Oracle> Federated<O> {
         let frame = match down.kind == ExchangeKind::Round && self.frames_up() {
             // What everyone was sent is all that the frame is made from.
             true if moments.is_empty() && matches!(state, Cow::Borrowed(_)) => {
-                down.state.derived(|| self.oracle.frame(&state, moments))?
+                down.state.derived(|| self.frame(&state, moments))?
             }
-            true => Arc::new(self.oracle.frame(&state, moments)?),
+            true => Arc::new(self.frame(&state, moments)?),
             false => Arc::new(None),
         };
         Ok(Opened { end, state, frame, uplink })

@@ -25,7 +25,7 @@ mod terms;
 
 pub(crate) use evaluate::{aggregate, mean_loss, optional};
 pub use held_out::{PartScores, Score, Split};
-pub use oracle::{Context, Judge, Local, Member, Oracle, Received};
+pub use oracle::{Context, Framed, FullPasses, Judge, Local, Member, Oracle, Received};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 pub use terms::{FirstMemories, Terms};
 

@@ -56,15 +56,6 @@ pub trait Oracle: Send + Sync + 'static {
 
     /// Whether the first state comes from an exchange with everyone: [`Oracle::first_question`].
     const FIRST_EXCHANGE: bool = false;
-    /// The most rounds of so many in which a client passes over all its rows where other rounds use
-    /// a minibatch; none where the number of rounds does not bound them.
-    fn full_passes(&self, _rounds: Option<u32>) -> Option<u32> {
-        Some(0)
-    }
-    /// Whether a round is such a pass for this client.
-    fn is_full_pass(&self, _: &Self::Own, _: Option<&Self::Note>) -> bool {
-        false
-    }
     /// What goes down, exactly, in a first exchange with everyone; none where the first state
     /// needs no exchange.
     fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [Self::Number]>> {
@@ -110,32 +101,15 @@ pub trait Oracle: Send + Sync + 'static {
     fn clients_at_once(&self) -> usize {
         1
     }
-    /// Whether there are frames in which channels compress.
-    fn has_frame(&self) -> bool {
-        false
+    /// The frames in which channels compress, where there are any.
+    fn framed(&self) -> Option<&dyn Framed<Self>> {
+        None
     }
-    /// The frame of clients' values at a published vector as it was decoded; both ends make the same
-    /// one. `moments`: what the next two methods give.
-    fn frame(&self, _at: &[Self::Number], _moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
-        Ok(None)
+    /// Passes over all rows among rounds that use a minibatch, where there are any.
+    fn full_passes(&self) -> Option<&dyn FullPasses<Self>> {
+        None
     }
-    /// The frame of the published vector itself, for downlinks that compress.
-    fn published_frame(
-        &self,
-        _at: &[Self::Number],
-        _moments: &[f64],
-    ) -> Result<Option<Box<dyn Frame>>> {
-        Ok(None)
-    }
-    /// What frames need beside the vector; never changes after the first state.
-    fn server_moments<'a>(&self, _: &'a Self::Global) -> &'a [f64] {
-        &[]
-    }
-    /// The same, as the client holds it once it received `private`.
-    fn client_moments<'a>(&self, _: &'a Self::Own, _private: &'a Self::Private) -> &'a [f64] {
-        &[]
-    }
-    /// Rows that went into one upload of a client with so many: what epochs count.
+    /// Rows that went into one upload, by the client's number of rows: what epochs count.
     fn rows_used(&self, rows: u64, record: &Self::Record, kind: ExchangeKind) -> u64;
 
     /// The direction in which the server moves, from the estimate of the clients' mean value.
@@ -164,6 +138,27 @@ pub trait Oracle: Send + Sync + 'static {
     fn artifact(&self, global: &Self::Global) -> Result<Artifact>;
     /// Everything that leaves a client.
     fn disclosures(&self, terms: &Terms) -> Vec<Disclosure>;
+}
+
+/// Frames of an oracle: coordinates in which its channels compress. Both ends make the same frame.
+pub trait Framed<O: Oracle + ?Sized> {
+    /// The frame of clients' values at a published vector as it was decoded. `moments`: what the
+    /// last two methods give.
+    fn frame(&self, at: &[O::Number], moments: &[f64]) -> Result<Option<Box<dyn Frame>>>;
+    /// The frame of the published vector itself, for downlinks that compress.
+    fn published_frame(&self, at: &[O::Number], moments: &[f64]) -> Result<Option<Box<dyn Frame>>>;
+    /// What frames need beside the vector; never changes after the first state.
+    fn server_moments<'a>(&self, global: &'a O::Global) -> &'a [f64];
+    /// The same, as the client holds it once it received `private`.
+    fn client_moments<'a>(&self, own: &'a O::Own, private: &'a O::Private) -> &'a [f64];
+}
+
+/// Rounds of an oracle in which a client passes over all its rows, where others use a minibatch.
+pub trait FullPasses<O: Oracle + ?Sized> {
+    /// The most of them in this number of rounds; none where that does not bound them.
+    fn most(&self, rounds: Option<u32>) -> Option<u32>;
+    /// Whether a round is such a pass for this client.
+    fn is_full_pass(&self, own: &O::Own, note: Option<&O::Note>) -> bool;
 }
 
 /// What the evaluations of an oracle ask and report.

@@ -40,7 +40,8 @@ impl FedMiss {
                 (next.up, packet) = uplink.send_at(&client.up, &cells, count, &residuals, key)?;
             }
             Phase::Calibrate => {
-                let theta = down.state.state();
+                let message = down.state.get()?;
+                let theta = message.state();
                 let theta =
                     theta.ok_or_else(|| Error::peer("the last table was not sent whole"))?;
                 let table = Delivered::received(&self.model, theta, down.ceiling.as_ref())?;
@@ -55,7 +56,8 @@ impl FedMiss {
                 // Held-out cells as they would be predicted from a few others of their row.
                 let (family, of_client) = (self.model.family(), (down.clients, next.effect));
                 table.thinned(&self.model, data, of_client, &mut |cell, others, mean| {
-                    own.add_thinned(family, (self.position(cell), others), cell.value, mean);
+                    let at = (self.model.position(cell), others);
+                    own.add_thinned(family, at, cell.value, mean);
                 })?;
                 scores = Some(own);
             }
@@ -66,7 +68,8 @@ impl FedMiss {
 
     /// The factors that went down; the client's end of the downlink moves on.
     fn receive(&self, client: &mut Client, down: &Down) -> Result<Factors> {
-        let (end, theta) = self.downlink.receive(&client.down, &down.state, Frames::NONE)?;
+        let message = down.state.get()?;
+        let (end, theta) = self.downlink.receive(&client.down, &message, Frames::NONE)?;
         let factors = Factors::from_vector(&self.model, &theta)?;
         client.down = end;
         Ok(factors)
@@ -133,7 +136,8 @@ impl FedMiss {
             let known = observations.map_or(u32::MAX, |(rows, columns)| {
                 rows[cell.row as usize].min(columns[cell.column as usize])
             });
-            scores.add_held_out(family, (self.position(cell), known), cell.value, mean(cell));
+            let at = (self.model.position(cell), known);
+            scores.add_held_out(family, at, cell.value, mean(cell));
         }
         scores
     }

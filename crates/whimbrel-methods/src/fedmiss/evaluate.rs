@@ -87,13 +87,24 @@ impl Evaluate for FedMiss {
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
-        answer.scores.observed.mean_of(answer.scores.observed.deviance)
+        answer.scores.observed.mean_deviance()
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let per_cell = |key, title, name, caption| {
+        let per_cell = [
+            ("train_rmse", "Training error", "train rmse", "Root mean square, observed cells"),
+            ("train_deviance", "Training deviance", "train deviance", "Observed cells"),
+            (
+                "held_out_rmse",
+                "Held-out error",
+                "held-out rmse",
+                "Root mean square, held-out cells",
+            ),
+            ("held_out_deviance", "Held-out deviance", "held-out deviance", "Held-out cells"),
+        ];
+        let per_cell = per_cell.map(|(key, title, name, caption)| {
             Measure::new(key, title, name, caption).clients(OverClients::Rows).better(Better::Down)
-        };
+        });
         let count = |key, title, name, caption| {
             Measure::new(key, title, name, caption).unit(Unit::Count).without_curve()
         };
@@ -111,26 +122,8 @@ impl Evaluate for FedMiss {
             measures::field(),
         ];
         all.extend(measures::channels());
+        all.extend(per_cell);
         all.extend([
-            per_cell(
-                "train_rmse",
-                "Training error",
-                "train rmse",
-                "Root mean square, observed cells",
-            ),
-            per_cell("train_deviance", "Training deviance", "train deviance", "Observed cells"),
-            per_cell(
-                "held_out_rmse",
-                "Held-out error",
-                "held-out rmse",
-                "Root mean square, held-out cells",
-            ),
-            per_cell(
-                "held_out_deviance",
-                "Held-out deviance",
-                "held-out deviance",
-                "Held-out cells",
-            ),
             Measure::new(
                 "held_out_coverage",
                 "Held-out coverage",
@@ -165,7 +158,7 @@ impl Evaluate for FedMiss {
             for (cell, value) in answer.cells.0.iter().zip(&answer.residuals) {
                 let place = server.find(*cell);
                 let place = place.ok_or_else(|| {
-                    Error::peer(format!("client {id} answered for a cell that nobody enrolled"))
+                    Error::peer(format!("client {id} answered for a cell that it did not enrol"))
                 })?;
                 residual[place as usize] += value;
             }
@@ -186,17 +179,15 @@ impl Evaluate for FedMiss {
         let parameters = self.parameters(server, &scores)?;
         let calibration = Calibration::new(settings, &scores, parameters, &[]);
         let (observed, held_out) = (&scores.observed, &scores.held_out);
-        let mean = |sum, tally: &whimbrel_models::lowrank::interval::Tally| tally.mean_of(sum);
-        let root = |value: Option<f64>| value.map(f64::sqrt);
         let known = (server.phase != Phase::Memory).then_some(field_norm2);
         let optional = [
             ("field_norm2", known),
             ("update_norm2", server.update_norm2),
             ("memory_gap2", gaps.map(|gap| gap / clients)),
-            ("train_rmse", root(mean(observed.squared, observed))),
-            ("train_deviance", mean(observed.deviance, observed)),
-            ("held_out_rmse", root(mean(held_out.squared, held_out))),
-            ("held_out_deviance", mean(held_out.deviance, held_out)),
+            ("train_rmse", observed.rmse()),
+            ("train_deviance", observed.mean_deviance()),
+            ("held_out_rmse", held_out.rmse()),
+            ("held_out_deviance", held_out.mean_deviance()),
             ("held_out_coverage", calibration.coverage),
             ("local_variance", server.spread.map(|s| s.local2)),
             ("down_memory_gap2", server.spread.and_then(|s| s.memory2)),

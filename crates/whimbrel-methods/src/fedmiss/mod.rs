@@ -14,7 +14,7 @@
 //! | `V_k^c` | memory `R_c` | what both ends know of the client's residuals, on its own cells |
 //! | `Quant`, `ω`, `α` | codec, `omega`, `alpha` | compression of the `b_c` numbers |
 //! | `H_{k+1}` | field | the estimated mean field |
-//! | `n` complete tables | `copies` M | what EM imagines; the paper has `M = n` |
+//! | `n` complete tables | `copies` M | completed-data copies of EM; the paper has `M = n` |
 //!
 //! Client c sends `Q_c = Quant(P_B(Y_c − ψ'(θ)) − P_B R_c)` and moves `R_c` by `α Q_c` on B. The
 //! server has `H = ψ'(θ) − Ŝ + (1/M)[Σ_c R_c + Σ_{c heard} (N_c/(b_c p_c)) Q_c]`, then
@@ -41,12 +41,12 @@ mod settings;
 mod state;
 
 pub use settings::{Copies, FedMiss, Memory, PERSONAL_MAX, StepRule, auto_step};
-pub use state::{Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
+pub use state::{Broadcast, Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
 
 use crate::settings::Budget;
 use client::minibatch;
 use std::borrow::Cow;
-use whimbrel_codec::channel::{DownMessage, UpClient, UpFold, UpServer};
+use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer};
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender,
 };
@@ -54,10 +54,10 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
 
-/// A client may observe each cell so many times: a bound on what it sends.
+/// Most observations of one cell by one client: a bound on what it sends.
 const REPEATS_MAX: usize = 16;
 
-/// A stage asks for scores again where nobody answers, so many times in a row.
+/// Consecutive exchanges of scores without an answer after which a stage gives up.
 const UNANSWERED_MAX: u32 = 1000;
 
 /// Binds a client's cells.
@@ -77,7 +77,7 @@ impl Method for FedMiss {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
-    type Broadcast = ();
+    type Broadcast = Broadcast;
     type Fold = Fold;
 
     fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
@@ -186,28 +186,35 @@ impl Method for FedMiss {
 
     fn next(&self, server: &Server) -> Next {
         match server.phase {
-            Phase::Memory | Phase::Calibrate => Next::Opening,
+            Phase::Memory | Phase::Calibrate => Next::Uncounted,
             Phase::Fit => Next::Round(Cohort::Sampled),
             Phase::Over => Next::Stop,
         }
     }
 
-    fn broadcast(&self, _: &Server) -> Result<()> {
-        Ok(())
+    fn broadcast(&self, server: &Server) -> Result<Broadcast> {
+        let messages = self.downlink.shared_messages(&server.down);
+        Ok(Broadcast { theta: server.factors.to_vector(&self.model), messages })
     }
 
-    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+    fn downlink(
+        &self,
+        server: &Server,
+        Broadcast { theta, messages }: &Broadcast,
+        peer: &Peer,
+        _: Key,
+    ) -> Result<(Peer, Down)> {
         // Send θ_k                                                           (Alg. 7, l. 21)
-        let theta = server.factors.to_vector(&self.model);
+        let (end, known) = (&server.down, &peer.down);
         let (record, state) = match server.phase {
             // What is judged at the end is what is handed out, not what a client decodes.
-            Phase::Calibrate => (peer.down.clone(), DownMessage::whole(&theta)),
-            _ => self.downlink.send(&server.down, &peer.down, &theta)?,
+            Phase::Calibrate => (known.clone(), messages.get(0, || DownMessage::whole(theta))),
+            _ => self.downlink.send_shared(end, messages, known, theta, Frames::NONE)?,
         };
         let (phase, codec, clients) = (server.phase, peer.codec, server.clients);
         let observations = (phase == Phase::Calibrate).then(|| self.observations(server).into());
         let ceiling = server.ceiling.clone();
-        let down = Down { phase, codec, clients, state, ceiling, observations };
+        let down = Down { phase, codec, clients, ceiling, observations, state };
         Ok((Peer { down: record, ..peer.clone() }, down))
     }
 
@@ -377,30 +384,23 @@ impl FedMiss {
         REPEATS_MAX * self.model.cells()
     }
 
-    /// A cell's number in the table.
-    fn position(&self, cell: &whimbrel_core::Cell) -> u64 {
-        u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
-    }
-
     /// Where a client's observations are.
     fn positions(&self, data: &Observed) -> Positions {
-        Positions(data.cells.iter().map(|cell| self.position(cell)).collect())
+        Positions(data.cells.iter().map(|cell| self.model.position(cell)).collect())
     }
 
     /// How often each row, and each column, was observed.
     fn observations(&self, server: &Server) -> [Vec<u32>; 2] {
-        let (rows, columns) = (self.model.rows(), self.model.columns());
-        let mut counts = [vec![0u32; rows], vec![0u32; columns]];
+        let mut counts = [self.model.rows(), self.model.columns()].map(|lines| vec![0u32; lines]);
         for (cell, count) in server.union.iter().zip(&server.counts) {
-            let cell = *cell as usize;
-            for (side, at) in counts.iter_mut().zip([cell / columns, cell % columns]) {
+            for (side, at) in counts.iter_mut().zip(self.model.place(*cell)) {
                 side[at] = side[at].saturating_add(*count);
             }
         }
         counts
     }
 
-    /// Whether the rounds are over after so many, and so many passes over the observations.
+    /// Whether the rounds are over, by their number and the passes over the observations.
     fn is_done(&self, round: u32, epoch: f64) -> bool {
         match self.budget {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => round >= rounds,

@@ -79,13 +79,9 @@ impl FedMiss {
         let all = fold.scores.value();
         if all.observed.count > 0 {
             let parameters = self.parameters(&server, &all)?;
-            let mean = |(cell, count): (u64, u32)| {
-                let (row, column) =
-                    (cell / self.model.columns() as u64, cell % self.model.columns() as u64);
-                let theta = self.model.theta(&server.factors, row as usize, column as usize);
-                (self.model.family().mean(theta), count)
-            };
-            let means: Vec<(f64, u32)> = server.counted().into_iter().map(mean).collect();
+            let mean = |cell| self.model.mean(&server.factors, self.model.place(cell));
+            let counted = server.counted().into_iter();
+            let means: Vec<(f64, u32)> = counted.map(|(cell, n)| (mean(cell), n)).collect();
             let settings = self.model.settings();
             server.calibration = Some(Calibration::new(settings, &all, parameters, &means));
         }

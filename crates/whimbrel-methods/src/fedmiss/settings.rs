@@ -37,7 +37,7 @@ pub struct FedMiss {
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
-    /// Whether estimates of counts that nobody observed are capped, see
+    /// Whether estimates of unobserved counts are capped, see
     /// [`Ceiling`](whimbrel_models::lowrank::Ceiling).
     pub ceiling: bool,
     /// Whether `T` is carried out to the end in every round and nothing beside it, as in the paper: no
@@ -56,7 +56,7 @@ pub enum StepRule {
     Auto,
 }
 
-/// `M`, the number of complete tables that EM imagines.
+/// `M`, the number of completed-data copies.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Copies {
     /// The fewest where the step is automatic, where there is no noise, or where memories make it
@@ -66,7 +66,7 @@ pub enum Copies {
     /// One per client, as in the paper, and never fewer than the most observed cell has
     /// observations.
     Clients,
-    /// In each cell as many as it has observations, and next to none where nobody observed: the
+    /// In each cell as many as it has observations, and next to none in unobserved ones: the
     /// longest steps that are sure to descend.
     Fewest,
 }
@@ -83,7 +83,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// The rule of a channel for so many values.
+    /// The rule of a channel for vectors of this length.
     pub fn rule(self, codec: &Codec, values: usize) -> UpRule {
         match self {
             Self::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(values).unwrap_or(0.0)) },
@@ -152,12 +152,12 @@ impl FedMiss {
         Ok(())
     }
 
-    /// `b_c`, for a client with so many observed cells.
+    /// `b_c`, by the client's number of observed cells.
     pub fn batch_of(&self, cells: usize) -> usize {
         self.batch.expectations(cells as u64) as usize
     }
 
-    /// The channel of an upload of so many numbers with one of the codecs: `Quant` and `α_c`.
+    /// The channel of an upload of this length with one of the codecs: `Quant` and `α_c`.
     pub fn uplink(&self, codec: u8, values: usize) -> Result<Uplink> {
         let codec = self.codecs.get(usize::from(codec));
         let codec = codec.ok_or_else(|| Error::peer("there is no codec of that number"))?;

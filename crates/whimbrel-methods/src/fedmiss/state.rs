@@ -2,10 +2,11 @@
 
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
-    DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, SharedMessages, Spread, UpClient,
+    UpFold, UpServer,
 };
 use whimbrel_core::wire::{put_varint, take_varint};
-use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_core::{Error, Result, Shared, Wire, wire};
 use whimbrel_models::lowrank::{Calibration, Ceiling, Factors, ScoreSums, Scores};
 
 /// The kinds of exchange.
@@ -27,13 +28,10 @@ impl Wire for Phase {
         out.push(*self as u8);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
-        match u8::take(from)? {
-            0 => Ok(Self::Memory),
-            1 => Ok(Self::Fit),
-            2 => Ok(Self::Calibrate),
-            3 => Ok(Self::Over),
-            other => Err(Error::peer(format!("{other} is no phase of FedMissEM"))),
-        }
+        let all = [Self::Memory, Self::Fit, Self::Calibrate, Self::Over];
+        let code = u8::take(from)?;
+        let unknown = || Error::peer(format!("{code} is no phase of FedMissEM"));
+        all.get(usize::from(code)).copied().ok_or_else(unknown)
     }
 }
 
@@ -86,7 +84,7 @@ pub struct Server {
 impl Server {
     /// `||Ŝ_k||²` over the observed cells; zero before the first round, when the table is only its
     /// start, which may be many times smaller than the data. A run that diverges does so here,
-    /// while the mean of a cell that nobody observed may be extrapolated to any size.
+    /// while the mean of an unobserved cell may be extrapolated to any size.
     pub fn observed_norm2(&self) -> f64 {
         if self.round == 0 {
             return 0.0;
@@ -169,12 +167,20 @@ pub struct Down {
     pub codec: u8,
     /// n, which weighs the penalty of a personal effect.
     pub clients: u32,
-    /// `θ_k`; after the last round exactly.
-    pub state: DownMessage,
     /// After the last round: what no estimate goes beyond.
     pub ceiling: Option<Ceiling>,
     /// After the last round: how often each row, and each column, was observed.
     pub observations: Option<(Vec<u32>, Vec<u32>)>,
+    /// `θ_k`; after the last round exactly.
+    pub state: Shared<DownMessage>,
+}
+
+/// What the messages of an exchange have in common.
+pub struct Broadcast {
+    /// `θ_k`.
+    pub theta: Vec<f64>,
+    /// It as it is sent, encoded once for all who are sent the same.
+    pub messages: SharedMessages,
 }
 
 /// The message from a client.
@@ -233,6 +239,6 @@ wire!(Server {
 wire!(Peer { codec, places, down });
 wire!(Client { up, effect, down });
 wire!(Summary { cells, sum });
-wire!(Down { phase, codec, clients, state, ceiling, observations });
+wire!(Down { phase, codec, clients, ceiling, observations; state });
 wire!(Up { phase, draw, packet, scores });
 wire!(Fold { phase, heard, residuals, up, down, scores });

@@ -18,29 +18,38 @@
 //! The server keeps a round's updates by client until the round ends: cohort times model.
 
 use super::mixture::largest;
-use super::{Gathered, LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
-use crate::federated::held_out;
-use crate::federated::{Answer, Judge, Score, Split, aggregate};
+use super::{FedAvg, Gathered, LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
+use crate::federated::{Answer, Judge, Split, Terms, aggregate, held_out};
 use crate::settings::{Budget, Weights};
+use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
-use whimbrel_core::{ClientData, ClientId, Error, ExactSum, HeldOut, Key, Result, Samples, wire};
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, Erased, Error, ExactSum, Key, Result, Samples, wire,
+};
 use whimbrel_nn::Learner;
 
 /// The tensor of each client's cluster, by id.
 pub const CLUSTER: &str = "cluster";
 
 /// `clustered`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Clustered {
-    /// The learner and its local training (of `fedavg`).
-    pub training: Personal,
     /// `eps_1`.
     pub stationary: f64,
     /// `eps_2`.
     pub apart: f64,
+}
+
+/// The whole method.
+pub struct ClusteredMethod {
+    /// The learner and its local training.
+    pub training: Personal,
+    /// When a cluster is split.
+    pub split: Clustered,
     /// How clients are weighted.
     pub weights: Weights,
     /// When to stop.
@@ -102,7 +111,7 @@ wire!(Down { cluster, rate, model });
 wire!(Up { change });
 wire!(Fold { changes, rows_used });
 
-impl Method for Clustered {
+impl Method for ClusteredMethod {
     type Data = Split<Samples>;
     type Server = Server;
     type Peer = Peer;
@@ -277,7 +286,7 @@ impl Server {
     }
 }
 
-impl Clustered {
+impl ClusteredMethod {
     /// The weighted mean of updates.
     fn mean(&self, server: &Server, changes: &[&(u32, Vec<f32>)]) -> Result<Vec<f64>> {
         let mut sum = ExactSum::new(self.training.learner.parameters());
@@ -294,8 +303,8 @@ impl Clustered {
     /// from the same model.
     fn split(&self, server: &mut Server, c: usize, mean: &[f64], changes: &[&(u32, Vec<f32>)]) {
         let norms: Vec<f64> = changes.iter().map(|(_, x)| f32::norm2_squared(x).sqrt()).collect();
-        let stationary = whimbrel_core::vector::norm2_squared(mean).sqrt() < self.stationary;
-        let apart = norms.iter().copied().fold(0.0, f64::max) > self.apart;
+        let stationary = whimbrel_core::vector::norm2_squared(mean).sqrt() < self.split.stationary;
+        let apart = norms.iter().copied().fold(0.0, f64::max) > self.split.apart;
         if !(stationary && apart && changes.len() > 2) {
             return;
         }
@@ -357,7 +366,7 @@ pub struct Ask {
 
 wire!(Ask { models });
 
-impl Evaluate for Clustered {
+impl Evaluate for ClusteredMethod {
     type Ask = Ask;
     type Answer = Answer<f64>;
 
@@ -414,17 +423,11 @@ impl Evaluate for Clustered {
         _: &Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
-        let mut pooled = held_out::Pooled::new(self.scores(), true);
+        let mut pooled = held_out::Pooled::new(Judge::scores(&self.training), true);
         for (_, answer) in answers {
             pooled.add(answer.rows, &answer.parts)?;
         }
         Ok(pooled.metrics_of_unseen())
-    }
-}
-
-impl Clustered {
-    fn scores(&self) -> Vec<Score> {
-        Judge::scores(&self.training)
     }
 }
 
@@ -435,12 +438,28 @@ fn nearest(models: &[&[f32]], learner: &dyn Learner, samples: &Samples) -> usize
     largest(&losses)
 }
 
-/// A finished run's clusters, as one reads them: a client has the number of its cluster.
-pub struct ClusterModels;
+/// Local training within a cluster.
+const TRAINING: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
 
-impl LocalRule for ClusterModels {
-    fn begin(&self, _: &mut Work<'_>, _: &[f32], _: &Own) -> Result<Round> {
-        Err(Error::internal("clusters are trained by their own method"))
+/// What is shared are all clusters' models, and a client has the number of its cluster; while it trains,
+/// what is shared is the model of that one.
+impl LocalRule for Clustered {
+    fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
+        let Terms { weights, budget, .. } = terms;
+        let method = ClusteredMethod { training, split: self.clone(), weights, budget };
+        Arc::new(Erased(method, BindSamples))
+    }
+
+    fn sends_exactly(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        TRAINING.begin(work, w, own)
+    }
+
+    fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        TRAINING.end(work, w, round)
     }
 
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
@@ -468,23 +487,10 @@ impl LocalRule for ClusterModels {
 /// Lays a client's samples out.
 pub struct BindSamples;
 
-impl Bind<Clustered> for BindSamples {
-    fn bind(&self, method: &Clustered, data: &ClientData) -> Result<Split<Samples>> {
-        bind(&method.training, data)
+impl Bind<ClusteredMethod> for BindSamples {
+    fn bind(&self, method: &ClusteredMethod, data: &ClientData) -> Result<Split<Samples>> {
+        Split::bind(&method.training, data)
     }
-}
-
-/// A client's samples by what they are for.
-pub(super) fn bind(training: &Personal, data: &ClientData) -> Result<Split<Samples>> {
-    use crate::federated::Oracle as _;
-    let part = |rows: Option<Box<ClientData>>| rows.map(|d| training.bind(&d)).transpose();
-    let HeldOut { validation, test, asked } = data.held_out();
-    Ok(Split {
-        train: training.bind(data)?,
-        validation: part(validation)?,
-        test: part(test)?,
-        asked,
-    })
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Personal {
         Ok(Told { rows, answer, memory_gap2: None, parts })
     }
 
-    /// Refuses an answer that no sound client with so many rows gives.
+    /// Refuses an answer that no sound client with this number of rows gives.
     pub(super) fn check_told(&self, id: ClientId, rows: u64, told: &Told) -> Result<()> {
         check_rows(id, told.rows, rows)?;
         check_figures(id, &[told.answer])?;

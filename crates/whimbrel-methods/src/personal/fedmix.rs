@@ -31,7 +31,7 @@ pub struct FedMix {
 pub enum Weighing {
     /// One E-step from uniform weights, as in the paper.
     Once,
-    /// E-steps until the weights stand still.
+    /// E-steps until the weights converge.
     Converged,
 }
 

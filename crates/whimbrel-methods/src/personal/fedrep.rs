@@ -7,7 +7,7 @@
 use super::rule::{difference, gather, scatter};
 use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use std::ops::Range;
-use whimbrel_core::{Key, Result};
+use whimbrel_core::{Error, Key, Result};
 
 /// `fedrep`.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,19 @@ pub struct FedRep {
 }
 
 impl LocalRule for FedRep {
+    fn check(&self, shape: &Shape<'_>) -> Result<()> {
+        let (body, head) = shape.body_and_head();
+        if !body.is_empty() && !head.is_empty() {
+            return Ok(());
+        }
+        let lacks = if head.is_empty() { "no head" } else { "no layers below its head" };
+        let name = shape.learner.name();
+        Err(Error::config(format!("{name} has {lacks}, and fedrep shares what is below")).hint(
+            "fedrep is for networks: kind = \"mlp\", \"cnn\" and others; an own learner says how many \
+             of its last parameters are the `head`",
+        ))
+    }
+
     fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
         shape.body_and_head().0.iter().map(Range::len).collect()
     }

@@ -28,6 +28,10 @@ impl LocalRule for Local {
         Ok((Own::of_models(round.trained()), Vec::new()))
     }
 
+    fn sends_exactly(&self) -> bool {
+        true
+    }
+
     fn predicts_alone(&self) -> bool {
         false
     }

@@ -16,31 +16,35 @@
 //! *Departures*: the trace of `Omega^-1` is the number of clients instead of one, so that `lambda`
 //! does not depend on it.
 
-use super::clustered::bind;
-use super::{Mixture, Own, Personal};
-use crate::federated::{Answer, Split, aggregate};
+use super::{Length, Local, LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
+use crate::federated::{Answer, Split, Terms, aggregate};
 use crate::settings::{Budget, Weights, check_sums};
+use std::sync::Arc;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{
-    ClientData, ClientId, Error, Inputs, Key, Result, Samples, Targets, vector, wire,
+    ClientData, ClientId, DynMethod, Erased, Error, Inputs, Key, Result, Samples, Targets, vector,
+    wire,
 };
 
 /// `mocha`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Mocha {
-    /// The learner, for predictions.
-    pub training: Personal,
-    /// Whether a constant is added to the features.
-    pub intercept: bool,
     /// `lambda`.
     pub lambda: f64,
-    /// Passes of the local solver over the samples in a round.
-    pub passes: u32,
     /// Rounds between two updates of the relation.
     pub relation_every: u32,
+}
+
+/// The whole method.
+pub struct MochaMethod {
+    /// The learner, for predictions, and how many passes the local solver makes in a round.
+    pub training: Personal,
+    /// The settings.
+    pub mocha: Mocha,
     /// When to stop.
     pub budget: Budget,
 }
@@ -107,7 +111,7 @@ pub struct Rows {
     width: usize,
 }
 
-impl Method for Mocha {
+impl Method for MochaMethod {
     type Data = Rows;
     type Server = Server;
     type Peer = Peer;
@@ -138,7 +142,7 @@ impl Method for Mocha {
         })
     }
 
-    /// A late joiner is related to nobody until the next update.
+    /// A late joiner is related to no other client until the next update.
     fn admit(&self, server: &mut Server, id: ClientId, rows: &u64) -> Result<Peer> {
         Weights::Samples.of(id, *rows)?;
         let old = server.ids.len();
@@ -177,7 +181,7 @@ impl Method for Mocha {
 
     fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         let (t, m) = (peer.place as usize, server.ids.len());
-        let scale = server.spread() * server.relation[t * m + t] / self.lambda;
+        let scale = server.spread() * server.relation[t * m + t] / self.mocha.lambda;
         Ok((peer.clone(), Down { w: server.w[t].clone(), scale }))
     }
 
@@ -195,7 +199,7 @@ impl Method for Mocha {
         let (mut alpha, mut u) = (client.alpha.clone(), down.w.clone());
         let mut moved = vec![0.0; data.width];
         let mut order: Vec<usize> = (0..data.y.len()).collect();
-        for pass in 0..self.passes {
+        for pass in 0..self.passes() {
             key.child(u64::from(pass)).stream().shuffle(&mut order);
             for &i in &order {
                 let (x, y) = (&data.x[i * data.width..][..data.width], data.y[i]);
@@ -225,7 +229,7 @@ impl Method for Mocha {
             return Err(Error::peer(format!("client {} sent a vector of another length", from.id)));
         }
         check_sums(from.id, &up)?;
-        fold.rows_used += u64::from(self.passes) * from.peer.rows;
+        fold.rows_used += u64::from(self.passes()) * from.peer.rows;
         let at = fold.moves.partition_point(|(place, _)| *place < from.peer.place);
         fold.moves.insert(at, (from.peer.place, up));
         Ok(())
@@ -247,7 +251,7 @@ impl Method for Mocha {
         server.rows_used += fold.rows_used;
         server.round += 1;
         self.models(&mut server);
-        if server.round.is_multiple_of(self.relation_every) {
+        if server.round.is_multiple_of(self.mocha.relation_every) {
             self.relate(&mut server)?;
             self.models(&mut server);
         }
@@ -300,9 +304,14 @@ impl Server {
     }
 }
 
-impl Mocha {
+impl MochaMethod {
     fn width(&self) -> usize {
         self.training.learner.parameters()
+    }
+
+    fn passes(&self) -> u32 {
+        let (Length::Epochs(passes) | Length::Steps(passes)) = self.training.solver.length;
+        passes
     }
 
     /// `w_t = (1/lambda) sum_s Omega^-1_ts v_s`.
@@ -311,7 +320,7 @@ impl Mocha {
         for t in 0..m {
             let mut w = vec![0.0; self.width()];
             for (s, v) in server.v.iter().enumerate() {
-                let weight = server.relation[t * m + s] / self.lambda;
+                let weight = server.relation[t * m + s] / self.mocha.lambda;
                 if weight != 0.0 {
                     vector::axpy(&mut w, weight, v);
                 }
@@ -350,7 +359,7 @@ impl Mocha {
     }
 }
 
-impl Evaluate for Mocha {
+impl Evaluate for MochaMethod {
     /// Nothing: a client judges the model that it was told last.
     type Ask = ();
     type Answer = Answer<f64>;
@@ -393,18 +402,60 @@ impl Evaluate for Mocha {
     }
 }
 
+/// A client predicts with its own model, as under `local`.
+impl LocalRule for Mocha {
+    fn check(&self, shape: &Shape<'_>) -> Result<()> {
+        match shape.learner.name() {
+            "logistic" => Ok(()),
+            other => {
+                let what = format!("mocha fits logistic regressions of two classes, not {other}");
+                Err(Error::config(what).hint("write kind = \"logistic\" in [model]"))
+            }
+        }
+    }
+
+    fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
+        let method = MochaMethod { training, mocha: self.clone(), budget: terms.budget };
+        Arc::new(Erased(method, BindRows))
+    }
+
+    fn sends_exactly(&self) -> bool {
+        true
+    }
+
+    fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
+        Local.blocks(shape)
+    }
+
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        Local.begin(work, w, own)
+    }
+
+    fn predicts_alone(&self) -> bool {
+        Local.predicts_alone()
+    }
+
+    fn for_unseen(&self) -> Unseen {
+        Local.for_unseen()
+    }
+
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Local.personal(shape, w, own)
+    }
+}
+
 /// Lays a client's samples out as rows.
 pub struct BindRows;
 
-impl Bind<Mocha> for BindRows {
-    fn bind(&self, method: &Mocha, data: &ClientData) -> Result<Rows> {
-        let parts = bind(&method.training, data)?;
+impl Bind<MochaMethod> for BindRows {
+    fn bind(&self, method: &MochaMethod, data: &ClientData) -> Result<Rows> {
+        let parts = Split::bind(&method.training, data)?;
         let Targets::Classes { of, count: 2 } = &parts.train.targets else {
             return Err(Error::data("mocha tells two classes apart"));
         };
         let y = of.iter().map(|class| 2.0 * f64::from(*class) - 1.0).collect();
-        let features = parts.train.width();
-        let width = features + usize::from(method.intercept);
+        // The constant of a learner with an intercept comes after the features.
+        let (features, width) = (parts.train.width(), method.width());
         let mut x = vec![1.0; parts.train.len() * width];
         for (i, row) in x.chunks_exact_mut(width).enumerate() {
             let from = i * features;

@@ -1,10 +1,14 @@
 //! What a method does on a client.
 
 use super::work::check_finite;
-use super::{Gathered, Mixture, Work};
+use super::{Gathered, Mixture, Personal, Work};
+use crate::federated::{BindRows, Terms};
+use std::any::Any;
+use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Key, Result, wire};
+use whimbrel_core::{DynMethod, Erased, Key, Result, wire};
 use whimbrel_nn::{Learner, Proximal, Role, Trainee};
 
 /// Names of tensors.
@@ -61,8 +65,20 @@ impl Own {
     }
 }
 
-/// One method's client.
-pub trait LocalRule: Send + Sync + 'static {
+/// One method's client, with the method's settings.
+pub trait LocalRule: RuleValue {
+    /// Refuses learners that the method cannot train.
+    fn check(&self, _: &Shape<'_>) -> Result<()> {
+        Ok(())
+    }
+    /// The whole method around this client; by default over channels.
+    fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
+        Arc::new(Erased(training.over(terms), BindRows))
+    }
+    /// Whether a codec would have nothing to compress.
+    fn sends_exactly(&self) -> bool {
+        false
+    }
     /// The lengths of the tensors that are shared, in order.
     fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
         shape.tensors.clone()
@@ -103,6 +119,25 @@ pub trait LocalRule: Send + Sync + 'static {
     /// What its upload holds, for disclosures.
     fn sent(&self) -> &'static str {
         "each round: by how much local training changed the shared parameters"
+    }
+}
+
+/// What every [`LocalRule`] that can be compared has.
+pub trait RuleValue: Any + Debug + Send + Sync {
+    /// Whether the other is of the same type and equal.
+    fn equals(&self, other: &dyn LocalRule) -> bool;
+}
+
+impl<T: LocalRule + PartialEq> RuleValue for T {
+    fn equals(&self, other: &dyn LocalRule) -> bool {
+        other.downcast_ref() == Some(self)
+    }
+}
+
+impl dyn LocalRule {
+    /// The settings, where they are of this method.
+    pub fn downcast_ref<T: LocalRule>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
     }
 }
 
@@ -173,7 +208,7 @@ impl Round {
         self.models.into_iter().map(|model| model.w).collect()
     }
 
-    /// Refuses models that training has led astray.
+    /// Refuses models with non-finite parameters.
     pub fn check(&self) -> Result<()> {
         self.models.iter().try_for_each(|model| check_finite(&model.w))
     }

@@ -120,7 +120,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Refuses a model that training has led astray.
+/// Refuses a model with non-finite parameters.
 pub(super) fn check_finite(w: &[f32]) -> Result<()> {
     if w.iter().all(|x| x.is_finite()) {
         return Ok(());

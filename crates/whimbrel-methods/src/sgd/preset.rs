@@ -1,53 +1,68 @@
 //! The algorithms of the paper's Table 1 as values: what the uplink keeps, what the downlink does.
 
+use DownKind::{Degraded, Detached, Exact, Ghost, Preserved};
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, gradient_alpha};
 use whimbrel_core::{Error, Result};
 
-/// A named pair of channel rules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Preset {
-    /// No compression.
-    Sgd,
-    /// Compressed gradients.
-    Qsgd,
-    /// Compressed gradients with error feedback.
-    EcqSgd,
-    /// Compressed differences to memories.
-    Diana,
-    /// Diana, and a compressed update that the server applies too.
-    Artemis,
-    /// Diana, and a compressed update that only clients apply.
-    ArtemisNd,
-    /// Artemis with a share of the compression error fed back.
-    Dore,
-    /// Error feedback both ways.
-    DoubleSqueeze,
-    /// Diana, and compressed differences of the exact model to a memory.
-    Mcm,
-    /// MCM with a memory and independent messages for each client.
-    RandMcm,
-    /// MCM with a memory and message for each group of clients.
-    RandMcmG,
-    /// Diana, and clients that compute at the previous exact model plus a compressed update.
-    Ghost,
+/// Defines [`Preset`] and its rows: the variant, its name and meaning in a job, what the uplink keeps, what
+/// the downlink does, and other names of the same channels.
+macro_rules! presets {
+    ($($preset:ident = $name:literal: $doc:literal, $up:ident, $down:expr
+        $(, also $alias:literal: $alias_doc:literal)?;)+) => {
+        /// A named pair of channel rules.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Preset {
+            $(#[doc = $doc] $preset,)+
+        }
+
+        /// Every name with its preset and meaning, aliases included.
+        pub const NAMES: &[(&str, Preset, &str)] = &[
+            $(($name, Preset::$preset, $doc), $(($alias, Preset::$preset, $alias_doc),)?)+
+        ];
+
+        impl Preset {
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$preset => $name,)+ }
+            }
+
+            /// What its uplink keeps.
+            pub const fn uplink(self) -> UpKind {
+                match self { $(Self::$preset => UpKind::$up,)+ }
+            }
+
+            /// What its downlink does.
+            pub const fn down(self) -> DownKind {
+                match self { $(Self::$preset => $down,)+ }
+            }
+        }
+    };
 }
 
-const ALL: [(Preset, &str); 13] = [
-    (Preset::Sgd, "sgd"),
-    (Preset::Qsgd, "qsgd"),
-    (Preset::EcqSgd, "ecq-sgd"),
-    (Preset::Diana, "diana"),
-    (Preset::Artemis, "artemis"),
-    (Preset::ArtemisNd, "artemis-nd"),
-    (Preset::Dore, "dore"),
-    (Preset::DoubleSqueeze, "double-squeeze"),
-    (Preset::DoubleSqueeze, "dist-ef-sgd"),
-    (Preset::Mcm, "mcm"),
-    (Preset::RandMcm, "rand-mcm"),
-    (Preset::RandMcmG, "rand-mcm-g"),
-    (Preset::Ghost, "ghost"),
-];
+presets! {
+    Sgd = "sgd": "nothing is compressed", Plain, Exact;
+    Qsgd = "qsgd": "compressed vectors up, the exact state down", Plain, Exact;
+    EcqSgd = "ecq-sgd": "compressed vectors with error feedback up, the exact state down",
+        Feedback, Exact;
+    Diana = "diana": "compressed differences to memories up, the exact state down", Memory, Exact;
+    Artemis = "artemis": "diana up; down a compressed update that the server applies too",
+        Memory, Degraded(FeedbackKind::Off);
+    ArtemisNd = "artemis-nd": "diana up; down a compressed update that only clients apply",
+        Memory, Detached;
+    Dore = "dore": "artemis with a share of the compression error fed back",
+        Memory, Degraded(FeedbackKind::Dore);
+    DoubleSqueeze = "double-squeeze": "error feedback both ways",
+        Feedback, Degraded(FeedbackKind::On), also "dist-ef-sgd": "the same as double-squeeze";
+    Mcm = "mcm": "diana up; down the compressed difference of the exact state to one memory",
+        Memory, Preserved(MemoryKind::Shared);
+    RandMcm = "rand-mcm": "mcm with a memory and a message for each client",
+        Memory, Preserved(MemoryKind::PerClient);
+    RandMcmG = "rand-mcm-g": "mcm with a memory and a message for each group of clients",
+        Memory, Preserved(MemoryKind::Groups);
+    Ghost = "ghost": "diana up; clients compute at the previous exact state plus a compressed update",
+        Memory, Ghost;
+}
 
 /// What an uplink keeps, before its memory's step is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,46 +75,56 @@ pub enum UpKind {
     Feedback,
 }
 
+/// What a downlink compresses, before its constants are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownKind {
+    /// Nothing.
+    Exact,
+    /// The update; the server takes what clients decode for its own state.
+    Degraded(FeedbackKind),
+    /// The update; the server keeps its exact state.
+    Detached,
+    /// The state's difference to a memory; the server keeps its exact state.
+    Preserved(MemoryKind),
+    /// The update, to be added to the server's previous exact state.
+    Ghost,
+}
+
+/// What becomes of the compression error of a degraded downlink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FeedbackKind {
+    /// It is forgotten.
+    Off,
+    /// All of it is added to the next update, which a contraction compresses.
+    On,
+    /// A share of it is added, and the codec is used as it is, as published for Dore.
+    Dore,
+}
+
+/// Whose memories a preserved downlink keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryKind {
+    /// One for all.
+    Shared,
+    /// One for each client.
+    PerClient,
+    /// One for each group of clients, as many as the job says.
+    Groups,
+}
+
+/// The preset of that name.
+pub fn from_name(name: &str) -> Option<Preset> {
+    NAMES.iter().find(|(known, ..)| *known == name).map(|(_, preset, _)| *preset)
+}
+
 impl Preset {
-    /// The preset of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        ALL.iter().find(|(_, n)| *n == name).map(|(preset, _)| *preset)
-    }
-
-    /// The preset that the name at this place of [`Preset::names`] stands for.
-    pub const fn at(index: usize) -> Self {
-        ALL[index].0
-    }
-
-    /// Every name, aliases included.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        ALL.iter().map(|(_, name)| *name)
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        ALL.iter().find(|(preset, _)| *preset == self).map_or("?", |(_, name)| name)
-    }
-
-    /// What its uplink keeps.
-    pub fn uplink(self) -> UpKind {
-        match self {
-            Self::Sgd | Self::Qsgd => UpKind::Plain,
-            Self::EcqSgd | Self::DoubleSqueeze => UpKind::Feedback,
-            _ => UpKind::Memory,
-        }
-    }
-
     /// Whether it compresses the way up, the way down.
     pub fn compresses(self) -> (bool, bool) {
-        match self {
-            Self::Sgd => (false, false),
-            Self::Qsgd | Self::EcqSgd | Self::Diana => (true, false),
-            _ => (true, true),
-        }
+        (self != Self::Sgd, self.down() != Exact)
     }
 
-    /// Its downlink's rule, for a codec on vectors of length `d`; `groups` is for `rand-mcm-g`.
+    /// Its downlink's rule, for a codec on vectors of length `d`; `groups` is how many groups of clients
+    /// there are, where memories are kept by group.
     pub fn downlink(
         self,
         codec: &Codec,
@@ -107,26 +132,29 @@ impl Preset {
         alpha: Option<f64>,
         groups: Option<u32>,
     ) -> Result<DownRule> {
-        let omega = codec.omega(d);
+        let (name, omega) = (self.name(), codec.omega(d));
+        let degraded = |feedback| DownRule::Degraded { feedback };
         let alpha = alpha.unwrap_or_else(|| gradient_alpha(omega.unwrap_or(0.0)));
         let preserved = |memories| DownRule::Preserved { alpha, memories };
-        Ok(match self {
-            Self::Sgd | Self::Qsgd | Self::EcqSgd | Self::Diana => DownRule::Exact,
-            Self::Artemis => DownRule::Degraded { feedback: Feedback::Off },
-            Self::ArtemisNd => DownRule::Detached,
+        Ok(match self.down() {
+            Exact => DownRule::Exact,
+            Detached => DownRule::Detached,
+            Ghost => DownRule::Ghost,
+            Degraded(FeedbackKind::Off) => degraded(Feedback::Off),
+            Degraded(FeedbackKind::On) => degraded(Feedback::Contractive),
             // Liu et al.'s share of the error, 1/(1 + omega).
-            Self::Dore => {
-                let omega = omega.ok_or_else(|| Error::config("dore needs an unbiased codec"))?;
-                DownRule::Degraded { feedback: Feedback::Share(1.0 / (1.0 + omega)) }
+            Degraded(FeedbackKind::Dore) => {
+                let biased = || Error::config(format!("{name} needs an unbiased codec"));
+                degraded(Feedback::Share(1.0 / (1.0 + omega.ok_or_else(biased)?)))
             }
-            Self::DoubleSqueeze => DownRule::Degraded { feedback: Feedback::Contractive },
-            Self::Mcm => preserved(Memories::Groups(1)),
-            Self::RandMcm => preserved(Memories::PerClient),
-            Self::RandMcmG => preserved(Memories::Groups(groups.ok_or_else(|| {
-                Error::config("rand-mcm-g needs the number of groups")
-                    .hint("set memories = 4 in [downlink]")
-            })?)),
-            Self::Ghost => DownRule::Ghost,
+            Preserved(MemoryKind::Shared) => preserved(Memories::Groups(1)),
+            Preserved(MemoryKind::PerClient) => preserved(Memories::PerClient),
+            Preserved(MemoryKind::Groups) => {
+                preserved(Memories::Groups(groups.ok_or_else(|| {
+                    Error::config(format!("{name} needs the number of groups"))
+                        .hint("set memories = 4 in [downlink]")
+                })?))
+            }
         })
     }
 }
@@ -166,11 +194,11 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_come_back() {
-        for name in Preset::names().filter(|n| *n != "dist-ef-sgd") {
-            assert_eq!(Preset::from_name(name).unwrap().name(), name);
+        for (name, preset, _) in NAMES {
+            assert_eq!(from_name(name), Some(*preset));
+            assert_eq!(from_name(preset.name()), Some(*preset));
         }
-        assert_eq!(Preset::from_name("dist-ef-sgd"), Some(Preset::DoubleSqueeze));
-        assert_eq!(Preset::from_name("adam"), None);
+        assert_eq!(from_name("adam"), None);
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Sums {
             return Ok(bounds);
         }
         bounds.smoothness = self.smoothness_max;
-        // A weighted mean has the variance of one over so many equal clients.
+        // A weighted mean has the variance of one over this number of equal clients.
         let clients = self.total * self.total / self.squares;
         let covered = terms.uplinks.iter().all(|u| u.has_memory() || u.omega() == Some(0.0));
         let down = match terms.downlink.rule() {

@@ -13,6 +13,7 @@ use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Columns, Pca};
+use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::{Average, Preset};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -180,22 +181,9 @@ fn the_gradient_family() {
         Arc::get_mut(&mut method).expect("one owner").0.oracle.average = average;
         laws(&MethodUnderTest { name, method: &*method, data: &data, exchanges: 4 });
     };
-    for preset in [
-        Preset::Sgd,
-        Preset::Qsgd,
-        Preset::EcqSgd,
-        Preset::Diana,
-        Preset::Artemis,
-        Preset::ArtemisNd,
-        Preset::Dore,
-        Preset::DoubleSqueeze,
-        Preset::Mcm,
-        Preset::RandMcm,
-        Preset::RandMcmG,
-        Preset::Ghost,
-    ] {
-        let setup = sgd::Setup { batch, groups: Some(3), ..sgd::Setup::of(preset) };
-        passes(preset.name(), &setup, Average::Last);
+    for (name, preset, _) in NAMES {
+        let setup = sgd::Setup { batch, groups: Some(3), ..sgd::Setup::of(*preset) };
+        passes(name, &setup, Average::Last);
     }
     let setup = sgd::Setup { over_l: 0.3, ..sgd::Setup::of(Preset::Mcm) };
     passes("mcm, full gradients, averaged", &setup, Average::Uniform);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Inputs, Key, Probability, Result, Samples, Targets,
 };
@@ -89,6 +90,8 @@ impl Setup {
             precision: [0.0; 2],
             average: self.average,
             rounds: self.rounds,
+            rounds_before: 0,
+            start: None,
             anneal: false,
             participation: self.participation,
         }
@@ -384,6 +387,27 @@ fn closed_form_steps_end_where_em_ends() {
     let objective = objective(&found, &data);
     // 1,000 rows: a hundred-thousandth of a nat each.
     assert!((objective - expected).abs() < 1e-2, "{objective} {expected}");
+}
+
+/// Three features, the first two along one axis: heads vary by `4 + 5 = 9` along it and by 1 along another.
+#[test]
+fn the_strongest_features_have_the_variances_of_the_wide_ones() {
+    let learner = Arc::new(LinearRepresentation::new(RAW, 3));
+    let wide = Setup { learner, ..Setup::new(None) }.soul();
+    let mut phi = vec![0.0; 3 * RAW];
+    (phi[1], phi[RAW + 1], phi[2 * RAW + 3]) = (1.0, 1.0, 2.0);
+    let prior = [4.0f64, 5.0, 0.25].map(|variance| 0.5 * variance.ln());
+    let prior = [0.0; 3].into_iter().chain(prior).collect();
+    let delivered = Artifact::new("linear-representation")
+        .with_f32("parameters", &[phi.len()], phi)
+        .with("prior", &[6], prior);
+    let found = wide.strongest(&delivered, 2, 0.5).unwrap().unwrap();
+    // sqrt(9)/0.5 and sqrt(1)/0.5
+    for (at, x) in found.iter().enumerate() {
+        let expected = [(1, 6.0f32), (RAW + 3, 2.0)].iter().find(|(place, _)| *place == at);
+        assert!((x.abs() - expected.map_or(0.0, |(_, x)| *x)).abs() < 1e-5, "{found:?}");
+    }
+    assert_eq!(wide.strongest(&Artifact::default(), 2, 0.5).unwrap(), None);
 }
 
 /// The same model with a standard normal prior around a mean: `z = L w`, so that row `j` of the representation

@@ -1,6 +1,6 @@
 //! Which models a selection tries, how their scores are compared, and which one is taken.
 
-use whimbrel_methods::fedmiss::select::{Candidate, Folds, Given, Scores, Search, candidates_max};
+use whimbrel_methods::fedmiss::select::{Candidate, Given, Scores, Search, Splits, candidates_max};
 
 fn search() -> Search {
     Search {
@@ -155,15 +155,15 @@ fn errors_of_differences_are_those_of_paired_cells() {
 }
 
 #[test]
-fn folds_are_disjoint_and_of_their_share() {
+fn splits_are_disjoint_and_of_their_share() {
     for observations in [500, 50_000] {
-        let folds = Folds::for_observations(observations);
+        let splits = Splits::for_observations(observations);
         let mut times = vec![0; 5_000];
-        for fold in 0..folds.count {
-            let hidden = folds.hidden(fold, 3, 0..5_000);
+        for split in 0..splits.count {
+            let hidden = splits.hidden(split, 3, 0..5_000);
             // A binomial standard deviation of at most 29: five of them.
             let count = hidden.iter().filter(|hidden| **hidden).count() as f64;
-            assert!((count - 5_000.0 * folds.share).abs() < 145.0, "{count}");
+            assert!((count - 5_000.0 * splits.share).abs() < 145.0, "{count}");
             let times = times.iter_mut().zip(&hidden);
             times.for_each(|(times, hidden)| *times += u32::from(*hidden));
         }
@@ -173,6 +173,6 @@ fn folds_are_disjoint_and_of_their_share() {
 
 #[test]
 fn nobody_hides_everything() {
-    let folds = Folds { count: 1, share: 1.0 };
-    assert_eq!(folds.hidden(0, 3, [4, 5, 6].into_iter()), [false; 3]);
+    let splits = Splits { count: 1, share: 1.0 };
+    assert_eq!(splits.hidden(0, 3, [4, 5, 6].into_iter()), [false; 3]);
 }

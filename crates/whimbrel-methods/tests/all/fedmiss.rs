@@ -18,7 +18,7 @@ use whimbrel_methods::fedmiss::{
 };
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
+use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings, Term};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 
 pub const ROWS: usize = 18;
@@ -298,8 +298,8 @@ fn every_family_and_kind_of_effects_ends_at_a_stationary_point() {
         let cells = all_cells(&data);
         for (effects, rank) in [
             (Effects::none(), 3),
-            (Effects::row(), 2),
-            (Effects::column(), 1),
+            (Effects::of(vec![Term::row()]), 2),
+            (Effects::of(vec![Term::column()]), 1),
             (Effects::row_column(), 2),
             (Effects::row_column(), 0),
         ] {
@@ -323,7 +323,7 @@ fn with_everyone_and_no_noise_the_objective_never_increases() {
             (false, Copies::Fewest, Effects::none()),
             (false, Copies::Clients, Effects::row_column()),
             (true, Copies::Fewest, Effects::row_column()),
-            (true, Copies::Clients, Effects::row()),
+            (true, Copies::Clients, Effects::of(vec![Term::row()])),
         ] {
             let mut setup = Setup { personal, copies, rounds: 60, ..Setup::new(family) };
             setup.settings.effects = effects;

@@ -2,7 +2,7 @@
 
 use crate::fedmiss::{COLUMNS, ROWS, Setup, all_cells, clients, federation, given, shrunk};
 use std::sync::Arc;
-use whimbrel_core::{Cell, DynMethod, Erased, Key};
+use whimbrel_core::{Cell, ClientId, DynMethod, Erased, Key};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::select::{Given, Select, Selection};
@@ -74,7 +74,7 @@ fn the_best_of_several_starts_is_delivered() {
     let settings = Setup::new(Family::Poisson).settings;
     let model = LowRank::new(settings.clone()).unwrap();
     let best = |starts: u32| {
-        let select = Select::starts(settings.clone(), Given::default(), starts).unwrap();
+        let select = Select::starts(settings.clone(), Given::default(), starts, 300).unwrap();
         let method = Arc::new(Erased(select, BindCells));
         let federation = federation(&*method, &data);
         let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
@@ -94,4 +94,28 @@ fn the_best_of_several_starts_is_delivered() {
     };
     let (one, few) = (best(1), best(6));
     assert!(few <= one + 1e-9 * one.abs(), "{few} {one}");
+}
+
+#[test]
+fn a_message_is_encoded_once_for_all_clients() {
+    let data = clients(Family::Gaussian, 3, 40, Key::root(43));
+    let method = Setup { rounds: 1, ..Setup::new(Family::Gaussian) }.method();
+    let (clients, everyone) = (federation(&*method, &data), Participation::Everyone);
+    let mut simulator = Simulator::start(
+        method.clone(),
+        clients,
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )
+    .unwrap();
+    // Memories, a round, calibration.
+    for _ in 0..3 {
+        let machine = simulator.machine();
+        let exchange = machine.open().unwrap().unwrap();
+        let tail = |id| machine.message(&exchange, ClientId(id)).unwrap().1.parts().1.unwrap();
+        assert!(tail(0).is(&tail(1)) && tail(1).is(&tail(2)));
+        simulator.step().unwrap();
+    }
+    assert!(simulator.step().unwrap().is_none());
 }

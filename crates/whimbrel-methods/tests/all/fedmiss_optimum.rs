@@ -5,7 +5,7 @@ use crate::fedmiss::{Setup, all_cells, given, gradient, run};
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_engine::Participation;
 use whimbrel_methods::fedmiss::Copies;
-use whimbrel_models::lowrank::{Effects, Family, Settings};
+use whimbrel_models::lowrank::{Effects, Family, Settings, Term};
 
 const ROWS: usize = 40;
 const COLUMNS: usize = 15;
@@ -80,7 +80,7 @@ fn counts_of_millions_with_effects() {
 #[test]
 fn a_row_of_zeros_under_a_small_penalty() {
     for (observed, effects) in
-        [(0.6, Effects::none()), (1.0, Effects::none()), (0.6, Effects::row())]
+        [(0.6, Effects::none()), (1.0, Effects::none()), (0.6, Effects::of(vec![Term::row()]))]
     {
         let zero = |row, _, count| if row == 3 { 0.0 } else { count };
         let data = table(Family::Poisson, observed, Key::root(25), zero);

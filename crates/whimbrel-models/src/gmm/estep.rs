@@ -8,7 +8,7 @@ use super::data::GmmData;
 use super::kernels::{self, GROUP};
 use super::lane::{LANES, Lane};
 use super::parameters::{Factors, GmmParameters};
-use super::second::SecondMoments;
+use super::second_moments::SecondMoments;
 use super::{Covariance, Gmm};
 use crate::{LatentModel, Rows};
 use std::cell::RefCell;

@@ -30,11 +30,11 @@ mod factor;
 mod frame;
 mod kernels;
 pub(crate) mod lane;
+mod max_step;
 pub(crate) mod mstep;
 mod parameters;
 mod predict;
-mod reach;
-mod second;
+mod second_moments;
 mod start;
 
 pub use data::GmmData;

@@ -1,10 +1,10 @@
 //! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
-//! rows that nobody had.
+//! rows that no client had.
 
 use super::interval::CLASSES;
 use super::newton::{Case, regression};
 use super::side::Side;
-use super::uncertainty::{Share, Source, Squares, mean_square, prior_ridge, through};
+use super::uncertainty::{Prior, Share, Source, Squares, through};
 use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter};
 use whimbrel_core::{Cell, Error, Key, Result, vector};
 
@@ -58,13 +58,12 @@ impl LowRankFit {
         let mut terms = Vec::with_capacity(cells.len());
         for (column, y) in cells {
             self.check(&Cell { row: 0, column: *column, value: *y })?;
-            let column = *column as usize;
-            let offset = model.elsewhere(&self.factors, None, column) + offset;
-            terms.push(Case { z: model.row_design(&self.factors, column), offset, y: *y });
+            terms.push(model.case(&self.factors, None, *column as usize, *y, offset));
         }
         let x = model.fit_row(&terms, self.clients)?;
-        let prior = model.row_prior(&self.factors, self.clients, self.phi());
-        let mut squares = Squares::new(&prior, self.phi());
+        let (factors, clients, phi) = (&self.factors, self.clients, self.phi());
+        let prior = model.row_prior(&Prior { model, factors, clients, phi });
+        let mut squares = Squares::new(&prior, phi);
         let mut ceiling = f64::NEG_INFINITY;
         for term in &terms {
             let theta = term.offset + vector::dot(&term.z, &x);
@@ -78,25 +77,20 @@ impl LowRankFit {
 
     /// The number that stands for the new row's own effect; 0 where rows have none.
     pub fn effect_of(&self, row: &NewRow) -> f64 {
-        let own = self.model.row_terms().position(|t| Some(t) == self.model.line_term(Side::Row));
-        let before = |at: usize| {
-            let lengths = self.model.row_terms().take(at).map(|t| self.model.term_width(t));
-            self.model.rank() + lengths.sum::<usize>()
-        };
-        own.map_or(0.0, |at| row.own[before(at)])
+        // Of the terms in which a row has its own numbers, that of lines comes first.
+        self.model.line_term(Side::Row).map_or(0.0, |_| row.own[self.model.rank()])
     }
 
-    /// The parameter of a new row's cell: below the ceiling of its own cells and of the column, with a
-    /// client's own effect added, and as sure as the row's own cells leave it.
-    pub fn parameter_of(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
-        let (family, design) = (self.model.family(), self.model.row_design(&self.factors, column));
+    /// The parameter of a new row's cell as if it were sure: below the ceiling of its own cells and
+    /// of the column, with a client's own effect added.
+    pub fn sure_of(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
+        let design = self.model.row_design(&self.factors, column);
         let elsewhere = self.model.elsewhere(&self.factors, None, column);
         let mut theta = elsewhere + vector::dot(&row.own, &design);
         if let Some(ceiling) = &self.ceiling {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
-        let sure = Parameter::sure(family.boxed(theta + effect), u32::MAX);
-        self.unsure(sure, &[self.share_of(row, 0, column)])
+        Parameter::sure(self.model.family().boxed(theta + effect), u32::MAX)
     }
 
     /// The error of a new row's `theta` in a column; `number` tells the row from others.
@@ -166,8 +160,7 @@ impl Delivered {
     ) -> Result<f64> {
         let case = |cell: &Cell| {
             let (row, column) = (cell.row as usize, cell.column as usize);
-            let offset = model.elsewhere(&self.factors, Some(row), column) + effect;
-            Case { z: model.row_design(&self.factors, column), offset, y: cell.value }
+            model.case(&self.factors, Some(row), column, cell.value, effect)
         };
         let others: Vec<Case> = others.iter().map(|cell| case(cell)).collect();
         let x = model.fit_row(&others, clients)?;
@@ -215,6 +208,19 @@ impl LowRank {
         })
     }
 
+    /// A cell of the regression that finds a row's own numbers.
+    fn case(
+        &self,
+        factors: &Factors,
+        row: Option<usize>,
+        column: usize,
+        y: f64,
+        effect: f64,
+    ) -> Case {
+        let offset = self.elsewhere(factors, row, column) + effect;
+        Case { z: self.row_design(factors, column), offset, y }
+    }
+
     /// A row's own numbers, from its cells alone.
     fn fit_row(&self, cells: &[Case], clients: u32) -> Result<Vec<f64>> {
         let n = f64::from(clients);
@@ -225,15 +231,12 @@ impl LowRank {
         regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
     }
 
-    /// The ridge of the fit on a row's own numbers, or what their spread over the table says.
-    fn row_prior(&self, factors: &Factors, clients: u32, phi: f64) -> Vec<f64> {
-        let mut prior = prior_ridge(self, Side::Row, factors, clients, phi);
-        prior.truncate(self.rank());
+    /// The prior of a row's own numbers.
+    fn row_prior(&self, prior: &Prior<'_>) -> Vec<f64> {
+        let mut all = prior.of_factors(Side::Row);
         for t in self.row_terms() {
-            let own = f64::from(clients) * self.term_ridge(t);
-            let own = own.max(phi / mean_square(factors.effects[t].iter()));
-            prior.resize(prior.len() + self.term_width(t), own);
+            all.resize(all.len() + self.term_width(t), prior.of_term(t));
         }
-        prior
+        all
     }
 }

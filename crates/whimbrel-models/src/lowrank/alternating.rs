@@ -6,9 +6,9 @@
 //! a Gaussian table with one `M` this is alternating least squares, whose limit is the
 //! soft-thresholded singular value decomposition of `S` less the effects.
 
-use super::balance::balance;
-use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
-use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
+use super::complete::{Advance, Frame, Push, chunk_rows, transposed};
+use super::kernels::{add_to_columns, bernoulli_variances, move_row};
+use super::kernels::{row_slopes, row_system, weigh};
 use super::newton::{System, damping};
 use super::side::Side;
 use super::trust_region::minimise;
@@ -24,7 +24,7 @@ const SLACK: f64 = 1e-9;
 /// Sweeps go on until the decrement is this small beside that of a whole step of EM, which is the
 /// first sweep's over the square of the step.
 const ACCURACY: f64 = 0.05;
-/// ... or until rounding is all that is left, or for so many sweeps.
+/// ... or until rounding is all that is left, or for this number of sweeps.
 const ROUNDING: f64 = 1e-28;
 const SWEEPS_MAX: u32 = 10;
 /// The same where `T` is carried out to the end.
@@ -48,7 +48,7 @@ pub(super) fn advance(
     loop {
         let found = sweep(model, s, factors, &step, moves)?;
         centre(model, factors);
-        balance(factors);
+        factors.balance();
         done.sweeps += 1;
         if std::mem::take(&mut moves) {
             done.field_norm2 = found.field2;
@@ -122,8 +122,8 @@ fn sweep(
     for part in &parts {
         u.extend_from_slice(&part.u);
         row_effects.extend_from_slice(&part.row_effects);
-        add(&mut gradient, &part.gradient);
-        add(&mut curvature, &part.curvature);
+        vector::axpy(&mut gradient, 1.0, &part.gradient);
+        vector::axpy(&mut curvature, 1.0, &part.curvature);
         found.field2 += part.found.field2;
         found.table2 += part.found.table2;
         found.repairs += part.found.repairs;
@@ -172,8 +172,8 @@ impl RowJob<'_> {
         for (i, s) in s.chunks_exact_mut(columns).enumerate() {
             let row = first + i;
             if self.moves {
-                let buffers = [&mut mean[..], &mut d[..]];
-                part.found.field2 += self.frame.push_row(self.step, row, s, buffers);
+                self.frame.field(self.step.push, row, s, [&mut mean, &mut d]);
+                part.found.field2 += move_row(s, self.step.gamma, &d);
                 part.found.table2 += vector::norm2_squared(s);
             } else {
                 self.frame.means(row, &mut mean);

@@ -23,8 +23,6 @@ const SIDES: [&str; 2] = ["row", "column"];
 /// The groups of the calibration, and what is stored of each.
 const GROUPS: &str = "variance_groups";
 const GROUP: usize = 4;
-/// Their name where the dispersion of counts was a factor.
-const EARLIER_GROUPS: &str = "interval_groups";
 
 impl LowRankFit {
     /// The fit as named tensors.
@@ -84,8 +82,8 @@ impl LowRankFit {
             out.add("doubtful", &[], vec![f64::from(*doubtful)]);
             coverage.iter().for_each(|coverage| out.add("coverage", &[], vec![*coverage]));
         }
-        if let Some(Uncertainty { rows, columns, .. }) = &self.uncertainty {
-            for ((side, lines), all) in SIDES.iter().zip(lines).zip([rows, columns]) {
+        if let Some(sure) = &self.uncertainty {
+            for ((side, lines), all) in SIDES.iter().zip(lines).zip(&sure.lines) {
                 let shape = [lines, all.len() / lines];
                 out.add(&format!("{side}_errors"), &shape, all.clone());
             }
@@ -99,10 +97,8 @@ impl LowRankFit {
             return Err(Error::data(format!("a model of kind `{}` has no cells", artifact.kind)));
         }
         let has = |name: &str| artifact.tensor(name).is_some();
-        if has(EARLIER_GROUPS) {
-            return Err(Error::config("the model is from an earlier version of this program")
-                .hint("run its job again"));
-        }
+        let optional =
+            |name: &str, length| has(name).then(|| artifact.values(name, length)).transpose();
         let shape = |name: &str| match artifact.tensor(name).map(|tensor| &tensor.shape[..]) {
             Some(&[lines, rank]) => Ok([lines as usize, rank as usize]),
             _ => Err(Error::data(format!("the model has no factors `{name}`"))),
@@ -127,10 +123,7 @@ impl LowRankFit {
             rank,
             family: Family::from_code(artifact.number("family")?)?,
             effects: Effects::of(terms),
-            term_ridges: match has("effect_ridges") {
-                true => artifact.values("effect_ridges", effects.len())?,
-                false => Vec::new(),
-            },
+            term_ridges: optional("effect_ridges", effects.len())?.unwrap_or_default(),
             lambda: artifact.number("lambda")?,
             lambda_effects: artifact.number("lambda_effects")?,
             variance: match artifact.number("unit_variance")? {
@@ -142,28 +135,27 @@ impl LowRankFit {
         if !lengths.eq(effects.iter().map(Vec::len)) {
             return Err(Error::data("an effect has not a number for each of its classes"));
         }
-        let uncertainty = match has("row_errors") {
-            false => None,
-            true => {
-                let root = |side: Side| model.unknowns(side).pow(2);
-                let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
-                    None => Ok(Vec::new()),
-                    Some(k) => artifact.values(&format!("effect_{k}_errors"), own.len()),
-                };
-                Some(Uncertainty {
-                    rows: artifact.values("row_errors", rows * root(Side::Row))?,
-                    columns: artifact.values("column_errors", columns * root(Side::Column))?,
-                    terms: effects.iter().enumerate().map(term).collect::<Result<_>>()?,
-                })
+        let root = |side: Side| model.unknowns(side).pow(2);
+        let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
+            None => Ok(Vec::new()),
+            Some(k) => artifact.values(&format!("effect_{k}_errors"), own.len()),
+        };
+        let uncertainty = match optional("row_errors", rows * root(Side::Row))? {
+            None => None,
+            Some(of_rows) => {
+                let of_columns = artifact.values("column_errors", columns * root(Side::Column))?;
+                let terms = effects.iter().enumerate().map(term).collect::<Result<_>>()?;
+                Some(Uncertainty { lines: [of_rows, of_columns], terms })
             }
         };
-        let ceiling = match has("row_ceiling") {
-            false => None,
-            true => Some(Ceiling {
-                rows: artifact.values("row_ceiling", rows)?,
-                columns: artifact.values("column_ceiling", columns)?,
-            }),
+        let ceiling = match optional("row_ceiling", rows)? {
+            None => None,
+            Some(rows) => {
+                Some(Ceiling { rows, columns: artifact.values("column_ceiling", columns)? })
+            }
         };
+        let groups = artifact.tensor(GROUPS);
+        let calibration = groups.map(|groups| read_calibration(artifact, groups)).transpose()?;
         let counts = |name: &str, length: usize| -> Result<Vec<u32>> {
             Ok(artifact.values(name, length)?.iter().map(|count| *count as u32).collect())
         };
@@ -181,10 +173,7 @@ impl LowRankFit {
                 counts("row_observations", rows)?,
                 counts("column_observations", columns)?,
             ],
-            calibration: artifact
-                .tensor(GROUPS)
-                .map(|groups| read_calibration(artifact, groups))
-                .transpose()?,
+            calibration,
             uncertainty,
             model,
         })

@@ -1,4 +1,4 @@
-//! A ceiling over what nobody observed.
+//! A ceiling over estimates of unobserved cells.
 //!
 //! A count's mean is the exponential of `theta`, and effects and factors that were never seen together
 //! multiply to a mean far above anything in the data: one such cell can outweigh the deviance of all
@@ -11,7 +11,7 @@ use super::{Factors, Family, LowRank};
 use whimbrel_core::{Error, Result, vector, wire};
 
 /// The largest `theta` of an observed cell, by row and by column; that of the whole table where a row
-/// or a column has none. Whoever has them can tell the cells that they are from.
+/// or a column has none. They reveal the cells that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ceiling {
     /// One per row.
@@ -38,7 +38,7 @@ impl Ceiling {
         let (mut rows, mut columns) = (vec![none; model.rows()], vec![none; model.columns()]);
         let mut all = none;
         for cell in observed {
-            let (row, column) = (cell as usize / model.columns(), cell as usize % model.columns());
+            let [row, column] = model.place(cell);
             let theta = model.theta(factors, row, column);
             rows[row] = rows[row].max(theta);
             columns[column] = columns[column].max(theta);

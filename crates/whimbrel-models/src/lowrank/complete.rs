@@ -14,10 +14,10 @@
 //! tighter the bound and the longer the step.
 //!
 //! Nothing asks for the same `M` in every cell: each observed cell can have `M_jl = m_jl`, and a
-//! cell that nobody observed a small one, so that it only holds `theta` near where it was. In a
+//! unobserved cell a small one, so that it only holds `theta` near where it was. In a
 //! table of which little was observed that saves most of the rounds.
 
-use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
+use super::kernels::{bernoulli_means, poisson_means, row_field, row_theta};
 use super::reactivate::reactivate;
 use super::side::Side;
 use super::{Factors, Family, LowRank, alternating};
@@ -25,13 +25,13 @@ use rayon::prelude::*;
 use std::ops::Range;
 use whimbrel_core::{Error, Result};
 
-/// Tables are cut into at most so many chunks of rows, whose sums are added in order: so bits do
+/// Most chunks of rows into which tables are cut, whose sums are added in order: so bits do
 /// not depend on threads.
 const CHUNKS_MAX: usize = 32;
 /// Fewer rows are not worth a chunk.
 const CHUNK_ROWS_MIN: usize = 8;
 
-/// The copies of a cell that nobody observed, where copies differ from cell to cell and the table
+/// The copies of an unobserved cell, where copies differ from cell to cell and the table
 /// has factors. Effects alone are convex in the observed cells, and nothing need hold them.
 pub const COPIES_UNOBSERVED: f64 = 0.05;
 
@@ -280,22 +280,10 @@ impl<'a> Frame<'a> {
     }
 
     /// `psi'(theta)` and `H` along a row.
-    fn field(&self, push: &Sparse, row: usize, s: &[f64], [mean, h]: [&mut [f64]; 2]) {
+    pub fn field(&self, push: &Sparse, row: usize, s: &[f64], [mean, h]: [&mut [f64]; 2]) {
         self.means(row, mean);
         row_field(h, mean, s);
         push.add_to(row, h);
-    }
-
-    /// `S += gamma H` along a row; `|H|^2`. Leaves `psi'(theta)` and `H` behind.
-    pub fn push_row(
-        &self,
-        step: &Push<'_>,
-        row: usize,
-        s: &mut [f64],
-        [mean, h]: [&mut [f64]; 2],
-    ) -> f64 {
-        self.field(step.push, row, s, [mean, h]);
-        move_row(s, step.gamma, h)
     }
 }
 
@@ -314,9 +302,4 @@ pub(super) fn transposed(a: &[f64], r: usize) -> Vec<f64> {
         }
     }
     out
-}
-
-/// Adds what a chunk found to what the chunks before it found.
-pub(super) fn add(sum: &mut [f64], part: &[f64]) {
-    whimbrel_core::vector::axpy(sum, 1.0, part);
 }

@@ -155,19 +155,9 @@ impl Effects {
         Self::default()
     }
 
-    /// One number per row.
-    pub fn row() -> Self {
-        Self(vec![Arc::new(Term::row())])
-    }
-
-    /// One number per column.
-    pub fn column() -> Self {
-        Self(vec![Arc::new(Term::column())])
-    }
-
     /// One number per row and one per column.
     pub fn row_column() -> Self {
-        Self(vec![Arc::new(Term::row()), Arc::new(Term::column())])
+        Self::of(vec![Term::row(), Term::column()])
     }
 
     /// These terms, those of single rows and columns first.
@@ -226,11 +216,15 @@ impl LowRank {
     /// `theta_jl`, not boxed.
     #[inline]
     pub fn theta(&self, factors: &Factors, row: usize, column: usize) -> f64 {
-        let r = self.rank();
-        let (u, v) = (&factors.u[row * r..][..r], &factors.v[column * r..][..r]);
+        let [u, v] = factors.lines(row, column);
         let product: f64 = u.iter().zip(v).map(|(u, v)| u * v).sum();
         let terms = 0..self.terms().len();
         let effects = |sum: f64, t: usize| sum + self.term_value(factors, t, [row, column]);
         terms.fold(factors.intercept, effects) + product
+    }
+
+    /// `psi'(theta_jl)`.
+    pub fn mean(&self, factors: &Factors, [row, column]: [usize; 2]) -> f64 {
+        self.family().mean(self.theta(factors, row, column))
     }
 }

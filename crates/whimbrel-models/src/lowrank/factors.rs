@@ -5,6 +5,9 @@ use whimbrel_core::{Error, Key, Result, vector, wire};
 
 /// Random parts of the first factors have this standard deviation.
 const START_SD: f64 = 0.1;
+/// Neither factor of a component falls below this norm: from exactly zero none comes back when the
+/// table later asks for it.
+const FACTOR_MIN: f64 = 1e-7;
 
 /// `mu`, the main effects, `U` and `V`.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +55,30 @@ impl Factors {
             first.v.iter_mut().step_by(model.rank()).for_each(|v| *v += size.copysign(theta));
         }
         first
+    }
+
+    /// Gives both factors of each component the same norm; the product stays, and
+    /// `(|u_k|^2 + |v_k|^2)/2` is least. Alternating steps tend to `U^T U = V^T V`, where the sum
+    /// over components is the nuclear norm of the product.
+    pub(super) fn balance(&mut self) {
+        let r = self.rank as usize;
+        for k in 0..r {
+            let norm = |a: &[f64]| a.iter().skip(k).step_by(r).map(|x| x * x).sum::<f64>().sqrt();
+            let (u, v) = (norm(&self.u), norm(&self.v));
+            if u == 0.0 || v == 0.0 {
+                continue;
+            }
+            let common = (u * v).sqrt().max(FACTOR_MIN);
+            self.u.iter_mut().skip(k).step_by(r).for_each(|x| *x *= common / u);
+            self.v.iter_mut().skip(k).step_by(r).for_each(|x| *x *= common / v);
+        }
+    }
+
+    /// `u_j` and `v_l`.
+    #[inline(always)]
+    pub(super) fn lines(&self, row: usize, column: usize) -> [&[f64]; 2] {
+        let r = self.rank as usize;
+        [&self.u[row * r..][..r], &self.v[column * r..][..r]]
     }
 
     /// `t` times these.

@@ -43,15 +43,13 @@ impl Family {
 
     /// Refuses values that the family cannot take; says what would be right.
     pub fn check(self, y: f64) -> Result<(), &'static str> {
-        let fits = match self {
-            Self::Gaussian => y.is_finite(),
-            Self::Poisson => y >= 0.0 && y.fract() == 0.0 && y <= COUNT_MAX,
-            Self::Bernoulli => y == 0.0 || y == 1.0,
-        };
-        let wanted = match self {
-            Self::Gaussian => "a finite number",
-            Self::Poisson => "a whole number from 0 to 1e12",
-            Self::Bernoulli => "0 or 1",
+        let (fits, wanted) = match self {
+            Self::Gaussian => (y.is_finite(), "a finite number"),
+            Self::Poisson => {
+                let is_count = y >= 0.0 && y.fract() == 0.0 && y <= COUNT_MAX;
+                (is_count, "a whole number from 0 to 1e12")
+            }
+            Self::Bernoulli => (y == 0.0 || y == 1.0, "0 or 1"),
         };
         if fits { Ok(()) } else { Err(wanted) }
     }

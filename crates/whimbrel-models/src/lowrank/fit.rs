@@ -91,11 +91,6 @@ impl LowRankFit {
         Parameter::sure(theta, self.observations[0][row].min(self.observations[1][column]))
     }
 
-    /// The parameter of a cell.
-    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
-        self.unsure(self.sure(row, column, effect), &self.shares(row, column))
-    }
-
     /// A parameter with these errors.
     pub fn unsure(&self, sure: Parameter, shares: &[Share]) -> Parameter {
         let total: f64 = shares.iter().map(Share::variance).sum();

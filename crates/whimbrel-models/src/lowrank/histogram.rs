@@ -105,14 +105,17 @@ impl Histogram {
         Ok(())
     }
 
+    /// Stratum, bin and count of all scores of some strata.
+    fn of(&self, strata: impl Fn(Stratum) -> bool) -> impl Iterator<Item = (Stratum, u32, u64)> {
+        let each =
+            self.0.iter().map(|(at, count)| (Stratum::of_number(at / BINS), at % BINS, *count));
+        each.filter(move |(stratum, ..)| strata(*stratum))
+    }
+
     /// The scores of some strata, by bin alone.
     pub fn within(&self, strata: impl Fn(Stratum) -> bool) -> Self {
         let mut bins = Self::default();
-        for (bin, count) in &self.0 {
-            if strata(Stratum::of_number(bin / BINS)) {
-                *bins.0.entry(bin % BINS).or_default() += count;
-            }
-        }
+        self.of(strata).for_each(|(_, bin, count)| *bins.0.entry(bin).or_default() += count);
         bins
     }
 
@@ -120,16 +123,12 @@ impl Histogram {
     pub fn rescaled(&self, strata: impl Fn(Stratum) -> bool, factor: impl Fn(u32) -> f64) -> Self {
         let shifts: Vec<f64> = (0..OCTAVES).map(|o| (ln(factor(o)) / LOG_RATIO).round()).collect();
         let mut out = Self::default();
-        for (at, count) in &self.0 {
-            let (number, bin) = (at / BINS, at % BINS);
-            let stratum = Stratum::of_number(number);
-            if strata(stratum) {
-                let moved = f64::from(bin) + shifts[stratum.octave as usize];
-                // The outermost bins hold all that is beyond.
-                let is_end = bin == 0 || bin == BINS - 1;
-                let bin = if is_end { bin } else { moved.clamp(0.0, f64::from(BINS - 2)) as u32 };
-                *out.0.entry(number * BINS + bin).or_default() += count;
-            }
+        for (stratum, bin, count) in self.of(strata) {
+            let moved = f64::from(bin) + shifts[stratum.octave as usize];
+            // The outermost bins hold all that is beyond.
+            let is_end = bin == 0 || bin == BINS - 1;
+            let bin = if is_end { bin } else { moved.clamp(0.0, f64::from(BINS - 2)) as u32 };
+            *out.0.entry(stratum.number() * BINS + bin).or_default() += count;
         }
         out
     }
@@ -138,13 +137,10 @@ impl Histogram {
     /// middle of its bin.
     pub fn squares(&self, strata: impl Fn(Stratum) -> bool) -> Vec<[f64; 2]> {
         let mut out = vec![[0.0; 2]; OCTAVES as usize];
-        for (at, count) in &self.0 {
-            let stratum = Stratum::of_number(at / BINS);
-            if strata(stratum) {
-                let own = &mut out[stratum.octave as usize];
-                own[0] += *count as f64;
-                own[1] += *count as f64 * middle(at % BINS).powi(2);
-            }
+        for (stratum, bin, count) in self.of(strata) {
+            let own = &mut out[stratum.octave as usize];
+            own[0] += count as f64;
+            own[1] += count as f64 * middle(bin).powi(2);
         }
         out
     }

@@ -20,7 +20,7 @@ use super::histogram::{PARTS, STRATA};
 use super::{Family, Settings, Variance};
 use std::ops::RangeInclusive;
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{Error, Key, Result, wire};
+use whimbrel_core::{Error, Key, Result, vector, wire};
 
 /// The share of values that an interval is to hold.
 pub const LEVEL: f64 = 0.9;
@@ -95,8 +95,17 @@ impl Tally {
         self.pearson += s * s;
     }
 
-    /// A sum over the count; none where there is nothing.
-    pub fn mean_of(&self, sum: f64) -> Option<f64> {
+    /// The root mean squared error; none where there is no cell.
+    pub fn rmse(&self) -> Option<f64> {
+        self.per_cell(self.squared).map(f64::sqrt)
+    }
+
+    /// The mean deviance; none where there is no cell.
+    pub fn mean_deviance(&self) -> Option<f64> {
+        self.per_cell(self.deviance)
+    }
+
+    fn per_cell(&self, sum: f64) -> Option<f64> {
         (self.count > 0).then(|| sum / self.count as f64)
     }
 }
@@ -115,8 +124,8 @@ pub struct Scores {
 wire!(Scores { observed, held_out, histogram });
 
 impl Scores {
-    /// The most bytes that the scores of so many held-out cells take: a cell is in one bin, and a
-    /// bin is at most eleven bytes.
+    /// The most bytes that the scores of a number of held-out cells take: a cell is in one bin, and
+    /// a bin is at most eleven bytes.
     pub fn bytes_max(family: Family, held_out: usize) -> usize {
         let octaves = if family == Family::Poisson { 1 } else { OCTAVES };
         let bins = held_out.min((STRATA / octaves * BINS) as usize);
@@ -137,7 +146,7 @@ impl Scores {
         self.histogram.add(stratum, score(family, y, mean));
     }
 
-    /// Adds a cell that was predicted from so many others of its row.
+    /// Adds a cell, with the number of cells of its row from which it was predicted.
     pub fn add_thinned(
         &mut self,
         family: Family,
@@ -241,64 +250,52 @@ fn joined(count: u32, enough: impl Fn(&RangeInclusive<u32>) -> bool) -> Vec<Rang
 /// The scores of several clients, added exactly: the same bits in whatever order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoreSums {
-    /// The sums of both tallies.
-    sums: ExactSum,
-    /// Counts and the histogram; its sums stay at zero.
-    counts: Scores,
+    /// Of the observed cells and of those held out: the count, then the sums of the tally.
+    tallies: ExactSum,
+    histogram: Histogram,
 }
 
-wire!(ScoreSums { sums, counts });
+wire!(ScoreSums { tallies, histogram });
 
 impl Default for ScoreSums {
     fn default() -> Self {
-        Self { sums: ExactSum::new(6), counts: Scores::default() }
+        Self { tallies: ExactSum::new(2 * TALLY), histogram: Histogram::default() }
     }
 }
+
+/// Numbers of a tally.
+const TALLY: usize = 4;
 
 impl ScoreSums {
     /// Adds a client's.
     pub fn absorb(&mut self, scores: &Scores) -> Result<()> {
-        let of = |tally: &Tally| [tally.squared, tally.deviance, tally.pearson];
-        let sums = [of(&scores.observed), of(&scores.held_out)].concat();
-        if !sums.iter().all(|sum| sum.is_finite()) {
+        let of = |t: &Tally| [t.count as f64, t.squared, t.deviance, t.pearson];
+        let tallies = [of(&scores.observed), of(&scores.held_out)].concat();
+        if !vector::all_finite(&tallies) {
             return Err(Error::peer("a client's sums over cells are not finite"));
         }
         // A refused answer changes nothing.
         let mut next = self.clone();
-        next.count(scores)?;
-        next.sums.add(&sums, 1.0)?;
+        next.histogram.merge(&scores.histogram)?;
+        next.tallies.add(&tallies, 1.0)?;
         *self = next;
         Ok(())
     }
 
     /// Adds those of others.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
-        self.count(&other.counts)?;
-        self.sums.merge(&other.sums)
-    }
-
-    fn count(&mut self, other: &Scores) -> Result<()> {
-        let sum = |own: &Tally, other: &Tally| {
-            let sum = own.count.checked_add(other.count);
-            sum.ok_or_else(|| Error::peer("a client has more cells than any table"))
-        };
-        let own = &mut self.counts;
-        let observed = sum(&own.observed, &other.observed)?;
-        let held_out = sum(&own.held_out, &other.held_out)?;
-        own.histogram.merge(&other.histogram)?;
-        (own.observed.count, own.held_out.count) = (observed, held_out);
-        Ok(())
+        self.histogram.merge(&other.histogram)?;
+        self.tallies.merge(&other.tallies)
     }
 
     /// The scores of all.
     pub fn value(&self) -> Scores {
-        let sums = self.sums.value();
-        let mut all = self.counts.clone();
-        for (tally, sums) in [&mut all.observed, &mut all.held_out].into_iter().zip(sums.chunks(3))
-        {
-            (tally.squared, tally.deviance, tally.pearson) = (sums[0], sums[1], sums[2]);
-        }
-        all
+        let tallies = self.tallies.value();
+        let of = |at: usize| {
+            let of = &tallies[at * TALLY..][..TALLY];
+            Tally { count: of[0] as u64, squared: of[1], deviance: of[2], pearson: of[3] }
+        };
+        Scores { observed: of(0), held_out: of(1), histogram: self.histogram.clone() }
     }
 }
 
@@ -345,7 +342,7 @@ impl Group {
 }
 
 /// `alpha` by moments: such that squared scores, which sum to this, are what variances of
-/// `mu + alpha mu^2` lead to expect of so many cells with these means.
+/// `mu + alpha mu^2` lead to expect of cells with these means.
 fn clustering(squares: f64, cells: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (mut poisson, mut excess) = (0.0, 0.0);
     for (count, mean) in cells {
@@ -369,7 +366,7 @@ pub struct Calibration {
     pub calibrated: bool,
     /// The share of held-out cells inside the intervals, cross-checked.
     pub coverage: Option<f64>,
-    /// Whether nothing was held out and the residuals of so many parameters say next to nothing.
+    /// Whether nothing was held out and the fit has too many parameters for its residuals.
     pub doubtful: bool,
 }
 
@@ -445,7 +442,7 @@ fn unchecked(family: Family, dispersion: f64, means: &[(f64, u32)]) -> Group {
     Group { class, last, quantile: NORMAL_QUANTILE, dispersion: alpha }
 }
 
-/// So many held-out cells make a quantile of [`LEVEL`], and a dispersion.
+/// Fewest held-out cells for a quantile of [`LEVEL`] and a dispersion.
 pub const HELD_OUT_MIN: u64 = 9;
 /// With fewer observations per parameter than this, residuals cannot tell noise from fit.
 const FREEDOM_MIN: f64 = 2.0;

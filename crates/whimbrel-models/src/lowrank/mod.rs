@@ -15,7 +15,6 @@
 mod adapt;
 mod alternating;
 mod artifact;
-mod balance;
 mod ceiling;
 mod complete;
 mod data;
@@ -45,7 +44,7 @@ pub use fit::{LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
 pub use uncertainty::{Counted, Share, Source, Uncertainty, effective_parameters};
 
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Cell, Error, Result};
 
 /// What the variance of a Gaussian cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -181,6 +180,16 @@ impl LowRank {
     /// Cells of the whole table.
     pub fn cells(&self) -> usize {
         self.rows() * self.columns()
+    }
+
+    /// The number of a cell: row after row.
+    pub fn position(&self, cell: &Cell) -> u64 {
+        u64::from(cell.row) * self.columns() as u64 + u64::from(cell.column)
+    }
+
+    /// Row and column of the cell with this number.
+    pub fn place(&self, position: u64) -> [usize; 2] {
+        [position as usize / self.columns(), position as usize % self.columns()]
     }
 
     /// Lengths of the parts of [`Factors::to_vector`]: intercept and effects where there are any,

@@ -19,8 +19,8 @@ use whimbrel_core::{Error, Result, vector};
 
 /// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
 const CURVATURE_MIN: f64 = 1e-13;
-/// A regression ends when no unknown moves by more than this, or after so many steps: they double
-/// the digits that are right.
+/// A regression ends when no unknown moves by more than this, or after this number of steps: they
+/// double the digits that are right.
 const CHANGE_MIN: f64 = 1e-12;
 const STEPS_MAX: u32 = 100;
 

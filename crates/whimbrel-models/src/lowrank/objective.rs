@@ -47,10 +47,11 @@ pub(super) fn of_table(model: &LowRank, cells: &Sparse, s: &[f64]) -> Vec<f64> {
 pub(super) fn of_residuals(model: &LowRank, cells: &Sparse, factors: &Factors) -> Vec<f64> {
     let mut wanted = Vec::with_capacity(cells.columns.len());
     for row in 0..model.rows() {
-        wanted.extend(cells.cells(row).map(|at| {
-            let theta = model.theta(factors, row, cells.columns[at] as usize);
-            model.family().mean(theta) + cells.values[at]
-        }));
+        wanted.extend(
+            cells.cells(row).map(|at| {
+                model.mean(factors, [row, cells.columns[at] as usize]) + cells.values[at]
+            }),
+        );
     }
     wanted
 }
@@ -72,7 +73,7 @@ pub(super) struct Around {
     terms: Vec<Vec<f64>>,
     /// `sum w`: the block of the intercept.
     pub information: f64,
-    /// What rounding adds to `g^T B^-1 g`, with `B` the diagonal blocks: `d` is off by so many units
+    /// What rounding adds to `g^T B^-1 g`, with `B` the diagonal blocks: `d` is off by some units
     /// of the means and of the terms of `theta`, and a block's curvature is at least `w + lambda`.
     pub rounding: f64,
 }
@@ -130,7 +131,7 @@ impl<'a> Joint<'a> {
             terms[t] = vec![self.shrink * self.model.term_ridge(t); x.effects[t].len()];
         }
         self.each(|row, l, at| {
-            let (u, v) = (&x.u[row * r..][..r], &x.v[l * r..][..r]);
+            let [u, v] = x.lines(row, l);
             let own = self.effects(&x, at) + inner(u, v);
             let (mean, wanted, copies) = (family.mean(own), self.wanted[at], cells.copies[at]);
             let weight = copies * family.variance(mean);
@@ -172,8 +173,7 @@ impl<'a> Joint<'a> {
         let (r, x) = (self.model.rank(), &around.x);
         let mut out = self.penalised(p);
         self.each(|row, l, at| {
-            let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
-            let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
+            let ([u, v], [p_u, p_v]) = (x.lines(row, l), p.lines(row, l));
             let c = around.w[at] * (self.effects(p, at) + inner(p_u, v) + inner(u, p_v));
             let d = around.d[at];
             let (out_u, out_v) = (&mut out.u[row * r..][..r], &mut out.v[l * r..][..r]);
@@ -190,11 +190,10 @@ impl<'a> Joint<'a> {
     /// `f(x + p) - f(x)`, added up from what each cell adds to it, so that nothing is lost where
     /// it is many orders of magnitude below `f`.
     pub fn change(&self, around: &Around, p: &Factors) -> f64 {
-        let (r, x, family) = (self.model.rank(), &around.x, self.model.family());
+        let (x, family) = (&around.x, self.model.family());
         let mut sum = around.gradient.dot(p) + 0.5 * self.penalised(p).dot(p);
         self.each(|row, l, at| {
-            let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
-            let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
+            let ([u, v], [p_u, p_v]) = (x.lines(row, l), p.lines(row, l));
             let lin = self.effects(p, at) + inner(p_u, v) + inner(u, p_v);
             let bent = inner(p_u, p_v);
             let rest = family.psi_remainder(around.theta[at], lin + bent);

@@ -64,8 +64,8 @@ impl LowRank {
         let (mut curvature, mut reach) = (0.0, 0.0f64);
         cells.each(|row, column, _, copies| {
             let along = x[row] * y[column];
-            let mean = family.mean(self.theta(&factors, row, column));
-            curvature += copies * family.variance(mean) * along * along / n;
+            let variance = family.variance(self.mean(&factors, [row, column]));
+            curvature += copies * variance * along * along / n;
             reach = reach.max(along.abs());
         });
         let t = (sigma - lambda) / curvature;

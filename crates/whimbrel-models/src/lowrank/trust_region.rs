@@ -1,7 +1,7 @@
 //! The end of a fit without noise, and every round of one without factors: Newton steps over all
 //! unknowns at once.
 //!
-//! EM holds a cell that nobody observed near its last value. That finds good factors from a poor start
+//! EM holds an unobserved cell near its last value. That finds good factors from a poor start
 //! and is slow at the end, where rows and columns fitted in turn crawl along the valley between effects
 //! and factors. Once EM moves little, where everything is penalised and the residuals are exact, the
 //! objective of the observed cells itself is minimised: by steps of a trust region, each found by
@@ -10,7 +10,6 @@
 //! the objective is convex, and every round minimises it so, whatever the noise.
 
 use super::alternating::centre;
-use super::balance::balance;
 use super::complete::Push;
 use super::objective::{Around, Joint, of_residuals, of_table};
 use super::{Factors, LowRank};
@@ -19,7 +18,7 @@ use whimbrel_core::Result;
 /// EM moves little when the mean square by which a sweep moves `theta`, weighted by the
 /// information of the observed cells, is below this.
 const NEAR: f64 = 1e-5;
-/// Below so many times what rounding adds to it, a gradient is rounding error.
+/// A gradient below this multiple of its rounding error is taken for zero.
 const ROUNDING: f64 = 16.0;
 /// From below this one a step ends at rounding: a second one would be for nothing.
 const LAST: f64 = 1e-16;
@@ -97,7 +96,7 @@ pub(super) fn minimise(
     }
     let mut factors = here.x;
     centre(model, &mut factors);
-    balance(&mut factors);
+    factors.balance();
     Ok(Some(factors))
 }
 

@@ -33,13 +33,11 @@ const SPREAD_MAX: f64 = 3.0;
 /// leave directions that have none.
 const CURVATURE_MIN: f64 = 1e-12;
 
-/// `M^T` of every row and every column: `q x q` numbers each for `q` unknowns.
+/// How sure the parameters are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// Row after row.
-    pub rows: Vec<f64>,
-    /// Column after column.
-    pub columns: Vec<f64>,
+    /// `M^T` of every row, and of every column: `q x q` numbers each for `q` unknowns.
+    pub lines: [Vec<f64>; 2],
     /// The standard deviation of each number of the other terms; empty for those of lines.
     pub terms: Vec<Vec<f64>>,
 }
@@ -124,13 +122,13 @@ impl Uncertainty {
         cells: &[Counted],
     ) -> Result<Self> {
         let phi = calibration.dispersion;
-        let ridges = Side::BOTH.map(|side| prior_ridge(model, side, factors, clients, phi));
-        let term = |t: usize| {
-            let own = f64::from(clients) * model.term_ridge(t);
-            own.max(phi / mean_square(factors.effects[t].iter()))
-        };
+        let prior = Prior { model, factors, clients, phi };
+        let ridges = Side::BOTH.map(|side| {
+            let own = model.line_term(side).map(|t| prior.of_term(t));
+            prior.of_factors(side).into_iter().chain(own).collect()
+        });
         let noise = Noise { phi, variance: &|mean| calibration.noise(model.family(), mean) };
-        Self::with_ridges(model, factors, cells, ridges, &term, &noise)
+        Self::with_ridges(model, factors, cells, ridges, &|t| prior.of_term(t), &noise)
     }
 
     fn with_ridges(
@@ -151,8 +149,8 @@ impl Uncertainty {
             vec![Squares::new(&ridges[side as usize], noise.phi); lines[side as usize]]
         });
         for (at, count) in cells {
-            let cell = place(model, *at);
-            let mean = model.family().mean(model.theta(factors, cell[0], cell[1]));
+            let cell = model.place(*at);
+            let mean = model.mean(factors, cell);
             let weights = [model.family().variance(mean), (noise.variance)(mean)]
                 .map(|weight| f64::from(*count) * weight);
             for side in Side::BOTH {
@@ -167,15 +165,12 @@ impl Uncertainty {
             }
         }
         let deviation = |[a, b]: &[f64; 2]| b.sqrt() / a;
-        let [rows, columns] = squares.map(|all| -> Result<Vec<f64>> {
+        let root = |all: &Vec<Squares>| -> Result<Vec<f64>> {
             let roots: Result<Vec<_>> = all.iter().map(Squares::root).collect();
             Ok(roots?.concat())
-        });
-        Ok(Self {
-            rows: rows?,
-            columns: columns?,
-            terms: terms.iter().map(|own| own.iter().map(deviation).collect()).collect(),
-        })
+        };
+        let terms = terms.iter().map(|own| own.iter().map(deviation).collect()).collect();
+        Ok(Self { lines: [root(&squares[0])?, root(&squares[1])?], terms })
     }
 
     /// The parts of the error of a cell's `theta`.
@@ -184,7 +179,7 @@ impl Uncertainty {
         let of_side = |(side, source): (Side, Source)| {
             let design = model.design(side, factors, cell);
             let q = design.len() * design.len();
-            let root = &[&self.rows, &self.columns][side as usize][cell[side as usize] * q..][..q];
+            let root = &self.lines[side as usize][cell[side as usize] * q..][..q];
             Share { source, weights: through(root, &design) }
         };
         let of_term = |(t, own): (usize, &Vec<f64>)| {
@@ -264,8 +259,8 @@ pub fn effective_parameters(
     let noise = Noise { phi: 1.0, variance: &|mean| model.family().variance(mean) };
     let all = Uncertainty::with_ridges(model, factors, cells, ridges, &term, &noise)?;
     let trace = cells.iter().map(|(at, count)| {
-        let cell = place(model, *at);
-        let weight = f64::from(*count) * information(model, factors, cell);
+        let cell = model.place(*at);
+        let weight = f64::from(*count) * model.family().variance(model.mean(factors, cell));
         weight * all.shares(model, factors, cell).iter().map(Share::variance).sum::<f64>()
     });
     Ok(trace.sum::<f64>().min(model.coordinates_len() as f64))
@@ -279,41 +274,37 @@ pub(super) fn spread_of(family: Family, variance: f64) -> f64 {
     }
 }
 
-/// The ridge of the fit, or what the spread of the coordinate over the table says.
-pub(super) fn prior_ridge(
-    model: &LowRank,
-    side: Side,
-    factors: &Factors,
-    clients: u32,
-    phi: f64,
-) -> Vec<f64> {
-    let u = match side {
-        Side::Row => &factors.u,
-        Side::Column => &factors.v,
-    };
-    let effects = model.line_term(side).map(|t| &factors.effects[t]);
-    let mean_square = |k: usize| match effects {
-        Some(effects) if k >= model.rank() => mean_square(effects.iter()),
-        _ => mean_square(u.iter().skip(k).step_by(model.rank())),
-    };
-    let penalty = model.ridge(side, f64::from(clients));
-    penalty.iter().enumerate().map(|(k, own)| own.max(phi / mean_square(k))).collect()
+/// The ridge of the fit, or what the spread of a coordinate over the table says.
+pub(super) struct Prior<'a> {
+    pub model: &'a LowRank,
+    pub factors: &'a Factors,
+    pub clients: u32,
+    pub phi: f64,
+}
+
+impl Prior<'_> {
+    /// Of the factors of a line.
+    pub fn of_factors(&self, side: Side) -> Vec<f64> {
+        let (r, all) = (self.model.rank(), [&self.factors.u, &self.factors.v][side as usize]);
+        let lambda = self.model.settings().lambda;
+        (0..r).map(|k| self.of(lambda, all.iter().skip(k).step_by(r))).collect()
+    }
+
+    /// Of each number of a term.
+    pub fn of_term(&self, t: usize) -> f64 {
+        self.of(self.model.term_ridge(t), self.factors.effects[t].iter())
+    }
+
+    fn of<'a>(&self, ridge: f64, values: impl Iterator<Item = &'a f64>) -> f64 {
+        (f64::from(self.clients) * ridge).max(self.phi / mean_square(values))
+    }
 }
 
 /// The mean of the squares, and never quite zero.
-pub(super) fn mean_square<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
+fn mean_square<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     let add = |(sum, count): (f64, f64), x: &f64| (sum + x * x, count + 1.0);
     let (sum, count) = values.fold((0.0, 0.0), add);
     (sum / count).max(f64::EPSILON)
-}
-
-/// `psi''(theta_jl)`.
-fn information(model: &LowRank, factors: &Factors, [row, column]: [usize; 2]) -> f64 {
-    model.family().variance(model.family().mean(model.theta(factors, row, column)))
-}
-
-fn place(model: &LowRank, cell: u64) -> [usize; 2] {
-    [cell as usize / model.columns(), cell as usize % model.columns()]
 }
 
 /// A packed matrix with the ridge on its diagonal.

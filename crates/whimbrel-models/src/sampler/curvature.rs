@@ -18,7 +18,7 @@ pub fn curvature<P: Potential + ?Sized>(potential: &mut P, z: &[f64]) -> f64 {
 }
 
 /// Looks into a chain that has moved from `before` to `after`, further than ever: the bound of the
-/// next look, or the error of a chain that explodes.
+/// next look, or the error of a chain that explodes, with steps in the given unit.
 ///
 /// Far from its start a stable chain is one whose target is wide; an unstable one has
 /// `gamma L > 2` in the direction in which it grows. Gradients are over all samples: those of two minibatches
@@ -29,7 +29,7 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
     before: &[f64],
     after: &[f64],
     diagonal: Option<&[f64]>,
-    gamma: f64,
+    [gamma, unit]: [f64; 2],
 ) -> Result<f64> {
     let mut around = |z: &[f64]| {
         potential.take_all(true);
@@ -47,16 +47,17 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
         (true, _) => largest,
         (false, there) => there,
     };
-    let what = format!("the chain explodes: the step {gamma} is too large");
+    let given = gamma / unit;
+    let what = format!("the chain explodes: the step {given} is too large");
     if larger.is_finite() && gamma * larger > 1.0 {
         return Err(Error::numerical(format!(
             "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do here, and gamma = \"auto\" \
              finds one for every client and round",
-            1.0 / larger
+            1.0 / (larger * unit)
         )));
     }
     Err(Error::numerical(format!(
-        "the potential or its gradient is not finite where the step {gamma} took the chain"
+        "the potential or its gradient is not finite where the step {given} took the chain"
     )))
 }
 

@@ -186,7 +186,7 @@ impl Kernel {
                 &state.position,
                 &scratch.proposal,
                 diagonal,
-                gamma,
+                [gamma, scratch.unit],
             )?;
         }
         std::mem::swap(&mut state.position, &mut scratch.proposal);
@@ -274,6 +274,8 @@ pub struct Scratch {
     momentum: Vec<f64>,
     diagonal: Vec<f64>,
     roots: Vec<f64>,
+    /// The unit in which messages give steps.
+    pub unit: f64,
 }
 
 impl Scratch {
@@ -287,6 +289,7 @@ impl Scratch {
             momentum: zeros(),
             diagonal: vec![1.0; len],
             roots: vec![1.0; len],
+            unit: 1.0,
         }
     }
 

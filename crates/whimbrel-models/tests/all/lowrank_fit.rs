@@ -5,7 +5,7 @@ use whimbrel_core::{Cell, Key, vector};
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
 use whimbrel_models::lowrank::{
     Calibration, Ceiling, Counted, Delivered, Effects, Factors, Family, Group, LowRank, LowRankFit,
-    PERSONAL_MAX, Parameter, Settings, Share, Source, Uncertainty, effective_parameters,
+    PERSONAL_MAX, Parameter, Settings, Share, Source, Term, Uncertainty, effective_parameters,
 };
 
 fn with_effects(effects: Effects, rank: usize) -> LowRank {
@@ -15,7 +15,12 @@ fn with_effects(effects: Effects, rank: usize) -> LowRank {
 
 #[test]
 fn factors_come_back_from_their_coordinates() {
-    for effects in [Effects::none(), Effects::row(), Effects::column(), Effects::row_column()] {
+    for effects in [
+        Effects::none(),
+        Effects::of(vec![Term::row()]),
+        Effects::of(vec![Term::column()]),
+        Effects::row_column(),
+    ] {
         let model = with_effects(effects, 2);
         let factors = Factors::start(&model, 3.0, Key::root(1));
         let sent = factors.to_vector(&model);
@@ -63,12 +68,6 @@ fn a_fit_comes_back_from_its_artifact() {
         fit.calibration = None;
         assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
     }
-    // The dispersions of an earlier version had another meaning.
-    let mut artifact = fit(Family::Poisson).to_artifact();
-    let groups = artifact.tensors.iter_mut().find(|t| t.name == "variance_groups").unwrap();
-    groups.name = "interval_groups".into();
-    let refused = LowRankFit::from_artifact(&artifact).unwrap_err().to_string();
-    assert!(refused.contains("earlier version"), "{refused}");
     let mut artifact = fit(Family::Gaussian).to_artifact();
     artifact.tensors.retain(|t| t.name != "v");
     assert!(LowRankFit::from_artifact(&artifact).is_err());
@@ -88,7 +87,7 @@ fn draws_have_the_mean_and_the_variance_of_the_fit() {
         };
         let mut stream = Key::root(4).stream();
         let draws: Vec<f64> =
-            (0..20_000).map(|_| fit.draw(fit.parameter(2, 3, 0.0), 0.0, &mut stream)).collect();
+            (0..20_000).map(|_| fit.draw(parameter(&fit, 2, 3), 0.0, &mut stream)).collect();
         let average = draws.iter().sum::<f64>() / 20_000.0;
         let spread = draws.iter().map(|d| (d - average).powi(2)).sum::<f64>() / 20_000.0;
         let error = (wanted / 20_000.0).sqrt();
@@ -127,6 +126,10 @@ fn clustered(calibrated: bool) -> LowRankFit {
     fit
 }
 
+fn parameter(fit: &LowRankFit, row: usize, column: usize) -> Parameter {
+    fit.unsure(fit.sure(row, column, 0.0), &fit.shares(row, column))
+}
+
 /// `A^-1 B A^-1` of an effect, by hand: `B` has the variances of the counts and the prior's.
 #[test]
 fn the_error_of_an_effect_is_that_of_its_ridge_regression() {
@@ -142,7 +145,7 @@ fn the_error_of_an_effect_is_that_of_its_ridge_regression() {
     assert!((of_row.variance() / (b / (a * a)) - 1.0).abs() < 1e-9, "{shares:?}");
     let total: f64 = shares.iter().map(Share::variance).sum();
     // Errors on held-out cells have it in them; without such cells intervals must allow for it.
-    let [held_out, none] = [true, false].map(|held_out| clustered(held_out).parameter(4, 2, 0.0));
+    let [held_out, none] = [true, false].map(|held_out| parameter(&clustered(held_out), 4, 2));
     assert!(held_out.spread == 0.0 && (held_out.measured / total - 1.0).abs() < 1e-12);
     assert!(none.measured == 0.0 && (none.variance() / total - 1.0).abs() < 1e-12);
 }
@@ -163,7 +166,7 @@ fn draws_of_a_column_share_its_error() {
             let key = Key::root(3).child(number);
             let mut total = 0.0;
             for (i, row) in rows.iter().enumerate() {
-                let (parameter, shares) = (fit.parameter(*row, 3, 0.0), fit.shares(*row, 3));
+                let (parameter, shares) = (parameter(&fit, *row, 3), fit.shares(*row, 3));
                 let deviation = fit.deviation(parameter, &shares, key.child(u64::MAX));
                 let y = fit.draw(parameter, deviation, &mut key.child(*row as u64).stream());
                 (sums[i], squares[i], total) = (sums[i] + y, squares[i] + y * y, total + y);
@@ -178,7 +181,7 @@ fn draws_of_a_column_share_its_error() {
         let (mut noise, mut column, mut own) = (0.0, 0.0, 0.0);
         for row in &rows {
             let mean = fit.mean(*row, 3);
-            noise += fit.noise(fit.parameter(*row, 3, 0.0));
+            noise += fit.noise(parameter(&fit, *row, 3));
             for Share { source, weights } in fit.shares(*row, 3) {
                 match source {
                     Source::Column(3) => column += mean * weights[0],
@@ -281,7 +284,7 @@ fn a_new_row_is_where_its_gradient_vanishes() {
                 let slope: f64 = cells
                     .iter()
                     .map(|(l, y)| {
-                        let theta = fit.parameter_of(&row, *l as usize, 0.25).theta;
+                        let theta = fit.sure_of(&row, *l as usize, 0.25).theta;
                         (family.mean(theta) - y) * fit.factors.v[*l as usize * 2 + k]
                     })
                     .sum();
@@ -338,7 +341,8 @@ fn intervals_of_new_rows_with_few_cells_cover() {
             let cells: Vec<(u32, f64)> = (0..known).map(|l| (l, counts[l as usize])).collect();
             let row = fit.new_row(&cells, 0.0).unwrap();
             for (l, count) in counts.iter().enumerate().skip(known as usize) {
-                let (low, high) = fit.interval(fit.parameter_of(&row, l, 0.0));
+                let share = fit.share_of(&row, 0, l);
+                let (low, high) = fit.interval(fit.unsure(fit.sure_of(&row, l, 0.0), &[share]));
                 inside += u32::from((low..=high).contains(count));
                 all += 1;
             }
@@ -476,7 +480,7 @@ fn damped_steps_find_far_rows() {
     let mut fit = bare_fit(Family::Poisson, Effects::row_column());
     fit.factors.intercept = -5.0;
     let row = fit.new_row(&[(0, 1e4), (1, 1e4), (2, 1e4)], 0.0).unwrap();
-    let slope = |l: usize| Family::Poisson.mean(fit.parameter_of(&row, l, 0.0).theta) - 1e4;
+    let slope = |l: usize| Family::Poisson.mean(fit.sure_of(&row, l, 0.0).theta) - 1e4;
     let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * fit.effect_of(&row);
     assert!(slope.abs() < 1e-6, "{slope}");
 }

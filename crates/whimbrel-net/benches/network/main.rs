@@ -8,7 +8,7 @@
 //! | `crowd` | 1,000 connections of one process | 8 kB | uploads per second, memory |
 //! | `large` | 2 connections | 50 MB | MB per second of one core |
 //! | `soak` | 2 connections, 20,000 rounds | 8 kB | memory over time |
-//! | `strangers` | 500 connections of nobody known | 1 kB, not finished | memory of each |
+//! | `strangers` | 500 unauthenticated connections | 1 kB, not finished | memory of each |
 //!
 //! The coordinator is a process of its own; what is written durably goes to the system's folder
 //! for temporary files.
@@ -27,7 +27,7 @@ use whimbrel_core::{ClientData, Table};
 use whimbrel_engine::Consent;
 use whimbrel_engine::client::Participant;
 use whimbrel_net::Invitation;
-use whimbrel_net::client::{Client, ClientSide, Setup};
+use whimbrel_net::client::{Client, ClientStore, Setup};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -122,11 +122,11 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
     let table = Table::new(vec!["x".into()], vec![0.0]).expect("a table");
     let data = ClientData::Table(table);
     let participant = Participant { chain, data, seed: 1, consent: Consent::default() };
-    let side = ClientSide::open(participant, 1 << 30, &folder).expect("a folder");
+    let store = ClientStore::open(participant, 1 << 30, &folder).expect("a folder");
     let runtime = runtime(1);
     runtime.block_on(async {
         let enrolled = client.enrol().await.expect("an invitation").expect("nobody stops it");
-        client.take_part(&enrolled, side).await.expect("the job ends");
+        client.take_part(&enrolled, store).await.expect("the job ends");
     });
 }
 

@@ -6,10 +6,10 @@
 
 pub mod link;
 mod session;
-mod side;
 pub mod slots;
+mod store;
 
-pub use side::{ClientSide, read_ledger, read_own};
+pub use store::{ClientStore, read_ledger, read_own};
 
 use crate::PROTOCOL;
 use crate::invitation::{Fingerprint, Invitation};
@@ -20,11 +20,11 @@ use crate::tls::{Identity, own_alone, random};
 use crate::versioned;
 use link::{Connection, Target, Unreachable, connect};
 use session::{End, Greeting, farewell, session};
-use side::read_pins;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use store::read_pins;
 use tokio::time::timeout;
 use whimbrel_core::{Error, Result, Wire, wire};
 use whimbrel_engine::lock::FolderLock;
@@ -78,7 +78,7 @@ pub struct Setup {
     pub identity: Option<Identity>,
     /// The certificate that it will bring later, where it changes: the coordinator is told.
     pub next_certificate: Option<Fingerprint>,
-    /// Set by whoever wants it to stop in order.
+    /// Set to make it stop in order.
     pub stop: Arc<AtomicBool>,
     /// Give up when the coordinator cannot be reached for so long.
     pub give_up: Option<Duration>,
@@ -185,16 +185,16 @@ impl Client {
     }
 
     /// Takes part until the job ends, or until it is told to stop.
-    pub async fn take_part(&self, enrolled: &Enrolled, side: ClientSide) -> Result<Ending> {
+    pub async fn take_part(&self, enrolled: &Enrolled, store: ClientStore) -> Result<Ending> {
         let mut pause = Pause::new(self.setup.give_up);
-        let mut side = side;
+        let mut store = store;
         // Started again, it said so before: once more is enough.
-        let farewell = if side.is_done() { FAREWELL_AGAIN } else { FAREWELL };
+        let farewell = if store.is_done() { FAREWELL_AGAIN } else { FAREWELL };
         loop {
-            if side.is_done() {
-                // Unheard, it would be waited for; but whoever has the model need not stay.
-                let _ = timeout(farewell, self.farewell(enrolled, &side)).await;
-                return Ok(delivered(side));
+            if store.is_done() {
+                // Unheard, it would be waited for; but a client that has the model need not stay.
+                let _ = timeout(farewell, self.farewell(enrolled, &store)).await;
+                return Ok(delivered(store));
             }
             if self.setup.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Stopped);
@@ -203,13 +203,13 @@ impl Client {
                 Ok(connection) => {
                     let (run, refusal) = (enrolled.run.clone(), connection.refusal.clone());
                     let hello = Greeting { run, next_certificate: self.setup.next_certificate };
-                    let (back, end) = session(connection, hello, side, &self.setup.stop).await?;
-                    side = back;
+                    let (back, end) = session(connection, hello, store, &self.setup.stop).await?;
+                    store = back;
                     match end {
                         End::Delivered { known: false } => continue,
-                        End::Delivered { known: true } => return Ok(delivered(side)),
+                        End::Delivered { known: true } => return Ok(delivered(store)),
                         // The word came while the model was being written.
-                        End::Over(_) if side.is_done() => return Ok(delivered(side)),
+                        End::Over(_) if store.is_done() => return Ok(delivered(store)),
                         End::Over(reason) => return Ok(Ending::Over(reason)),
                         End::Stopped => return Ok(Ending::Stopped),
                         End::Lost(what) => match refusal.or(Unreachable::Later(what)) {
@@ -223,7 +223,7 @@ impl Client {
                     }
                 }
                 Err(Unreachable::Never(error)) => return Err(error),
-                // Nothing is told to it; but whoever stands in the way for a while must not be
+                // Nothing is told to it; but a temporary obstacle must not be
                 // able to end a client for good.
                 Err(Unreachable::Impostor(what) | Unreachable::Later(what)) => what,
             };
@@ -234,11 +234,11 @@ impl Client {
     }
 
     /// Says that the model is here until it is heard.
-    async fn farewell(&self, enrolled: &Enrolled, side: &ClientSide) -> Result<()> {
+    async fn farewell(&self, enrolled: &Enrolled, store: &ClientStore) -> Result<()> {
         let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
         loop {
             if let Ok(mut connection) = self.connect().await
-                && farewell(&mut connection, Greeting::plain(&enrolled.run), side).await
+                && farewell(&mut connection, Greeting::plain(&enrolled.run), store).await
             {
                 return Ok(());
             }
@@ -259,8 +259,8 @@ impl Client {
     }
 }
 
-fn delivered(side: ClientSide) -> Ending {
-    Ending::Delivered(side.into_files().unwrap_or_default())
+fn delivered(store: ClientStore) -> Ending {
+    Ending::Delivered(store.into_files().unwrap_or_default())
 }
 
 /// Exponential back-off with jitter: clients that lost one coordinator do not come back as one.

@@ -1,7 +1,7 @@
 //! One session of a client: hello, tasks, uploads, acknowledgements.
 
 use super::link::{Connection, Unreachable, chain};
-use super::side::ClientSide;
+use super::store::ClientStore;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::invitation::Fingerprint;
@@ -52,7 +52,7 @@ pub(super) enum End {
 }
 
 type Frames = mpsc::Sender<proto::ClientFrame>;
-type Answer = (ClientSide, Result<Option<Vec<u8>>>);
+type Answer = (ClientStore, Result<Option<Vec<u8>>>);
 
 /// A task whose bytes are all there.
 struct Task {
@@ -66,24 +66,24 @@ struct Task {
 pub(super) async fn session(
     mut connection: Connection,
     greeting: Greeting,
-    mut side: ClientSide,
+    mut store: ClientStore,
     stop: &Arc<AtomicBool>,
-) -> Result<(ClientSide, End)> {
-    let mut opened = match open(&mut connection, greeting, &side).await {
+) -> Result<(ClientStore, End)> {
+    let mut opened = match open(&mut connection, greeting, &store).await {
         Ok(opened) => opened,
         Err(Unreachable::Never(error)) => return Err(error),
         Err(Unreachable::Later(what) | Unreachable::Impostor(what)) => {
-            return Ok((side, End::Lost(what)));
+            return Ok((store, End::Lost(what)));
         }
     };
-    side.pin(&opened.welcome.next_certificate)?;
-    side.learn(opened.welcome.verdict())?;
+    store.pin(&opened.welcome.next_certificate)?;
+    store.learn(opened.welcome.verdict())?;
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
     let mut talk = Talk {
         frames: opened.frames,
         heartbeat,
-        message_bytes: side.message_bytes(),
-        side: Some(side),
+        message_bytes: store.message_bytes(),
+        store: Some(store),
         queue: Vec::new(),
         busy: None,
         sending: None,
@@ -96,16 +96,16 @@ pub(super) async fn session(
     // What is being computed is finished and kept: its fate is asked for when the client is back.
     let mut failure = None;
     if let Some((_, _, handle)) = talk.busy.take() {
-        let (side, answer) = joined(handle.await)?;
-        talk.side = Some(side);
+        let (store, answer) = joined(handle.await)?;
+        talk.store = Some(store);
         failure = answer.err();
     }
-    let side = talk.side.take().ok_or_else(|| Error::internal("the state is gone"))?;
+    let store = talk.store.take().ok_or_else(|| Error::internal("the state is gone"))?;
     match (end?, failure) {
         // Nothing was lost on the full disk: the step is computed again when the client is back.
-        (End::Stopped, Some(Error::Storage { .. })) => Ok((side, End::Stopped)),
+        (End::Stopped, Some(Error::Storage { .. })) => Ok((store, End::Stopped)),
         (_, Some(error)) => Err(error),
-        (end, None) => Ok((side, end)),
+        (end, None) => Ok((store, end)),
     }
 }
 
@@ -113,9 +113,9 @@ pub(super) async fn session(
 pub(super) async fn farewell(
     connection: &mut Connection,
     greeting: Greeting,
-    side: &ClientSide,
+    store: &ClientStore,
 ) -> bool {
-    match open(connection, greeting, side).await {
+    match open(connection, greeting, store).await {
         Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming).await,
         // A coordinator that does not know this client does not wait for it either.
         Err(Unreachable::Never(_)) => true,
@@ -148,10 +148,10 @@ struct Opened {
 async fn open(
     connection: &mut Connection,
     Greeting { run, next_certificate }: Greeting,
-    side: &ClientSide,
+    store: &ClientStore,
 ) -> Result<Opened, Unreachable> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
-    let (committed, staged) = side.standing();
+    let (committed, staged) = store.standing();
     let hello = proto::Hello {
         version: PROTOCOL,
         run: run.into(),
@@ -234,7 +234,7 @@ struct Talk {
     /// The longest message that is taken.
     message_bytes: u64,
     /// None while it computes.
-    side: Option<ClientSide>,
+    store: Option<ClientStore>,
     /// What was learned while it computed.
     queue: Vec<Learned>,
     busy: Option<(Kind, StepId, JoinHandle<Answer>)>,
@@ -273,8 +273,8 @@ impl Talk {
                 frame = incoming.message() => frame,
                 answer = computed(&mut self.busy) => {
                     let (kind, at, answer) = answer;
-                    let (side, answer) = joined(answer)?;
-                    self.side = Some(side);
+                    let (store, answer) = joined(answer)?;
+                    self.store = Some(store);
                     let answer = match answer {
                         Ok(answer) => answer,
                         Err(error) => {
@@ -358,7 +358,7 @@ impl Talk {
     }
 
     /// Keeps what was learned until nothing is being computed or uploaded. Only the newest task is
-    /// worth its work: whoever asks for it has closed what it asked for before.
+    /// worth its work: its sender has closed what it asked for before.
     fn learn(&mut self, learned: Learned) -> Result<()> {
         if let Learned::Task(_) = learned {
             self.queue.retain(|earlier| !matches!(earlier, Learned::Task(_)));
@@ -373,17 +373,17 @@ impl Talk {
     /// Works off what was learned, as far as nothing is being computed or uploaded.
     fn go_on(&mut self) -> Result<()> {
         while self.busy.is_none() && self.sending.is_none() && !self.queue.is_empty() {
-            let side = self.side.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
+            let store = self.store.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
             match self.queue.remove(0) {
-                Learned::Ack(kind, at, accepted) => side.acknowledged(kind, at, accepted),
+                Learned::Ack(kind, at, accepted) => store.acknowledged(kind, at, accepted),
                 Learned::Task(task) => {
-                    let side = self.side.take();
-                    let mut side = side.ok_or_else(|| Error::internal("the state is away"))?;
+                    let store = self.store.take();
+                    let mut store = store.ok_or_else(|| Error::internal("the state is away"))?;
                     let (kind, at) = (task.kind, task.at);
                     let stop = self.stop.clone();
                     let handle = tokio::task::spawn_blocking(move || {
-                        let answer = insist(&mut side, &task, &stop);
-                        (side, answer)
+                        let answer = insist(&mut store, &task, &stop);
+                        (store, answer)
                     });
                     self.busy = Some((kind, at, handle));
                 }
@@ -416,7 +416,7 @@ impl Talk {
         let reason = error.to_string();
         self.send(to_server(client_frame::Frame::Failed(proto::Failed { reason }))).await;
         let leaving = proto::Heartbeat {};
-        // Frames leave in order: with room for so many more, the first has left.
+        // Frames leave in order: with room for the whole queue, the first has left.
         for _ in 0..=FRAMES_AHEAD {
             self.send(to_server(client_frame::Frame::Heartbeat(leaving))).await;
         }
@@ -428,9 +428,9 @@ impl Talk {
 }
 
 /// Works, and tries again for as long as the disk is full and the client is not to stop.
-fn insist(side: &mut ClientSide, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
+fn insist(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
     loop {
-        match side.work(task.kind, task.at, task.client, &task.message) {
+        match store.work(task.kind, task.at, task.client, &task.message) {
             Err(error @ Error::Storage { .. })
                 if is_full_disk(&error) && !stop.load(Ordering::Relaxed) =>
             {
@@ -492,7 +492,7 @@ mod tests {
             frames: mpsc::channel(1).0,
             heartbeat: Duration::ZERO,
             message_bytes: 100,
-            side: None,
+            store: None,
             queue: Vec::new(),
             busy: None,
             sending: None,

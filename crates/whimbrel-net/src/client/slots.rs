@@ -223,9 +223,8 @@ mod tests {
         let (mut slots, _) = Slots::open(folder.path()).unwrap();
         slots.write(&record(1, Some(0), 2), None).unwrap();
         let bytes = std::fs::read(folder.path().join("slot-a")).unwrap();
-        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
-            hex,
+            whimbrel_core::wire::hex(&bytes),
             "5748494d534c4f54050000003f000000000000005d4138da\
              000000000100000001000000000000000003000000020909020101050707070707\
              000000000000000000000000000000000000000000000000000000000000"

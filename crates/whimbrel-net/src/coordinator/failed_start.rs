@@ -31,7 +31,7 @@ pub(super) fn offenders(
     minority(everyone, &works)
 }
 
-/// Whoever does no harm beside the others stays.
+/// A client that works beside the others stays.
 fn fewest(
     suspects: &BTreeSet<ClientId>,
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,
@@ -48,7 +48,7 @@ fn fewest(
 
 /// Fewer than half of the clients, without whom a start works. Groups are tried, from halves down
 /// to eighths, until one works by itself; then everyone else who does no harm beside it is taken
-/// back. A group of offenders may work by itself, but nobody else works beside it.
+/// back. A group of offenders may work by itself, but no other client works beside it.
 fn minority(
     everyone: &[ClientId],
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,

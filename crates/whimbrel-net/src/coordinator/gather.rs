@@ -6,21 +6,22 @@ use crate::frames::Parcel;
 use crate::limits::message_bytes_max;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Standing;
-use crate::status::{Open, Phase, Refusal, now};
+use crate::status::{Open, Refusal, RunState, now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use whimbrel_core::{ClientId, Error, Result};
+use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
 
 /// How often waiting is interrupted to look at the clock and the registry.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a round may take before people are told whom it waits for.
 const QUIET: Duration = Duration::from_secs(3);
-/// Uploads of one client that nobody asked for. While one thing is asked, so many of a slow client
-/// come too late: of the exchange before and of its evaluation. More are no accident: they have no
-/// line in the audit log and count as refusals, and at the most the connection is closed.
+/// Unsolicited uploads of one client. During one exchange this number of a slow client's may come
+/// too late: of the exchange before and of its evaluation. More are no accident: they have no line
+/// in the audit log and count as refusals, and above the maximum the connection is closed.
 const STRAY: u32 = 2;
 const STRAY_MAX: u32 = 50;
 
@@ -33,36 +34,6 @@ pub struct Rules {
     pub quorum: Quorum,
     /// How long a round waits for more than a quorum; none: until everyone has answered.
     pub deadline: Option<Duration>,
-}
-
-/// How many uploads are enough.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub enum Quorum {
-    /// Everyone's who was asked.
-    #[default]
-    All,
-    /// So many, or everyone's where fewer were asked.
-    Number(u32),
-    /// This share of those asked, rounded up.
-    Share(f64),
-}
-
-impl Quorum {
-    /// How many uploads of so many asked.
-    pub fn of(self, asked: usize) -> usize {
-        match self {
-            Self::All => asked,
-            Self::Number(n) => (n as usize).min(asked),
-            Self::Share(share) => {
-                // 0.55 of 100 is 55, although the product is a little more: what is nearer to a
-                // whole number than any share of clients can be is that number.
-                let exact = share * asked as f64;
-                let whole = exact.round();
-                let near = (exact - whole).abs() <= 1e-9 * whole.max(1.0);
-                (if near { whole } else { exact.ceil() }) as usize
-            }
-        }
-    }
 }
 
 /// One thing that clients are asked.
@@ -154,7 +125,7 @@ impl Network {
             quorum: asking.rules.quorum.of(ids.len()) as u32,
             closes: asking.rules.deadline.map(|d| now() + d.as_secs_f64()),
         };
-        self.hall.board.change(|status| status.open = Some(open));
+        self.shared.board.change(|status| status.open = Some(open));
         loop {
             self.hand_out(asking, &mut seats, call)?;
             if self.is_closed(asking, &seats, begun) {
@@ -169,7 +140,7 @@ impl Network {
             }
             if open.heard != seats.heard as u32 {
                 open.heard = seats.heard as u32;
-                self.hall.board.change(|status| status.open = Some(open));
+                self.shared.board.change(|status| status.open = Some(open));
             }
             if looked.elapsed() >= TICK {
                 looked = Instant::now();
@@ -193,7 +164,7 @@ impl Network {
                 return Ok(Gathered::Interrupted);
             }
             let waiting = format!("waiting for {} invitations to be redeemed", self.nameless);
-            self.hall.board.state(Phase::Waiting, waiting);
+            self.shared.board.state(RunState::Waiting, waiting);
             if let Some(event) = self.next() {
                 self.handle(event, asking, &mut seats, &mut Nothing)?;
             }
@@ -216,7 +187,7 @@ impl Network {
         let Some(deadline) = asking.rules.deadline.filter(|_| seats.heard >= enough) else {
             return false;
         };
-        // Nobody knows whether who is away comes back before the deadline. The model is kept for it.
+        // An absent client may come back before the deadline: the model is kept for it.
         let waits_for_nobody = asking.kind != Kind::Deliver
             && seats.waiting.iter().all(|name| !self.links.contains_key(name));
         waits_for_nobody || begun.elapsed() >= deadline
@@ -231,7 +202,7 @@ impl Network {
         let away: BTreeSet<String> = away.cloned().collect();
         if asking.kind == Kind::Exchange {
             for name in &away {
-                self.hall.board.client(name, |client| client.missed += 1);
+                self.shared.board.client(name, |client| client.missed += 1);
             }
         }
         let new: Vec<String> =
@@ -241,7 +212,7 @@ impl Network {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            self.hall.board.warn(&format!(
+            self.shared.board.warn(&format!(
                 "{}: goes on without {}{more} (not connected)",
                 asking.what,
                 new.join(", ")
@@ -254,11 +225,11 @@ impl Network {
         self.absent.extend(away);
     }
 
-    /// Sends to whoever is there, as long as there is room for messages on their way.
+    /// Sends to the connected clients, as long as there is room for messages on their way.
     fn hand_out(&mut self, asking: &Asking, seats: &mut Seats, call: &mut dyn Call) -> Result<()> {
         while let Some(name) = seats.ready.pop_front() {
             let busy: u64 = self.sending.values().sum();
-            if busy >= self.hall.limits.download_bytes {
+            if busy >= self.shared.limits.download_bytes {
                 seats.ready.push_front(name);
                 return Ok(());
             }
@@ -270,7 +241,7 @@ impl Network {
                 continue;
             }
             let bytes = call.message(seat.id)?;
-            let most = message_bytes_max(asking.kind, self.hall.limits.message_bytes);
+            let most = message_bytes_max(asking.kind, self.shared.limits.message_bytes);
             check_length(&asking.what, bytes.len() as u64, most)?;
             seat.state = State::Sent;
             seat.asked = Some(Instant::now());
@@ -293,7 +264,7 @@ impl Network {
                 let verdict = self.verdict(asking, seats, &name, committed, staged);
                 let stays = verdict.is_ok();
                 if verdict == Err(Refusal::Ahead) {
-                    self.hall.board.warn(&format!(
+                    self.shared.board.warn(&format!(
                         "`{name}` was acknowledged more than this folder knows of: an older copy, or a \
                          log that lost its end; see `whimbrel repair`"
                     ));
@@ -301,8 +272,8 @@ impl Network {
                 if reply.send(verdict).is_err() || !stays {
                     return Ok(());
                 }
-                self.hall.audit.note("connected", &name, &address, false);
-                self.hall.board.client(&name, |c| (c.connected, c.address) = (true, address));
+                self.shared.audit.note("connected", &name, &address, false);
+                self.shared.board.client(&name, |c| (c.connected, c.address) = (true, address));
                 self.links.insert(name.clone(), link);
                 // It was told what became of its staged step: a summary from before is void.
                 if let Some(id) = self.numbers.get(&name) {
@@ -315,7 +286,7 @@ impl Network {
                 self.sending.remove(&session);
                 if self.links.get(&name).is_some_and(|link| link.session == session) {
                     self.links.remove(&name);
-                    self.hall.board.client(&name, |c| {
+                    self.shared.board.client(&name, |c| {
                         c.connected = false;
                         c.disconnects += 1;
                     });
@@ -335,16 +306,16 @@ impl Network {
             }
             Event::Breach { name } => self.refused(seats, &name),
             Event::Failed { name, reason } => {
-                self.hall.audit.note("failed", &name, &reason, false);
-                self.hall.board.warn(&format!("`{name}` cannot go on: {reason}"));
+                self.shared.audit.note("failed", &name, &reason, false);
+                self.shared.board.warn(&format!("`{name}` cannot go on: {reason}"));
             }
             Event::Finished { name } => {
                 if asking.kind == Kind::Deliver {
                     seats.heard(&name);
                 }
                 if self.finished.insert(name.clone()) {
-                    self.hall.audit.note("finished", &name, "", false);
-                    if let Err(error) = self.hall.registry.finish(&name) {
+                    self.shared.audit.note("finished", &name, "", false);
+                    if let Err(error) = self.shared.registry.finish(&name) {
                         // It would only be waited for once more after a restart.
                         tracing::warn!(%error, "not noted that `{name}` has the model");
                     }
@@ -427,25 +398,25 @@ impl Network {
             Some(seat) => match call.take(seat.id, bytes) {
                 Ok(()) => {
                     let latency = seat.asked.map(|asked| asked.elapsed().as_secs_f64());
-                    self.hall.board.client(name, |c| c.latency_s = latency.or(c.latency_s));
+                    self.shared.board.client(name, |c| c.latency_s = latency.or(c.latency_s));
                     seats.heard(name);
                     return Ok(());
                 }
                 Err(error @ (Error::Internal { .. } | Error::Storage { .. })) => return Err(error),
                 Err(error) => {
-                    self.hall.audit.note("invalid", name, &error.to_string(), false);
+                    self.shared.audit.note("invalid", name, &error.to_string(), false);
                     self.refused(seats, name);
                     Err(Refusal::Invalid)
                 }
             },
         };
         match fate {
-            Err(why @ Refusal::Invalid) => self.hall.refuse(why, name, false),
+            Err(why @ Refusal::Invalid) => self.shared.refuse(why, name, false),
             Err(why) => self.stray(seats, name, why),
             Ok(()) => {}
         }
         if fate.is_err() {
-            self.hall.board.client(name, |c| c.refused += 1);
+            self.shared.board.client(name, |c| c.refused += 1);
         }
         if let Some(link) = self.links.get(name) {
             link.order(Order::Ack { kind, at, fate });
@@ -456,38 +427,38 @@ impl Network {
         Ok(())
     }
 
-    /// Counts an upload that nobody asked for.
+    /// Counts an unsolicited upload.
     fn stray(&mut self, seats: &mut Seats, name: &str, why: Refusal) {
         let strays = self.strays.entry(name.to_owned()).or_insert(0);
         *strays += 1;
         let strays = *strays;
         if strays <= STRAY {
-            return self.hall.refuse(why, name, false);
+            return self.shared.refuse(why, name, false);
         }
-        self.hall.count_refusal(why);
+        self.shared.count_refusal(why);
         self.refused(seats, name);
         if strays == STRAY_MAX
             && let Some(link) = self.links.get(name)
         {
-            let reason = "too many uploads that nobody asked for".to_owned();
-            self.hall.audit.note("closed", name, &reason, false);
+            let reason = "too many unsolicited uploads".to_owned();
+            self.shared.audit.note("closed", name, &reason, false);
             link.order(Order::Close { reason, over: false });
         }
     }
 
-    /// Counts what a client got wrong; after too much of it nobody waits for it in this exchange.
+    /// Counts what a client got wrong; after too much of it, this exchange no longer waits for it.
     fn refused(&mut self, seats: &mut Seats, name: &str) {
         let Some(seat) = seats.asked.get_mut(name) else { return };
         seat.refusals += 1;
         let open = matches!(seat.state, State::Waiting | State::Sent);
-        if open && seat.refusals >= self.hall.limits.refusals_per_exchange {
+        if open && seat.refusals >= self.shared.limits.refusals_per_exchange {
             seat.state = State::GivenUp;
             seats.waiting.remove(name);
-            let times = self.hall.limits.refusals_per_exchange;
+            let times = self.shared.limits.refusals_per_exchange;
             let line =
                 format!("`{name}` was refused {times} times: this exchange closes without it");
-            self.hall.audit.note("given-up", name, &line, false);
-            self.hall.board.warn(&line);
+            self.shared.audit.note("given-up", name, &line, false);
+            self.shared.board.warn(&line);
         }
     }
 
@@ -505,7 +476,7 @@ impl Network {
             true => asking.what.clone(),
             false => format!("{}: waiting for {}{more}", asking.what, shown.join(", ")),
         };
-        self.hall.board.state(Phase::Waiting, text);
+        self.shared.board.state(RunState::Waiting, text);
     }
 }
 

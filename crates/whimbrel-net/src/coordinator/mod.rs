@@ -10,11 +10,12 @@ mod gather;
 mod rounds;
 mod serve;
 
-pub use gather::{Quorum, Rules};
+pub use gather::Rules;
 pub use rounds::Rounds;
 pub use serve::{Coordinator, Served, Setup, files_from_bytes, files_to_bytes};
+pub use whimbrel_engine::Quorum;
 
-use crate::events::{Bounds, Event, Hall, Link, Order};
+use crate::events::{Bounds, Event, Link, Order, SharedState};
 use crate::proto::Kind;
 use crate::registry::{Entry, Standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,7 +33,7 @@ const WRAPPING: u64 = 1024;
 
 /// Everyone who takes part, from stage to stage.
 pub struct Network {
-    hall: Arc<Hall>,
+    shared: Arc<SharedState>,
     events: mpsc::Receiver<Event>,
     runtime: Handle,
     stop: Arc<AtomicBool>,
@@ -53,7 +54,7 @@ pub struct Network {
     awaited: BTreeMap<ClientId, StepId>,
     /// Their summaries that came after the round had gone on without them.
     summaries: BTreeMap<ClientId, Vec<u8>>,
-    /// Uploads by name that nobody asked for, less what slow clients are excused.
+    /// Unsolicited uploads by name, less what slow clients are excused.
     strays: HashMap<String, u32>,
     /// Who was left out because it was not connected, and people were told.
     absent: BTreeSet<String>,
@@ -70,7 +71,7 @@ pub struct Network {
 impl Network {
     /// Everyone in the registry, with what earlier processes acknowledged.
     pub fn new(
-        hall: Arc<Hall>,
+        shared: Arc<SharedState>,
         events: mpsc::Receiver<Event>,
         runtime: Handle,
         stop: Arc<AtomicBool>,
@@ -78,7 +79,7 @@ impl Network {
         fates: BTreeMap<ClientId, StepId>,
     ) -> Result<Self> {
         let mut network = Self {
-            hall,
+            shared,
             events,
             runtime,
             stop,
@@ -106,7 +107,7 @@ impl Network {
 
     /// The numbers that earlier processes gave.
     fn read_numbers(&mut self) -> Result<()> {
-        let book = self.hall.registry.book();
+        let book = self.shared.registry.book();
         let done = book.clients.iter().filter(|c| c.finished);
         self.finished = done.map(|c| c.name.clone()).collect();
         let mut numbered: Vec<(ClientId, String)> =
@@ -126,13 +127,13 @@ impl Network {
     /// Shows the rounds that earlier processes made.
     fn show_rounds(&self, rounds: &BTreeMap<ClientId, u64>) {
         for (id, made) in rounds {
-            self.hall.board.client(self.name(*id), |c| c.rounds = *made);
+            self.shared.board.client(self.name(*id), |c| c.rounds = *made);
         }
     }
 
-    /// Gives the first numbers: to those whom the job names, then to whoever else was invited.
+    /// Gives the first numbers: to those whom the job names, then to the others invited.
     fn give_first_numbers(&mut self) -> Result<()> {
-        let book = self.hall.registry.book();
+        let book = self.shared.registry.book();
         let listed: BTreeSet<&str> =
             book.clients.iter().filter(|c| c.listed).map(|c| &c.name[..]).collect();
         let everyone = self.unnumbered().into_iter();
@@ -151,9 +152,9 @@ impl Network {
         let first = self.names.len() as u32;
         let given: Vec<(String, ClientId)> =
             names.into_iter().zip((first..).map(ClientId)).collect();
-        self.hall.registry.number(&given)?;
+        self.shared.registry.number(&given)?;
         for (name, id) in &given {
-            self.hall.board.client(name, |c| c.id = Some(id.0));
+            self.shared.board.client(name, |c| c.id = Some(id.0));
             self.numbers.insert(name.clone(), *id);
             self.names.push(name.clone());
         }
@@ -173,39 +174,39 @@ impl Network {
 
     /// Notices who was invited, revoked or declared dead since the last look.
     fn look_at_registry(&mut self) {
-        let book = self.hall.registry.book();
+        let book = self.shared.registry.book();
         let is_nameless = |c: &&Entry| c.open && c.certificate.is_none();
         let expected = book.clients.iter().filter(|c| c.standing == Standing::Expected);
         self.nameless = expected.filter(is_nameless).count();
-        // Whoever brought a name of its own is not known by the old one any more.
+        // A client that brought a name of its own is no longer known by the old one.
         let known: BTreeSet<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
         self.standings.retain(|name, _| known.contains(&name[..]));
-        self.hall.board.forget(&known);
+        self.shared.board.forget(&known);
         for entry in book.clients {
             if self.standings.get(&entry.name) == Some(&entry.standing) {
                 continue;
             }
             let word = entry.standing.word();
-            self.hall.board.client(&entry.name, |c| {
+            self.shared.board.client(&entry.name, |c| {
                 c.standing = word.into();
                 c.id = entry.id;
             });
             // What was so when this process began, an earlier one has told.
             if self.standings.insert(entry.name.clone(), entry.standing).is_some() {
-                self.hall.audit.note(word, &entry.name, "", false);
-                self.hall.board.line(&format!("`{}` is {word}", entry.name));
+                self.shared.audit.note(word, &entry.name, "", false);
+                self.shared.board.line(&format!("`{}` is {word}", entry.name));
             }
             if entry.standing == Standing::Revoked
                 && let Some(link) = self.links.remove(&entry.name)
             {
-                // Its connection's end will be the end of one that nobody knows any more.
-                self.hall.board.client(&entry.name, |c| c.connected = false);
+                // Its connection's end will be that of an unknown client.
+                self.shared.board.client(&entry.name, |c| c.connected = false);
                 link.order(Order::Close { reason: "this client was revoked".into(), over: true });
             }
         }
     }
 
-    /// Whether nobody waits for this client: it is dead or revoked, and not there.
+    /// Whether this client is not waited for: it is dead or revoked, and not connected.
     fn is_excused(&self, name: &str) -> bool {
         self.standings.get(name).is_some_and(|s| *s != Standing::Expected)
             && !self.links.contains_key(name)
@@ -224,7 +225,7 @@ impl Network {
     /// would never be let through is refused before anybody computes one.
     fn set_bounds(&self, method: &dyn DynMethod) -> Result<()> {
         let declared = method.disclosures();
-        let most = self.hall.limits.message_bytes;
+        let most = self.shared.limits.message_bytes;
         let bound = |message| {
             let each = declared.iter().filter(|d| d.message == message).map(|d| d.bytes_max as u64);
             match each.sum::<u64>() {
@@ -239,7 +240,7 @@ impl Network {
         };
         let (summary, up, answer) = (bound("summary")?, bound("up")?, bound("answer")?);
         let bounds = Bounds { summary, up, answer };
-        *self.hall.bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bounds;
+        *self.shared.bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bounds;
         Ok(())
     }
 }

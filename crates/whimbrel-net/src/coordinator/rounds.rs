@@ -2,7 +2,7 @@
 
 use super::Network;
 use super::failed_start::offenders;
-use super::gather::{Asking, Call, Gathered, Quorum, Rules};
+use super::gather::{Asking, Call, Gathered, Rules};
 use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 use tonic::codegen::Bytes;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
+use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
 use whimbrel_engine::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::saved::Change;
+use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{Participation, Stage};
 
 /// A stage under way.
@@ -94,7 +95,7 @@ impl<'a> Rounds<'a> {
             shown.push((self.network.name(*id), rows, self.tallies[id.0 as usize]));
         }
         let traffic = self.traffic;
-        self.network.hall.board.change(|status| {
+        self.network.shared.board.change(|status| {
             status.bytes_up = traffic.up;
             (status.bytes_down, status.bytes_eval) = (traffic.down, traffic.eval);
             for (name, rows, tally) in shown {
@@ -181,7 +182,7 @@ impl<'a> Rounds<'a> {
         if ids.is_empty() {
             return Ok(ids);
         }
-        // Asked once on a connection: whoever did not answer in time then is let in when its
+        // Asked once on a connection: a client that did not answer in time is let in when its
         // summary has come, and no round waits for it again.
         let (asked, ids): (Vec<ClientId>, Vec<ClientId>) =
             ids.into_iter().partition(|id| self.network.awaited.contains_key(id));
@@ -191,7 +192,7 @@ impl<'a> Rounds<'a> {
             what: format!("{}: late joiners", self.name),
             rules: Rules {
                 quorum: Quorum::Number(0),
-                deadline: Some(self.network.hall.limits.late_summary),
+                deadline: Some(self.network.shared.limits.late_summary),
             },
         };
         let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
@@ -201,7 +202,7 @@ impl<'a> Rounds<'a> {
             return Ok(Vec::new());
         }
         for id in ids.iter().filter(|id| !call.taken.contains_key(id)) {
-            // Whoever lost its connection meanwhile is asked again when it is back.
+            // A client that lost its connection meanwhile is asked again when it is back.
             if self.network.links.contains_key(self.network.name(*id)) {
                 self.network.awaited.insert(*id, asking.at);
             }
@@ -435,8 +436,8 @@ struct Enrolled {
 /// Refuses a client's summary for good and says so; the client's name.
 fn turn_away(network: &Network, id: ClientId, at: StepId, error: &Error) -> String {
     let name = network.name(id).to_owned();
-    network.hall.audit.note("invalid", &name, &error.to_string(), false);
-    network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
+    network.shared.audit.note("invalid", &name, &error.to_string(), false);
+    network.shared.board.warn(&format!("`{name}` cannot join: {error}"));
     if let Some(link) = network.links.get(&name) {
         link.order(Order::Ack { kind: Kind::Enrol, at, fate: Err(Refusal::Invalid) });
     }

@@ -1,17 +1,17 @@
 //! A coordinator from its start to its end.
 
 use super::Network;
-use super::gather::{Asking, Call, Gathered, Quorum, Rules};
+use super::gather::{Asking, Call, Gathered, Rules};
 use crate::audit::Audit;
-use crate::events::{Hall, Order, Parts};
+use crate::durable_run::{DurableRun, insist};
+use crate::events::{Order, Parts, SharedState};
 use crate::frames::Parcel;
 use crate::invitation::Fingerprint;
-use crate::kept_run::{KeptRun, insist};
 use crate::limits::{Limits, connections_by_descriptors};
 use crate::listen::listen;
 use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
-use crate::status::{Board, Exchanged, Phase};
+use crate::status::{Board, Exchanged, RunState};
 use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::runner::Done;
@@ -56,7 +57,7 @@ pub struct Setup {
     pub next_certificate: Option<Fingerprint>,
     /// For people.
     pub board: Board,
-    /// Set by whoever wants the coordinator to stop in order.
+    /// Set to make the coordinator stop in order.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -64,7 +65,7 @@ pub struct Setup {
 pub struct Coordinator {
     runtime: Runtime,
     network: Network,
-    kept: KeptRun,
+    kept: DurableRun,
     seed: u64,
     board: Board,
     folder: PathBuf,
@@ -82,8 +83,8 @@ impl Coordinator {
         let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, .. } = setup;
         let Setup { next_certificate, board, stop, .. } = setup;
         let kept = match resume {
-            true => KeptRun::resume(&folder, board.clone(), stop.clone())?,
-            false => KeptRun::create(&folder, board.clone(), stop.clone())?,
+            true => DurableRun::resume(&folder, board.clone(), stop.clone())?,
+            false => DurableRun::create(&folder, board.clone(), stop.clone())?,
         };
         let connections = limits.connections.min(connections_by_descriptors());
         let limits = Limits { connections, ..limits };
@@ -97,10 +98,10 @@ impl Coordinator {
             .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
         let parts =
             Parts { registry, limits, offer, next_certificate, board: board.clone(), audit };
-        let (hall, events) = Hall::new(parts);
+        let (shared, events) = SharedState::new(parts);
         let fates = kept.fates()?;
         let handle = runtime.handle().clone();
-        let mut network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        let mut network = Network::new(shared.clone(), events, handle, stop.clone(), rules, fates)?;
         network.evaluates = evaluates;
         network.joined = kept.joined()?;
         network.repaired = kept.repaired()?;
@@ -113,7 +114,7 @@ impl Coordinator {
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(fault)?;
-        runtime.spawn(listen(listener, tls, hall));
+        runtime.spawn(listen(listener, tls, shared));
         runtime.spawn(write_status(board.clone(), folder.clone()));
         drop(_inside);
         Ok(Self { runtime, network, kept, seed, board, folder, stop, last_stage: 0 })
@@ -134,21 +135,21 @@ impl Coordinator {
         );
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
-                self.board.state(Phase::Failed, format!("failed: {error}"));
+                self.board.state(RunState::Failed, format!("failed: {error}"));
                 self.goodbye(&format!("{}{error}", crate::JOB_FAILED), true);
             }
             Ok(Outcome { ending: Ending::Interrupted, .. }) => {
-                self.board.state(Phase::Paused, "stopped; everything is kept");
+                self.board.state(RunState::Paused, "stopped; everything is kept");
                 self.goodbye("the coordinator was stopped and may come back", false);
             }
             Ok(Outcome { ending: Ending::Degenerate(why), .. }) => {
                 let line = format!("the fit is degenerate: {why}");
                 self.board.warn(&line);
-                self.board.state(Phase::Running, line);
+                self.board.state(RunState::Running, line);
             }
-            Ok(_) => self.board.state(Phase::Running, "the fit is done"),
+            Ok(_) => self.board.state(RunState::Running, "the fit is done"),
             Err(error) => {
-                self.board.state(Phase::Failed, format!("stopped: {error}"));
+                self.board.state(RunState::Failed, format!("stopped: {error}"));
                 self.goodbye("the coordinator stopped", false);
             }
         }
@@ -185,11 +186,14 @@ impl Coordinator {
             kind: Kind::Deliver,
             at: StepId { stage: self.last_stage + 1, step: 0 },
             what: "the model is ready".into(),
-            rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
+            rules: Rules {
+                quorum: Quorum::Number(0),
+                deadline: Some(network.shared.limits.linger),
+            },
         };
         let mut call = Delivery { files: files_to_bytes(files) };
         if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
-            self.board.state(Phase::Paused, "stopped; not everyone has the model yet");
+            self.board.state(RunState::Paused, "stopped; not everyone has the model yet");
             self.goodbye("the coordinator was stopped and may come back", false);
             return Ok(false);
         }
@@ -204,11 +208,11 @@ impl Coordinator {
                 "{} did not fetch the model: serve the run again with --resume to hand it out",
                 without.join(", ")
             );
-            network.hall.audit.note("not-delivered", "", &line, false);
+            network.shared.audit.note("not-delivered", "", &line, false);
             self.board.warn(&line);
         }
         self.board.change(|s| (s.finished, s.eta_s) = (true, None));
-        self.board.state(Phase::Done, "finished");
+        self.board.state(RunState::Done, "finished");
         self.goodbye("the job is over", true);
         Ok(true)
     }
@@ -237,7 +241,7 @@ impl Coordinator {
         self.write_status();
     }
 
-    /// Whoever looks later sees how it ended: the process may be gone before the next writing is due.
+    /// Writes how it ended: the process may be gone before the next write is due.
     fn write_status(&self) {
         if let Err(error) = self.board.write(&self.folder) {
             tracing::debug!(%error, "status.json could not be written");
@@ -290,7 +294,7 @@ async fn write_status(board: Board, folder: PathBuf) {
     }
 }
 
-/// Shows the run's progress on the board, and to whoever else watches.
+/// Shows the run's progress on the board, and to the other observer.
 struct Watching<'a> {
     board: Board,
     observer: &'a mut dyn Observer,
@@ -330,7 +334,7 @@ impl Watching<'_> {
 
 impl Observer for Watching<'_> {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
-        self.board.state(Phase::Running, format!("stage {} of {of}: {}", index + 1, stage.name));
+        self.board.state(RunState::Running, format!("stage {} of {of}: {}", index + 1, stage.name));
         self.board.change(|s| {
             s.stage = stage.name.into();
             s.measures = stage.measures.clone();

@@ -149,7 +149,7 @@ fn no_other_clients_are_made_up_beside_a_checkpoint() {
     assert!(!Registry::exists(folder.path()));
 }
 
-/// Whoever was revoked is not let in again by an older copy of the list.
+/// An older copy of the list does not let a revoked client in again.
 #[test]
 fn an_older_list_of_clients_is_refused() {
     let (folder, registry) = registry();

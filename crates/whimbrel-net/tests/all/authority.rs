@@ -4,7 +4,7 @@ use crate::pki::Authority;
 use crate::support::{Joined, PATIENCE, Town, Toys, simulate, wait};
 use std::path::PathBuf;
 use std::process::Command;
-use whimbrel_net::status::{Phase, Refusal};
+use whimbrel_net::status::{Refusal, RunState};
 use whimbrel_net::tls::Identity;
 
 #[test]
@@ -132,8 +132,7 @@ fn a_full_disk_pauses_the_job_and_space_lets_it_go_on() {
     let place = town.run_folder().join("checkpoint");
     std::fs::create_dir_all(&place).unwrap();
     let Some(_small) = Small::mount(place.clone()) else {
-        eprintln!("skipped: this user cannot mount a small file system");
-        return;
+        return whimbrel_testkit::skipped("this user cannot mount a small file system");
     };
     // All of it but what the first checkpoint and a few records need.
     let ballast = place.join("ballast");
@@ -143,8 +142,8 @@ fn a_full_disk_pauses_the_job_and_space_lets_it_go_on() {
     serving.shows("a pause", |s| s.state.starts_with("paused, nothing is lost: "));
     let state = serving.board.watch().borrow().state.clone();
     assert!(state.contains("No space left on device"), "{state}");
-    assert_eq!(serving.board.watch().borrow().phase, Phase::Paused);
-    // And whoever asks from beside reads the same.
+    assert_eq!(serving.board.watch().borrow().phase, RunState::Paused);
+    // And the file beside says the same.
     let status = town.run_folder().join("status.json");
     let told = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("\"paused\""));
     wait(told, "status.json says so", &serving.board);

@@ -14,7 +14,7 @@ mod pki;
 mod proxy;
 mod restarts;
 mod same_bits;
-mod side;
+mod store;
 mod stranger;
 mod support;
 mod watch;

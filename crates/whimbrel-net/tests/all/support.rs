@@ -15,7 +15,7 @@ use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
     Chain, Consent, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
-use whimbrel_net::client::{self, Client, ClientSide, Ending};
+use whimbrel_net::client::{self, Client, ClientStore, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::invitation::Fingerprint;
 use whimbrel_net::registry::Registry;
@@ -326,11 +326,11 @@ fn join(
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let mut side = ClientSide::open(participant, message_bytes, folder)?;
+        let mut store = ClientStore::open(participant, message_bytes, folder)?;
         if renews {
-            side.renew()?;
+            store.renew()?;
         }
-        client.take_part(&enrolled, side).await
+        client.take_part(&enrolled, store).await
     })
 }
 

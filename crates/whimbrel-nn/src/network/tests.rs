@@ -271,7 +271,7 @@ fn every_network_overfits_a_handful_of_samples() {
             let batch = Batch::all(&data);
             network.gradient(&w, batch, None, key, &mut room, &mut gradient, &mut losses);
             let tensors = network.tensors();
-            Optimiser::ADAM.step(&mut state, 3e-3, None, tensors, &gradient, &mut w);
+            Optimiser::adam(0.0).step(&mut state, 3e-3, None, tensors, &gradient, &mut w);
             losses.iter().sum::<f32>() / 6.0 < limit
         });
         assert!(learnt, "{}: {losses:?}", network.name);

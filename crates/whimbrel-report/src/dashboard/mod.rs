@@ -1,6 +1,6 @@
 //! The live dashboard: its files, what it shows, and the same figures for Prometheus.
 //!
-//! Pure values: whoever runs a coordinator fills a [`Status`] and serves these files. The page asks
+//! Pure values: the coordinator fills a [`Status`] and serves these files. The page asks
 //! for `status.json` and draws it; it loads nothing else.
 
 mod metrics;
@@ -120,7 +120,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Not everyone who is needed is there.
+    /// A client that is needed is absent, or has not answered yet.
     #[default]
     Waiting,
     /// Rounds are made.

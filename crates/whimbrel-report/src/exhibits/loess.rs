@@ -4,7 +4,7 @@
 /// The share of points that each local line looks at.
 pub const SPAN: f64 = 0.35;
 
-/// At least so many points under each local line.
+/// Fewest points of a local fit.
 pub const NEIGHBOURS_MIN: usize = 5;
 
 /// The smooth curve at each of `x` (ascending); none with fewer than five points.

@@ -166,7 +166,7 @@ impl Axis {
             let end = all.iter().position(|p| p.0 >= last - 1e-9).unwrap_or(all.len() - 1);
             all[start..=end].to_vec()
         } else {
-            // More: whole decades, every so many; the range ends on decades.
+            // More: whole decades at equal distances; the range ends on decades.
             (first, last) = ((first + 1e-9).floor(), (last - 1e-9).ceil());
             let rough = (last - first) / want.max(1) as f64;
             let stride = [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 200];

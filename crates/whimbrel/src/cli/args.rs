@@ -109,7 +109,7 @@ pub enum Command {
         run: PathBuf,
         /// The client's name
         name: String,
-        /// It is lost: nobody waits for it, its contribution stays, and it may come back
+        /// It is lost: it is not waited for, its contribution stays, and it may come back
         #[arg(long)]
         dead: bool,
     },
@@ -203,7 +203,7 @@ pub struct Serve {
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
-    /// Invite so many clients that bring their own names [default: `clients` of the job]
+    /// Number of clients to invite that bring their own names [default: `clients` of the job]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub open_enrolment: Option<u32>,
     /// Where to listen [default: `listen` of the job]
@@ -278,13 +278,13 @@ pub struct Join {
     /// coordinator that was repaired
     #[arg(long)]
     pub renew: bool,
-    /// Take part only with so many rows to train with
+    /// Fewest training rows with which to take part
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub min_rows: usize,
     /// Keep figures over fewer rows than this to oneself
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub min_group: usize,
-    /// Answer at most so many rounds where the job does not say how many [default: 10000]
+    /// Most rounds to answer where the job does not limit them [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,
     /// Give up when the coordinator cannot be reached for so long [default: never]

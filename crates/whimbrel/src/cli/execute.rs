@@ -417,14 +417,7 @@ impl Observer for Watching<'_> {
 fn number(loaded: &mut Loaded, job: &Job, journal: &str, to: &dyn Listener) -> Result<()> {
     let names = names(journal)?;
     if names.is_empty() {
-        // Of an earlier version: ranks of names, unless somebody joined a served run late.
-        if journal.contains("\"joined\"") {
-            to.warning(
-                "the journal does not name its clients: numbers are taken as ranks of their names, \
-                 and the replay of a run that was served to late joiners may be another run",
-            );
-        }
-        return Ok(());
+        return Err(Error::storage("journal", "it names no client").into());
     }
     let absent = loaded.renumber(&names, job)?;
     if !absent.is_empty() {

@@ -18,7 +18,7 @@ pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bo
     let registry = open(run)?;
     if let Some(ending) = RunDir::adopt(run).ending() {
         let error = Error::config(format!("the run in {} is over: {ending}", run.display())).hint(
-            "nobody can join it any more; `whimbrel serve --resume` hands the model to those who \
+            "no client can join it any more; `whimbrel serve --resume` hands the model to those who \
              took part",
         );
         return Err(error.into());
@@ -47,7 +47,7 @@ pub fn revoke_command(run: &Path, name: &str, dead: bool) -> Result<u8> {
     open(run)?.stand(name, standing)?;
     match dead {
         true => note(&format!(
-            "nobody waits for `{name}` any more; what it contributed stays, and it may come back"
+            "`{name}` is no longer waited for; what it contributed stays, and it may come back"
         )),
         false => note(&format!("`{name}` may not take part any more; what it contributed stays")),
     }

@@ -18,7 +18,9 @@ use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Federation, Job};
 use whimbrel::families::offer::Minimum;
 use whimbrel::families::plan::Plan;
-use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup, read_ledger, read_offer};
+use whimbrel::net::client::{
+    Client, ClientStore, Ending, Enrolled, Setup, read_ledger, read_offer,
+};
 use whimbrel::net::registry::check_name;
 use whimbrel::net::tls::{Identity, fingerprint_of_file};
 use whimbrel::net::{Invitation, JOB_FAILED, printable, versioned};
@@ -90,12 +92,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let job = offer.job()?;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
-    let mut side = ClientSide::open(participant, message_bytes, &folder)?;
-    keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
+    let mut store = ClientStore::open(participant, message_bytes, &folder)?;
+    keep_to_rows(&folder, &args.data, store.standing() != (None, None))?;
     if args.renew {
-        side.renew()?;
+        store.renew()?;
     }
-    match runtime.block_on(client.take_part(&enrolled, side))? {
+    match runtime.block_on(client.take_part(&enrolled, store))? {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));

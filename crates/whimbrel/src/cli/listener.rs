@@ -12,7 +12,8 @@ pub trait Listener {
     fn note(&self, text: &str);
     /// Something to look at.
     fn warning(&self, text: &str);
-    /// Watches a run of so many rounds, where that is known; with `sends`, its bits are of interest.
+    /// Watches a run with its number of rounds, where that is known; with `sends`, its bits are of
+    /// interest.
     fn watch(&self, name: &str, rounds: Option<u32>, sends: bool) -> Box<dyn Observer + '_>;
     /// Once set, the run ends after the exchange under way, and its state is saved.
     fn interrupt(&self) -> Arc<AtomicBool>;

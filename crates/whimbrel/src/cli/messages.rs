@@ -89,13 +89,13 @@ pub fn note(text: &str) {
     say(text);
 }
 
-/// The same for what is said to whoever asked for silence, too.
+/// The same for what is printed with `--quiet`, too.
 fn say(text: &str) {
     let text = &shown(text);
     if LOGGED.load(Ordering::Relaxed) {
         return tracing::info!("{text}");
     }
-    // There is nobody left to tell that nobody listens.
+    // A closed standard error cannot be reported.
     let _ = writeln!(stderr(), "{}", coloured(text));
 }
 
@@ -151,7 +151,7 @@ pub fn set_manner(colour: bool, quiet: bool) {
 /// Whether messages are lines of the log.
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
-/// From now on messages are lines of the log: whoever reads that with a program meets no others.
+/// From now on messages are lines of the log, so that a program can parse all of them.
 pub fn log_messages() {
     LOGGED.store(true, Ordering::Relaxed);
 }
@@ -167,8 +167,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for a job whose fit has so many rounds, where that is known; with or without the bits
-    /// sent.
+    /// A bar for a job with the number of its fit's rounds, where that is known; with or without
+    /// the bits sent.
     pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
         let bar = ProgressBar::hidden().with_style(style(UNKNOWN));
         bar.set_draw_target(match QUIET.load(Ordering::Relaxed) {

@@ -116,7 +116,7 @@ fn set_threads(threads: Option<usize>) -> Result<()> {
     pool.map_err(|e| Failure::config(format!("--threads {threads}: {e}")))
 }
 
-/// So many threads.
+/// A pool of this number of threads.
 pub fn threads_of(threads: usize) -> Result<rayon::ThreadPoolBuilder> {
     match (1..=THREADS_MAX).contains(&threads) {
         true => Ok(rayon::ThreadPoolBuilder::new().num_threads(threads)),

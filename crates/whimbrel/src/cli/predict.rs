@@ -79,7 +79,7 @@ fn check_is_file(data: &Path) -> Result<()> {
                 .hint("rows are read more than once: write them to a file")
                 .into())
         }
-        // What does not exist or is a folder is said by whoever reads it.
+        // The reader reports what does not exist or is a folder.
         _ => Ok(()),
     }
 }

@@ -16,11 +16,11 @@ use whimbrel::data::hash_file;
 use whimbrel::engine::checkpoint::write_privately;
 use whimbrel::engine::{Ending, Observer};
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::job::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::families::job::{Clients, Federation};
 use whimbrel::families::offer::with_data_paths_of;
 use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
-use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
+use whimbrel::net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
 use whimbrel::net::inspection::LOST_IDENTITY;
 use whimbrel::net::registry::{Draft, Registry, unhex};
@@ -81,8 +81,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         _ => Existing::Refuse,
     };
     let open = || RunDir::open(args.out.as_deref(), &job.name, existing);
-    // A run that goes on has its port from its folder: whoever works there is named first. Otherwise
-    // the port comes before anything is removed: whoever has it may still be at work.
+    // A run that goes on has its port from its folder: a process at work there is named first.
+    // Otherwise the port comes before anything is removed: its holder may still be at work.
     let resumed = args.resume.then(open).transpose()?;
     let listener = bind(args, &federation)?;
     let dir = resumed.map_or_else(open, Ok)?;
@@ -316,7 +316,7 @@ fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Refuses to go on without a certificate or authorities that the run was begun with, or at another
-/// address: whoever leaves them out by mistake would serve under another name, or let strangers'
+/// address: leaving them out by mistake would serve under another name, or let strangers'
 /// certificates in.
 fn check_bound(args: &Serve, run: &Path) -> Result<()> {
     if !args.resume || !Registry::exists(run) {
@@ -496,11 +496,7 @@ fn check_invitations(file: &Path) -> Result<()> {
 
 fn rules(federation: &Federation) -> Rules {
     Rules {
-        quorum: match federation.quorum {
-            QuorumKey::All => Quorum::All,
-            QuorumKey::Number(n) => Quorum::Number(n),
-            QuorumKey::Share(share) => Quorum::Share(share),
-        },
+        quorum: federation.quorum,
         deadline: federation.deadline_s.map(Duration::from_secs_f64),
     }
 }
@@ -520,7 +516,7 @@ pub fn start_log(form: LogForm) {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // What a command says is not chosen: it is said in every form.
     let said = "whimbrel::cli=info".parse().expect("a valid directive");
-    // Nobody can be told, on a closed standard error, that nothing can be written to it.
+    // A closed standard error cannot be reported.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(said))
         .with_writer(std::io::stderr)

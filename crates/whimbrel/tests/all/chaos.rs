@@ -8,7 +8,7 @@ use crate::pki::Authority;
 use crate::support::Sandbox;
 use std::time::Duration;
 use whimbrel::core::Key;
-use whimbrel::net::invitation::hex;
+use whimbrel::core::wire::hex;
 use whimbrel::net::tls::fingerprint_of_file;
 
 /// The longest time between two kills.

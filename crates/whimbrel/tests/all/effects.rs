@@ -127,6 +127,24 @@ fn a_list_of_the_rows_and_columns_is_the_word_for_both() {
 }
 
 #[test]
+fn a_factor_of_one_level_is_refused() {
+    let sandbox = sandbox(&JOB.replace("\"month\"]\ncov", "\"month\", \"habitat\"]\ncov"));
+    sandbox.write("counts.csv", &survey().0.replace("heath", "wood"));
+    let said = sandbox.run(&["run", "job.toml", "--out", "out"]).stderr;
+    assert!(said.contains("\"habitat\" has one level, \"wood\""), "{said}");
+}
+
+#[test]
+fn attributes_that_contradict_the_model_are_named() {
+    let sandbox = sandbox(JOB);
+    sandbox.run_job("out");
+    sandbox.write("new.csv", "site,year,month,height,count\ns3,2001,2,350,4\nx1,2001,2,10,4\n");
+    let said = sandbox.ok(&["adapt", "out", "--data", "new.csv", "--out", "own"]).stderr;
+    assert!(said.contains("\"height\" of \"s3\" is \"350\", and \"300\" in the model"), "{said}");
+    assert!(!said.contains("x1\" is"), "{said}");
+}
+
+#[test]
 fn what_describes_no_row_and_no_column_is_refused() {
     let refused = |from: &str, to: &str| {
         let ran = sandbox(&JOB.replace(from, to)).run(&["run", "job.toml", "--out", "out"]);

@@ -121,8 +121,9 @@ fn a_replay_of_the_journal_ends_in_the_same_bits() {
         let bytes = |run: &str| std::fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
         assert!(bytes("out") == bytes("again"), "{file} differs");
     }
-    let exchanges = |line: &&str| line.contains("exchange");
-    sandbox.write("short", sandbox.read("out/journal").lines().find(exchanges).unwrap());
+    let journal = sandbox.read("out/journal");
+    let (first, _) = journal.split_once("\"exchange\":1,").unwrap();
+    sandbox.write("short", &first[..=first.rfind('\n').unwrap()]);
     let short = ["run", "calm.toml", "--out", "short-run", "--replay", "short"];
     let ran = sandbox.run(&short);
     assert_eq!(ran.code, 1, "{}", ran.stderr);

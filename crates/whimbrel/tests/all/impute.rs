@@ -3,8 +3,15 @@
 use crate::same_bits::stop_in_the_middle;
 use crate::support::{Sandbox, number};
 use serde_json::Value;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use whimbrel::core::Key;
 use whimbrel::core::math::exp;
+use whimbrel::engine::{Limits, Observer, run};
+use whimbrel::families::Job;
+use whimbrel::families::load::load;
+use whimbrel::families::plan::Plan;
+use whimbrel::runs::{RunDir, run_data};
 
 const JOB: &str = r#"name = "birds"
 seed = 1
@@ -480,3 +487,33 @@ fn a_wide_table_is_known_for_one() {
     sandbox.ok(&["impute", "out", "--out", "full.csv"]);
     assert_eq!(sandbox.read("full.csv").lines().filter(|l| !l.starts_with('#')).count(), 1 + 120);
 }
+
+/// A fit whose description fails after the last round is finished, and has its model.
+#[test]
+fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
+    let sandbox = sandbox("");
+    let mut job = Job::parse(&JOB.replace("epochs = 150", "rounds = 3"), "job.toml").unwrap();
+    job.paths_mut().into_iter().for_each(|path| *path = sandbox.path("counts.csv"));
+    let loaded = load(&job).unwrap();
+    let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), run_data(&job, &loaded));
+    let limits = Limits {
+        folder: None,
+        resume: false,
+        checkpoint_every: Duration::MAX,
+        interrupt: &AtomicBool::new(false),
+    };
+    let mut outcome = run(&plan, loaded.clients, job.seed, &limits, &mut Quiet).unwrap();
+    let model = outcome.delivered.last_mut().unwrap();
+    model.tensors.retain(|tensor| tensor.name != "v");
+    let dir = RunDir::adopt(&sandbox.path("out"));
+    let finished = dir.finish(&job, &facts, &outcome, &plan).unwrap();
+    let says = |note: &String| note.starts_with("the fit cannot be described: ");
+    assert!(finished.notes.iter().any(says), "{:?}", finished.notes);
+    assert_eq!(dir.ending().as_deref(), Some("finished"));
+    assert!(sandbox.path("out/model/model.safetensors").is_file());
+    assert!(sandbox.read("out/summary.json").contains("cannot be described"));
+}
+
+struct Quiet;
+
+impl Observer for Quiet {}

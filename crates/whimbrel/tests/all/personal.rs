@@ -368,7 +368,7 @@ fn clusters_that_were_never_split_are_said() {
 fn a_key_of_networks_names_them() {
     let sandbox = Sandbox::with_job(&job("kind = \"mcm\""));
     let said = refused(&sandbox, &["check", "job.toml"], 2);
-    let what = "`decay` has no meaning for sgd with this model: it is for networks";
+    let what = "`decay` has no meaning for sgd with this model: it is for linear-representation";
     assert!(said.contains(what) && said.contains("mlp"), "{said}");
     assert!(!said.contains("sgd,") && !said.contains("logistic"), "{said}");
 }

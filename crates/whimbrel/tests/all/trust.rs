@@ -428,7 +428,7 @@ fn a_crowd_of_strangers_pushes_no_client_out() {
         invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
     let status = || sandbox.ok(&["status", "served", "--json"]).json();
     let round = || status()["round"].as_u64().unwrap();
-    wait("rounds", || sandbox.path("served/metrics.jsonl").exists() && round() > 0);
+    wait("rounds", || sandbox.path("served/status.json").exists() && round() > 0);
     let address = whimbrel::net::Invitation::decode(&invitations[0].1).unwrap().address;
     let flood: Vec<std::net::TcpStream> =
         (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();

@@ -37,7 +37,7 @@ impl<'a, T> Frames<'a, T> {
 /// Which clients compute at the same vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Those of each of so many groups: client `i` is in group `i` modulo their number.
+    /// Those of each group: client `i` is in group `i` modulo their number.
     Groups(u32),
     /// Each has its own, and the server knows it.
     Each,

@@ -63,7 +63,7 @@ impl<T: Scalar> DownMessage<T> {
 pub struct SharedMessages<T: Scalar = f64>(Vec<OnceLock<Shared<DownMessage<T>>>>);
 
 impl<T: Scalar> SharedMessages<T> {
-    /// Room for so many different messages.
+    /// Room for this number of different messages.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| OnceLock::new()).collect())
     }

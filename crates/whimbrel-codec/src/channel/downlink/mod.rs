@@ -210,7 +210,7 @@ impl Downlink {
         }
     }
 
-    /// Starts over from a state: whoever is enrolled stays so and is sent the whole state next.
+    /// Starts over from a state: enrolled clients stay so and are sent the whole state next.
     pub fn restart<T: Scalar>(&self, end: &mut DownServer<T>, state: &[T]) {
         let clients = end.single.as_ref().map_or(0.0, |single| single.clients);
         *end = self.server(state);
@@ -370,19 +370,8 @@ impl Downlink {
         SharedMessages::new(3 * end.tracks.len().max(1))
     }
 
-    /// One recipient's message, and the record kept of it once its upload is accepted.
-    pub fn send<T: Scalar>(
-        &self,
-        end: &DownServer<T>,
-        peer: &DownPeer<T>,
-        state: &[T],
-    ) -> Result<(DownPeer<T>, DownMessage<T>)> {
-        let (alone, frames) = (SharedMessages::new(0), Frames::NONE);
-        let (next, message) = self.send_shared(end, &alone, peer, state, frames)?;
-        Ok((next, message.into_value()?))
-    }
-
-    /// The same, where messages that several clients get are made once.
+    /// One recipient's message, and the record kept of it once its upload is accepted. Messages
+    /// that several clients get are made once.
     pub fn send_shared<T: Scalar>(
         &self,
         end: &DownServer<T>,

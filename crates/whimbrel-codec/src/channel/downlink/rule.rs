@@ -38,13 +38,13 @@ pub enum Feedback {
 /// Whose memories a preserved downlink keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memories {
-    /// So many groups of clients (by id, in turn) with one memory each; one group is everyone.
+    /// Groups of clients (by id, in turn) with one memory each; one group is everyone.
     Groups(u32),
     /// One per client, on both ends.
     PerClient,
     /// One per client on its own end, their mean on the server.
     Single {
-        /// After so many rounds all memories are set to the mean.
+        /// Rounds after which all memories are set to the mean.
         reset: Option<u32>,
     },
 }

@@ -28,6 +28,20 @@ fn rules() -> Vec<DownRule> {
     ]
 }
 
+impl Downlink {
+    /// One recipient's message alone.
+    fn send<T: Scalar>(
+        &self,
+        end: &DownServer<T>,
+        peer: &DownPeer<T>,
+        state: &[T],
+    ) -> Result<(DownPeer<T>, DownMessage<T>)> {
+        let (alone, frames) = (SharedMessages::new(0), Frames::NONE);
+        let (next, message) = self.send_shared(end, &alone, peer, state, frames)?;
+        Ok((next, DownMessage::clone(&*message.get()?)))
+    }
+}
+
 /// A server that walks towards a target, clients that come and go, uploads that get lost.
 struct Walk<T = f64> {
     channel: Downlink,

@@ -82,7 +82,7 @@ impl<T: Scalar> Track<T> {
         self.version + u64::from(self.pending.is_some())
     }
 
-    /// What a client needs that missed so many messages.
+    /// What a client needs that missed this number of messages.
     pub(super) fn message(&self, missed: Option<usize>) -> DownMessage<T> {
         let caught_up = match missed {
             Some(missed) => DownMessage::of_steps(self.log[self.log.len() - missed..].to_vec()),

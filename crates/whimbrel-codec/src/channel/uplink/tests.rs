@@ -60,7 +60,7 @@ fn feedback_scales_an_unbiased_codec_to_a_contraction() {
     close(&received(&uplink, &packet), &plain, 1e-15);
 }
 
-/// The server's sum is `sum n_i h_i` of what the clients hold, whoever was heard, and the
+/// The server's sum is `sum n_i h_i` of what the clients hold, whichever were heard, and the
 /// estimate is the sum before the round plus what was heard.
 #[test]
 fn memory_sums_are_the_sums_of_the_memories() {
@@ -141,7 +141,7 @@ fn openings_are_exact_and_kept_where_there_is_a_memory() {
     for rule in [UpRule::Plain, UpRule::Memory { alpha: 0.25 }, UpRule::Feedback] {
         let uplink = Uplink::new(dither(), rule, D).unwrap();
         let mut fold = uplink.fold();
-        assert_eq!(uplink.mean_opening(&fold), None, "nobody was heard");
+        assert_eq!(uplink.mean_opening(&fold), None, "no client was heard");
         let mut wanted = vec![0.0; D];
         // The upload of the last client is lost.
         for (i, weight) in WEIGHTS.iter().enumerate().take(2) {

@@ -10,6 +10,8 @@ use whimbrel_job::reader::{Read, Reader, Reported, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, form};
 use whimbrel_methods::sgd::Preset;
+pub use whimbrel_methods::sgd::preset::FeedbackKind as Feedback;
+use whimbrel_methods::sgd::preset::{DownKind, MemoryKind};
 
 /// `[downlink]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,17 +47,6 @@ pub enum DownRule {
     Ghost,
 }
 
-/// What becomes of the compression error of a degraded downlink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feedback {
-    /// It is forgotten.
-    Off,
-    /// All of it is added to the next update, which a contraction compresses.
-    On,
-    /// A share of it is added, and the codec is used as it is, as published for Dore.
-    Dore,
-}
-
 /// Whose memories a preserved downlink keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memories {
@@ -63,7 +54,7 @@ pub enum Memories {
     Shared,
     /// One for each client.
     PerClient,
-    /// One for each of so many groups.
+    /// One for each of this number of groups.
     Groups(u32),
     /// One for each client on its own end, their mean on the server.
     Single {
@@ -77,7 +68,7 @@ pub enum Memories {
 pub enum Reset {
     /// Every `4 sqrt(d)` rounds.
     Auto,
-    /// Every so many rounds.
+    /// Once in this number of rounds.
     Every(u32),
     /// Never.
     Never,
@@ -288,12 +279,12 @@ impl DownRule {
 }
 
 fn down_rule(preset: Preset) -> DownRuleKind {
-    match preset {
-        Preset::Sgd | Preset::Qsgd | Preset::EcqSgd | Preset::Diana => DownRuleKind::Exact,
-        Preset::Artemis | Preset::Dore | Preset::DoubleSqueeze => DownRuleKind::Degraded,
-        Preset::ArtemisNd => DownRuleKind::Detached,
-        Preset::Mcm | Preset::RandMcm | Preset::RandMcmG => DownRuleKind::Preserved,
-        Preset::Ghost => DownRuleKind::Ghost,
+    match preset.down() {
+        DownKind::Exact => DownRuleKind::Exact,
+        DownKind::Degraded(_) => DownRuleKind::Degraded,
+        DownKind::Detached => DownRuleKind::Detached,
+        DownKind::Preserved(_) => DownRuleKind::Preserved,
+        DownKind::Ghost => DownRuleKind::Ghost,
     }
 }
 
@@ -357,15 +348,14 @@ fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
 }
 
 fn read_feedback(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Feedback> {
-    let of_preset = match preset {
-        Some(Preset::Dore) => Feedback::Dore,
-        Some(Preset::DoubleSqueeze) => Feedback::On,
+    let of_preset = match preset.map(|preset| preset.down()) {
+        Some(DownKind::Degraded(feedback)) => feedback,
         _ => Feedback::Off,
     };
     let given = reader.optional(&FEEDBACK, |value| {
         let feedback = FEEDBACKS.read(&value)?;
         // Dore with a contraction is still called Dore; it is reported beside the published one.
-        let contractive_dore = preset == Some(Preset::Dore) && feedback == Feedback::On;
+        let contractive_dore = of_preset == Feedback::Dore && feedback == Feedback::On;
         match preset {
             Some(preset) if feedback != of_preset && !contractive_dore => Err(value.fail(
                 format!("this contradicts \"{}\"", preset.name()),
@@ -393,13 +383,13 @@ fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> 
             _ => Ok(memories),
         }
     })?;
-    let memories = match (given, preset) {
+    let memories = match (given, preset.map(|preset| (preset.name(), preset.down()))) {
         (Some(memories), _) => memories,
-        (None, Some(Preset::RandMcm)) => Memories::PerClient,
-        (None, Some(Preset::RandMcmG)) => {
+        (None, Some((_, DownKind::Preserved(MemoryKind::PerClient)))) => Memories::PerClient,
+        (None, Some((name, DownKind::Preserved(MemoryKind::Groups)))) => {
             return Err(reader.lacking(
                 &MEMORIES,
-                "rand-mcm-g needs the number of groups",
+                format!("{name} needs the number of groups"),
                 "add memories = 4, or however many groups there shall be, to [downlink]",
             ));
         }
@@ -412,11 +402,11 @@ fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> 
 }
 
 fn agree(preset: Preset, memories: Memories) -> bool {
-    match (preset, memories) {
-        (Preset::Mcm | Preset::RandMcm, Memories::Single { .. }) => true,
-        (Preset::Mcm, memories) => memories == Memories::Shared,
-        (Preset::RandMcm, memories) => memories == Memories::PerClient,
-        (Preset::RandMcmG, memories) => matches!(memories, Memories::Groups(_)),
-        _ => true,
+    let DownKind::Preserved(its) = preset.down() else { return true };
+    match memories {
+        Memories::Single { .. } => its != MemoryKind::Groups,
+        Memories::Shared => its == MemoryKind::Shared,
+        Memories::PerClient => its == MemoryKind::PerClient,
+        Memories::Groups(_) => its == MemoryKind::Groups,
     }
 }

@@ -6,4 +6,5 @@ pub mod uplink;
 
 pub use downlink::{DownRule, DownRuleKind, Downlink, Feedback, Memories, Reset};
 pub use own::OwnCodec;
-pub use uplink::{MemoryStart, UpRule, UpRuleKind, Uplink};
+pub use uplink::{MemoryStart, UpRule, Uplink};
+pub use whimbrel_methods::sgd::preset::UpKind;

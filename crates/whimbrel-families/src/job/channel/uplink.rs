@@ -2,7 +2,7 @@
 
 use super::own::{OWN_CODECS, OwnCodec};
 use crate::job::codec::{CODEC, CODECS};
-use crate::job::preset::{Asked, up_rule};
+use crate::job::preset::Asked;
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
@@ -11,6 +11,7 @@ use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, form, table};
 use whimbrel_methods::fedem::FrameKind;
+use whimbrel_methods::sgd::preset::UpKind;
 
 /// `[uplink]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,12 +65,12 @@ pub enum MemoryStart {
     File(PathBuf),
 }
 
-choices! {
+form! {
     /// The word in `[uplink]`'s `rule`.
-    pub enum UpRuleKind {
-        Plain = "plain": "clients send the compressed vector",
-        Memory = "memory": "clients send the compressed difference to a memory kept on both ends",
-        Feedback = "feedback": "clients add what earlier messages left out before they compress; \
+    pub(crate) UP_RULES: UpKind, "\"plain\", \"memory\" or \"feedback\"" {
+        UpKind::Plain => "plain": "clients send the compressed vector",
+        UpKind::Memory => "memory": "clients send the compressed difference to a memory kept on both ends",
+        UpKind::Feedback => "feedback": "clients add what earlier messages left out before they compress; \
          an unbiased codec is scaled to a contraction",
     }
 }
@@ -82,11 +83,8 @@ choices! {
     }
 }
 
-static RULE: JobKey = UpRuleKind::FORM.takes("\"plain\", \"memory\" or \"feedback\"").unset(
-    "rule",
-    "that of `channels`; else \"memory\" for fedem, vr-fedem and fedmiss, \"plain\" for em, dem and sgd",
-    "what is compressed",
-);
+pub(crate) static RULE: JobKey =
+    UP_RULES.unset("rule", "that of `channels`; else the method's", "what is compressed");
 static MEMORY: JobKey = MemorySwitch::FORM
     .default("memory", "\"on\"", "whether the memory is used")
     .only(&["memory"], "there is no memory to turn off");
@@ -158,18 +156,18 @@ impl Uplink {
         let frame = reader.optional_as(&FRAME, &FRAMES);
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
             Some(given) => given,
-            None => asked.preset.map_or_else(|| asked.default_rule(), up_rule),
+            None => asked.preset.map_or_else(|| asked.default_rule(), |preset| preset.uplink()),
         };
         if !asked.unclear || reader.has(&RULE) {
-            reader.check_meaning(kind.name());
+            reader.check_meaning(UP_RULES.name(&kind));
         }
         let rule = match kind {
-            UpRuleKind::Plain => Ok(UpRule::Plain),
-            UpRuleKind::Feedback => Ok(UpRule::Feedback),
-            UpRuleKind::Memory => read_memory(reader),
+            UpKind::Plain => Ok(UpRule::Plain),
+            UpKind::Feedback => Ok(UpRule::Feedback),
+            UpKind::Memory => read_memory(reader),
         };
         let (codec, own) = (codec?, own?);
-        let feedback = kind == UpRuleKind::Feedback;
+        let feedback = kind == UpKind::Feedback;
         let mut codecs = std::iter::once(&codec).chain(own.iter().map(|own| &own.codec));
         if let Some(biased) = codecs.find(|codec| !codec.is_unbiased() && !feedback) {
             let key = if !codec.is_unbiased() { &CODEC } else { &FOR };
@@ -182,12 +180,12 @@ impl Uplink {
         out.table(&UPLINK);
         out.put(&CODEC, CODECS.write(&self.codec));
         let (rule, switch) = match &self.rule {
-            UpRule::Plain => (UpRuleKind::Plain, None),
-            UpRule::Feedback => (UpRuleKind::Feedback, None),
-            UpRule::MemoryOff => (UpRuleKind::Memory, Some(MemorySwitch::Off)),
-            UpRule::Memory { .. } => (UpRuleKind::Memory, Some(MemorySwitch::On)),
+            UpRule::Plain => (UpKind::Plain, None),
+            UpRule::Feedback => (UpKind::Feedback, None),
+            UpRule::MemoryOff => (UpKind::Memory, Some(MemorySwitch::Off)),
+            UpRule::Memory { .. } => (UpKind::Memory, Some(MemorySwitch::On)),
         };
-        out.put(&RULE, text(rule.name()));
+        out.put(&RULE, UP_RULES.write(&rule));
         if let Some(switch) = switch {
             out.put(&MEMORY, text(switch.name()));
         }
@@ -234,21 +232,24 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
     Ok(codec)
 }
 
-fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpRuleKind> {
-    let rule = UpRuleKind::FORM.read(&value)?;
-    if let Some(preset) = asked.preset.filter(|preset| up_rule(*preset) != rule) {
-        let (name, its) = (preset.name(), up_rule(preset).name());
+fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpKind> {
+    let rule = UP_RULES.read(&value)?;
+    if let Some(preset) = asked.preset.filter(|preset| preset.uplink() != rule) {
+        let (name, its) = (preset.name(), UP_RULES.name(&preset.uplink()));
         return Err(value.fail(
-            format!("rule = \"{}\" contradicts \"{name}\", whose uplink is \"{its}\"", rule.name()),
+            format!(
+                "rule = \"{}\" contradicts \"{name}\", whose uplink is \"{its}\"",
+                UP_RULES.name(&rule)
+            ),
             "take `rule` out, or choose other channels in [method]",
         ));
     }
-    if asked.is_pooled() && rule != UpRuleKind::Plain {
+    if asked.is_pooled() && rule != UpKind::Plain {
         return Err(value.fail(
             format!(
                 "{} has no use for {}: one client holds everything",
                 asked.method(),
-                rule.name()
+                UP_RULES.name(&rule)
             ),
             "take `rule` out",
         ));
@@ -256,15 +257,11 @@ fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpRuleKind> {
     Ok(rule)
 }
 
-fn refuse_biased(
-    value: &Value<'_>,
-    codec: &str,
-    rule: UpRuleKind,
-) -> whimbrel_job::reader::Reported {
+fn refuse_biased(value: &Value<'_>, codec: &str, rule: UpKind) -> whimbrel_job::reader::Reported {
     value.fail(
         format!(
             "{codec} is biased: without error feedback (here rule = \"{}\") the fixed point moves",
-            rule.name()
+            UP_RULES.name(&rule)
         ),
         "add rule = \"feedback\", or use an unbiased codec such as \"dithering\"",
     )

@@ -55,7 +55,7 @@ table! {
         & labels: LABELS, FILE, unset;
         & label: LABEL_COLUMN, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
-        writers: WRITERS = "writers", FILE, unset "nobody is known to have written them",
+        writers: WRITERS = "writers", FILE, unset "the writers are not known",
             "QMNIST's idx file of integers, whose third number for each image is its writer: each writer \
              is a client unless `[data.split]` says otherwise";
         table: TABLE = "table", FILE, unset "nothing else is known of the images",

@@ -1,13 +1,12 @@
 //! `[data]` with `source = "mixture"`: rows drawn from a Gaussian mixture.
 
-use whimbrel_job::form::{BOOLEAN, COUNT, Form, POSITIVE};
+use whimbrel_data::{Covariance, Heterogeneity, MixtureSpec, Sizes};
+use whimbrel_job::form::{BOOLEAN, COUNT, Form, POSITIVE, Table};
 use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::matrix::{
-    Matrix, read_all, read_covariance, read_numbers, read_rows, write_matrix,
-};
+use whimbrel_job::matrix::{read_all, read_covariance, read_numbers, read_rows, write_matrix};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, list, number};
-use whimbrel_job::{form, inline, table};
+use whimbrel_job::writer::{list, number};
+use whimbrel_job::{form, inline, keys, table};
 
 /// How far the weights' sum may be from one.
 const SUM_TOLERANCE: f64 = 1e-6;
@@ -15,33 +14,10 @@ const SUM_TOLERANCE: f64 = 1e-6;
 /// A federation drawn from a Gaussian mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    /// How many clients.
-    pub clients: usize,
-    /// Rows of each client.
-    pub rows: usize,
-    /// The weights over all clients, one per component; under Dirichlet heterogeneity their mean,
-    /// with one component per client equal.
-    pub weights: Vec<f64>,
-    /// The mean of each component.
-    pub means: Matrix,
-    /// One covariance for all components, or one for each.
-    pub covariances: Vec<Matrix>,
-    /// How clients differ.
-    pub heterogeneity: Heterogeneity,
+    /// Its law.
+    pub spec: MixtureSpec,
     /// Whether clients draw fresh rows as they go, instead of a fixed table.
     pub stream: bool,
-}
-
-/// How the clients of a drawn federation differ.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Heterogeneity {
-    /// Every client draws from the same mixture.
-    Identical,
-    /// Client `i` draws from component `i mod K` only.
-    OneComponent,
-    /// Every client draws its own weights from a Dirichlet distribution: one concentration for
-    /// each component.
-    Dirichlet(Vec<f64>),
 }
 
 const GENERATED: &[&str] = &["mixture", "toy"];
@@ -59,20 +35,45 @@ pub(crate) static ROWS: JobKey = COUNT
     .unset("rows", "100 for mixture, 200 for toy", "how many rows each client holds")
     .only(GENERATED, "the rows are those of the file");
 
+/// What no other source has.
+const ONLY: &str = "only a drawn mixture has it";
+
+static STREAM: JobKey = BOOLEAN
+    .default(
+        "stream",
+        "false",
+        "whether clients draw fresh rows for every minibatch instead of keeping a table",
+    )
+    .only(&["mixture"], ONLY);
+
+/// The law, and whether rows are drawn as clients go.
+pub(crate) const DRAWN: Table<Mixture> = Table {
+    section: Section::of(keys! { SPEC.section.keys, &[&STREAM] }),
+    read: |reader| {
+        let (spec, stream) = (SPEC.read(reader), reader.read_as(&STREAM, &BOOLEAN));
+        Ok(Mixture { spec: spec?, stream: stream? })
+    },
+    write: |mixture, out| {
+        if mixture.spec.heterogeneity != Heterogeneity::Identical {
+            out.skip(&[&WEIGHTS]);
+        }
+        SPEC.write(&mixture.spec, out);
+        out.put(&STREAM, BOOLEAN.write(&mixture.stream));
+    },
+};
+
 table! {
-    pub(crate) DRAWN: Mixture, only (&["mixture"], "only a drawn mixture has it"), then check {
+    pub(crate) SPEC: MixtureSpec, only (&["mixture"], ONLY), then check {
         & clients: CLIENTS, COUNT, unset or 100;
-        & rows: ROWS, COUNT, unset or 100;
+        & rows: ROWS, EQUAL, unset or Sizes::Equal(100);
         means: MEANS = "means", Form::new("a list of lists of numbers", |v| read_rows(v.clone()), write_matrix),
             default "[[-1.5, 0.0], [1.5, 1.0]]", "the mean of each component";
-        covariances: COVARIANCE = "covariance", COVARIANCES, default "[[1.0, 0.3], [0.3, 0.8]]",
+        covariance: COVARIANCE = "covariance", COVARIANCES, default "[[1.0, 0.3], [0.3, 0.8]]",
             "one covariance for all components, or a list with one for each";
         heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES, default "{ dirichlet = 0.2 }",
             "how much clients differ";
         weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new(),
             "the weight of each component, for identical clients";
-        stream: STREAM = "stream", BOOLEAN, default "false",
-            "whether clients draw fresh rows for every minibatch instead of keeping a table";
     }
 }
 
@@ -121,15 +122,25 @@ const WEIGHT_LIST: Form<Vec<f64>> = Form::new(
     |weights| list(weights.iter().map(|w| number(*w))),
 );
 
-const COVARIANCES: Form<Vec<Matrix>> = Form::new(
+/// The same number for each client.
+const EQUAL: Form<Sizes> = Form::new(
+    COUNT.takes,
+    |v| COUNT.read(v).map(Sizes::Equal),
+    |rows| match rows {
+        Sizes::Equal(rows) => rows.to_string(),
+        Sizes::Given(all) => list(all.iter().map(usize::to_string)),
+    },
+);
+
+const COVARIANCES: Form<Covariance> = Form::new(
     "a square matrix or a list of square matrices",
     |v| match is_several(v) {
-        true => read_all(v.list()?, read_covariance),
-        false => Ok(vec![read_covariance(v.clone())?]),
+        true => Ok(Covariance::PerComponent(read_all(v.list()?, read_covariance)?)),
+        false => read_covariance(v.clone()).map(Covariance::Shared),
     },
-    |all| match &all[..] {
-        [shared] => write_matrix(shared),
-        several => list(several.iter().map(write_matrix)),
+    |covariance| match covariance {
+        Covariance::Shared(shared) => write_matrix(shared),
+        Covariance::PerComponent(several) => list(several.iter().map(write_matrix)),
     },
 );
 
@@ -139,19 +150,18 @@ fn is_several(value: &Value<'_>) -> bool {
     cell.is_some_and(|cell| matches!(cell.shape(), Shape::List))
 }
 
-fn check(reader: &Reader<'_>, mut mixture: Mixture) -> Read<Mixture> {
+fn check(reader: &Reader<'_>, mut mixture: MixtureSpec) -> Read<MixtureSpec> {
     let (components, width) = (mixture.means.len(), mixture.means[0].len());
-    let several = mixture.covariances.len();
-    if several != components {
-        reader.read(&COVARIANCE, |v| match is_several(&v) {
-            true => Err(v.fail(
-                format!("{several} covariances for {components} components"),
-                "give one matrix for all components, or one for each row of `means`",
-            )),
-            false => Ok(()),
-        })?;
-    }
-    if let Some(odd) = mixture.covariances.iter().find(|matrix| matrix.len() != width) {
+    let covariances = match &mixture.covariance {
+        Covariance::Shared(shared) => std::slice::from_ref(shared),
+        Covariance::PerComponent(all) if all.len() == components => all,
+        Covariance::PerComponent(all) => {
+            let what = format!("{} covariances for {components} components", all.len());
+            let hint = "give one matrix for all components, or one for each row of `means`";
+            return Err(reader.fault(&COVARIANCE, what, hint));
+        }
+    };
+    if let Some(odd) = covariances.iter().find(|matrix| matrix.len() != width) {
         let hint = match reader.has(&COVARIANCE) {
             true => "a covariance has one row and one column for each number of a mean",
             false => "give `covariance` as well: the default is for two columns",
@@ -187,13 +197,4 @@ fn check(reader: &Reader<'_>, mut mixture: Mixture) -> Read<Mixture> {
         ));
     }
     Ok(mixture)
-}
-
-impl Mixture {
-    pub(super) fn write(&self, out: &mut Writer) {
-        if self.heterogeneity != Heterogeneity::Identical {
-            out.skip(&[&WEIGHTS]);
-        }
-        DRAWN.write(self, out);
-    }
 }

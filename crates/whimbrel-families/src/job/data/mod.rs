@@ -19,13 +19,12 @@ pub use file::{Csv, Libsvm, Npy};
 pub use held_out::HeldOut;
 pub use idx::Idx;
 pub use prepare::Prepare;
-pub use split::{ClusterBy, Partition};
+pub use split::Partition;
 pub use subset::{KeptClients, Subset};
 
 use mixture::Mixture;
 use std::path::PathBuf;
-use toy::Toy;
-use whimbrel_data::{LogisticMixtureSpec, RepresentationSpec};
+use whimbrel_data::{LeastSquaresSpec, LogisticMixtureSpec, RepresentationSpec};
 use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
@@ -67,7 +66,7 @@ pub enum Source {
     /// Rows drawn from a Gaussian mixture.
     Mixture(Mixture),
     /// Rows drawn around a linear predictor.
-    Toy(Toy),
+    Toy(LeastSquaresSpec),
     /// Labels drawn from a mixture of logistic models.
     SyntheticMixture(LogisticMixtureSpec),
     /// Numbers predicted by a representation that clients share.
@@ -157,7 +156,7 @@ pub(crate) static SECTION: Section = Section {
 };
 
 impl Data {
-    /// Reads `[data]`; with `pooled`, nobody needs to hold a row.
+    /// Reads `[data]`; with `pooled`, rows need no client.
     pub(crate) fn read(
         reader: &Reader<'_>,
         job_seed: u64,
@@ -214,7 +213,7 @@ impl Data {
     /// How many clients there will be, where the job alone tells.
     pub fn clients(&self) -> Option<usize> {
         match &self.source {
-            Source::Mixture(mixture) => Some(mixture.clients),
+            Source::Mixture(mixture) => Some(mixture.spec.clients),
             Source::Toy(toy) => Some(toy.clients),
             Source::SyntheticMixture(spec) => Some(spec.clients),
             Source::SyntheticRepresentation(spec) => Some(spec.clients),
@@ -312,7 +311,7 @@ impl Data {
             Source::Libsvm(libsvm) => file::LIBSVM.write(libsvm, out),
             Source::Idx(idx) => idx.write(out),
             Source::Collection(files) => files.write(out),
-            Source::Mixture(mixture) => mixture.write(out),
+            Source::Mixture(mixture) => mixture::DRAWN.write(mixture, out),
             Source::Toy(toy) => toy::TOY.write(toy, out),
             Source::SyntheticMixture(spec) => synthetic::SYNTHETIC.write(spec, out),
             Source::SyntheticRepresentation(spec) => {

@@ -2,12 +2,12 @@
 
 use super::file::CLIENT;
 use std::path::PathBuf;
-use whimbrel_data::LabelSplit;
+use whimbrel_data::{ClusterRule, LabelSplit};
 use whimbrel_job::form::{COLUMN as NAME, COUNT, PATH, POSITIVE, Table};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, table};
+use whimbrel_job::{choices, form, table};
 
 /// Who holds which row.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,15 +47,14 @@ pub enum Partition {
         /// Points that stand for the rows; `None`: the features.
         embedding: Option<PathBuf>,
         /// What a cluster is.
-        using: ClusterBy,
+        using: ClusterRule,
     },
 }
 
-choices! {
-    /// What a cluster is.
-    pub enum ClusterBy {
-        Kmeans = "kmeans": "the rows nearest to one of as many centres as there are clients",
-        Gmm = "gmm": "the rows likeliest under one component of a Gaussian mixture",
+form! {
+    CLUSTER_RULES: ClusterRule {
+        ClusterRule::KMeans => "kmeans": "the rows nearest to one of as many centres as there are clients",
+        ClusterRule::Mixture => "gmm": "the rows likeliest under one component of a Gaussian mixture",
     }
 }
 
@@ -108,7 +107,7 @@ impl Partition {
 /// What a source has to split its rows by.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Has<'a> {
-    /// Whether nobody needs to hold a row.
+    /// Whether rows need no client.
     pub pooled: bool,
     /// The column of the classes, where one is known.
     pub label: Option<&'a str>,
@@ -185,7 +184,7 @@ table! {
         embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features",
             "a file of points that stand for the rows, in their order: .npy, or raw little-endian f32, two \
              for each row; plain or gzipped", only (&["clusters"], "only clusters compare rows");
-        using: USING = "using", ClusterBy::FORM, default "\"gmm\"", "what a cluster is";
+        using: USING = "using", CLUSTER_RULES, default "\"gmm\"", "what a cluster is";
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Subset {
 /// How many clients are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeptClients {
-    /// So many.
+    /// This number of them.
     Number(usize),
     /// A share of them.
     Share(f64),

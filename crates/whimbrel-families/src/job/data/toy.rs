@@ -5,27 +5,10 @@ use whimbrel_data::LeastSquaresSpec;
 use whimbrel_job::form::{COUNT, NOT_NEGATIVE};
 use whimbrel_job::{number, table};
 
-/// A federation drawn around a linear predictor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Toy {
-    /// How many clients.
-    pub clients: usize,
-    /// Rows of each.
-    pub rows: usize,
-    /// Columns.
-    pub dims: usize,
-    /// The correlation of neighbouring columns.
-    pub correlation: f64,
-    /// The standard deviation of the noise on each target.
-    pub noise: f64,
-    /// The standard deviation of a client's own coefficients around the common ones.
-    pub spread: f64,
-}
-
 const ONLY: &str = "only drawn targets have it";
 
 table! {
-    pub(super) TOY: Toy, only (&["toy"], ONLY) {
+    pub(super) TOY: LeastSquaresSpec, only (&["toy"], ONLY) {
         & clients: CLIENTS, COUNT, unset or LeastSquaresSpec::default().clients;
         & rows: ROWS, COUNT, unset or LeastSquaresSpec::default().rows;
         dims: DIMS = "dims", COUNT, default "20", "how many columns are drawn";
@@ -37,7 +20,7 @@ table! {
             unset "0 for toy, 0.1 for synthetic-representation" or 0.0,
             "the standard deviation of the noise on each target; the MCM paper's noisy set has 0.4",
             only (&["toy", "synthetic-representation"], ONLY);
-        spread: SPREAD = "spread", NOT_NEGATIVE, default "0.0",
+        heterogeneity: SPREAD = "spread", NOT_NEGATIVE, default "0.0",
             "the standard deviation of a client's own coefficients around the common ones";
     }
 }

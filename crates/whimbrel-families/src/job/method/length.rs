@@ -1,6 +1,7 @@
 //! How long a run is, and how much work a round is.
 
 use crate::family::MethodKind;
+use crate::registry::Registry;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, POSITIVE};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
@@ -47,7 +48,7 @@ pub static EPOCHS: JobKey = POSITIVE.unset(
 /// `batch`.
 pub static BATCH: JobKey = ROWS.unset(
     "batch",
-    "\"full\"; for vr-fedem \"auto\"",
+    "the method's",
     "how many rows (of a table with gaps: observed cells) a client uses for one local step",
 );
 /// `replacement`.
@@ -96,11 +97,15 @@ pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Rea
     }
 }
 
-pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Batch> {
-    let automatic = kind.is_none_or(|kind| kind.auto_batch);
+pub(super) fn read_batch(
+    reader: &Reader<'_>,
+    kind: Option<&MethodKind>,
+    registry: &Registry,
+) -> Read<Batch> {
+    let automatic = || registry.algorithms(|kind| kind.auto_batch);
     let rows = reader.optional(&BATCH, |v| match ROWS.read(&v)? {
-        Rows::Auto if !automatic => Err(v.fail(
-            "the minibatch of batch = \"auto\" comes from a theorem about vr-fedem",
+        Rows::Auto if kind.is_some_and(|kind| !kind.auto_batch) => Err(v.fail(
+            format!("batch = \"auto\" has no meaning here: it is for {}", automatic().join(", ")),
             "give a number of rows, or write \"full\"",
         )),
         rows => Ok(rows),

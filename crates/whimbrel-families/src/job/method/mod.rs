@@ -8,7 +8,6 @@ pub mod stop;
 pub use length::Batch;
 pub use search::Search;
 pub use step::Step;
-pub use stop::{Patience, Stop};
 
 use super::refuse_others;
 use crate::family::{Fit, MethodKind};
@@ -19,6 +18,7 @@ use length::{read_batch, read_length};
 use search::{SEARCH, SEARCHES};
 use step::{STEP, STEPS};
 use stop::{EVALUATE, EVALUATES, STOP, STOPS};
+use whimbrel_engine::Stopping;
 use whimbrel_job::form;
 use whimbrel_job::form::{BOOLEAN, Form};
 use whimbrel_job::key::JobKey;
@@ -47,7 +47,7 @@ pub struct Method {
     /// How often metrics are computed, in rounds; `None`: about 100 times a run.
     pub evaluate_every: Option<u32>,
     /// What ends a run early.
-    pub stop: Stop,
+    pub stop: Stopping,
     /// Whether settings that are known to diverge are run all the same.
     pub allow_divergence: bool,
     /// The most bytes that the server may keep for single clients.
@@ -72,11 +72,8 @@ pub static CHANNELS: JobKey = PRESETS_FORM.unset(
     "sets the rules of both channels; kind = \"mcm\" is short for kind = \"sgd\", channels = \"mcm\"",
 );
 /// `weights`.
-pub static WEIGHTS: JobKey = WEIGHT_WORDS.unset(
-    "weights",
-    "\"samples\" for the EM methods, \"equal\" for the gradient family",
-    "how much each client counts",
-);
+pub static WEIGHTS: JobKey =
+    WEIGHT_WORDS.unset("weights", "the method's", "how much each client counts");
 /// `allow_divergence`.
 pub static ALLOW_DIVERGENCE: JobKey = BOOLEAN.default(
     "allow_divergence",
@@ -122,7 +119,7 @@ impl Method {
         let named = known.and_then(|kind| kind.preset);
         let channels = reader.optional(&CHANNELS, |v| read_channels(&v, named));
         let length = read_length(reader, known);
-        let batch = read_batch(reader, known);
+        let batch = read_batch(reader, known, registry);
         let step = reader.read_as(&STEP, &STEPS);
         let participation = reader.read_as(&PARTICIPATION, &PARTICIPATIONS);
         let weights = reader.optional_as(&WEIGHTS, &WEIGHT_WORDS);

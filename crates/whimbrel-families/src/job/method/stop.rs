@@ -1,28 +1,10 @@
 //! `evaluate` and `stop` in `[method]`.
 
+use whimbrel_engine::Stopping;
 use whimbrel_job::form::{BELOW_ONE, COUNT_U32, Form, POSITIVE, Table};
-use whimbrel_job::key::JobKey;
+use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::reader::Read;
 use whimbrel_job::{form, inline, table};
-
-/// What ends a run early.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Stop {
-    /// End once `||h||^2` is at or below this.
-    pub field_norm2: Option<f64>,
-    /// End once `F(w) - F*` is at or below this.
-    pub excess_loss: Option<f64>,
-    /// End once the objective stands still.
-    pub patience: Option<Patience>,
-}
-
-/// When an objective stands still.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Patience {
-    /// After so many evaluations without progress.
-    pub evaluations: u32,
-    /// A smaller relative decrease is no progress.
-    pub tolerance: f64,
-}
 
 /// `evaluate`.
 pub static EVALUATE: JobKey =
@@ -37,7 +19,7 @@ pub static STOP: JobKey = STOPS.default(
 /// How `evaluate` stands in a job file.
 pub(crate) const EVALUATES: Form<Option<u32>> = inline!(EVALUATE_TABLE);
 /// How `stop` stands in a job file.
-pub(crate) const STOPS: Form<Stop> = inline!(STOP_TABLE);
+pub(crate) const STOPS: Form<Stopping> = inline!(STOP_TABLE);
 
 table! {
     EVALUATE_TABLE: Option<u32> = "evaluate", "when metrics are computed" {
@@ -52,46 +34,64 @@ form! {
     number COUNT_U32 => Some;
 }
 
-table! {
-    STOP_TABLE: Stop = "stop", "what ends a run early" {
-        + patience: PATIENCES;
-        field_norm2: FIELD_NORM2 = "field_norm2", POSITIVE, unset "never",
-            "end once the squared norm of the field is at or below this (the EM methods)";
-        excess_loss: EXCESS_LOSS = "excess_loss", POSITIVE, unset "never",
-            "end once the loss is above the minimum by no more than this (the gradient family)";
-    }
-}
+/// `field_norm2` in `stop`.
+pub static FIELD_NORM2: JobKey = POSITIVE.unset(
+    "field_norm2",
+    "never",
+    "end once the squared norm of the field is at or below this (the EM methods)",
+);
+/// `excess_loss` in `stop`.
+pub static EXCESS_LOSS: JobKey = POSITIVE.unset(
+    "excess_loss",
+    "never",
+    "end once the loss is above the minimum by no more than this (the gradient family)",
+);
+static PATIENCE: JobKey = COUNT_U32.unset(
+    "patience",
+    "never",
+    "end after this number of evaluations in which the objective made no progress",
+);
+static TOLERANCE: JobKey = BELOW_ONE.default(
+    "tolerance",
+    "1e-9",
+    "a smaller relative decrease of the objective is no progress",
+);
 
-table! {
-    PATIENCE_TABLE: Patience {
-        evaluations: PATIENCE = "patience", COUNT_U32, unset "never" or 0,
-            "end after so many evaluations in which the objective made no progress";
-        tolerance: TOLERANCE = "tolerance", BELOW_ONE, default "1e-9",
-            "a smaller relative decrease of the objective is no progress";
-    }
-}
-
-/// Patience, where it is given.
-const PATIENCES: Table<Option<Patience>> = Table {
-    section: PATIENCE_TABLE.section,
-    read: |reader| {
-        let patience = PATIENCE_TABLE.read(reader)?;
-        if patience.evaluations == 0 {
-            reader.refuse_if_given(&TOLERANCE, "has no meaning without `patience`");
-        }
-        Ok(Some(patience).filter(|patience| patience.evaluations > 0))
+/// Limits are called as the measures that they are about.
+const STOP_TABLE: Table<Stopping> = Table {
+    section: Section {
+        name: "stop",
+        doc: "what ends a run early",
+        keys: const { &[&FIELD_NORM2, &EXCESS_LOSS, &PATIENCE, &TOLERANCE] },
+        example: "",
     },
-    write: |patience, out| {
-        if let Some(patience) = patience {
-            PATIENCE_TABLE.write(patience, out);
+    read: |reader| {
+        let limits = [&FIELD_NORM2, &EXCESS_LOSS]
+            .map(|key| Ok(reader.optional_as(key, &POSITIVE)?.map(|limit| (key.name, limit))));
+        let patience = reader.optional_as(&PATIENCE, &COUNT_U32);
+        let tolerance = reader.read_as(&TOLERANCE, &BELOW_ONE);
+        let limits = limits.into_iter().filter_map(Read::transpose).collect::<Read<_>>()?;
+        let (patience, mut tolerance) = (patience?, tolerance?);
+        if patience.is_none() {
+            reader.refuse_if_given(&TOLERANCE, "has no meaning without `patience`");
+            tolerance = 0.0;
+        }
+        Ok(Stopping { limits, patience, tolerance })
+    },
+    write: |stop, out| {
+        for key in [&FIELD_NORM2, &EXCESS_LOSS] {
+            if let Some(limit) = limit(stop, key) {
+                out.put(key, POSITIVE.write(&limit));
+            }
+        }
+        if let Some(patience) = &stop.patience {
+            out.put(&PATIENCE, COUNT_U32.write(patience));
+            out.put(&TOLERANCE, BELOW_ONE.write(&stop.tolerance));
         }
     },
 };
 
-impl Stop {
-    /// The limits by the keys of the measures that they are about.
-    pub fn limits(&self) -> Vec<(&'static str, f64)> {
-        let both = [(&FIELD_NORM2, self.field_norm2), (&EXCESS_LOSS, self.excess_loss)];
-        both.into_iter().filter_map(|(key, limit)| Some((key.name, limit?))).collect()
-    }
+/// The limit that a key of `stop` gives.
+pub fn limit(stop: &Stopping, key: &JobKey) -> Option<f64> {
+    stop.limits.iter().find(|(name, _)| *name == key.name).map(|(_, limit)| *limit)
 }

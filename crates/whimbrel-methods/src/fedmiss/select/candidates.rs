@@ -28,7 +28,7 @@ const COMMON_MULTIPLES: [f64; 6] = [1.0, 16.0, 256.0, 4096.0, 65536.0, 1048576.0
 /// By what the ridge of a term is then multiplied: over the steps of that path, and in between.
 const TERM_MULTIPLES: [&[f64]; 2] = [&[0.0625, 0.25, 4.0, 16.0], &[0.25, 4.0]];
 
-/// The most candidates that are tried where the effects have so many terms.
+/// The most candidates that are tried, by the number of the effects' terms.
 pub fn candidates_max(terms: usize) -> usize {
     let own: usize = TERM_MULTIPLES.iter().map(|multiples| terms * multiples.len() + 1).sum();
     COMMON_MULTIPLES.len() + own + HALVINGS as usize + RANKS.len()
@@ -104,7 +104,7 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// How many sums there are for so many candidates.
+    /// The number of sums for this number of candidates.
     pub fn length(count: usize) -> usize {
         1 + count + count * (count + 1) / 2
     }
@@ -120,15 +120,15 @@ impl Scores {
         sums
     }
 
-    /// Of the candidates that every fold has scored, from the sums of each fold.
-    pub fn new(folds: &[Vec<f64>]) -> Self {
+    /// Of the candidates that every split has scored, from the sums of each split.
+    pub fn new(splits: &[Vec<f64>]) -> Self {
         let counts = |sums: &Vec<f64>| (0..).find(|k| Self::length(k + 1) > sums.len());
-        let count = folds.iter().filter_map(counts).min().unwrap_or(0);
+        let count = splits.iter().filter_map(counts).min().unwrap_or(0);
         let mut sums = vec![0.0; Self::length(count)];
-        for fold in folds.iter().filter(|_| count > 0) {
-            let all = counts(fold).unwrap_or(0);
-            let products = &fold[1 + all..][..count * (count + 1) / 2];
-            let part = fold[..=count].iter().chain(products);
+        for split in splits.iter().filter(|_| count > 0) {
+            let all = counts(split).unwrap_or(0);
+            let products = &split[1 + all..][..count * (count + 1) / 2];
+            let part = split[..=count].iter().chain(products);
             sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
         Self { count, sums }

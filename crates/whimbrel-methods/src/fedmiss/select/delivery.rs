@@ -73,7 +73,7 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
         ("validation_deviance", if known { scores.mean(chosen) } else { 0.0 }),
         ("validation_error", if known { scores.standard_error(chosen) } else { 0.0 }),
         ("validation_cells", scores.cells()),
-        ("folds", f64::from(server.folds.count)),
+        ("folds", f64::from(server.splits.count)),
         ("lambda_max", server.lambda_max),
     ];
     let mut out = Artifact::new(KIND);

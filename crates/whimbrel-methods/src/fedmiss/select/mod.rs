@@ -1,20 +1,20 @@
 //! Choosing rank and ridge by federated cross-validation: a stage before the fit.
 //!
 //! Clients hide a share of their own observed cells (never those that the job holds out, which the
-//! stage does not look at). In each fold the candidates of [`candidates`] are fitted one after the
+//! stage does not look at). In each split the candidates of [`candidates`] are fitted one after the
 //! other by FedMissEM with full batches and exact messages; then everyone is sent all fits of the
-//! fold and answers with sums over the deviances of its hidden cells and over their products: enough
-//! for the standard error of any difference, paired cell by cell. Whoever does not answer is left
-//! out of that fold for every candidate alike.
+//! split and answers with sums over the deviances of its hidden cells and over their products:
+//! enough for the standard error of any difference, paired cell by cell. A client that does not
+//! answer is left out of that split for every candidate alike.
 //!
 //! Then the model that was chosen is fitted to all cells, and delivered: the fit that follows starts
 //! there. Factors have several optima, so it is fitted from several starts (the fit of the last
-//! fold, and random ones), and the one with the lowest objective is taken.
+//! split, and random ones), and the one with the lowest objective is taken.
 //!
-//! [`Select::baselines`] is the same stage with two simpler models, one fold that hides nothing, and
-//! the job's held-out cells to judge by.
+//! [`Select::baselines`] is the same stage with two simpler models, one split that hides nothing,
+//! and the job's held-out cells to judge by.
 //!
-//! Cost: at most [`candidates_max`] fits per fold, of at most `rounds` rounds each and usually far
+//! Cost: at most [`candidates_max`] fits per split, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it. A round sends every residual and is as long
 //! as one of a fit with full batches.
 
@@ -25,7 +25,8 @@ mod state;
 
 pub use candidates::{Candidate, Given, Scores, Search, candidates_max};
 pub use delivery::{BASELINES, BASELINES_KIND, KIND, Selection};
-pub use state::{Down, Fit, Fold, Folds, Server, Table, Up};
+pub use state::Splits;
+use state::{Down, Fold, Server, Table, Up};
 
 use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MAX};
 use crate::no_evaluation::no_evaluation;
@@ -45,6 +46,9 @@ pub const ROUNDS: u32 = 40;
 /// A fit is over once the completed table moves by less than this share of itself, which moves a
 /// deviance by about its square.
 const SETTLED: f64 = 3e-4;
+/// The same for starts, which are compared by the objective that they end at: before the end, the
+/// order of two starts may still change.
+const CONVERGED: f64 = 1e-8;
 /// Fits of the chosen model to all cells, where it has factors: one random start in two or three
 /// ends in a worse optimum.
 const REFITS: u32 = 4;
@@ -76,7 +80,7 @@ enum Task {
 
 impl Select {
     /// A selection for this table: of its rank or its ridge or both; `settings` says the rest. Cells
-    /// are dealt to folds by `seed`.
+    /// are dealt to splits by `seed`.
     pub fn new(settings: Settings, given: Given, rounds: u32, seed: u64) -> Result<Self> {
         if settings.effects.is_none() {
             return Err(Error::config("an automatic rank or lambda starts from main effects")
@@ -110,9 +114,10 @@ impl Select {
         Ok(Self { task, ..Self::new(settings, Given::default(), ROUNDS, 0)? })
     }
 
-    /// Fits a model of which nothing is left to choose from so many starts, of which the lowest
-    /// objective is delivered; cells are not hidden.
-    pub fn starts(settings: Settings, given: Given, starts: u32) -> Result<Self> {
+    /// Fits a model of which nothing is left to choose from `starts` starts, each until it has
+    /// converged and for at most `rounds` rounds. The lowest objective is delivered; cells are not
+    /// hidden. The first start is that of a fit whose stage draws from the same keys.
+    pub fn starts(settings: Settings, given: Given, starts: u32, rounds: u32) -> Result<Self> {
         let candidate = Candidate {
             rank: settings.rank,
             lambda: settings.lambda,
@@ -120,7 +125,7 @@ impl Select {
             term_ridges: settings.term_ridges.clone(),
         };
         let task = Task::Start(candidate);
-        let select = Self { settings, task, given, refits: starts, rounds: ROUNDS, seed: 0 };
+        let select = Self { settings, task, given, refits: starts, rounds, seed: 0 };
         select.first_fit()?;
         Ok(select)
     }
@@ -134,9 +139,10 @@ impl Select {
         }
     }
 
-    /// Ways to set cells aside, each a fit of its own: the folds, and none for the fit to all cells.
-    fn parts(&self, folds: Folds) -> u32 {
-        folds.count + u32::from(!matches!(self.task, Task::Compare(_)))
+    /// Ways to set cells aside, each a fit of its own: the splits, and none for the fit to all
+    /// cells.
+    fn parts(&self, splits: Splits) -> u32 {
+        splits.count + u32::from(!matches!(self.task, Task::Compare(_)))
     }
 
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
@@ -156,14 +162,14 @@ impl Select {
         self.fit(&server.candidates[server.at as usize])
     }
 
-    /// A client's cells as a fold has them: those of the fit, and those it hides.
-    fn split(&self, folds: Folds, fold: u32, data: &Observed) -> Observed {
-        if folds == Folds::HELD_OUT {
+    /// A client's cells as a split has them: those of the fit, and those it hides.
+    fn cells_of(&self, splits: Splits, split: u32, data: &Observed) -> Observed {
+        if splits == Splits::HELD_OUT {
             return data.clone();
         }
         let columns = self.settings.columns as u64;
         let position = |cell: &Cell| u64::from(cell.row) * columns + u64::from(cell.column);
-        let hidden = folds.hidden(fold, self.seed, data.cells.iter().map(position));
+        let hidden = splits.hidden(split, self.seed, data.cells.iter().map(position));
         let of = |wanted: bool| -> Vec<Cell> {
             let kept = data.cells.iter().zip(&hidden).filter(|(_, hidden)| **hidden == wanted);
             kept.map(|(cell, _)| *cell).collect()
@@ -171,11 +177,14 @@ impl Select {
         Observed { cells: of(false), held_out: of(true) }
     }
 
-    /// What the client would say at enrolment if it had only the cells that a fold leaves it. The
+    /// What the client would say at enrolment if it had only the cells that a split leaves it. The
     /// sum of all its values stands for that of those: it only sets where a fit starts.
-    fn reduced(&self, folds: Folds, fold: u32, summary: &Summary) -> Summary {
+    fn reduced(&self, splits: Splits, split: u32, summary: &Summary) -> Summary {
+        if splits == Splits::NONE {
+            return summary.clone();
+        }
         let cells = &summary.cells.0;
-        let hidden = folds.hidden(fold, self.seed, cells.iter().copied());
+        let hidden = splits.hidden(split, self.seed, cells.iter().copied());
         let kept = cells.iter().zip(&hidden).filter(|(_, hidden)| !**hidden);
         let kept: Vec<u64> = kept.map(|(cell, _)| *cell).collect();
         let sum = summary.sum * kept.len() as f64 / cells.len().max(1) as f64;
@@ -184,7 +193,7 @@ impl Select {
 
     /// Sums over the deviances of the hidden cells under each table.
     fn score(&self, client: &Client, down: &Down, data: &Observed) -> Result<Vec<f64>> {
-        let part = self.split(down.folds, down.fold, data);
+        let part = self.cells_of(down.splits, down.split, data);
         let deviances = down.tables.iter().map(|table| {
             let fit = self.fit(&table.candidate)?;
             let family = fit.model.family();
@@ -203,36 +212,42 @@ impl Select {
         Ok(Scores::of(&deviances.collect::<Result<Vec<Vec<f64>>>>()?))
     }
 
-    /// Goes on after a round of a fit.
-    fn after_round(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
-        let at = server.at as usize;
+    /// Takes a round of a fit, and goes on after it.
+    fn round(&self, mut server: Server, round: super::Fold, key: Key) -> Result<Server> {
+        let (fit, at) = (&self.fit_of(&server)?, server.at as usize);
+        let was_still = moves_below(CONVERGED, &server.fit);
+        server.fit = fit.server_step(server.fit, round, key)?;
         server.rounds[at] += 1;
-        let moved2 = server.fit.update_norm2.unwrap_or(f64::INFINITY);
-        if moved2 <= SETTLED * SETTLED * server.fit.table_norm2 {
+        let is_settled = match self.task {
+            // The first round that leaves the table still may reactivate a component.
+            Task::Start(_) => was_still && moves_below(CONVERGED, &server.fit),
+            _ => moves_below(SETTLED, &server.fit),
+        };
+        if is_settled {
             fit.end_rounds(&mut server.fit);
         }
         if server.fit.phase != Phase::Calibrate {
             return Ok(server);
         }
-        if server.fold == server.folds.count {
+        if server.split == server.splits.count {
             return self.refitted(server, fit, key);
         }
-        if server.fold == 0 && server.candidates[at].rank == 0 {
+        if server.split == 0 && server.candidates[at].rank == 0 {
             server.lambda_maxes.push(starts::lambda_max(fit, &server.fit)?);
         }
-        server.found[server.fold as usize].push(Table {
+        server.found[server.split as usize].push(Table {
             candidate: server.candidates[at].clone(),
             theta: server.fit.factors.to_vector(&fit.model),
             ceiling: server.fit.ceiling.clone(),
         });
-        // After the last fit of a fold comes the exchange of scores, which its phase stands for.
+        // After the last fit of a split comes the exchange of scores, which its phase stands for.
         match at + 1 < server.candidates.len() {
             true => self.begin(Server { at: server.at + 1, ..server }, key),
             false => Ok(server),
         }
     }
 
-    /// Takes the scores of a fold and turns to the next one, or to further candidates.
+    /// Takes the scores of a split and turns to the next one, or to further candidates.
     fn record(&self, mut server: Server, scores: &ExactSum, key: Key) -> Result<Server> {
         if scores.count() == 0 {
             server.unanswered += 1;
@@ -242,16 +257,16 @@ impl Select {
             };
         }
         server.unanswered = 0;
-        server.sums[server.fold as usize] = scores.value();
-        server.fold += 1;
+        server.sums[server.split as usize] = scores.value();
+        server.split += 1;
         let Task::Choose(search) = &self.task else {
             server.fit.phase = Phase::Over;
             return Ok(server);
         };
-        if server.fold == server.folds.count {
+        if server.split == server.splits.count {
             // No more numbers in the factors than cells.
             let each = (self.settings.rows + self.settings.columns) as u64;
-            let most = server.fresh[server.folds.count as usize].observations / each.max(1);
+            let most = server.fresh[server.splits.count as usize].observations / each.max(1);
             let rank_max = search.rank_max.min(most as usize);
             let search = Search { rank_max, ..search.clone() };
             let scores = Scores::new(&server.sums);
@@ -266,9 +281,9 @@ impl Select {
             }
             server.candidates.extend(next);
             server.rounds.resize(server.candidates.len(), 0);
-            server.fold = 0;
+            server.split = 0;
         }
-        server.at = server.found[server.fold as usize].len() as u32;
+        server.at = server.found[server.split as usize].len() as u32;
         self.begin(server, key)
     }
 
@@ -280,7 +295,7 @@ impl Select {
             server.best = Some((objective, server.fit.factors.clone()));
         }
         // Without factors there is one optimum. With personal effects the server does not know the
-        // objective: the fit of the last fold was judged, and its optimum is taken.
+        // objective: the fit of the last split was judged, and its optimum is taken.
         let starts = if fit.model.rank() == 0 || self.given.personal { 1 } else { self.refits };
         if server.refits < starts {
             return self.begin(server, key);
@@ -299,8 +314,8 @@ impl Select {
     /// Sets up the fit of the candidate in progress.
     fn begin(&self, mut server: Server, key: Key) -> Result<Server> {
         let fit = self.fit_of(&server)?;
-        let fresh = &server.fresh[server.fold as usize];
-        let all_cells = server.fold == server.folds.count;
+        let fresh = &server.fresh[server.split as usize];
+        let all_cells = server.split == server.splits.count;
         let random = || {
             let mean = match fit.model.terms().is_empty() {
                 true => fresh.s_hat.iter().sum::<f64>() / fresh.s_hat.len() as f64,
@@ -308,13 +323,14 @@ impl Select {
             };
             Factors::start(&fit.model, mean, key.child(u64::from(server.refits)))
         };
-        let factors = match all_cells {
-            true => match server.found.last().filter(|_| server.refits == 0) {
-                Some(last) => Factors::from_vector(&fit.model, &last[server.at as usize].theta)?,
-                None => random(),
-            },
-            false => {
-                let found = &server.found[server.fold as usize];
+        let last = server.found.last().filter(|_| server.refits == 0);
+        let factors = match (all_cells, last) {
+            (true, Some(last)) => {
+                Factors::from_vector(&fit.model, &last[server.at as usize].theta)?
+            }
+            (true, None) => random(),
+            (false, _) => {
+                let found = &server.found[server.split as usize];
                 starts::nearest(&fit.model, &self.settings, found, random())?
             }
         };
@@ -332,13 +348,14 @@ impl Bind<Select> for BindCells {
 impl Method for Select {
     type Data = Observed;
     type Server = Server;
-    /// One record for each fold, and one for all cells.
+    /// One record for each split, and one for all cells.
     type Peer = Vec<super::Peer>;
     type Client = Client;
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
-    type Broadcast = ();
+    /// What a round's messages have in common; none where fits are scored.
+    type Broadcast = Option<super::Broadcast>;
     type Fold = Fold;
 
     fn enroll(&self, data: &Observed, key: Key) -> Result<(Client, Summary)> {
@@ -352,22 +369,22 @@ impl Method for Select {
     ) -> Result<Server> {
         let roster: Vec<(ClientId, Summary)> = roster.collect();
         let observations = roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
-        let folds = match &self.task {
-            Task::Choose(_) => Folds::for_observations(observations),
-            Task::Compare(_) => Folds::HELD_OUT,
-            Task::Start(_) => Folds::NONE,
+        let splits = match &self.task {
+            Task::Choose(_) => Splits::for_observations(observations),
+            Task::Compare(_) => Splits::HELD_OUT,
+            Task::Start(_) => Splits::NONE,
         };
         let fit = self.first_fit()?;
-        let fresh = (0..self.parts(folds)).map(|fold| {
+        let fresh = (0..self.parts(splits)).map(|split| {
             let part =
-                |(id, summary): &(ClientId, Summary)| (*id, self.reduced(folds, fold, summary));
+                |(id, summary): &(ClientId, Summary)| (*id, self.reduced(splits, split, summary));
             fit.start(&mut roster.iter().map(part), key)
         });
         let fresh: Vec<super::Server> = fresh.collect::<Result<_>>()?;
         let candidates = self.first_candidates();
         Ok(Server {
-            folds,
-            fold: 0,
+            splits,
+            split: 0,
             at: 0,
             fit: fresh[0].clone(),
             fresh,
@@ -375,8 +392,8 @@ impl Method for Select {
             lambda_max: 0.0,
             rounds: vec![0; candidates.len()],
             candidates,
-            found: vec![Vec::new(); folds.count as usize],
-            sums: vec![Vec::new(); folds.count as usize],
+            found: vec![Vec::new(); splits.count as usize],
+            sums: vec![Vec::new(); splits.count as usize],
             unanswered: 0,
             best: None,
             refits: 0,
@@ -390,13 +407,13 @@ impl Method for Select {
         summary: &Summary,
     ) -> Result<Vec<super::Peer>> {
         let fit = self.first_fit()?;
-        let part = |fold: u32| self.reduced(server.folds, fold, summary);
-        let parts: Vec<Summary> = (0..self.parts(server.folds)).map(part).collect();
-        let current = (server.fit.phase != Phase::Over).then(|| part(server.fold));
-        // Checked before any fold moves: a refused summary leaves the state as it was.
+        let part = |split: u32| self.reduced(server.splits, split, summary);
+        let parts: Vec<Summary> = (0..self.parts(server.splits)).map(part).collect();
+        let current = (server.fit.phase != Phase::Over).then(|| part(server.split));
+        // Checked before any split moves: a refused summary leaves the state as it was.
         parts.iter().chain(&current).try_for_each(|part| fit.check_summary(id, part))?;
-        let folds = server.fresh.iter_mut().zip(&parts);
-        let peers = folds.map(|(one, part)| fit.admit(one, id, part)).collect::<Result<_>>()?;
+        let splits = server.fresh.iter_mut().zip(&parts);
+        let peers = splits.map(|(one, part)| fit.admit(one, id, part)).collect::<Result<_>>()?;
         if let Some(part) = current {
             fit.admit(&mut server.fit, id, &part)?;
         }
@@ -419,28 +436,31 @@ impl Method for Select {
         }
     }
 
-    fn broadcast(&self, _: &Server) -> Result<()> {
-        Ok(())
+    fn broadcast(&self, server: &Server) -> Result<Self::Broadcast> {
+        match server.fit.phase {
+            Phase::Calibrate | Phase::Over => Ok(None),
+            Phase::Memory | Phase::Fit => self.fit_of(server)?.broadcast(&server.fit).map(Some),
+        }
     }
 
     fn downlink(
         &self,
         server: &Server,
-        (): &(),
+        broadcast: &Self::Broadcast,
         peer: &Vec<super::Peer>,
         key: Key,
     ) -> Result<(Vec<super::Peer>, Down)> {
-        let Server { folds, fold, .. } = *server;
+        let Server { splits, split, .. } = *server;
         let (mut fit, mut tables) = (None, Vec::new());
-        match server.fit.phase {
-            Phase::Calibrate => tables.clone_from(&server.found[fold as usize]),
-            _ => {
-                let own = peer_of(peer, fold)?;
-                let (_, down) = self.fit_of(server)?.downlink(&server.fit, &(), own, key)?;
-                fit = Some(Fit { candidate: server.candidates[server.at as usize].clone(), down });
+        match broadcast {
+            None => tables.clone_from(&server.found[split as usize]),
+            Some(all) => {
+                let own = peer_of(peer, split)?;
+                let (_, down) = self.fit_of(server)?.downlink(&server.fit, all, own, key)?;
+                fit = Some((server.candidates[server.at as usize].clone(), down));
             }
         }
-        Ok((peer.clone(), Down { folds, fold, clients: server.fit.clients, fit, tables }))
+        Ok((peer.clone(), Down { splits, split, clients: server.fit.clients, fit, tables }))
     }
 
     fn local_step(
@@ -450,25 +470,25 @@ impl Method for Select {
         data: &Observed,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let Folds { count, share } = down.folds;
-        if down.fold > count || !(0.0..=1.0).contains(&share) {
-            return Err(Error::peer("the server asks about a fold that there is not"));
+        let Splits { count, share } = down.splits;
+        if down.split > count || !(0.0..=1.0).contains(&share) {
+            return Err(Error::peer(format!("the server asks for fold {} of {count}", down.split)));
         }
-        let Some(fit) = &down.fit else {
+        let Some((candidate, round)) = &down.fit else {
             let sums = self.score(client, down, data)?;
             return Ok((client.clone(), Up { fit: None, sums }));
         };
-        let part = self.split(down.folds, down.fold, data);
-        let (_, up) = self.fit(&fit.candidate)?.local_step(client, &fit.down, &part, key)?;
+        let part = self.cells_of(down.splits, down.split, data);
+        let (_, up) = self.fit(candidate)?.local_step(client, round, &part, key)?;
         Ok((client.clone(), Up { fit: Some(up), sums: Vec::new() }))
     }
 
     fn fold(&self, server: &Server) -> Fold {
         let scores = server.fit.phase == Phase::Calibrate;
-        let count = if scores { server.found[server.fold as usize].len() } else { 0 };
+        let count = if scores { server.found[server.split as usize].len() } else { 0 };
         let fit = self.first_fit().ok().filter(|_| server.fit.phase == Phase::Fit);
         let fit = fit.map(|fit| fit.fold(&server.fit));
-        Fold { of: server.fold, fit, sums: ExactSum::new(Scores::length(count)) }
+        Fold { of: server.split, fit, sums: ExactSum::new(Scores::length(count)) }
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Vec<super::Peer>>, up: Up) -> Result<()> {
@@ -493,14 +513,10 @@ impl Method for Select {
         fold.sums.merge(&other.sums)
     }
 
-    fn server_step(&self, mut server: Server, fold: Fold, key: Key) -> Result<Server> {
+    fn server_step(&self, server: Server, fold: Fold, key: Key) -> Result<Server> {
         match (server.fit.phase, fold.fit) {
             (Phase::Over, _) => Ok(server),
-            (Phase::Fit, Some(round)) => {
-                let fit = self.fit_of(&server)?;
-                server.fit = fit.server_step(server.fit, round, key)?;
-                self.after_round(server, &fit, key)
-            }
+            (Phase::Fit, Some(round)) => self.round(server, round, key),
             _ => self.record(server, &fold.sums, key),
         }
     }
@@ -536,8 +552,13 @@ impl Method for Select {
     }
 }
 
-fn peer_of(peers: &[super::Peer], fold: u32) -> Result<&super::Peer> {
-    peers.get(fold as usize).ok_or_else(|| Error::internal("a client has no record of this fold"))
+/// Whether the last round moved the completed table by less than this share of itself.
+fn moves_below(share: f64, fit: &super::Server) -> bool {
+    fit.update_norm2.is_some_and(|moved2| moved2 <= share * share * fit.table_norm2)
+}
+
+fn peer_of(peers: &[super::Peer], split: u32) -> Result<&super::Peer> {
+    peers.get(split as usize).ok_or_else(|| Error::internal("a client has no record of this split"))
 }
 
 no_evaluation!([] Select);

@@ -11,15 +11,9 @@ const OUT: f64 = 1e-3;
 /// The smallest ridge at which rank 0 is optimal, from the optimum of rank 0. The residual of an
 /// observed cell is what its completed value is above its mean, times its copies.
 pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
-    let columns = fit.model.columns();
     let residual = server.union.iter().enumerate().map(|(place, cell)| {
-        let cell = *cell as usize;
-        let mean = fit.model.family().mean(fit.model.theta(
-            &server.factors,
-            cell / columns,
-            cell % columns,
-        ));
-        (server.s_hat[cell] - mean) * fit.fewest_copies(server, place)
+        let mean = fit.model.mean(&server.factors, fit.model.place(*cell));
+        (server.s_hat[*cell as usize] - mean) * fit.fewest_copies(server, place)
     });
     let residual: Vec<f64> = residual.collect();
     let n = f64::from(server.clients.max(1));
@@ -29,17 +23,17 @@ pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64>
 /// `F` at the factors there are, less what does not depend on them. After a round without noise the
 /// completed table holds the mean observation of each observed cell.
 pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
-    let (columns, family) = (fit.model.columns(), fit.model.family());
     let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
-        let cell = *cell as usize;
-        let theta = fit.model.theta(&server.factors, cell / columns, cell % columns);
-        f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
+        let [row, column] = fit.model.place(*cell);
+        let theta = fit.model.theta(&server.factors, row, column);
+        let loss = fit.model.family().psi(theta) - server.s_hat[*cell as usize] * theta;
+        f64::from(*count) * loss
     });
     let n = f64::from(server.clients.max(1));
     cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
 }
 
-/// The last fit of a fold, brought to the rank of a model: its live components,
+/// The last fit of a split, brought to the rank of a model: its live components,
 /// largest first, as far as there is room, and the small random ones of `out` beyond them.
 pub(super) fn nearest(
     model: &LowRank,
@@ -61,7 +55,7 @@ pub(super) fn nearest(
     Ok(Factors { rank: rank as u32, u: out.u, v: out.v, ..nearest })
 }
 
-/// The fit of a fold from given factors on.
+/// The fit of a split from given factors on.
 pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) -> fedmiss::Server {
     fedmiss::Server {
         phase: Phase::Fit,

@@ -8,35 +8,35 @@ use whimbrel_models::lowrank::{Ceiling, Factors};
 
 /// How observed cells are set aside for validation.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Folds {
+pub struct Splits {
     /// How many times every candidate is fitted.
     pub count: u32,
-    /// The share of the observed cells that a fold hides.
+    /// The share of the observed cells that a split hides.
     pub share: f64,
 }
 
-/// From so many observations on a fifth of them, 2,000, is a validation set by itself.
+/// Observations from which on a fifth of them, 2,000, is a validation set by itself.
 const ONE_FOLD_MIN: u64 = 10_000;
 
-impl Folds {
-    /// One fold that hides nothing: candidates are judged by the cells that the job holds out.
+impl Splits {
+    /// One split that hides nothing: candidates are judged by the cells that the job holds out.
     pub const HELD_OUT: Self = Self { count: 1, share: 0.0 };
 
-    /// No folds: nothing is judged.
+    /// No splits: nothing is judged.
     pub const NONE: Self = Self { count: 0, share: 0.0 };
 
-    /// Five folds, each observation being hidden once; one of them where there are many.
+    /// Five splits, each observation being hidden once; one of them where there are many.
     pub fn for_observations(count: u64) -> Self {
         Self { count: if count < ONE_FOLD_MIN { 5 } else { 1 }, share: 0.2 }
     }
 
-    /// Which cells a fold hides: by their number in the table, so that a cell observed twice is
-    /// never on both sides. A client all of whose cells would be hidden hides none, and nobody hides
-    /// any in the fold after the last.
-    pub fn hidden(&self, fold: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
+    /// Which cells a split hides: by their number in the table, so that a cell observed twice is
+    /// never on both sides. A client all of whose cells would be hidden hides none, and no client
+    /// hides any in the split after the last.
+    pub fn hidden(&self, split: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
         let of = |cell| Key::root(seed).child(DEAL).child(cell).uniform() / self.share;
-        let inside = fold < self.count && self.share > 0.0;
-        let mut hidden: Vec<bool> = cells.map(|cell| inside && of(cell) as u32 == fold).collect();
+        let inside = split < self.count && self.share > 0.0;
+        let mut hidden: Vec<bool> = cells.map(|cell| inside && of(cell) as u32 == split).collect();
         if hidden.iter().all(|hidden| *hidden) {
             hidden.fill(false);
         }
@@ -44,19 +44,19 @@ impl Folds {
     }
 }
 
-/// The stream that deals cells to folds.
+/// The stream that deals cells to splits.
 const DEAL: u64 = 0xF01D;
 
 /// The global state.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// How cells are set aside.
-    pub folds: Folds,
-    /// The fold in progress; after the last one, all cells.
-    pub fold: u32,
+    pub splits: Splits,
+    /// The split in progress; after the last one, all cells.
+    pub split: u32,
     /// The candidate in progress.
     pub at: u32,
-    /// A fit of each fold, and of all cells, before its first round.
+    /// A fit of each split, and of all cells, before its first round.
     pub fresh: Vec<fedmiss::Server>,
     /// The fit in progress.
     pub fit: fedmiss::Server,
@@ -68,11 +68,11 @@ pub struct Server {
     pub candidates: Vec<Candidate>,
     /// Rounds that the fits of each took.
     pub rounds: Vec<u32>,
-    /// The fits of each fold.
+    /// The fits of each split.
     pub found: Vec<Vec<Table>>,
-    /// The scores of each fold, see [`Scores`](super::Scores).
+    /// The scores of each split, see [`Scores`](super::Scores).
     pub sums: Vec<Vec<f64>>,
-    /// Exchanges of scores in a row that nobody answered.
+    /// Consecutive exchanges of scores that no client answered.
     pub unanswered: u32,
     /// The best fit of the chosen model to all cells so far, and its `F` less what does not depend on it.
     pub best: Option<(f64, Factors)>,
@@ -91,26 +91,17 @@ pub struct Table {
     pub ceiling: Option<Ceiling>,
 }
 
-/// A round of a fit, for one client.
-#[derive(Clone, Debug)]
-pub struct Fit {
-    /// The model.
-    pub candidate: Candidate,
-    /// The fit's message.
-    pub down: fedmiss::Down,
-}
-
-/// The message to a client: a round of a fit, or the fits of a fold to be scored.
+/// The message to a client: a round of a fit, or the fits of a split to be scored.
 #[derive(Clone, Debug)]
 pub struct Down {
     /// How cells are set aside.
-    pub folds: Folds,
-    /// The fold in progress.
-    pub fold: u32,
+    pub splits: Splits,
+    /// The split in progress.
+    pub split: u32,
     /// n.
     pub clients: u32,
-    /// The round.
-    pub fit: Option<Fit>,
+    /// The round: the model, and the fit's message.
+    pub fit: Option<(Candidate, fedmiss::Down)>,
     /// The fits.
     pub tables: Vec<Table>,
 }
@@ -127,7 +118,7 @@ pub struct Up {
 /// The uploads of one exchange.
 #[derive(Clone, Debug)]
 pub struct Fold {
-    /// The fold in progress.
+    /// The split in progress.
     pub of: u32,
     /// In a round of a fit.
     pub fit: Option<fedmiss::Fold>,
@@ -135,10 +126,10 @@ pub struct Fold {
     pub sums: ExactSum,
 }
 
-wire!(Folds { count, share });
+wire!(Splits { count, share });
 wire!(Server {
-    folds,
-    fold,
+    splits,
+    split,
     at,
     fresh,
     fit,
@@ -153,7 +144,6 @@ wire!(Server {
     refits
 });
 wire!(Table { candidate, theta, ceiling });
-wire!(Fit { candidate, down });
-wire!(Down { folds, fold, clients, fit, tables });
+wire!(Down { splits, split, clients, fit, tables });
 wire!(Up { fit, sums });
 wire!(Fold { of, fit, sums });

@@ -1,4 +1,4 @@
-//! A long piece of work on a thread of its own, attended by Python's.
+//! A long piece of work on a background thread, while Python's thread handles its events.
 //!
 //! What that thread has to say comes as [`Event`]s, which Python's hands to a callable, and between
 //! them Python's looks for Ctrl-C, so that the run ends after the exchange under way with its state
@@ -30,20 +30,20 @@ pub enum Event {
     Warning(String),
     /// A stage begins: its name, its number from 1, how many there are, its rounds where known.
     Stage(String, usize, usize, Option<u32>),
-    /// So many rounds are done.
+    /// The number of rounds done.
     Round(u32),
     /// Batches for shards of clients, by number; their answers go back in this order.
     Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<Vec<u8>>>),
 }
 
-/// The end of whoever does the work.
+/// The end of the thread that does the work.
 pub struct Voice {
     events: Sender<Event>,
     stop: Arc<AtomicBool>,
 }
 
 /// Does the work, and calls `hear(kind, value)` with what it has to say.
-pub fn attend<T: Send + 'static>(
+pub fn in_background<T: Send + 'static>(
     py: Python<'_>,
     hear: &Bound<'_, PyAny>,
     work: impl FnOnce(&Voice) -> Result<T> + Send + 'static,
@@ -82,7 +82,7 @@ fn next(inbox: &Mutex<Receiver<Event>>) -> std::result::Result<Event, RecvTimeou
     inbox.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PULSE)
 }
 
-/// An event that nobody answers drops its sender, which whoever asked notices.
+/// An unanswered event drops its sender, which the thread that asked notices.
 fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
     match event {
         Event::Note(text) => hear.call1(("note", text)),
@@ -95,7 +95,7 @@ fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
             let answers: Vec<PyBuffer<u8>> = hear.call1(("ask", batches))?.extract()?;
             let answers =
                 answers.iter().map(|answer| answer.to_vec(py)).collect::<PyResult<_>>()?;
-            // Whoever asked may be gone.
+            // The thread that asked may be gone.
             let _ = reply.send(answers);
             return Ok(());
         }

@@ -2,11 +2,12 @@
 
 use super::slots::Slots;
 use crate::coordinator::files_from_bytes;
-use crate::invitation::{Fingerprint, hex};
+use crate::invitation::Fingerprint;
 use crate::proto::{Kind, Verdict};
 use crate::versioned;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
+use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::Ledger;
 use whimbrel_engine::client::{
@@ -24,7 +25,7 @@ const PINS_MAX: usize = 4;
 const OWN: &str = "own";
 
 /// A participant and what its folder holds.
-pub struct ClientSide {
+pub struct ClientStore {
     machine: ClientMachine,
     folder: PathBuf,
     slots: Slots,
@@ -34,7 +35,7 @@ pub struct ClientSide {
     files: Option<Vec<(String, Vec<u8>)>>,
 }
 
-impl ClientSide {
+impl ClientStore {
     /// Goes on with what the folder holds. No message longer than `message_bytes` will be taken.
     pub fn open(participant: Participant, message_bytes: u64, folder: &Path) -> Result<Self> {
         let (slots, records) = Slots::open(folder)?;

@@ -6,7 +6,7 @@ use whimbrel_core::Wire;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Consent;
 use whimbrel_engine::client::{Participant, StepId};
-use whimbrel_net::client::ClientSide;
+use whimbrel_net::client::ClientStore;
 use whimbrel_net::proto::{Kind, Verdict};
 
 /// The toy's message down: the round, and how many uploads the server has accepted.
@@ -15,15 +15,15 @@ fn down(round: u32, known: u32) -> Vec<u8> {
 }
 
 /// A client whose enrolment was accepted.
-fn enrolled(folder: &std::path::Path) -> ClientSide {
+fn enrolled(folder: &std::path::Path) -> ClientStore {
     let data = toy::clients(1).pop().unwrap().1;
     let chain = Box::new(Toys::new(1, 4));
     let participant = Participant { chain, data, seed: SEED, consent: Consent::default() };
-    let mut side = ClientSide::open(participant, 1000, folder).unwrap();
+    let mut store = ClientStore::open(participant, 1000, folder).unwrap();
     let nothing = Vec::<Artifact>::new().to_bytes();
-    side.work(Kind::Enrol, StepId::enrolment(0), 0, &nothing).unwrap();
-    side.acknowledged(Kind::Enrol, StepId::enrolment(0), true);
-    side
+    store.work(Kind::Enrol, StepId::enrolment(0), 0, &nothing).unwrap();
+    store.acknowledged(Kind::Enrol, StepId::enrolment(0), true);
+    store
 }
 
 /// An evaluation and the exchange after it share a step. The refusal of a late evaluation comes
@@ -31,29 +31,29 @@ fn enrolled(folder: &std::path::Path) -> ClientSide {
 #[test]
 fn a_late_evaluation_does_not_cost_the_staged_exchange() {
     let folder = tempfile::tempdir().unwrap();
-    let mut side = enrolled(folder.path());
+    let mut store = enrolled(folder.path());
     let at = StepId::exchange(0, 0);
-    side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
-    side.acknowledged(Kind::Evaluate, at, false);
-    assert_eq!(side.standing(), (Some(StepId::enrolment(0)), Some(at)));
-    side.acknowledged(Kind::Evaluate, at, true);
-    assert_eq!(side.standing(), (Some(StepId::enrolment(0)), Some(at)));
-    side.acknowledged(Kind::Exchange, at, true);
+    store.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
+    store.acknowledged(Kind::Evaluate, at, false);
+    assert_eq!(store.standing(), (Some(StepId::enrolment(0)), Some(at)));
+    store.acknowledged(Kind::Evaluate, at, true);
+    assert_eq!(store.standing(), (Some(StepId::enrolment(0)), Some(at)));
+    store.acknowledged(Kind::Exchange, at, true);
     // The toy refuses a message that does not know of this upload.
-    side.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
+    store.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
 }
 
 #[test]
 fn a_staged_upload_answers_the_message_that_it_was_made_for_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let mut side = enrolled(folder.path());
+    let mut store = enrolled(folder.path());
     let at = StepId::exchange(0, 0);
-    let first = side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
+    let first = store.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
     // The same message again, as after a broken connection: the kept bytes.
-    assert_eq!(side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap(), first);
+    assert_eq!(store.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap(), first);
     // Another message for the same step is a breach.
-    let other = side.work(Kind::Exchange, at, 0, &down(0, 1)).unwrap_err().to_string();
+    let other = store.work(Kind::Exchange, at, 0, &down(0, 1)).unwrap_err().to_string();
     assert!(other.contains("asks for exchange 1 of toy again, with another message"), "{other}");
-    side.learn(Verdict::Accepted).unwrap();
-    side.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
+    store.learn(Verdict::Accepted).unwrap();
+    store.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
 }

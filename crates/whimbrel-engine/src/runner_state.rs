@@ -28,7 +28,7 @@ wire!(Change { exchange, round, global, records });
 const IDS_AHEAD_MAX: usize = 10_000_000;
 
 impl Saved {
-    /// After so many exchanges and rounds.
+    /// After this number of exchanges and rounds.
     pub fn new(exchange: u32, round: u32, global: Vec<u8>, records: Vec<Option<Vec<u8>>>) -> Self {
         Self { exchange, round, global, records }
     }

@@ -11,7 +11,7 @@
 //! there is space, or until the coordinator is told to stop.
 
 use crate::inspection::Inspection;
-use crate::status::{Board, Phase};
+use crate::status::{Board, RunState};
 use crate::tls::own_alone;
 use crate::wal::Wal;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use whimbrel_engine::journal::{Entry, Journal, Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
-use whimbrel_engine::saved::Change;
+use whimbrel_engine::runner_state::Change;
 
 /// A log shorter than this is not worth a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
@@ -36,7 +36,7 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// A run's folder, as a coordinator keeps it.
-pub struct KeptRun {
+pub struct DurableRun {
     folder: PathBuf,
     store: Store,
     wal: Wal,
@@ -99,7 +99,7 @@ const EXCHANGED: u8 = 1;
 const EVALUATED: u8 = 3;
 const JOINED: u8 = 4;
 
-impl KeptRun {
+impl DurableRun {
     /// Begins with empty files.
     pub fn create(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
         let store = Store::create(folder)?;
@@ -142,7 +142,7 @@ impl KeptRun {
                     let at = StepId::exchange(entry.stage, entry.exchange);
                     fates.extend(entry.accepted_ids()?.into_iter().map(|id| (id, at)));
                 }
-                // Whoever was there left, and what it had was lost.
+                // All clients left, and their states were lost.
                 Line::Repair(repair) => fates.retain(|_, at| at.stage != repair.stage),
                 Line::StageBegin(_) | Line::Evaluation(_) => {}
             }
@@ -225,7 +225,7 @@ impl KeptRun {
 
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
         let checkpoint = moment.without_clients()?;
-        self.insist(|run| run.store.save(&checkpoint, moment.runner))?;
+        self.insist(|run| run.store.save(&checkpoint, Some(moment.runner)))?;
         self.insist(|run| run.wal.reset())
     }
 
@@ -247,7 +247,7 @@ impl KeptRun {
     }
 }
 
-impl Keeper for KeptRun {
+impl Keeper for DurableRun {
     fn resume(&mut self) -> Result<Option<Checkpoint>> {
         Ok(self.checkpoint.take())
     }
@@ -348,7 +348,7 @@ pub fn insist<T>(
                 let why = format!(
                     "paused, nothing is lost: {error}; going on as soon as it can be written"
                 );
-                board.state(Phase::Paused, why);
+                board.state(RunState::Paused, why);
                 paused = true;
                 if stop.load(Ordering::Relaxed) {
                     return Err(error);
@@ -358,7 +358,7 @@ pub fn insist<T>(
             Err(error) => return Err(error),
             Ok(done) => {
                 if paused {
-                    board.state(Phase::Running, "going on after a pause");
+                    board.state(RunState::Running, "going on after a pause");
                 }
                 return Ok(done);
             }

@@ -1,4 +1,4 @@
-//! Work in chunks on all threads, one chunk ahead of whoever takes the results one by one.
+//! Work in chunks on all threads, one chunk ahead of their consumer.
 
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
@@ -9,7 +9,7 @@ pub(crate) const CHUNK: usize = 8192;
 /// Calls `take` with what `make` makes of the chunks of `0..count`, in order. While `take` works on
 /// the calling thread, all others make the next chunk; where there are no others, or the caller is
 /// one of them, chunks are made as they are taken.
-pub(crate) fn ahead<T: Send, R>(
+pub(crate) fn prefetch<T: Send, R>(
     count: usize,
     make: impl Fn(Range<usize>) -> T + Sync,
     take: impl FnOnce(&mut dyn Iterator<Item = T>) -> R,
@@ -26,7 +26,7 @@ pub(crate) fn ahead<T: Send, R>(
         let make = &make;
         scope.spawn(move || {
             for chunk in chunks {
-                // Nobody waits for more once the taker has seen enough.
+                // The receiver is dropped once the taker has seen enough.
                 if sender.send(make(chunk)).is_err() {
                     break;
                 }
@@ -43,11 +43,11 @@ mod tests {
     #[test]
     fn chunks_come_in_order_and_may_be_left() {
         let count = 3 * CHUNK + 5;
-        let all: Vec<usize> = ahead(count, |chunk| chunk, |made| made.flatten().collect());
+        let all: Vec<usize> = prefetch(count, |chunk| chunk, |made| made.flatten().collect());
         assert!(all.into_iter().eq(0..count));
-        let first = ahead(count, |chunk| chunk.start, |made| made.next());
+        let first = prefetch(count, |chunk| chunk.start, |made| made.next());
         assert_eq!(
-            (first, ahead(0, |chunk| chunk.len(), |made| made.sum::<usize>())),
+            (first, prefetch(0, |chunk| chunk.len(), |made| made.sum::<usize>())),
             (Some(0), 0)
         );
     }

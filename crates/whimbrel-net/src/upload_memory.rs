@@ -2,14 +2,14 @@
 //!
 //! An announcement takes nothing: a client that announces much and sends little holds little. So
 //! several uploads, none of them whole, can fill the room together, and each would wait for the
-//! others. What resolves that is one *turn*: whoever finds no room queues for room and for the turn,
-//! and whose turn it is goes on beyond the room until its upload is whole and folded.
+//! others. What resolves that is one *turn*: an upload that finds no room queues for room and for
+//! the turn, and whose turn it is goes on beyond the room until its upload is whole and folded.
 //!
-//! Nobody waits for ever. Whoever holds the turn waits for no memory, only for its own client, and
-//! that has a limit: once it has fallen behind `TURN_BYTES_PER_SECOND_MIN` by some time, it is
-//! overdue as soon as somebody else waits. So the turn comes back, and the queue for it is first
-//! come, first served. Uploads under way take no more memory than the room and one message; what a
-//! method keeps of those that have come is its own.
+//! No upload waits for ever. The one that holds the turn waits for no memory, only for its own
+//! client, and that has a limit: once it has fallen behind `TURN_BYTES_PER_SECOND_MIN` by some
+//! time, it is overdue as soon as somebody else waits. So the turn comes back, and the queue for it
+//! is first come, first served. Uploads under way take no more memory than the room and one
+//! message; what a method keeps of those that have come is its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ struct Turn {
 }
 
 impl Room {
-    /// Room for so many bytes.
+    /// Room for this number of bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
         let units_max = (bytes / UNIT).clamp(1, u64::from(u32::MAX));
         Arc::new(Self {
@@ -66,7 +66,7 @@ impl Room {
 }
 
 impl Share {
-    /// Waits until it may hold so many bytes in all, `arrived` of which have just come. Where it is
+    /// Waits until it may hold `bytes` in all, `arrived` of which have just come. Where it is
     /// given the turn for that, it may fall behind the turn's pace by `behind`.
     pub async fn grow(&mut self, bytes: u64, arrived: u64, behind: Duration) {
         if let Some(turn) = &mut self.turn {
@@ -193,7 +193,7 @@ mod tests {
         full.grow(UNIT, 0, STALL).await;
         let mut slow = room.share();
         slow.grow(UNIT, 0, Duration::ZERO).await;
-        assert!(!is_ready(slow.overdue()), "nobody waits");
+        assert!(!is_ready(slow.overdue()), "no other upload waits");
         assert!(!is_ready(full.overdue()), "it has no turn");
         let mut third = room.share();
         let mut waiting = Box::pin(third.grow(UNIT, 0, STALL));
@@ -203,7 +203,7 @@ mod tests {
         assert!(!is_ready(slow.overdue()), "a second's bytes give it a second");
         drop(slow);
         waiting.await;
-        // With the turn it has its time again, whoever waits.
+        // With the turn it has its time again, even while others wait.
         let mut fourth = room.share();
         let waiting = Box::pin(fourth.grow(UNIT, 0, STALL));
         tokio::select! {

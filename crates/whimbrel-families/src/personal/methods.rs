@@ -1,0 +1,363 @@
+//! The family's methods: a row each, with the keys of its settings.
+
+use super::decentralised::{MIXING, SCALING, TOPOLOGY};
+use super::keys::{
+    CONTROLLED, DECAY, FEDOPT, HEAVY_BALL, LOCAL_EPOCHS, MINIBATCHES, OPTIMISER, PLAIN, SAMPLING,
+    SERVER, SERVER_STEP,
+};
+use super::own::OWN;
+use crate::family::MethodKind;
+use crate::gradient::keys::MOMENTUM;
+use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
+use crate::job::method::search::SEARCH;
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use crate::job::participation::PARTICIPATION;
+use crate::job::preset::{PRESETS, with_presets};
+use crate::predictions::OUTSIDE;
+use std::fmt;
+use std::sync::Arc;
+use whimbrel_job::form::{BELOW_ONE, BOOLEAN, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table};
+use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::reader::{Read, Reader};
+use whimbrel_job::writer::Writer;
+use whimbrel_job::{form, inline, integer, keys, table};
+use whimbrel_methods::personal::{
+    Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Local, LocalRule, Mocha, PFedMe, Sampling,
+    Scaffold, ServerStep, Weighing,
+};
+use whimbrel_methods::settings::Weights;
+
+/// The keys of local steps.
+const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
+/// How a run is watched, and what it may keep.
+const WATCH: &[&JobKey] = &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH];
+/// Local training with a server.
+const TRAINING: &[&JobKey] = keys! {
+    &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH], STEPS, &[&PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS],
+    WATCH, &[&OWN, &OUTSIDE],
+};
+/// The same without one.
+const NEIGHBOURS: &[&JobKey] = keys! {
+    &[&ROUNDS, &BATCH], STEPS, &[&WEIGHTS, &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING],
+};
+
+/// Settings without keys.
+macro_rules! fixed {
+    ($rule:expr) => {
+        const { &Table { section: Section::of(&[]), read: |_| Ok($rule), write: |_, _| {} } }
+    };
+}
+
+/// A method: its word and keys, how its settings stand in a job, and what holds where the job does not say.
+pub(super) struct RuleKind {
+    method: MethodKind,
+    settings: &'static dyn Settings,
+    /// The server's step.
+    pub server: &'static Table<ServerStep>,
+    /// What clients that are not sampled count for.
+    pub sampling: Sampling,
+}
+
+/// The methods beside `sgd`.
+const ROWS: &[RuleKind] = &[
+    rule(
+        "fedmix",
+        "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
+        keys!(TRAINING, &[&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS]),
+        &FEDMIX,
+    ),
+    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FEDAVG)),
+    rule(
+        "fedavg+",
+        "fedavg, with one more local training before a client predicts",
+        TRAINING,
+        fixed!(FedAvg { fine_tune: true, ..FEDAVG }),
+    ),
+    rule(
+        "fedprox",
+        "fedavg with a pull towards the received model",
+        keys!(TRAINING, &[&MU]),
+        &FEDPROX,
+    ),
+    rule("local", "a model for each client, and nothing shared", TRAINING, fixed!(Local)),
+    rule(
+        "pfedme",
+        "models of the clients' own around a shared one, by Moreau envelopes",
+        keys!(TRAINING, &[&LAMBDA, &INNER_STEPS, &INNER_STEP]),
+        &PFEDME,
+    ),
+    rule(
+        "apfl",
+        "interpolations of each client's model and the shared one",
+        keys!(TRAINING, &[&ALPHA, &ADAPTIVE]),
+        &APFL,
+    ),
+    rule(
+        "fedrep",
+        "shared layers and a head of each client's own",
+        keys!(TRAINING, &[&HEAD_EPOCHS]),
+        &FEDREP,
+    ),
+    rule(
+        "ditto",
+        "fedavg, and a model of each client's own near it",
+        keys!(TRAINING, &[&LAMBDA]),
+        &DITTO,
+    ),
+    RuleKind {
+        server: &CONTROLLED,
+        sampling: Sampling::Unbiased,
+        ..rule(
+            "scaffold",
+            "fedavg with control variates against client drift",
+            TRAINING,
+            fixed!(Scaffold),
+        )
+    },
+    RuleKind {
+        server: &FEDOPT,
+        ..rule(
+            "fedopt",
+            "fedavg with an adaptive optimiser on the server",
+            keys!(TRAINING, &[&SERVER]),
+            fixed!(FEDAVG),
+        )
+    },
+    rule(
+        "clustered",
+        "clusters of clients, split where their updates point apart",
+        keys! { &[&ROUNDS, &EPOCHS, &BATCH], STEPS, &[&SPLIT, &PARTICIPATION, &WEIGHTS], WATCH },
+        &CLUSTERED,
+    ),
+    rule(
+        "mocha",
+        "related linear models, one for each client, by the hinge loss",
+        keys!(&[&ROUNDS, &EPOCHS, &LOCAL_EPOCHS, &LAMBDA, &RELATION_EVERY, &PARTICIPATION], WATCH),
+        &MOCHA,
+    ),
+    rule(
+        "d-fedmix",
+        "fedmix without a server: neighbours mix their components (D-FedEM of Marfoq et al. 2021)",
+        keys!(NEIGHBOURS, &[&COMPONENTS, &UNSEEN_WEIGHTS]),
+        &FEDMIX,
+    ),
+    rule("d-fedavg", "fedavg without a server", NEIGHBOURS, fixed!(FEDAVG)),
+    rule("d-fedprox", "fedprox without a server", keys!(NEIGHBOURS, &[&MU]), &FEDPROX),
+    rule(
+        "d-pfedme",
+        "pfedme without a server",
+        keys!(NEIGHBOURS, &[&LAMBDA, &INNER_STEPS, &INNER_STEP]),
+        &PFEDME,
+    ),
+];
+
+/// The gradient family's words, for learners: one minibatch's gradient a round.
+const SGD: RuleKind = RuleKind {
+    method: MethodKind {
+        weights: Weights::Equal,
+        ..MethodKind::new(
+            PRESETS[0].name,
+            PRESETS[0].doc,
+            keys! {
+                &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &STEP, &DECAY, &MOMENTUM],
+                &[&PARTICIPATION, &SAMPLING, &WEIGHTS], WATCH
+            },
+        )
+    },
+    settings: fixed!(FEDAVG),
+    server: &HEAVY_BALL,
+    sampling: Sampling::Unbiased,
+};
+
+/// The words of `kind`.
+pub(super) static METHODS: [MethodKind; ROWS.len() + PRESETS.len()] = {
+    let presets = with_presets(SGD.method);
+    let mut all = [presets[0]; ROWS.len() + PRESETS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < ROWS.len() { ROWS[at].method } else { presets[at - ROWS.len()] };
+        at += 1;
+    }
+    all
+};
+
+/// A method over local training with a plain server.
+const fn rule(
+    name: &'static str,
+    doc: &'static str,
+    keys: &'static [&'static JobKey],
+    settings: &'static dyn Settings,
+) -> RuleKind {
+    RuleKind {
+        method: MethodKind::new(name, doc, keys),
+        settings,
+        server: &PLAIN,
+        sampling: Sampling::KeepOld,
+    }
+}
+
+impl RuleKind {
+    /// That of an algorithm.
+    pub fn of(algorithm: &str) -> &'static Self {
+        ROWS.iter().find(|row| row.method.word.name == algorithm).unwrap_or(&SGD)
+    }
+
+    /// Whether neighbours talk to each other, without a server.
+    pub fn has_neighbours(&self) -> bool {
+        self.method.keys.iter().any(|key| key.name == TOPOLOGY.name)
+    }
+
+    /// Reads the method's settings.
+    pub fn read(&'static self, reader: &Reader<'_>) -> Read<Rule> {
+        Ok(Rule { kind: self, local: self.settings.read(reader)? })
+    }
+}
+
+/// A method with its settings.
+#[derive(Clone)]
+pub struct Rule {
+    pub(super) kind: &'static RuleKind,
+    /// What its clients do.
+    pub local: Arc<dyn LocalRule>,
+}
+
+impl Rule {
+    /// What a job calls the method.
+    pub fn method(&self) -> &'static str {
+        self.kind.method.word.name
+    }
+
+    pub(super) fn write(&self, out: &mut Writer) {
+        self.kind.settings.write(&*self.local, out);
+    }
+}
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.method() == other.method() && self.local.equals(&*other.local)
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.method(), self.local)
+    }
+}
+
+/// How a method's settings stand in a job.
+trait Settings: Sync {
+    fn read(&self, reader: &Reader<'_>) -> Read<Arc<dyn LocalRule>>;
+    fn write(&self, rule: &dyn LocalRule, out: &mut Writer);
+}
+
+impl<R: LocalRule> Settings for Table<R> {
+    fn read(&self, reader: &Reader<'_>) -> Read<Arc<dyn LocalRule>> {
+        Ok(Arc::new(Self::read(self, reader)?))
+    }
+
+    fn write(&self, rule: &dyn LocalRule, out: &mut Writer) {
+        if let Some(rule) = rule.downcast_ref() {
+            Self::write(self, rule, out);
+        }
+    }
+}
+
+const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
+
+table! {
+    pub(super) FEDMIX: FedMix {
+        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default "3",
+            "how many components are mixed";
+        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default "0.0",
+            "fedmix: a client trains and sends only components whose weight on it is above this (the largest \
+             always); the server keeps the others as they are; plain uplinks only";
+        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default "\"converged\"",
+            "how a client that took no part in training gets its mixture weights";
+    }
+}
+
+table! {
+    FEDPROX: FedAvg {
+        mu: MU = "mu", NOT_NEGATIVE, default "0.01",
+            "fedprox: the factor of half the squared distance to the received model";
+        ..{ fine_tune: false }
+    }
+}
+
+/// `lambda`.
+static LAMBDA: JobKey = POSITIVE.unset(
+    "lambda",
+    "15 for pfedme, 0.1 for ditto, 10 for mocha",
+    "the factor of half the squared distance between the client's model and the shared one; of \
+     mocha that of half the squared norm of the models",
+);
+
+table! {
+    PFEDME: PFedMe {
+        & lambda: LAMBDA, POSITIVE, unset or 15.0;
+        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default "5",
+            "pfedme: steps of the inner solver on each minibatch";
+        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default "\"auto\"",
+            "pfedme: the step of the inner solver";
+    }
+}
+
+form! {
+    INNER_RATES: Option<f64>, "a positive number or \"auto\"" {
+        None => "auto": "1/(L + lambda), with L the smoothness of the client's loss at the first model",
+    }
+    number POSITIVE => Some;
+}
+
+table! {
+    APFL: Apfl {
+        alpha: ALPHA = "alpha", SHARE, default "0.5", "apfl: the first share of the client's own model";
+        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default "true", "apfl: whether the share is learned";
+    }
+}
+
+table! {
+    FEDREP: FedRep {
+        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default "10",
+            "fedrep: local trainings of the head in a round, before the one of the shared layers";
+    }
+}
+
+table! {
+    DITTO: Ditto {
+        & lambda: LAMBDA, POSITIVE, unset or 0.1;
+    }
+}
+
+table! {
+    CLUSTERED: Clustered = "clustered", "when a cluster is split" {
+        SPLIT = "split", inline!(SPLITS), default "{ below = 0.4, above = 1.6 }",
+            "clustered: a cluster is split where its mean update is shorter than `below` while a \
+             member's is longer than `above`";
+    }
+}
+
+table! {
+    SPLITS: Clustered = "split", "when a cluster is split" {
+        stationary: BELOW = "below", POSITIVE, default "0.4", "the norm of the cluster's mean update";
+        apart: ABOVE = "above", POSITIVE, default "1.6", "the norm of a member's update";
+    }
+}
+
+table! {
+    MOCHA: Mocha {
+        & lambda: LAMBDA, POSITIVE, unset or 10.0;
+        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default "10",
+            "mocha: rounds between two updates of how clients are related";
+    }
+}
+
+form! {
+    /// How an unseen client gets its weights.
+    WEIGHINGS: Weighing {
+        Weighing::Converged => "converged": "E-steps until the weights converge",
+        Weighing::Once => "one-step": "one E-step from uniform weights, as in the paper",
+    }
+}
