@@ -1,6 +1,6 @@
 """fedmix against fedavg and local on images: writers of MNIST's digits, and Fashion-MNIST split by label.
 
-Usage: python benches/personal_images.py --binary target/release/whimbrel [--data DIR] [--rounds 50] [--steps 0.1]
+Usage: python benches/personal_images.py --binary target/release/whimbrel [--data DIR] [--rounds N] [--steps 0.1]
        [--cache DIR] [writers] [clothes]
 
 Runs jobs/personal/writers.toml and clothes.toml with each method, the local step chosen on the validation rows
@@ -27,14 +27,15 @@ def job(name, method, data, rounds, steps):
     text = text.replace("../data/", f"{data}/").replace('kind = "fedmix"', f'kind = "{method}"')
     if method != "fedmix":
         text = text.replace("components = 3\n", "")
-    text = re.sub(r"rounds = \d+", f"rounds = {rounds}", text)
+    if rounds:
+        text = re.sub(r"rounds = \d+", f"rounds = {rounds}", text)
     if len(steps) == 1:
         return re.sub(r"\nstep = [0-9.]+", f"\nstep = {steps[0]}", text)
     return text + f"search = {{ step = [{', '.join(steps)}] }}\n"
 
 
 def run(asked, name, method):
-    folder = asked.cache / f"{name}-{method}-{asked.rounds}"
+    folder = asked.cache / f"{name}-{method}-{asked.rounds or 'own'}"
     file = folder.with_suffix(".toml")
     text = job(name, method, asked.data.resolve(), asked.rounds, asked.steps.split(","))
     if not (folder / "summary.json").exists() or not file.exists() or file.read_text() != text:
@@ -86,7 +87,7 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--data", type=Path, default=ROOT / "jobs" / "data")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "personal-images")
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--rounds", type=int, help="in place of the jobs' own")
     parser.add_argument("--steps", default="0.1")
     parser.add_argument("names", nargs="*", default=["writers", "clothes"])
     asked = parser.parse_args()
