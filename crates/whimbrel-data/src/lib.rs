@@ -89,7 +89,7 @@ pub use mixture::{
 pub use npy::{is_npy, read_npy, read_npy_bytes};
 pub use number::parse_number;
 pub use parts::Parts;
-pub use representation::{RepresentationSpec, RepresentationTruth};
+pub use representation::{RepresentationSpec, RepresentationTruth, SmallClients};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
 pub use source::ReadHashes;
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};

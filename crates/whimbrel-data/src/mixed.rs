@@ -168,9 +168,17 @@ impl Dataset {
                     .map_or(Ok(f64::NAN), |text| Err(format!("{text:?} is not a number")));
             };
             let is_count = x >= 0.0 && x.fract() == 0.0;
-            return match column.count && !is_count {
-                true => Err(format!("{x} is no count, which is a non-negative integer")),
-                false => Ok(x),
+            return match column.count {
+                true if !is_count => {
+                    Err(format!("{x} is no count, which is a non-negative integer"))
+                }
+                true if x > MIXED_COUNT_MAX => {
+                    Err(format!("{x:e} is above 1e10, the most that a count can be"))
+                }
+                false if x.abs() > MIXED_NUMBER_MAX => {
+                    Err(format!("{x:e} is too large: numbers must lie within 1e40"))
+                }
+                _ => Ok(x),
             };
         }
         let Some(level) =
@@ -236,3 +244,7 @@ impl Dataset {
 const LEVELS_MAX: usize = 30;
 /// A guess takes larger integers for measurements.
 const COUNT_MAX: f64 = 1000.0;
+/// The largest count of a mixture: beside larger ones log-likelihoods lose the others.
+const MIXED_COUNT_MAX: f64 = 1e10;
+/// The largest number of a mixture: squares of larger ones are beyond what is summed.
+const MIXED_NUMBER_MAX: f64 = 1e40;

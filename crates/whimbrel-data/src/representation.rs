@@ -20,14 +20,21 @@ pub struct RepresentationSpec {
     pub raw: usize,
     /// How many latent features; default 2.
     pub latent: usize,
-    /// The share of clients with few samples, the first ones; default 0.9.
-    pub small_share: f64,
-    /// Their samples; default 5.
-    pub small: usize,
+    /// Clients with few samples, the first ones.
+    pub small: SmallClients,
     /// The samples of the others; default 10.
     pub large: usize,
     /// The standard deviation of the noise; default 0.1.
     pub noise: f64,
+}
+
+/// Clients with few samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SmallClients {
+    /// Their share of all clients; default 0.9.
+    pub share: f64,
+    /// How many samples each has; default 5.
+    pub samples: usize,
 }
 
 /// The law behind a federation.
@@ -43,8 +50,8 @@ pub struct RepresentationTruth {
 
 impl Default for RepresentationSpec {
     fn default() -> Self {
-        let (clients, raw, latent, noise) = (100, 20, 2, 0.1);
-        Self { clients, raw, latent, small_share: 0.9, small: 5, large: 10, noise }
+        let small = SmallClients { share: 0.9, samples: 5 };
+        Self { clients: 100, raw: 20, latent: 2, small, large: 10, noise: 0.1 }
     }
 }
 
@@ -53,7 +60,7 @@ impl RepresentationSpec {
     pub fn draw(&self, key: Key) -> Result<(Vec<(String, Samples)>, RepresentationTruth)> {
         self.check()?;
         let representation = self.orthonormal(&mut key.child(tag::REPRESENTATION).stream())?;
-        let few = (self.small_share * self.clients as f64).round() as usize;
+        let few = (self.small.share * self.clients as f64).round() as usize;
         let (mut clients, mut predictors) = (Vec::new(), Vec::new());
         for i in 0..self.clients {
             let mut stream = key.child(tag::CLIENTS).child(i as u64).stream();
@@ -62,7 +69,7 @@ impl RepresentationSpec {
                 let u = stream.normal() / (self.latent as f64).sqrt();
                 vector::axpy(&mut predictor, u, row);
             }
-            let count = if i < few { self.small } else { self.large };
+            let count = if i < few { self.small.samples } else { self.large };
             clients.push((client_name(i, self.clients), self.samples(&predictor, count, stream)?));
             predictors.push(predictor);
         }
@@ -104,8 +111,8 @@ impl RepresentationSpec {
     }
 
     fn check(&self) -> Result<()> {
-        let Self { clients, raw, latent, small, large, small_share, noise } = *self;
-        if clients == 0 || raw == 0 || small == 0 || large == 0 {
+        let Self { clients, raw, latent, small, large, noise } = *self;
+        if clients == 0 || raw == 0 || small.samples == 0 || large == 0 {
             return Err(Error::config("a federation without clients, inputs or samples is empty")
                 .hint("`clients`, `raw`, `samples` of `small` and `large` are positive"));
         }
@@ -113,7 +120,7 @@ impl RepresentationSpec {
             let what = format!("{latent} latent features of inputs of {raw} numbers");
             return Err(Error::config(what).hint("`latent` is at least 1 and at most `raw`"));
         }
-        if !((0.0..=1.0).contains(&small_share) && noise > 0.0 && noise.is_finite()) {
+        if !((0.0..=1.0).contains(&small.share) && noise > 0.0 && noise.is_finite()) {
             return Err(Error::config("`share` of `small` is in [0, 1], `noise` positive"));
         }
         Ok(())
@@ -128,6 +135,11 @@ mod tag {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn small(share: f64) -> RepresentationSpec {
+        let small = SmallClients { share, samples: 5 };
+        RepresentationSpec { small, ..Default::default() }
+    }
 
     #[test]
     fn rows_are_orthonormal_and_predictors_lie_in_their_span() {
@@ -150,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_clients_samples_do_not_depend_on_how_many_clients_there_are() {
-        let few = RepresentationSpec { clients: 10, small_share: 1.0, ..Default::default() };
+        let few = RepresentationSpec { clients: 10, ..small(1.0) };
         let many = RepresentationSpec { clients: 20, ..few };
         let (few, many) = (few.draw(Key::root(1)).unwrap(), many.draw(Key::root(1)).unwrap());
         assert_eq!(few.0[9].1, many.0[9].1);
@@ -159,7 +171,7 @@ mod tests {
     #[test]
     fn residuals_have_the_noises_variance() {
         // 1000 x 10 residuals: the variance estimate has a relative deviation of 0.014; 5 sigma.
-        let spec = RepresentationSpec { clients: 1000, small_share: 0.0, ..Default::default() };
+        let spec = RepresentationSpec { clients: 1000, ..small(0.0) };
         let (clients, truth) = spec.draw(Key::root(2)).unwrap();
         let mut sum = 0.0;
         for ((_, samples), predictor) in clients.iter().zip(&truth.predictors) {

@@ -9,7 +9,6 @@
 use crate::failure::{Failure, Result};
 use crate::files::{DIGITS, figure, quoted, read_artifact};
 use crate::job::Job;
-use crate::job::channel::UpKind;
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
@@ -18,7 +17,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_codec::channel::{Auto, Downlink, UpRule, Uplink};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
@@ -88,7 +87,7 @@ pub struct MethodKind {
     /// Whether a job may leave it to the method when it ends.
     pub converges: bool,
     /// The uplink's rule where the job does not say.
-    pub up_rule: UpKind,
+    pub up_rule: UpRule<Auto>,
     /// How clients are weighted where the job does not say.
     pub weights: Weights,
 }
@@ -109,7 +108,7 @@ impl MethodKind {
             pooled: false,
             auto_batch: false,
             converges: false,
-            up_rule: UpKind::Plain,
+            up_rule: UpRule::Plain,
             weights: Weights::Samples,
         }
     }

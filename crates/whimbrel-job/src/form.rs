@@ -276,6 +276,7 @@ macro_rules! inline {
 ///
 /// After the words: the shape of a value (`number`, `list`, `table`, `flag`, `text`, or `path` for a text that
 /// looks like one), its form, and what makes the value of it; without `=>`, the form is one of the type itself.
+/// `any` before a word: it is written for every value of that variant, whose other keys say the rest.
 #[macro_export]
 macro_rules! form {
     (@is number $v:ident) => { matches!($v.shape(), $crate::reader::Shape::Number) };
@@ -293,11 +294,15 @@ macro_rules! form {
             _ => None,
         }
     };
+    (@same $value:ident, $named:expr) => { *$value == $named };
+    (@same any $value:ident, $named:expr) => {
+        std::mem::discriminant($value) == std::mem::discriminant(&$named)
+    };
     (@tables) => { &[] };
     (@tables table $form:expr; $($rest:tt)*) => { $form.tables };
     (@tables $shape:ident $form:expr; $($rest:tt)*) => { $crate::form!(@tables $($rest)*) };
     ($(#[$meta:meta])* $vis:vis $name:ident: $type:ty $(, $takes:literal)? {
-        $($value:expr => $word:literal: $doc:literal,)*
+        $($value:expr => $($any:ident)? $word:literal: $doc:literal,)*
     } $($shape:ident $form:expr $(=> $($make:ident)::+)?;)*) => {
         $(#[$meta])*
         $vis const $name: $crate::form::Form<$type> = $crate::form::Form::new(
@@ -314,7 +319,9 @@ macro_rules! form {
             },
             |value| {
                 let written = None::<String>;
-                $(let written = written.or_else(|| (*value == $value).then(|| $crate::writer::text($word)));)*
+                $(let written = written.or_else(|| {
+                    $crate::form!(@same $($any)? value, $value).then(|| $crate::writer::text($word))
+                });)*
                 $(let written = written.or_else(|| $crate::form!(@write value $form $(, $($make)::+)?));)*
                 written.unwrap_or_default()
             },

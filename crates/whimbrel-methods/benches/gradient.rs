@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::preset::UpKind;
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Sgd, StepRule};
 use whimbrel_models::convex::{Logistic, Problem};
 
@@ -41,12 +40,9 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
     let codec = Codec::dithering(1, Norm::P(2), None).unwrap();
     let (up, down) = preset.compresses();
     let pick = |yes| if yes { codec.clone() } else { Codec::Exact };
-    let rule = match preset.uplink() {
-        UpKind::Memory => UpRule::Memory { alpha: gradient_alpha(codec.omega(d).unwrap()) },
-        UpKind::Feedback => UpRule::Feedback,
-        UpKind::Plain => UpRule::Plain,
-    };
-    let down_rule = preset.downlink(&pick(down), d, None, Some(4)).unwrap();
+    let omega = codec.omega(d).unwrap();
+    let rule = preset.uplink().settled(gradient_alpha(omega));
+    let down_rule = preset.downlink().settled(gradient_alpha(omega), 1.0 / (1.0 + omega));
     let method = Sgd {
         oracle: Gradient {
             problem,

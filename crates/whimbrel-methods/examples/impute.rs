@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use whimbrel_codec::channel::Downlink;
+use whimbrel_codec::channel::{Downlink, UpRule};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, StepRule};
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings};
 
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         copies: Copies::Auto,
         codecs: vec![Codec::dithering(4, Norm::P(2), None)?],
         own_codecs: Default::default(),
-        memory: Memory::Auto,
+        rule: UpRule::Memory { alpha: None },
         open_memories: true,
         personal: false,
         participation: 1.0,

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::Downlink;
+use whimbrel_codec::channel::{Downlink, UpRule};
 use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Error, Result, vector};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, Server, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Server, StepRule};
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_models::lowrank::{Factors, Family, LowRank, Settings};
 
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
         copies: Copies::Fewest,
         codecs: vec![Codec::Exact],
         own_codecs: Default::default(),
-        memory: Memory::Off,
+        rule: UpRule::Plain,
         open_memories: false,
         personal: false,
         participation: 1.0,

@@ -108,15 +108,15 @@ pub(crate) fn add_sums(id: ClientId, sums: &[f64], total: &mut [f64]) -> Result<
     Ok(())
 }
 
-/// The rows behind one upload.
+/// The rows behind one upload; in a job, no size is one that suits the codec and the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Batch {
+pub enum Batch<S = u32> {
     /// All of them.
     Full,
     /// Random ones.
     Sample {
         /// `b`, rows per minibatch (all of a client's where it holds fewer, without replacement).
-        size: u32,
+        size: S,
         /// Whether a row may be drawn twice into one minibatch.
         replacement: bool,
         /// How many minibatches are averaged into one upload.
@@ -124,15 +124,29 @@ pub enum Batch {
     },
 }
 
-impl Batch {
+impl<S: Copy> Batch<S> {
     /// Rows per minibatch; none where all are taken.
-    pub fn size(&self) -> Option<u32> {
+    pub fn size(&self) -> Option<S> {
         match *self {
             Self::Full => None,
             Self::Sample { size, .. } => Some(size),
         }
     }
+}
 
+impl Batch<Option<u32>> {
+    /// The batch of this size, where it gives none; without one all rows.
+    pub fn settled(self, size: Option<u32>) -> Batch {
+        match self {
+            Self::Sample { size: given, replacement, local_steps } => given
+                .or(size)
+                .map_or(Batch::Full, |size| Batch::Sample { size, replacement, local_steps }),
+            Self::Full => Batch::Full,
+        }
+    }
+}
+
+impl Batch {
     /// Conditional expectations that one upload of a client with so many rows costs.
     pub fn expectations(&self, rows: u64) -> u64 {
         match *self {

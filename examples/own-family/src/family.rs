@@ -19,7 +19,7 @@ use whimbrel::families::family::{
     StagePlan, Tables,
 };
 use whimbrel::families::job::Step;
-use whimbrel::families::job::channel::UpKind;
+use whimbrel::families::job::channel::UpRule;
 use whimbrel::families::job::method::length::{EPOCHS, ROUNDS};
 use whimbrel::families::job::method::step::STEP;
 use whimbrel::families::job::method::stop::{EVALUATE, STOP};
@@ -43,7 +43,7 @@ static MOMENTUM: JobKey = BELOW_ONE.default("momentum", "0.0", "heavy-ball momen
 static MODELS: [ModelKind; 1] =
     [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];
 static METHODS: [MethodKind; 1] = [MethodKind {
-    up_rule: UpKind::Memory,
+    up_rule: UpRule::Memory { alpha: None },
     ..MethodKind::new(
         "heavy-em",
         "EM with heavy-ball momentum on the mean field",

@@ -10,9 +10,9 @@ pub mod uplink;
 pub use blocks::blocks_omega;
 pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
-    Memories, SharedMessages, Sharing, Spread,
+    Memories, Reset, SharedMessages, Sharing, Spread,
 };
-pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
+pub use uplink::{Auto, UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
 
 use crate::Packet;
 use whimbrel_core::{Result, Wire};

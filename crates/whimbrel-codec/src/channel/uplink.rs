@@ -28,18 +28,32 @@ use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Frame, Key, Result, vector, wire};
 
+/// A constant of a rule as a job gives it; none: what suits the codec.
+pub type Auto = Option<f64>;
+
 /// What an uplink keeps between rounds.
-#[derive(Clone, Debug, PartialEq)]
-pub enum UpRule {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UpRule<C = f64> {
     /// Nothing.
     Plain,
     /// A memory on both ends, moved by `alpha` times what was sent.
     Memory {
         /// The memory's step, in (0, 1].
-        alpha: f64,
+        alpha: C,
     },
     /// The client's compression error, added to its next message.
     Feedback,
+}
+
+impl UpRule<Auto> {
+    /// The rule with this memory step, where it gives none.
+    pub fn settled(self, alpha: f64) -> UpRule {
+        match self {
+            Self::Plain => UpRule::Plain,
+            Self::Memory { alpha: given } => UpRule::Memory { alpha: given.unwrap_or(alpha) },
+            Self::Feedback => UpRule::Feedback,
+        }
+    }
 }
 
 /// `1/(1 + omega)`, the memory step of the EM methods (Theorems 1, 3 and 4 of FedEM).

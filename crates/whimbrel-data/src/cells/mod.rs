@@ -88,22 +88,27 @@ impl Entries {
     /// Why a value is none of them.
     pub fn refuse(self, x: f64) -> Option<&'static str> {
         match self {
-            Self::Numbers => None,
+            Self::Numbers if x.abs() > 1e40 => Some("is too large: numbers must lie within 1e40"),
             Self::Counts if x < 0.0 => Some("is negative, and counts are not"),
             Self::Counts if x > 1e12 => Some("is above 1e12, the most that a count can be"),
             Self::Counts if x.fract() != 0.0 => Some("is not whole, and counts are"),
             Self::Binary if x != 0.0 && x != 1.0 => Some("is neither 0 nor 1"),
-            Self::Counts | Self::Binary => None,
+            Self::Numbers | Self::Counts | Self::Binary => None,
         }
     }
 
     fn hint(self) -> &'static str {
         match self {
-            Self::Numbers => UNOBSERVED,
+            Self::Numbers => "rescale the values, or mend these cells",
             Self::Counts => "mend these cells, or fit other numbers with family = \"gaussian\"",
             Self::Binary => "write 0 and 1, or fit counts with family = \"poisson\"",
         }
     }
+}
+
+/// A number in a message: not three hundred digits of it.
+fn shown(x: f64) -> String {
+    if x.abs() < 1e15 { x.to_string() } else { format!("{x:e}") }
 }
 
 const UNOBSERVED: &str = "a cell that nobody observed is empty, NA, or not in the file";
@@ -297,7 +302,10 @@ impl<'a> Scan<'a> {
             None => return,
         };
         if let Some(why) = self.options.entries.refuse(x) {
-            reasons.push((Some(self.data.columns()[value].name.clone()), format!("{x} {why}")));
+            reasons.push((
+                Some(self.data.columns()[value].name.clone()),
+                format!("{} {why}", shown(x)),
+            ));
             self.misfits = true;
             return;
         }

@@ -3,10 +3,10 @@
 use crate::predictions::OUTSIDE;
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, Form, NOT_NEGATIVE, PATH, POSITIVE, SHARE, Table};
-use whimbrel_job::key::Word;
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::writer::{number, text};
 use whimbrel_job::{form, inline, integer, number, table};
-use whimbrel_methods::bayes::{Chains, Decay, Part, Radius, Rate};
+use whimbrel_methods::bayes::{Chains, Decay, Part, Precision, Radius, Rate};
 use whimbrel_models::prior::Shape;
 use whimbrel_models::sampler::Kernel;
 
@@ -193,15 +193,6 @@ table! {
     }
 }
 
-/// Precisions of the priors of `phi` and `beta`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Precision {
-    /// That of `phi`.
-    pub phi: f64,
-    /// That of `beta`.
-    pub beta: f64,
-}
-
 table! {
     PRECISION: Precision = "hyperprior", "precisions of Gaussian priors" {
         phi: PHI = "phi", NOT_NEGATIVE, default "0.0", "that of the shared parameters";
@@ -235,19 +226,14 @@ pub enum AskedNoise {
 }
 
 /// `[model]`'s key of the family.
-pub(super) struct Targets {
-    pub noise: AskedNoise,
-}
-
-table! {
-    pub(super) TARGETS: Targets {
-        noise: NOISE = "noise", NOISES, default "\"auto\"",
-            "the standard deviation of targets that are numbers; \"auto\": that of drawn data, else learned";
-    }
-}
+pub(super) static NOISE: JobKey = NOISES.default(
+    "noise",
+    "\"auto\"",
+    "the standard deviation of targets that are numbers; \"auto\": that of drawn data, else learned",
+);
 
 form! {
-    NOISES: AskedNoise, "a positive number, \"auto\" or \"learned\"" {
+    pub(super) NOISES: AskedNoise, "a positive number, \"auto\" or \"learned\"" {
         AskedNoise::Auto => "auto": "that of drawn data, else \"learned\"",
         AskedNoise::Learned => "learned": "a parameter of the model",
     }

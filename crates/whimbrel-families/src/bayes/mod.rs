@@ -12,7 +12,6 @@ use crate::family::{
     RunData, StagePlan, Tables,
 };
 use crate::gradient::keys::INTERCEPT;
-use crate::job::channel::UpKind;
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::search::SEARCH;
 use crate::job::method::step::STEP;
@@ -27,15 +26,14 @@ use crate::plan::{Common, Facts, Files};
 use crate::predictions::{Kept, OUTSIDE};
 use keys::{
     ANNEAL, AVERAGE, AskedNoise, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL,
-    LEAPFROG, NOISE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS, Settings,
-    TARGETS, THIN, Targets,
+    LEAPFROG, NOISE, NOISES, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS,
+    Settings, THIN,
 };
 use plan::SoulPlan;
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
-use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::bayes::{Chains, Part};
@@ -49,75 +47,60 @@ pub static FAMILY: Bayes = Bayes;
 pub struct Bayes;
 
 static MODELS: [ModelKind; 8] = [
-    model(
+    ModelKind::new(
         REPRESENTATION,
         "a linear representation of the inputs under a linear head",
         &[&LATENT, &NOISE],
     ),
-    model(LINEAR, "linear regression by least squares", &[&INTERCEPT, &NOISE]),
-    model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
-    model("softmax", "multinomial logistic regression", &[&INTERCEPT]),
-    model("mlp", "a network of fully connected layers", &[&HIDDEN]),
-    model(
+    ModelKind::new(LINEAR, "linear regression by least squares", &[&INTERCEPT, &NOISE]),
+    ModelKind::new("logistic", "logistic regression with two classes", &[&INTERCEPT]),
+    ModelKind::new("softmax", "multinomial logistic regression", &[&INTERCEPT]),
+    ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
+    ModelKind::new(
         "cnn",
         "two convolutions of 3 x 3 with 32 and 64 channels, pooling, dropout, 128 units",
         &[],
     ),
-    model("lenet", "LeNet-5", &[]),
-    model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
+    ModelKind::new("lenet", "LeNet-5", &[]),
+    ModelKind::new("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
 ];
 
-const fn model(
-    name: &'static str,
-    doc: &'static str,
-    keys: &'static [&'static JobKey],
-) -> ModelKind {
-    ModelKind { word: Word { name, doc }, keys }
-}
-
 static METHODS: [MethodKind; 1] = [MethodKind {
-    word: Word {
-        name: "fedsoul",
-        doc: "posteriors of personal parts by Markov chains on the clients (FedSOUK, FedSOUL)",
-    },
-    algorithm: "fedsoul",
-    preset: None,
-    keys: &[
-        &CHANNELS,
-        &ROUNDS,
-        &BATCH,
-        &STEP,
-        &FALL,
-        &KERNEL,
-        &FRICTION,
-        &LEAPFROG,
-        &STEPS,
-        &BURN_IN,
-        &CHAINS,
-        &GAMMA,
-        &SAMPLES,
-        &THIN,
-        &PERSONAL,
-        &PRIOR,
-        &PRIOR_SCALE,
-        &HYPERPRIOR,
-        &RADIUS,
-        &AVERAGE,
-        &ANNEAL,
-        &OUTSIDE,
-        &PARTICIPATION,
-        &EVALUATE,
-        &STOP,
-        &ALLOW_DIVERGENCE,
-        &MEMORY_MAX,
-        &SEARCH,
-    ],
-    names_presets: false,
-    pooled: false,
-    auto_batch: false,
-    converges: false,
-    up_rule: UpKind::Plain,
     weights: Weights::Equal,
+    ..MethodKind::new(
+        "fedsoul",
+        "posteriors of personal parts by Markov chains on the clients (FedSOUK, FedSOUL)",
+        &[
+            &CHANNELS,
+            &ROUNDS,
+            &BATCH,
+            &STEP,
+            &FALL,
+            &KERNEL,
+            &FRICTION,
+            &LEAPFROG,
+            &STEPS,
+            &BURN_IN,
+            &CHAINS,
+            &GAMMA,
+            &SAMPLES,
+            &THIN,
+            &PERSONAL,
+            &PRIOR,
+            &PRIOR_SCALE,
+            &HYPERPRIOR,
+            &RADIUS,
+            &AVERAGE,
+            &ANNEAL,
+            &OUTSIDE,
+            &PARTICIPATION,
+            &EVALUATE,
+            &STOP,
+            &ALLOW_DIVERGENCE,
+            &MEMORY_MAX,
+            &SEARCH,
+        ],
+    )
 }];
 
 impl Family for Bayes {
@@ -135,7 +118,7 @@ impl Family for Bayes {
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let model = Model::read(tables.model_kind, tables.model);
-        let targets = (TARGETS.read)(tables.model);
+        let noise = tables.model.read_as(&NOISE, &NOISES);
         let settings = (SETTINGS.read)(tables.method);
         if let Ok(Chains { burn_in, steps, .. }) = settings.as_ref().map(|known| &known.chains)
             && burn_in >= steps
@@ -146,7 +129,7 @@ impl Family for Bayes {
         // A potential is one function: dropout would draw another at every step.
         let mut model = model?;
         model.architecture.dropout = false;
-        Ok(Box::new(SoulFit { model, noise: targets?.noise, settings: settings? }))
+        Ok(Box::new(SoulFit { model, noise: noise?, settings: settings? }))
     }
 }
 
@@ -169,7 +152,7 @@ impl Fit for SoulFit {
     fn write_model(&self, out: &mut Writer) {
         self.model.write(out);
         if !self.model.classifies() {
-            (TARGETS.write)(&Targets { noise: self.noise }, out);
+            out.put(&NOISE, NOISES.write(&self.noise));
         }
     }
 
@@ -207,7 +190,7 @@ impl Fit for SoulFit {
                 "take \"ula\"; \"exact\" is for heads of linear-representation with Gaussian priors",
             );
         }
-        let minibatches = matches!(job.method.batch, Batch::Mini { .. });
+        let minibatches = matches!(job.method.batch, Batch::Sample { .. });
         let kernel = self.settings.chains.kernel;
         if minibatches && kernel.is_none_or(whimbrel_models::sampler::Kernel::is_adjusted) {
             source.report_at(

@@ -4,7 +4,7 @@ use super::SoulFit;
 use super::keys::{AskedNoise, Settings};
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch, Job, Step};
+use crate::job::{Job, Step};
 use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
 use crate::plan::channels::{Channels, Vectors};
@@ -192,10 +192,7 @@ pub(super) fn soul(
         true => Decay { exponent: THEORY.0, from: 0.0 },
         false => settings.decay,
     };
-    let batch = match job.method.batch {
-        Batch::Mini { rows, .. } => Some(rows),
-        Batch::Full | Batch::Auto { .. } => None,
-    };
+    let batch = job.method.batch.size().flatten();
     let steps = Steps {
         phi: given(phi),
         beta: given(beta),
@@ -213,7 +210,7 @@ pub(super) fn soul(
         chains: Chains { batch, ..settings.chains.clone() },
         steps,
         radius: settings.radius,
-        precision: [settings.precision.phi, settings.precision.beta],
+        precision: settings.precision,
         average: settings.average.unwrap_or(theory),
         rounds,
         rounds_before: 0,

@@ -18,7 +18,7 @@ use crate::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
     Tables, refuse,
 };
-use crate::job::channel::{Downlink, Memories, UpKind};
+use crate::job::channel::{Auto, Downlink, Memories};
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
@@ -70,14 +70,14 @@ static MODELS: [ModelKind; 2] = [
 static METHODS: [MethodKind; 4] = [
     MethodKind {
         pooled: true,
-        ..method("em", "pooled EM: one client holds everything", ALONE, UpKind::Plain)
+        ..method("em", "pooled EM: one client holds everything", ALONE, UpRule::Plain)
     },
-    method("dem", "distributed EM without memories, the naive method", FEDERATED, UpKind::Plain),
+    method("dem", "distributed EM without memories, the naive method", FEDERATED, UpRule::Plain),
     method(
         "fedem",
         "FedEM: compressed differences to memories, partial participation",
         FEDERATED,
-        UpKind::Memory,
+        UpRule::Memory { alpha: None },
     ),
     MethodKind {
         auto_batch: true,
@@ -86,7 +86,7 @@ static METHODS: [MethodKind; 4] = [
             "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
              and then",
             REDUCED,
-            UpKind::Memory,
+            UpRule::Memory { alpha: None },
         )
     },
 ];
@@ -99,7 +99,7 @@ const fn method(
     name: &'static str,
     doc: &'static str,
     keys: &'static [&'static JobKey],
-    up_rule: UpKind,
+    up_rule: UpRule<Auto>,
 ) -> MethodKind {
     MethodKind { converges: true, up_rule, ..MethodKind::new(name, doc, keys) }
 }
@@ -386,7 +386,7 @@ impl<K: MixtureKeys> EmFit<K> {
     }
 
     fn check_memories(&self, job: &Job, source: &Source<'_>) {
-        let has_memory = matches!(job.uplink.rule, UpRule::Memory { .. } | UpRule::MemoryOff);
+        let has_memory = matches!(job.uplink.rule, UpRule::Memory { .. }) || job.uplink.memory_off;
         if self.method == DEM && has_memory {
             let (place, what) = match job.method.channels {
                 Some(preset) => (

@@ -4,7 +4,6 @@
 use super::EmFit;
 use super::mixture::MixtureKeys;
 use crate::failure::Result;
-use crate::job::Batch as BatchKey;
 use crate::plan::{Common, Work};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_core::Error;
@@ -18,7 +17,6 @@ pub(super) fn work<K: MixtureKeys>(
     uplinks: &[Uplink],
     q: usize,
 ) -> Result<Work> {
-    let method = &common.job.method;
     if !asked.reduces_variance() {
         return Ok(common.work());
     }
@@ -31,12 +29,7 @@ pub(super) fn work<K: MixtureKeys>(
         .hint("give `inner` in [method], such as inner = 20");
         return Err(error.into());
     };
-    let batch = match method.batch {
-        BatchKey::Auto { replacement, local_steps } => {
-            Batch::Sample { size: auto_batch(usual, omega, q), replacement, local_steps }
-        }
-        BatchKey::Full | BatchKey::Mini { .. } => common.batch(),
-    };
+    let batch = common.job.method.batch.settled(Some(auto_batch(usual, omega, q)));
     let inner = match (asked.keys.inner, rows) {
         (None, Some(rows)) => auto_inner(rows, omega, batch.expectations(rows as u64)),
         _ => usual,

@@ -17,7 +17,7 @@ use crate::job::method::stop::{EVALUATE, FIELD_NORM2, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
 use crate::job::preset::{PRESETS, with_presets};
-use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
+use crate::job::{DownRule, Feedback, Job, MemoryStart, Step};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
@@ -139,7 +139,7 @@ impl Fit for GradientFit {
                 "take `field_norm2` out",
             );
         }
-        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+        if let MemoryStart::File(_) = &job.uplink.start {
             source.report_at(
                 &["uplink", "start"],
                 "the memories of the gradient family start at a gradient or at zero, not in a file",
@@ -205,7 +205,7 @@ impl GradientFit {
         if self.descent.compat.is_none() {
             return;
         }
-        let dore = job.downlink.rule == DownRule::Degraded { feedback: Feedback::Dore };
+        let dore = job.downlink.rule == DownRule::Degraded { feedback: Feedback::Share(None) };
         let constant = matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::OverL(_));
         if job.method.step == Step::OverLRoot {
             source.report_at(

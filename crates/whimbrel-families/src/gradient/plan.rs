@@ -5,7 +5,7 @@ use super::keys::Regression;
 use super::optimum::{Found, optimum};
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, Job, Step};
+use crate::job::{Batch, Job, Step};
 use crate::load::Loaded;
 use crate::plan::Common;
 use crate::plan::channels::{Channels, Vectors};
@@ -252,8 +252,8 @@ fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
     let ridge = settings.ridge > 0.0;
     match (job.method.step, job.method.batch) {
         (Step::Theory, _) if settings.nonconvex > 0.0 => Ok(Average::Last),
-        (Step::Theory, BatchKey::Full) if ridge => Ok(Average::Last),
-        (Step::Theory, BatchKey::Mini { .. }) if ridge => Ok(Average::Weighted),
+        (Step::Theory, Batch::Full) if ridge => Ok(Average::Last),
+        (Step::Theory, Batch::Sample { .. }) if ridge => Ok(Average::Weighted),
         (Step::Theory, _) => {
             let error = Error::config(
                 "which average the theory asks for depends on whether the loss is strongly \
@@ -330,8 +330,8 @@ impl<'a> Weighted<'a> {
         }
         let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;
         match (strongly_convex, job.method.batch) {
-            (true, BatchKey::Full) => Average::Last,
-            (true, BatchKey::Mini { .. } | BatchKey::Auto { .. }) => Average::Weighted,
+            (true, Batch::Full) => Average::Last,
+            (true, Batch::Sample { .. }) => Average::Weighted,
             (false, _) => Average::Uniform,
         }
     }

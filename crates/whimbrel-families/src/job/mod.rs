@@ -32,8 +32,7 @@ use channel::{downlink, uplink};
 use preset::Asked;
 
 pub use channel::{
-    DownRule, DownRuleKind, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule,
-    Uplink,
+    DownRule, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule, Uplink,
 };
 pub use data::mixture::Mixture;
 pub use data::{
@@ -41,12 +40,12 @@ pub use data::{
     Npy, Partition, Prepare, Source as DataSource, Subset,
 };
 pub use federation::{Clients, Federation};
-pub use method::{Batch, Method, Step};
+pub use method::{Method, Step};
 pub use participation::Participation;
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
-pub use whimbrel_methods::settings::Budget;
+pub use whimbrel_methods::settings::{Batch, Budget};
 
 /// A job: what to fit, on what, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -245,7 +244,7 @@ impl Job {
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let mut paths = self.data.paths_mut();
         paths.extend(self.fit.paths_mut());
-        if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut self.uplink.rule {
+        if let MemoryStart::File(path) = &mut self.uplink.start {
             paths.push(path);
         }
         paths

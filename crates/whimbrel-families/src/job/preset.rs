@@ -3,12 +3,13 @@
 use crate::family::{Family, MethodKind};
 use crate::job::method;
 use crate::registry::Registry;
+use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_job::form::Form;
 use whimbrel_job::key::Word;
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::text;
 use whimbrel_methods::sgd::Preset;
-use whimbrel_methods::sgd::preset::{NAMES, UpKind, from_name};
+use whimbrel_methods::sgd::preset::{NAMES, from_name};
 
 /// The names of the presets.
 pub(crate) const PRESETS: [Word; NAMES.len()] = {
@@ -89,8 +90,9 @@ impl Asked {
         self.kind.map_or("the method", |kind| kind.algorithm)
     }
 
-    /// The uplink's rule where neither a preset nor the job says.
-    pub fn default_rule(&self) -> UpKind {
-        self.kind.map_or(UpKind::Plain, |kind| kind.up_rule)
+    /// The uplink's rule where the job does not say.
+    pub fn uplink(&self) -> UpRule<Auto> {
+        let of_method = || self.kind.map_or(UpRule::Plain, |kind| kind.up_rule);
+        self.preset.map_or_else(of_method, |preset| preset.uplink())
     }
 }

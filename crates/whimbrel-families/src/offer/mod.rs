@@ -11,7 +11,7 @@ pub use schema::{Schema, SourceForm, TargetForm};
 
 use crate::failure::Result;
 use crate::job::federation::is_client_name;
-use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation, UpRule};
+use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation};
 use crate::load::{Layout, rows_of_client};
 use crate::plan::{Facts, Plan};
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         | DataSource::SyntheticRepresentation(_) => {}
     }
     job.fit.hide_paths(plan.stages(), &elsewhere);
-    if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut job.uplink.rule {
+    if let MemoryStart::File(path) = &mut job.uplink.start {
         *path = elsewhere("json");
     }
     job

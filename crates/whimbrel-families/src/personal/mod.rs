@@ -144,7 +144,7 @@ pub(crate) fn check_learners(method: &str, job: &Job, source: &Source<'_>) {
             "stop with `patience`, or at a number of rounds",
         );
     }
-    if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+    if let MemoryStart::File(_) = &job.uplink.start {
         source.report_at(
             &["uplink", "start"],
             format!(

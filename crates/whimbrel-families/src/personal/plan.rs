@@ -4,7 +4,7 @@ use super::PersonalFit;
 use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, Job, Step};
+use crate::job::{Job, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts};
@@ -52,7 +52,7 @@ impl PersonalPlan {
         let (rule, shape) = (&asked.rule.local, Shape::new(&*learner));
         rule.check(&shape)?;
         let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
-        let usual = solver(asked, job.method.batch);
+        let usual = solver(asked, job);
         let own_solvers = OwnTraining::solvers(&asked.own, common, &usual, rate(job))?;
         let mut warnings = Vec::new();
         if let Some(fedmix) = asked.setting::<FedMix>()
@@ -91,7 +91,7 @@ impl PersonalPlan {
         Personal {
             learner: self.learner.clone(),
             rule: self.asked.rule.local.clone(),
-            solver: solver(&self.asked, common.job.method.batch),
+            solver: solver(&self.asked, &common.job),
             rates: Rates {
                 initial: rate(&common.job),
                 factor: training.decay.factor,
@@ -115,11 +115,8 @@ pub(super) fn rate(job: &Job) -> f64 {
 }
 
 /// How a client descends.
-pub(super) fn solver(asked: &PersonalFit, batch: BatchKey) -> Solver {
-    let batch = match batch {
-        BatchKey::Mini { rows, .. } => Some(rows),
-        BatchKey::Full | BatchKey::Auto { .. } => None,
-    };
+pub(super) fn solver(asked: &PersonalFit, job: &Job) -> Solver {
+    let batch = job.method.batch.size().flatten();
     Solver { length: asked.training.length, batch, optimiser: asked.training.optimiser }
 }
 

@@ -292,7 +292,7 @@ pub(super) fn adapt(
         return refuse(&what, hint);
     }
     let samples = trained.samples_with_targets(run, options)?;
-    let solver = solver(asked, run.job.method.batch);
+    let solver = solver(asked, run.job);
     let key = whimbrel_core::Key::root(run.job.seed);
     let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);
     let own = trained.rule.adapt(&mut work, &trained.w)?;

@@ -163,7 +163,7 @@ impl Predictors {
             Unseen::Nothing => return None,
             Unseen::Shared => Own::default(),
             Unseen::Adapted => {
-                let (solver, key) = (solver(asked, job.method.batch), Key::root(job.seed));
+                let (solver, key) = (solver(asked, job), Key::root(job.seed));
                 let mut work = Work::new(&*self.learner, &solver, data, rate(job), key);
                 self.rule.adapt(&mut work, &self.shared).ok()?
             }

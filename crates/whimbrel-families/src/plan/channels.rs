@@ -3,10 +3,7 @@
 use super::{Common, Roster};
 use crate::failure::Result;
 use crate::family::refuse;
-use crate::job::{
-    DownRule as DownKey, Feedback as FeedbackKey, Job, Memories as MemoriesKey, MemoryStart, Reset,
-    UpRule as UpKey,
-};
+use crate::job::{Job, MemoryStart};
 use std::collections::BTreeMap;
 use std::path::Path;
 use whimbrel_codec::Codec;
@@ -64,19 +61,17 @@ impl Channels {
         let (job, roster) = (&common.job, common.roster());
         let (uplinks, own_uplinks) = uplinks(job, &roster, vectors.up.0, vectors.up.1)?;
         let downlink = downlink(job, &roster, vectors.down.0, vectors.share, vectors.down.1)?;
-        let memories = match (&job.uplink.rule, vectors.read_memory) {
-            (UpKey::Memory { start: MemoryStart::Oracle, .. }, _) => FirstMemories::Oracle,
-            (UpKey::Memory { start: MemoryStart::File(path), .. }, Some(read)) => {
-                FirstMemories::Given(read(path)?)
-            }
-            (UpKey::Memory { start: MemoryStart::File(_), .. }, None) => {
+        let memories = match (&job.uplink.start, vectors.read_memory) {
+            (MemoryStart::Oracle, _) => FirstMemories::Oracle,
+            (MemoryStart::Zero, _) => FirstMemories::Zero,
+            (MemoryStart::File(path), Some(read)) => FirstMemories::Given(read(path)?),
+            (MemoryStart::File(_), None) => {
                 let method = job.method.name();
                 return refuse(
                     &format!("the memories of {method} do not start in a file"),
                     "write start = \"oracle\" or \"zero\" in [uplink]",
                 );
             }
-            _ => FirstMemories::Zero,
         };
         Ok(Self { uplinks, own_uplinks, downlink, memories })
     }
@@ -126,14 +121,7 @@ pub fn uplinks(
 }
 
 fn uplink_with(job: &Job, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {
-    let rule = match &job.uplink.rule {
-        UpKey::Plain | UpKey::MemoryOff => UpRule::Plain,
-        UpKey::Feedback => UpRule::Feedback,
-        UpKey::Memory { alpha, .. } => {
-            let omega = blocks_omega(codec, blocks).unwrap_or(0.0);
-            UpRule::Memory { alpha: alpha.unwrap_or_else(|| auto(omega)) }
-        }
-    };
+    let rule = job.uplink.rule.settled(auto(blocks_omega(codec, blocks).unwrap_or(0.0)));
     Ok(Uplink::new(codec.clone(), rule, blocks.iter().sum())?.with_blocks(blocks)?)
 }
 
@@ -149,58 +137,28 @@ pub fn downlink(
     let d = blocks.iter().sum();
     let codec = job.downlink.codec.clone();
     let omega = blocks_omega(&codec, blocks).unwrap_or(0.0);
-    let rule = match &job.downlink.rule {
-        DownKey::Exact => DownRule::Exact,
-        DownKey::Detached => DownRule::Detached,
-        DownKey::Ghost => DownRule::Ghost,
-        DownKey::Degraded { feedback } => {
-            let feedback = match feedback {
-                FeedbackKey::Off => Feedback::Off,
-                FeedbackKey::On => Feedback::Contractive,
-                FeedbackKey::Dore => Feedback::Share(share.unwrap_or(1.0 / (1.0 + omega))),
-            };
-            DownRule::Degraded { feedback }
-        }
-        DownKey::Preserved { alpha, memories } => {
-            let memories = memories_of(*memories, roster.clients, d)?;
-            let alpha = alpha.unwrap_or_else(|| auto(omega));
-            DownRule::Preserved { alpha, memories }
-        }
-    };
+    let rule = job.downlink.rule.settled(auto(omega), share.unwrap_or(1.0 / (1.0 + omega)));
+    if let DownRule::Preserved { memories: Memories::Groups(groups), .. } = rule
+        && groups as usize > roster.clients
+    {
+        let error = Error::config(format!("{groups} groups of {} clients", roster.clients))
+            .hint("memories in [downlink] is at most the number of clients");
+        return Err(error.into());
+    }
     let mut downlink =
         Downlink::new(codec, rule, d, job.method.allow_divergence)?.with_blocks(blocks)?;
     for entry in &job.downlink.own {
         for name in &entry.clients {
             let id = roster.id_of(name, "downlink.for")?;
             let own = entry.codec.clone();
-            let alpha = match &job.downlink.rule {
-                DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,
+            let alpha = match job.downlink.rule {
+                DownRule::Preserved { alpha: Some(alpha), .. } => alpha,
                 _ => auto(blocks_omega(&own, blocks).unwrap_or(0.0)),
             };
             downlink = downlink.with_own(id, own, alpha)?;
         }
     }
     Ok(downlink)
-}
-
-fn memories_of(key: MemoriesKey, clients: usize, d: usize) -> Result<Memories> {
-    Ok(match key {
-        MemoriesKey::Shared => Memories::Groups(1),
-        MemoriesKey::PerClient => Memories::PerClient,
-        MemoriesKey::Groups(groups) if groups as usize > clients => {
-            let error = Error::config(format!("{groups} groups of {clients} clients"))
-                .hint("memories in [downlink] is at most the number of clients");
-            return Err(error.into());
-        }
-        MemoriesKey::Groups(groups) => Memories::Groups(groups),
-        MemoriesKey::Single { reset } => Memories::Single {
-            reset: match reset {
-                Reset::Auto => Some((4.0 * (d as f64).sqrt()).round() as u32),
-                Reset::Every(rounds) => Some(rounds),
-                Reset::Never => None,
-            },
-        },
-    })
 }
 
 /// Refuses memories for single clients that the server has no room for.
@@ -273,11 +231,10 @@ pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
     if !down.is_exact() {
         parts.extend(down.omega().map(|omega| format!("omega_down {omega:.4}")));
         match down.rule() {
-            DownRule::Preserved { alpha, memories } => {
+            DownRule::Preserved { alpha, .. } => {
                 parts.push(format!("alpha_down {alpha:.4}"));
-                if let Memories::Single { reset: Some(every) } = memories {
-                    parts.push(format!("reset every {every} rounds"));
-                }
+                let every = down.reset_rounds();
+                parts.extend(every.map(|every| format!("reset every {every} rounds")));
             }
             DownRule::Degraded { feedback: Feedback::Share(share) } => {
                 parts.push(format!("share of the error fed back {share:.4}"));

@@ -13,7 +13,7 @@ pub use network::StageDisclosures;
 use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
 use crate::job::method::stop::{EXCESS_LOSS, limit};
-use crate::job::{Batch as BatchKey, Job, Participation as ParticipationKey};
+use crate::job::{Job, Participation as ParticipationKey};
 use crate::load::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -283,15 +283,9 @@ impl Common {
         }
     }
 
-    /// The rows behind one upload.
+    /// The rows behind one upload; a family with an automatic minibatch finds its size.
     pub fn batch(&self) -> Batch {
-        match self.job.method.batch {
-            // A family with an automatic minibatch finds the number.
-            BatchKey::Full | BatchKey::Auto { .. } => Batch::Full,
-            BatchKey::Mini { rows, replacement, local_steps } => {
-                Batch::Sample { size: rows, replacement, local_steps }
-            }
-        }
+        self.job.method.batch.settled(None)
     }
 
     /// What a client computes for an upload, of methods without outer loops.

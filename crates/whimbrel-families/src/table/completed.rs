@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::family::counted;
-use crate::files::{named, read_artifact, read_object};
+use crate::files::{read_artifact, read_object};
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
@@ -142,7 +142,7 @@ impl Completed {
             (Source::BareColumn(column), around(theta, self.over_columns[row])),
         ];
         for (_, (source, variance)) in is_bare.iter().zip(bare).filter(|(is_bare, _)| **is_bare) {
-            shares.push(Share { source, weights: vec![variance.sqrt()] });
+            shares.push(Share { source, weights: vec![variance.sqrt()], shift: 0.0 });
         }
         let mut sure = self.fit.sure(row, column, effect);
         if is_bare.contains(&true) {
@@ -156,14 +156,14 @@ impl Completed {
         match place {
             Place::Known(row) => self.cell(*row, column, effect),
             Place::New(row) => {
-                let shares = vec![self.fit.share_of(row, number, column)];
+                let shares = self.fit.shares_of(row, number, column);
                 self.unsure(self.fit.sure_of(row, column, effect), shares, effect)
             }
             Place::Unknown => {
                 let [mean, variance] = self.over_rows[column];
                 let theta = self.fit.model.family().boxed(mean + effect);
                 let source = Source::NewRow(number);
-                let shares = vec![Share { source, weights: vec![variance.sqrt()] }];
+                let shares = vec![Share { source, weights: vec![variance.sqrt()], shift: 0.0 }];
                 self.unsure(Parameter::sure(theta, u32::MAX), shares, effect)
             }
         }
@@ -186,20 +186,23 @@ impl Completed {
     }
 
     /// Rows of which the fit had fewer than five observations, and some.
-    pub fn hardly_observed(&self) -> Vec<usize> {
+    pub fn hardly_observed(&self) -> Vec<&str> {
         let [rows, _] = observed_lines(&self.fit, |count| (1..FEW).contains(&count));
-        rows
+        rows.iter().map(|row| &self.rows[*row][..]).collect()
     }
 
     /// The same in words; none where there are none.
     pub fn warning_of_few(&self) -> Option<String> {
         let rows = self.hardly_observed();
         let have = if rows.len() == 1 { "has" } else { "have" };
+        let some: Vec<String> = rows.iter().take(NAMED_MAX).map(|row| format!("{row:?}")).collect();
+        let more = if rows.len() > NAMED_MAX { ", ...; all in summary.json" } else { "" };
         (!rows.is_empty()).then(|| {
             format!(
-                "{} {have} fewer than five observations in the fit ({}): estimated with wide intervals",
+                "{} {have} fewer than five observations in the fit ({}{more}): estimated with wide \
+                 intervals",
                 counted(rows.len(), "row"),
-                named(&rows, &self.rows, NAMED_MAX)
+                some.join(", "),
             )
         })
     }

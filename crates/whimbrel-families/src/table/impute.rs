@@ -75,8 +75,7 @@ pub(super) fn impute(
         "observed": observed, "held_out": sheet.seen.as_ref().map(Observations::held_out),
         "imputed": imputed, "draws": options.draws,
         "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
-        "hardly_observed_rows":
-            table.hardly_observed().iter().map(|row| &table.rows[*row]).collect::<Vec<_>>(),
+        "hardly_observed_rows": table.hardly_observed(),
         "intervals": intervals,
     });
     notes.push(format!("intervals: {intervals}"));

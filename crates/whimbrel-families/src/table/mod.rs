@@ -18,7 +18,7 @@ use crate::family::{
     AdaptOptions, Adapted, Ended, Family, Fit, ImputeOptions, Imputed, MethodKind, ModelKind,
     ModelUse, Predicted, Results, RunData, StagePlan, Tables, refuse,
 };
-use crate::job::channel::UpKind;
+use crate::job::channel::UpRule;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
@@ -66,7 +66,7 @@ static KEYS: &[&JobKey] = keys! {
     &[&ALLOW_DIVERGENCE, &MEMORY_MAX],
 };
 static METHODS: [MethodKind; 1] = [MethodKind {
-    up_rule: UpKind::Memory,
+    up_rule: UpRule::Memory { alpha: None },
     // Every observation counts the same.
     weights: Weights::Equal,
     ..MethodKind::new(

@@ -4,18 +4,18 @@ use super::keys::EffectsKey;
 use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{MemoryStart, Step, UpRule as UpKey};
+use crate::job::{MemoryStart, Step};
 use crate::plan::{Common, Facts, channels};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
+use whimbrel_codec::channel::{Auto, Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, StepRule};
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
@@ -29,7 +29,7 @@ pub(super) struct TablePlan {
     /// Everyone's codec, then those of clients with one of their own.
     codecs: Vec<Codec>,
     own_codecs: BTreeMap<u32, u8>,
-    memory: Memory,
+    rule: UpRule<Auto>,
     /// The uplink of a client of middling size, for what is said about it; without a size where
     /// the sizes of clients are unknown.
     uplink: Uplink,
@@ -48,14 +48,6 @@ impl TablePlan {
     pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
         let job = &common.job;
         let model = LowRank::new(settings(asked, facts)?)?;
-        let memory = match &job.uplink.rule {
-            UpKey::Plain | UpKey::MemoryOff => Memory::Off,
-            UpKey::Memory { alpha, .. } => alpha.map_or(Memory::Auto, Memory::Alpha),
-            UpKey::Feedback => {
-                let what = "fedmiss sends residuals without error feedback";
-                return Err(Error::config(what).hint("write rule = \"memory\" in [uplink]").into());
-            }
-        };
         let downlink =
             channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
         let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
@@ -63,7 +55,8 @@ impl TablePlan {
         let (uplinks, own_codecs) = channels::uplinks(job, &common.roster(), &[batch], em_alpha)?;
         let codecs = uplinks.iter().map(|uplink| uplink.codec().clone()).collect();
         let (asked, uplink) = (asked.clone(), uplinks[0].clone());
-        let plan = Self { asked, model, codecs, own_codecs, memory, uplink, downlink };
+        let plan =
+            Self { asked, model, codecs, own_codecs, rule: job.uplink.rule, uplink, downlink };
         plan.method(common, &plan.model)?.check()?;
         if plan.stages(common).contains(&Kind::Select) {
             plan.selection(common)?;
@@ -136,7 +129,7 @@ impl TablePlan {
             copies: if self.asked.exact { Copies::Clients } else { self.asked.copies },
             codecs: self.codecs.clone(),
             own_codecs: self.own_codecs.clone(),
-            memory: self.memory,
+            rule: self.rule,
             open_memories: opens_memories(common),
             personal: self.asked.table.personal,
             participation: common.participation_mean(),
@@ -214,7 +207,7 @@ impl StagePlan for TablePlan {
 }
 
 fn opens_memories(common: &Common) -> bool {
-    matches!(&common.job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. })
+    common.job.uplink.start == MemoryStart::Oracle
 }
 
 /// What a job says of its model, with any numbers for what is to be chosen.

@@ -86,6 +86,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let field_relative = field_relative(fit, outcome);
     put("field_relative", known(field_relative));
     put("intervals", table.intervals_without_effects().into());
+    put("hardly_observed_rows", table.hardly_observed().into());
     let selection = selection(&outcome.delivered)?;
     if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
@@ -113,9 +114,10 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let (all, said) = (column_totals.as_deref(), verdict.as_deref());
     let section = exhibits::section(&table, seen, all, said, selection.as_ref());
     let unconverged = unconverged(field_relative);
-    let notes = [unconverged, shortened(&ended.job.method.step, &summary), table.warning_of_few()];
+    let notes = [unconverged, shortened(&ended.job.method.step, &summary)];
     Ok(Some(Results {
         notes: notes.into_iter().flatten().collect(),
+        warnings: table.warning_of_few().into_iter().collect(),
         said: verdict.into_iter().collect(),
         sections: vec![section],
         summary,

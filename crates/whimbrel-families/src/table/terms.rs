@@ -60,7 +60,11 @@ pub(super) fn effects(
 /// One term.
 fn term(name: &str, lines: [usize; 2], attributes: &[Attribute]) -> Result<Term> {
     let mut sides = [Lines::of(Classes::All), Lines::of(Classes::All)];
-    for part in name.split(JOINT) {
+    for (at, part) in name.split(JOINT).enumerate() {
+        if name.split(JOINT).take(at).any(|earlier| earlier == part) {
+            let what = format!("effect {name:?} names {part:?} twice");
+            return Err(Error::config(what).hint("an interaction joins different columns").into());
+        }
         let (side, of) = match part {
             ROW => (0, Lines::of(Classes::Each)),
             COLUMN => (1, Lines::of(Classes::Each)),
@@ -141,7 +145,12 @@ fn standardised(attribute: &Attribute) -> Result<Vec<f64>> {
     let n = known.len() as f64;
     let mean = known.iter().sum::<f64>() / n;
     let sd = (known.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
-    if !(sd > 0.0 && sd.is_finite()) {
+    if !sd.is_finite() {
+        let what =
+            format!("covariate {:?} has values that are too large to be squared", attribute.name);
+        return Err(Error::data(what).hint("rescale it").into());
+    }
+    if sd == 0.0 {
         let what = format!("covariate {:?} is the same everywhere", attribute.name);
         return Err(Error::config(what).hint("take it out of `covariates`").into());
     }

@@ -1,6 +1,6 @@
 //! Totals of the columns of a completed table, with their bands.
 //!
-//! The total is what was observed and the means of the other cells. Its variance is that of the
+//! The total is what was observed and the means of draws of the other cells. Its variance is that of the
 //! values around these, and that of the means' own errors, which cells share: with the parts
 //! `<w, e>` of the error of a cell's `theta`, by their source,
 //!
@@ -46,14 +46,14 @@ impl Total {
                 continue;
             }
             let Unsure { parameter, shares } = table.cell(row, column, 0.0);
-            let mean = family.mean(parameter.theta);
+            let mean = table.fit.expected(parameter);
             estimated += mean;
             missing += 1;
             noise += table.fit.noise(parameter);
             let variance: f64 = shares.iter().map(Share::variance).sum();
             if variance > 0.0 {
                 let slope = family.variance(mean) * (parameter.variance() / variance).sqrt();
-                for Share { source, weights } in shares {
+                for Share { source, weights, .. } in shares {
                     let sum = shared.entry(source).or_insert_with(|| vec![0.0; weights.len()]);
                     vector::axpy(sum, slope, &weights);
                 }

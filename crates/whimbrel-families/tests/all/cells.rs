@@ -58,10 +58,13 @@ fn a_table_with_gaps_parses_with_its_defaults() {
         ceiling: true,
     };
     assert_eq!(fit.table, wanted);
-    assert_eq!(job.method.batch, Batch::Mini { rows: 100, replacement: false, local_steps: 1 });
+    assert_eq!(
+        job.method.batch,
+        Batch::Sample { size: Some(100), replacement: false, local_steps: 1 }
+    );
     assert_eq!(fit.copies, Copies::Auto);
-    let start = MemoryStart::Oracle;
-    assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None, start });
+    assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None });
+    assert_eq!(job.uplink.start, MemoryStart::Oracle);
 }
 
 /// The ridge on effects stands in a resolved job unless it is chosen or there is nothing to penalise.

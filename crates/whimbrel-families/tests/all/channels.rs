@@ -37,22 +37,22 @@ fn a_preset_that_compresses_needs_a_codec_that_does() {
 
 #[test]
 fn every_preset_sets_both_rules() {
-    let memory = UpRule::Memory { alpha: None, start: MemoryStart::Oracle };
+    let memory = UpRule::Memory { alpha: None };
     let preserved = |memories| DownRule::Preserved { alpha: None, memories };
     let degraded = |feedback| DownRule::Degraded { feedback };
     let expected = [
         ("sgd", UpRule::Plain, DownRule::Exact),
         ("qsgd", UpRule::Plain, DownRule::Exact),
         ("ecq-sgd", UpRule::Feedback, DownRule::Exact),
-        ("diana", memory.clone(), DownRule::Exact),
-        ("artemis", memory.clone(), degraded(Feedback::Off)),
-        ("artemis-nd", memory.clone(), DownRule::Detached),
-        ("dore", memory.clone(), degraded(Feedback::Dore)),
-        ("double-squeeze", UpRule::Feedback, degraded(Feedback::On)),
-        ("dist-ef-sgd", UpRule::Feedback, degraded(Feedback::On)),
-        ("mcm", memory.clone(), preserved(Memories::Shared)),
-        ("rand-mcm", memory.clone(), preserved(Memories::PerClient)),
-        ("rand-mcm-g", memory.clone(), preserved(Memories::Groups(3))),
+        ("diana", memory, DownRule::Exact),
+        ("artemis", memory, degraded(Feedback::Off)),
+        ("artemis-nd", memory, DownRule::Detached),
+        ("dore", memory, degraded(Feedback::Share(None))),
+        ("double-squeeze", UpRule::Feedback, degraded(Feedback::Contractive)),
+        ("dist-ef-sgd", UpRule::Feedback, degraded(Feedback::Contractive)),
+        ("mcm", memory, preserved(Memories::Groups(1))),
+        ("rand-mcm", memory, preserved(Memories::PerClient)),
+        ("rand-mcm-g", memory, preserved(Memories::Groups(3))),
         ("ghost", memory, DownRule::Ghost),
     ];
     assert_eq!(expected.len(), NAMES.len());

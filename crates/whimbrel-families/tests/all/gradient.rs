@@ -53,8 +53,11 @@ fn the_published_job_parses_as_written() {
     assert_eq!((job.model, gradient(&job).regression), ("logistic", wanted));
     assert_eq!((job.method.kind.algorithm, job.method.channels), ("sgd", Some(Preset::Mcm)));
     assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Equal));
-    assert_eq!(job.method.batch, Batch::Mini { rows: 50, replacement: true, local_steps: 1 });
-    let memories = Memories::Shared;
+    assert_eq!(
+        job.method.batch,
+        Batch::Sample { size: Some(50), replacement: true, local_steps: 1 }
+    );
+    let memories = Memories::Groups(1);
     assert_eq!(job.downlink.rule, DownRule::Preserved { alpha: None, memories });
     let paths: Vec<PathBuf> = job.paths_mut().into_iter().map(|path| path.clone()).collect();
     assert_eq!(paths, [PathBuf::from("a9a.gz"), PathBuf::from("a9a_tsne.f32le.gz")]);

@@ -60,8 +60,8 @@ fn the_published_job_parses_as_written() {
     assert_eq!(job.method.step, Step::Constant(1.0));
     assert_eq!(job.method.participation, Participation::Probability(1.0));
     assert_eq!(job.uplink.codec, Codec::Exact);
-    let memory = UpRule::Memory { alpha: None, start: MemoryStart::Oracle };
-    assert_eq!(job.uplink.rule, memory);
+    assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None });
+    assert_eq!(job.uplink.start, MemoryStart::Oracle);
     let paths: Vec<PathBuf> = job.paths_mut().into_iter().map(|path| path.clone()).collect();
     assert_eq!(paths, [PathBuf::from("data.csv"), PathBuf::from("init.json")]);
 }

@@ -9,7 +9,8 @@ use whimbrel_families::family::Family;
 use whimbrel_families::load::load;
 use whimbrel_families::personal::FAMILY;
 use whimbrel_families::plan::Plan;
-use whimbrel_methods::sgd::preset::{DownKind, MemoryKind, NAMES};
+use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 
 fn job(model: &str, method: &str) -> String {
@@ -28,9 +29,8 @@ fn every_method() -> impl Iterator<Item = (&'static str, Job)> {
             "mocha" => "kind = \"logistic\"",
             _ => "kind = \"mlp\"\nhidden = [3]",
         };
-        let by_group = DownKind::Preserved(MemoryKind::Groups);
-        let groups = kind.preset.filter(|preset| preset.down() == by_group);
-        let downlink = groups.map_or("", |_| "[downlink]\nmemories = 2\n");
+        let by_group = kind.preset == Some(Preset::RandMcmG);
+        let downlink = if by_group { "[downlink]\nmemories = 2\n" } else { "" };
         let text = job(model, &format!("kind = \"{name}\""))
             .replace("= 20", "= 4\ndimension = 3\ntest = 0.0\nvalidation = 0.0");
         (name, parse(&(text + downlink)))
@@ -66,7 +66,7 @@ fn every_method_passes_the_battery() {
 #[test]
 fn the_gradient_methods_are_for_networks_too() {
     for (name, preset, _) in NAMES {
-        let by_group = preset.down() == DownKind::Preserved(MemoryKind::Groups);
+        let by_group = *preset == Preset::RandMcmG;
         let downlink = if by_group { "[downlink]\nmemories = 2\n" } else { "" };
         let method = format!("kind = \"{name}\"\nmomentum = 0.9\nbatch = 32\nstep = 0.1");
         let read = parse(&(job("kind = \"mlp\"", &method) + downlink));

@@ -13,7 +13,8 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::Batch;
 use whimbrel_families::load::{Loaded, load};
 use whimbrel_families::plan::Plan;
-use whimbrel_methods::sgd::preset::{DownKind, MemoryKind, NAMES};
+use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::steps::gamma_max;
 
 struct Nobody;
@@ -113,8 +114,7 @@ fn every_preset_runs_and_gets_near_the_minimum() {
     )));
     for (kind, preset, _) in NAMES {
         let (up, down) = preset.compresses();
-        let by_group = preset.down() == DownKind::Preserved(MemoryKind::Groups);
-        let groups = if by_group { "memories = 2\n" } else { "" };
+        let groups = if *preset == Preset::RandMcmG { "memories = 2\n" } else { "" };
         let channels =
             format!("{}{}{groups}", if up { UP } else { "" }, if down { DOWN } else { "" });
         let job = parse(&toy(kind, &channels).to_toml().replace("\"1/(2L)\"", "{ over_L = 0.1 }"));

@@ -33,7 +33,7 @@ fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     let inner = silent.fit_as::<EmFit>().expect("a mixture").keys.inner;
     assert_eq!(
         (inner, silent.method.batch),
-        (None, Batch::Auto { replacement: true, local_steps: 1 })
+        (None, Batch::Sample { size: None, replacement: true, local_steps: 1 })
     );
     // omega = 0: sqrt(50/2) = 5 rounds of as many rows; a statistic of six numbers wants six, and
     // 50/12 = 4.2 rounds.

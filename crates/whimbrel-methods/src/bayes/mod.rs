@@ -78,8 +78,8 @@ pub struct Soul {
     pub steps: Steps,
     /// Where the parameters are projected.
     pub radius: Radius,
-    /// The precisions of Gaussian priors of `phi` and of `beta` around zero; 0 is a flat one.
-    pub precision: [f64; 2],
+    /// The priors of `phi` and of `beta`.
+    pub precision: Precision,
     /// Whether the mean of all iterates is delivered, weighted by their steps (Theorem S2).
     pub average: bool,
     /// Rounds of the whole run, by which schedules are laid out.
@@ -122,6 +122,15 @@ pub struct Radius {
     pub phi: Option<f64>,
     /// That of `beta`.
     pub beta: Option<f64>,
+}
+
+/// The precisions of Gaussian priors of `phi` and of `beta` around zero; 0 is a flat one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// That of `phi`.
+    pub phi: f64,
+    /// That of `beta`.
+    pub beta: f64,
 }
 
 /// The global state.
@@ -409,7 +418,8 @@ impl Oracle for Soul {
         let shared = self.model.shared();
         let sum = f64::from(context.clients);
         for (place, (field, theta)) in field.iter_mut().zip(&global.theta).enumerate() {
-            let precision = self.precision[usize::from(place >= shared)];
+            let Precision { phi, beta } = self.precision;
+            let precision = if place < shared { phi } else { beta };
             *field = sum * *field + precision * f64::from(*theta);
         }
         let moves = self.steps.moves(self, global, &field, context)?;

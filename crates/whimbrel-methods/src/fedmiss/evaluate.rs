@@ -2,7 +2,7 @@
 
 use super::VALUE_MAX;
 use super::client::theta_of;
-use super::settings::{FedMiss, Memory};
+use super::settings::FedMiss;
 use super::state::{Client, Peer, Phase, Positions, Server};
 use crate::measures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
@@ -57,7 +57,7 @@ impl Evaluate for FedMiss {
         }
         let all: Vec<usize> = (0..data.cells.len()).collect();
         let residuals = self.residuals(&factors, effect, data, &all);
-        let memory_gap2 = (self.memory != Memory::Off).then(|| {
+        let memory_gap2 = self.has_memory().then(|| {
             let mut gap = residuals.clone();
             if !client.up.kept.is_empty() {
                 vector::axpy(&mut gap, -1.0, &client.up.kept);

@@ -40,7 +40,7 @@ mod server;
 mod settings;
 mod state;
 
-pub use settings::{Copies, FedMiss, Memory, PERSONAL_MAX, StepRule, auto_step};
+pub use settings::{Copies, FedMiss, PERSONAL_MAX, StepRule, auto_step};
 pub use state::{Broadcast, Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
 
 use crate::settings::Budget;
@@ -154,7 +154,7 @@ impl Method for FedMiss {
         let codec = self.own_codecs.get(&id.0).copied().unwrap_or(0);
         let amplification = self.amplification_of(codec, summary.cells.0.len())?;
         let places = server.take_in(&summary.cells.0);
-        if self.memory != Memory::Off {
+        if self.has_memory() {
             server.up.memory_sum.resize(server.union.len(), 0.0);
         }
         server.clients += 1;
@@ -237,7 +237,7 @@ impl Method for FedMiss {
             phase: server.phase,
             heard: 0,
             residuals: 0,
-            up: UpFold::new(up, self.memory != Memory::Off),
+            up: UpFold::new(up, self.has_memory()),
             down: self.downlink.fold(),
             scores: ScoreSums::default(),
         }

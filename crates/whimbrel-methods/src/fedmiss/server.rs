@@ -1,6 +1,6 @@
 //! The server's half: who observed what, the field, and the completed table.
 
-use super::settings::{Copies, FedMiss, Memory, StepRule, auto_step};
+use super::settings::{Copies, FedMiss, StepRule, auto_step};
 use super::state::{Fold, Phase, Server};
 use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Key, Result};
@@ -111,7 +111,7 @@ impl FedMiss {
     /// M in this round; none where each cell has the fewest.
     pub(super) fn copies_of(&self, server: &Server) -> Option<f64> {
         // Whether the noise of minibatches and codec vanishes, or there is none.
-        let settles = self.memory != Memory::Off || server.amplification <= 1.0;
+        let settles = self.has_memory() || server.amplification <= 1.0;
         let counted = match self.copies {
             Copies::Fewest => true,
             Copies::Clients => false,

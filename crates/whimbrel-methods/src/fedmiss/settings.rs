@@ -4,7 +4,7 @@ use crate::settings::{Batch, Budget};
 use crate::step::Schedule;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
+use whimbrel_codec::channel::{Auto, Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::{Error, Result};
 pub use whimbrel_models::lowrank::PERSONAL_MAX;
 use whimbrel_models::lowrank::{Family, LowRank};
@@ -27,7 +27,7 @@ pub struct FedMiss {
     /// Clients with a codec of their own, by id.
     pub own_codecs: BTreeMap<u32, u8>,
     /// The memories `R_c`.
-    pub memory: Memory,
+    pub rule: UpRule<Auto>,
     /// Whether memories start at the residuals of the first factors (one counted exchange).
     pub open_memories: bool,
     /// Whether each client has an effect of its own, which never leaves it.
@@ -71,32 +71,16 @@ pub enum Copies {
     Fewest,
 }
 
-/// What both ends remember of a client's residuals.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Memory {
-    /// A memory with step `1/(1 + omega)` of the client's own batch.
-    Auto,
-    /// A memory with this step, in (0, 1].
-    Alpha(f64),
-    /// None: the noise of minibatches and codec then never vanishes.
-    Off,
-}
-
-impl Memory {
-    /// The rule of a channel for vectors of this length.
-    pub fn rule(self, codec: &Codec, values: usize) -> UpRule {
-        match self {
-            Self::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(values).unwrap_or(0.0)) },
-            Self::Alpha(alpha) => UpRule::Memory { alpha },
-            Self::Off => UpRule::Plain,
-        }
-    }
-}
-
 impl FedMiss {
     /// Whether an exchange opens the memories.
     pub(super) fn opens(&self) -> bool {
-        self.open_memories && self.memory != Memory::Off
+        self.open_memories && self.has_memory()
+    }
+
+    /// Whether both ends remember a client's residuals: without, the noise of minibatches and codec never
+    /// vanishes.
+    pub(super) fn has_memory(&self) -> bool {
+        matches!(self.rule, UpRule::Memory { .. })
     }
 
     /// A fit with full batches and exact messages both ways, of everyone in every round: what the
@@ -111,7 +95,7 @@ impl FedMiss {
             copies: Copies::Fewest,
             codecs: vec![Codec::Exact],
             own_codecs: BTreeMap::new(),
-            memory: Memory::Off,
+            rule: UpRule::Plain,
             open_memories: false,
             personal: false,
             participation: 1.0,
@@ -142,6 +126,10 @@ impl FedMiss {
             ))
             .hint("choose an unbiased codec in [uplink], such as dithering"));
         }
+        if self.rule == UpRule::Feedback {
+            let what = "fedmiss sends residuals without error feedback";
+            return Err(Error::config(what).hint("write rule = \"memory\" in [uplink]"));
+        }
         self.uplink(0, 1)?;
         if self.downlink.replaces_state() {
             return Err(Error::config(
@@ -161,7 +149,8 @@ impl FedMiss {
     pub fn uplink(&self, codec: u8, values: usize) -> Result<Uplink> {
         let codec = self.codecs.get(usize::from(codec));
         let codec = codec.ok_or_else(|| Error::peer("there is no codec of that number"))?;
-        Uplink::new(codec.clone(), self.memory.rule(codec, values), values)
+        let alpha = em_alpha(codec.omega(values).unwrap_or(0.0));
+        Uplink::new(codec.clone(), self.rule.settled(alpha), values)
     }
 
     /// `(N_c/b_c)(1 + ω(b_c))/p`: by how much sampling and compression increase the mean square of

@@ -1,14 +1,11 @@
 //! The algorithms of the paper's Table 1 as values: what the uplink keeps, what the downlink does.
 
-use DownKind::{Degraded, Detached, Exact, Ghost, Preserved};
-use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, gradient_alpha};
-use whimbrel_core::{Error, Result};
+use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, UpRule};
 
 /// Defines [`Preset`] and its rows: the variant, its name and meaning in a job, what the uplink keeps, what
 /// the downlink does, and other names of the same channels.
 macro_rules! presets {
-    ($($preset:ident = $name:literal: $doc:literal, $up:ident, $down:expr
+    ($($preset:ident = $name:literal: $doc:literal, $up:expr, $down:expr
         $(, also $alias:literal: $alias_doc:literal)?;)+) => {
         /// A named pair of channel rules.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,12 +25,12 @@ macro_rules! presets {
             }
 
             /// What its uplink keeps.
-            pub const fn uplink(self) -> UpKind {
-                match self { $(Self::$preset => UpKind::$up,)+ }
+            pub const fn uplink(self) -> UpRule<Auto> {
+                match self { $(Self::$preset => $up,)+ }
             }
 
-            /// What its downlink does.
-            pub const fn down(self) -> DownKind {
+            /// What its downlink does; no groups of clients: the job says how many.
+            pub const fn downlink(self) -> DownRule<Auto> {
                 match self { $(Self::$preset => $down,)+ }
             }
         }
@@ -41,75 +38,39 @@ macro_rules! presets {
 }
 
 presets! {
-    Sgd = "sgd": "nothing is compressed", Plain, Exact;
-    Qsgd = "qsgd": "compressed vectors up, the exact state down", Plain, Exact;
+    Sgd = "sgd": "nothing is compressed", UpRule::Plain, DownRule::Exact;
+    Qsgd = "qsgd": "compressed vectors up, the exact state down", UpRule::Plain, DownRule::Exact;
     EcqSgd = "ecq-sgd": "compressed vectors with error feedback up, the exact state down",
-        Feedback, Exact;
-    Diana = "diana": "compressed differences to memories up, the exact state down", Memory, Exact;
+        UpRule::Feedback, DownRule::Exact;
+    Diana = "diana": "compressed differences to memories up, the exact state down",
+        MEMORY, DownRule::Exact;
     Artemis = "artemis": "diana up; down a compressed update that the server applies too",
-        Memory, Degraded(FeedbackKind::Off);
+        MEMORY, degraded(Feedback::Off);
     ArtemisNd = "artemis-nd": "diana up; down a compressed update that only clients apply",
-        Memory, Detached;
+        MEMORY, DownRule::Detached;
     Dore = "dore": "artemis with a share of the compression error fed back",
-        Memory, Degraded(FeedbackKind::Dore);
+        MEMORY, degraded(Feedback::Share(None));
     DoubleSqueeze = "double-squeeze": "error feedback both ways",
-        Feedback, Degraded(FeedbackKind::On), also "dist-ef-sgd": "the same as double-squeeze";
+        UpRule::Feedback, degraded(Feedback::Contractive),
+        also "dist-ef-sgd": "the same as double-squeeze";
     Mcm = "mcm": "diana up; down the compressed difference of the exact state to one memory",
-        Memory, Preserved(MemoryKind::Shared);
+        MEMORY, preserved(Memories::Groups(1));
     RandMcm = "rand-mcm": "mcm with a memory and a message for each client",
-        Memory, Preserved(MemoryKind::PerClient);
+        MEMORY, preserved(Memories::PerClient);
     RandMcmG = "rand-mcm-g": "mcm with a memory and a message for each group of clients",
-        Memory, Preserved(MemoryKind::Groups);
+        MEMORY, preserved(Memories::Groups(0));
     Ghost = "ghost": "diana up; clients compute at the previous exact state plus a compressed update",
-        Memory, Ghost;
+        MEMORY, DownRule::Ghost;
 }
 
-/// What an uplink keeps, before its memory's step is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UpKind {
-    /// Nothing.
-    Plain,
-    /// A memory.
-    Memory,
-    /// The compression error.
-    Feedback,
+const MEMORY: UpRule<Auto> = UpRule::Memory { alpha: None };
+
+const fn degraded(feedback: Feedback<Auto>) -> DownRule<Auto> {
+    DownRule::Degraded { feedback }
 }
 
-/// What a downlink compresses, before its constants are known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DownKind {
-    /// Nothing.
-    Exact,
-    /// The update; the server takes what clients decode for its own state.
-    Degraded(FeedbackKind),
-    /// The update; the server keeps its exact state.
-    Detached,
-    /// The state's difference to a memory; the server keeps its exact state.
-    Preserved(MemoryKind),
-    /// The update, to be added to the server's previous exact state.
-    Ghost,
-}
-
-/// What becomes of the compression error of a degraded downlink.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FeedbackKind {
-    /// It is forgotten.
-    Off,
-    /// All of it is added to the next update, which a contraction compresses.
-    On,
-    /// A share of it is added, and the codec is used as it is, as published for Dore.
-    Dore,
-}
-
-/// Whose memories a preserved downlink keeps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MemoryKind {
-    /// One for all.
-    Shared,
-    /// One for each client.
-    PerClient,
-    /// One for each group of clients, as many as the job says.
-    Groups,
+const fn preserved(memories: Memories) -> DownRule<Auto> {
+    DownRule::Preserved { alpha: None, memories }
 }
 
 /// The preset of that name.
@@ -120,42 +81,7 @@ pub fn from_name(name: &str) -> Option<Preset> {
 impl Preset {
     /// Whether it compresses the way up, the way down.
     pub fn compresses(self) -> (bool, bool) {
-        (self != Self::Sgd, self.down() != Exact)
-    }
-
-    /// Its downlink's rule, for a codec on vectors of length `d`; `groups` is how many groups of clients
-    /// there are, where memories are kept by group.
-    pub fn downlink(
-        self,
-        codec: &Codec,
-        d: usize,
-        alpha: Option<f64>,
-        groups: Option<u32>,
-    ) -> Result<DownRule> {
-        let (name, omega) = (self.name(), codec.omega(d));
-        let degraded = |feedback| DownRule::Degraded { feedback };
-        let alpha = alpha.unwrap_or_else(|| gradient_alpha(omega.unwrap_or(0.0)));
-        let preserved = |memories| DownRule::Preserved { alpha, memories };
-        Ok(match self.down() {
-            Exact => DownRule::Exact,
-            Detached => DownRule::Detached,
-            Ghost => DownRule::Ghost,
-            Degraded(FeedbackKind::Off) => degraded(Feedback::Off),
-            Degraded(FeedbackKind::On) => degraded(Feedback::Contractive),
-            // Liu et al.'s share of the error, 1/(1 + omega).
-            Degraded(FeedbackKind::Dore) => {
-                let biased = || Error::config(format!("{name} needs an unbiased codec"));
-                degraded(Feedback::Share(1.0 / (1.0 + omega.ok_or_else(biased)?)))
-            }
-            Preserved(MemoryKind::Shared) => preserved(Memories::Groups(1)),
-            Preserved(MemoryKind::PerClient) => preserved(Memories::PerClient),
-            Preserved(MemoryKind::Groups) => {
-                preserved(Memories::Groups(groups.ok_or_else(|| {
-                    Error::config(format!("{name} needs the number of groups"))
-                        .hint("set memories = 4 in [downlink]")
-                })?))
-            }
-        })
+        (self != Self::Sgd, self.downlink() != DownRule::Exact)
     }
 }
 

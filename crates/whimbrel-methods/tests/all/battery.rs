@@ -4,7 +4,7 @@ use crate::federation::*;
 use crate::{selection, sgd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
+use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key};
 use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form, Weights};
@@ -64,7 +64,7 @@ fn fedem_over_every_kind_of_downlink() {
     for rule in [
         preserved(Memories::Groups(2)),
         preserved(Memories::PerClient),
-        preserved(Memories::Single { reset: Some(2) }),
+        preserved(Memories::Single { reset: Reset::Every(2) }),
         DownRule::Degraded { feedback: Feedback::Off },
         DownRule::Detached,
     ] {

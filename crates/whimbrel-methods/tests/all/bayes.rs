@@ -13,7 +13,8 @@ use whimbrel_core::{
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::bayes::{
-    Chains, Decay, Noise, Own, Part, Personalised, Radius, Rate, Schedule, Soul, SoulMethod, Steps,
+    Chains, Decay, Noise, Own, Part, Personalised, Precision, Radius, Rate, Schedule, Soul,
+    SoulMethod, Steps,
 };
 use whimbrel_methods::federated::{
     BindRows, Context, ExchangeKind, FirstMemories, Member, Oracle, Received, Terms,
@@ -87,7 +88,7 @@ impl Setup {
                 rounds: self.rounds,
             },
             radius: Radius { phi: None, beta: None },
-            precision: [0.0; 2],
+            precision: Precision { phi: 0.0, beta: 0.0 },
             average: self.average,
             rounds: self.rounds,
             rounds_before: 0,

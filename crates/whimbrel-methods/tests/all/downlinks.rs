@@ -5,7 +5,7 @@ use crate::federation::*;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
+    DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink, blocks_omega, gradient_alpha,
 };
 use whimbrel_core::{ClientId, Error, Probability};
 use whimbrel_data::Sizes;
@@ -64,7 +64,7 @@ fn preserved_downlinks_converge_linearly_in_every_form() {
         Memories::Groups(1),
         Memories::Groups(7),
         Memories::PerClient,
-        Memories::Single { reset: Some(12) },
+        Memories::Single { reset: Reset::Every(12) },
     ];
     for form in FORMS {
         for memories in all {
@@ -112,7 +112,7 @@ fn the_state_form_runs_over_degraded_and_detached_downlinks() {
             gamma: 0.1,
             rounds: 400,
             form: Form::State,
-            down: Some((dither(), rule.clone())),
+            down: Some((dither(), rule)),
             ..Setup::default()
         };
         let field = last_field(&setup, 40);
@@ -136,7 +136,7 @@ fn lost_uploads_and_late_joiners_keep_both_ends_of_every_memory_together() {
         Memories::Groups(1),
         Memories::Groups(4),
         Memories::PerClient,
-        Memories::Single { reset: Some(10) },
+        Memories::Single { reset: Reset::Every(10) },
     ] {
         let setup = Setup {
             covariance: known(),

@@ -141,7 +141,7 @@ impl Setup {
                     Some((codec, rule)) => {
                         let d = self.form.published_len(&model);
                         let blocks = self.form.blocks(&model);
-                        let whole = Downlink::new(codec.clone(), rule.clone(), d, false).unwrap();
+                        let whole = Downlink::new(codec.clone(), *rule, d, false).unwrap();
                         whole.with_blocks(&blocks).unwrap()
                     }
                     None => Downlink::exact(self.form.published_len(&model)),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories};
+use whimbrel_codec::channel::{Auto, DownRule, Downlink, Feedback, Memories, UpRule};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::wire::put_varint;
@@ -14,7 +14,7 @@ use whimbrel_core::{
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedmiss::{
-    BindCells, Client, Copies, FedMiss, Memory, Peer, Positions, Server, StepRule,
+    BindCells, Client, Copies, FedMiss, Peer, Positions, Server, StepRule,
 };
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_methods::step::Schedule;
@@ -55,7 +55,7 @@ pub struct Setup {
     pub copies: Copies,
     pub batch: Batch,
     pub codec: Codec,
-    pub memory: Memory,
+    pub rule: UpRule<Auto>,
     pub open_memories: bool,
     pub personal: bool,
     pub participation: f64,
@@ -71,7 +71,7 @@ impl Setup {
             copies: Copies::Auto,
             batch: Batch::Full,
             codec: Codec::Exact,
-            memory: Memory::Auto,
+            rule: UpRule::Memory { alpha: None },
             open_memories: true,
             personal: false,
             participation: 1.0,
@@ -90,7 +90,7 @@ impl Setup {
             copies: self.copies,
             codecs: vec![self.codec.clone()],
             own_codecs: BTreeMap::new(),
-            memory: self.memory,
+            rule: self.rule,
             open_memories: self.open_memories,
             personal: self.personal,
             participation: self.participation,
@@ -259,7 +259,7 @@ fn minibatches_reach_the_optimum_of_soft_impute_too() {
         assert!(server.update_norm2.unwrap() < 1e-16, "{:?}", server.update_norm2);
     }
     // Without memories the same job keeps its noise.
-    let plain = Setup { memory: Memory::Off, ..setup };
+    let plain = Setup { rule: UpRule::Plain, ..setup };
     let (server, _) = run(&plain, &data, Participation::Everyone, None);
     assert!(server.update_norm2.unwrap() > 1e-3, "{:?}", server.update_norm2);
 }
@@ -486,7 +486,7 @@ fn settings_that_do_not_go_together_are_refused() {
     };
     let twice = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
     assert!(message(|m| m.codecs.push(Codec::Sign)).contains("biased"));
-    assert!(message(|m| m.memory = Memory::Alpha(1.5)).contains("not in (0, 1]"));
+    assert!(message(|m| m.rule = UpRule::Memory { alpha: Some(1.5) }).contains("not in (0, 1]"));
     let mut method = Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;
     method.batch = twice;
     assert!(method.check().unwrap_err().to_string().contains("without replacement"));
@@ -523,7 +523,7 @@ pub fn setups() -> Vec<Setup> {
             let noisy = Setup { codec: dither.clone(), batch: cells(10), ..base.clone() };
             [
                 Setup { open_memories: false, personal: true, settings: effects, ..noisy.clone() },
-                Setup { memory: Memory::Off, ..base },
+                Setup { rule: UpRule::Plain, ..base },
                 noisy,
             ]
         })

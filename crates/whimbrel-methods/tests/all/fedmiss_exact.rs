@@ -2,11 +2,12 @@
 
 use crate::fedmiss::{COLUMNS, ROWS, Setup, all_cells, clients, federation, given, shrunk};
 use std::sync::Arc;
+use whimbrel_codec::channel::UpRule;
 use whimbrel_core::{Cell, ClientId, DynMethod, Erased, Key};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::select::{Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, Copies, Memory, Server};
+use whimbrel_methods::fedmiss::{BindCells, Copies, Server};
 use whimbrel_models::lowrank::{Factors, Family, LowRank};
 
 /// Algorithm 7 with full batches on a Gaussian table, written with whole singular value decompositions:
@@ -38,7 +39,7 @@ fn exact_iterates_are_those_of_the_paper() {
     let after = |rounds: u32| {
         let mut setup = Setup { rounds, step: given(0.7), ..Setup::new(Family::Gaussian) };
         setup.copies = Copies::Clients;
-        setup.memory = Memory::Off;
+        setup.rule = UpRule::Plain;
         setup.settings.rank = 10;
         setup.settings.lambda = 0.4;
         let mut method = setup.method();

@@ -4,11 +4,12 @@
 use crate::fedmiss::{
     Setup, all_cells, cells, clients, federation, given, gradient, run, soft_impute, soft_objective,
 };
+use whimbrel_codec::channel::UpRule;
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, Key, Probability};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedmiss::{Copies, Memory, StepRule};
+use whimbrel_methods::fedmiss::{Copies, StepRule};
 use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Family};
@@ -105,7 +106,7 @@ fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
 fn runs_without_memories_have_the_papers_copies_and_runs_without_noise_the_fewest() {
     let data = clients(Family::Poisson, 4, CELLS, Key::root(33));
     let end = |setup: &Setup| run(setup, &data, Participation::Everyone, None).0.factors;
-    let plain = Setup { memory: Memory::Off, ..setup(Family::Poisson, 0.9, 20) };
+    let plain = Setup { rule: UpRule::Plain, ..setup(Family::Poisson, 0.9, 20) };
     assert!(end(&plain) == end(&Setup { copies: Copies::Clients, ..plain.clone() }));
     for gamma in [0.7, 1.0] {
         let full = Setup { batch: Batch::Full, ..setup(Family::Poisson, gamma, 20) };

@@ -267,7 +267,7 @@ fn compressed_downlinks_converge_in_the_frame() {
         let setup = Setup {
             codec: dither(),
             form,
-            down: Some((dither(), rule.clone())),
+            down: Some((dither(), rule)),
             frame: FrameKind::Fisher,
             covariance: Covariance::Full,
             gamma: 0.1,

@@ -41,7 +41,7 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows
     let rule = UpRule::Memory { alpha: 1.0 / (1.0 + omega) };
     let down = if preset.compresses().1 { codec.clone() } else { Codec::Exact };
     let alpha = (1.0 / (8.0 * omega)).min(0.5);
-    let down_rule = preset.downlink(&down, DIMS, Some(alpha), None).unwrap();
+    let down_rule = preset.downlink().settled(alpha, 1.0);
     let method = Sgd {
         oracle: Gradient {
             problem: Arc::new(Logistic::penalised(penalty, false).unwrap()),

@@ -61,12 +61,12 @@ impl Setup {
     pub(crate) fn method(&self) -> PersonalMethod {
         let blocks = self.rule.blocks(&Shape::new(&*self.learner));
         let d: usize = blocks.iter().sum();
-        let downlink = match &self.down {
+        let downlink = match self.down {
             None => Downlink::exact(d),
-            Some(rule) => Downlink::new(dither(), rule.clone(), d, false).unwrap(),
+            Some(rule) => Downlink::new(dither(), rule, d, false).unwrap(),
         };
         self.training().over(Terms {
-            uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up.clone(), d).unwrap()],
+            uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up, d).unwrap()],
             own_uplinks: BTreeMap::new(),
             downlink,
             memories: FirstMemories::Zero,

@@ -2,7 +2,7 @@
 
 use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
-use whimbrel_codec::channel::{DownRule, Feedback, Memories};
+use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Estimator, FirstMemories, Form, FrameKind,
@@ -38,7 +38,7 @@ fn em() {
         ("vr-fedem, state", Setup { form: Form::State, covariance: known, ..spider() }),
         ("fedem over mcm", state(preserved(Memories::Groups(1)))),
         ("fedem over rand-mcm", state(preserved(Memories::PerClient))),
-        ("fedem over one memory", state(preserved(Memories::Single { reset: Some(3) }))),
+        ("fedem over one memory", state(preserved(Memories::Single { reset: Reset::Every(3) }))),
     ];
     for (name, setup) in setups {
         runners_agree(name, setup.erased(), &tables());

@@ -3,12 +3,13 @@
 
 use crate::fedmiss::federation;
 use std::sync::Arc;
+use whimbrel_codec::channel::UpRule;
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory};
+use whimbrel_methods::fedmiss::{BindCells, FedMiss};
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
 
 const ROWS: usize = 40;
@@ -180,7 +181,7 @@ fn a_fit_of_rank_zero_is_the_baseline() {
     let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
     let noisy = FedMiss {
         codecs: vec![codec],
-        memory: Memory::Auto,
+        rule: UpRule::Memory { alpha: None },
         open_memories: true,
         ..FedMiss::exact(model, 100)
     };

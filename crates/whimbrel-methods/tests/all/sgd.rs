@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{
+    DownRule, Downlink, Memories, Reset, UpRule, Uplink, gradient_alpha,
+};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability};
 use whimbrel_data::LeastSquaresSpec;
@@ -11,7 +13,6 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::preset::UpKind;
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{LeastSquares, Problem, solve};
 
@@ -62,14 +63,18 @@ impl Setup {
         let (up_compressed, down_compressed) = self.preset.compresses();
         let up = if up_compressed { self.up.clone() } else { Codec::Exact };
         let rule = match self.preset.uplink() {
-            UpKind::Memory if self.memory => {
-                UpRule::Memory { alpha: gradient_alpha(up.omega(DIMS).unwrap_or(0.0)) }
-            }
-            UpKind::Feedback => UpRule::Feedback,
-            _ => UpRule::Plain,
+            UpRule::Memory { .. } if !self.memory => UpRule::Plain,
+            rule => rule.settled(gradient_alpha(up.omega(DIMS).unwrap_or(0.0))),
         };
         let down = if down_compressed { self.down.clone() } else { Codec::Exact };
-        let down_rule = self.preset.downlink(&down, DIMS, None, self.groups).unwrap();
+        let omega = down.omega(DIMS).unwrap_or(0.0);
+        let mut down_rule =
+            self.preset.downlink().settled(gradient_alpha(omega), 1.0 / (1.0 + omega));
+        if let (DownRule::Preserved { memories: Memories::Groups(groups @ 0), .. }, Some(given)) =
+            (&mut down_rule, self.groups)
+        {
+            *groups = given;
+        }
         let method = Sgd {
             oracle: Gradient {
                 problem,
@@ -218,7 +223,8 @@ fn half_of_the_clients_a_round_is_enough_for_every_downlink() {
 fn a_single_memory_with_resets_converges() {
     let data = examples(0.0);
     let alpha = gradient_alpha(dither(1).omega(DIMS).unwrap());
-    let single = DownRule::Preserved { alpha, memories: Memories::Single { reset: Some(18) } };
+    let single =
+        DownRule::Preserved { alpha, memories: Memories::Single { reset: Reset::Every(18) } };
     let setup = Setup { over_l: 0.2, rounds: 1500, ..Setup::of(Preset::Mcm) };
     let mut method = setup.method(&data);
     Arc::get_mut(&mut method).expect("one owner").0.terms.downlink =

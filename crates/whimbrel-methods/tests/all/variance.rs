@@ -5,7 +5,7 @@ use crate::federation::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{DownRule, Feedback, Memories, blocks_omega, gradient_alpha};
+use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset, blocks_omega, gradient_alpha};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Probability, Table};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Simulator};
@@ -220,7 +220,8 @@ fn it_converges_where_minibatches_leave_a_plateau() {
 
 #[test]
 fn every_form_and_preserved_downlink_converges() {
-    let all = [Memories::Groups(1), Memories::PerClient, Memories::Single { reset: Some(12) }];
+    let all =
+        [Memories::Groups(1), Memories::PerClient, Memories::Single { reset: Reset::Every(12) }];
     for form in [Form::Pair, Form::State, Form::Lean] {
         for memories in all {
             let omega = blocks_omega(&dither(), &form.blocks(&gmm(known()))).unwrap();

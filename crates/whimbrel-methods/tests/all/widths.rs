@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, UpRule, Uplink};
+use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink};
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Exposure, Method, Metric};
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire};
@@ -163,14 +163,13 @@ fn the_laws_of_methods_and_every_runner() {
         DownRule::Ghost,
         preserved(Memories::Groups(2)),
         preserved(Memories::PerClient),
-        preserved(Memories::Single { reset: Some(3) }),
+        preserved(Memories::Single { reset: Reset::Every(3) }),
     ];
     let data = data();
     for up in ups {
         for rule in &downs {
             let name = format!("f32, {:?}, {rule:?}", up.1);
-            let method =
-                Arc::new(Erased(method(up.clone(), (dither(), rule.clone()), 6), BindRows));
+            let method = Arc::new(Erased(method(up.clone(), (dither(), *rule), 6), BindRows));
             laws(&MethodUnderTest { name: &name, method: &*method, data: &data, exchanges: 5 });
             runners_agree(&name, method, &data);
         }

@@ -4,8 +4,9 @@
 use super::interval::CLASSES;
 use super::newton::{Case, regression};
 use super::side::Side;
-use super::uncertainty::{Prior, Share, Source, Squares, through};
+use super::uncertainty::{Regression, Share, Source, Uncertainty, share};
 use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter};
+use std::borrow::Cow;
 use whimbrel_core::{Cell, Error, Key, Result, vector};
 
 /// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
@@ -32,8 +33,10 @@ pub fn own_effect(
 pub struct NewRow {
     /// `u`, and the numbers of the terms in which each row has its own.
     pub own: Vec<f64>,
-    /// The root of their covariance, transposed: what few cells leave open.
-    pub open: Vec<f64>,
+    /// Their prior and their [posterior](super::Posteriors::each): what few cells leave open.
+    pub prior: Vec<f64>,
+    /// The posterior.
+    pub posterior: Vec<f64>,
     /// The largest `theta` of its cells; minus infinity where it has none.
     pub ceiling: f64,
     /// How many cells it has.
@@ -60,19 +63,23 @@ impl LowRankFit {
             self.check(&Cell { row: 0, column: *column, value: *y })?;
             terms.push(model.case(&self.factors, None, *column as usize, *y, offset));
         }
-        let x = model.fit_row(&terms, self.clients)?;
-        let (factors, clients, phi) = (&self.factors, self.clients, self.phi());
-        let prior = model.row_prior(&Prior { model, factors, clients, phi });
-        let mut squares = Squares::new(&prior, phi);
+        let (ridge, x) = (model.row_ridge(self.clients), model.fit_row(&terms, self.clients)?);
+        let sure = match &self.uncertainty {
+            Some(sure) => Cow::Borrowed(sure),
+            None => Cow::Owned(Uncertainty::of_priors(model, &self.factors)?),
+        };
+        let prior = model.row_prior(&sure);
+        let mut own = Regression::new(prior.len());
         let mut ceiling = f64::NEG_INFINITY;
         for term in &terms {
             let theta = term.offset + vector::dot(&term.z, &x);
             let mean = model.family().mean(theta);
             let noise = self.group_of(mean, u32::MAX).variance(model.family(), mean);
-            squares.add(&term.z, [model.family().variance(mean), noise]);
+            own.add(&term.z, 1, [model.family().variance(mean), noise]);
             ceiling = ceiling.max(theta - offset);
         }
-        Ok(NewRow { own: x, open: squares.root()?, ceiling, observations: cells.len() as u32 })
+        let posterior = own.posterior(model.family(), &x, &ridge, &prior)?;
+        Ok(NewRow { own: x, prior, posterior, ceiling, observations: cells.len() as u32 })
     }
 
     /// The number that stands for the new row's own effect; 0 where rows have none.
@@ -93,10 +100,14 @@ impl LowRankFit {
         Parameter::sure(self.model.family().boxed(theta + effect), u32::MAX)
     }
 
-    /// The error of a new row's `theta` in a column; `number` tells the row from others.
-    pub fn share_of(&self, row: &NewRow, number: usize, column: usize) -> Share {
+    /// The parts of the error of a new row's `theta` in a column; `number` tells the row from others.
+    pub fn shares_of(&self, row: &NewRow, number: usize, column: usize) -> Vec<Share> {
         let design = self.model.row_design(&self.factors, column);
-        Share { source: Source::NewRow(number), weights: through(&row.open, &design) }
+        let own = share(Source::NewRow(number), &row.posterior, &row.prior, &design);
+        let u = &row.own[..self.model.rank()];
+        let beside =
+            self.uncertainty.iter().flat_map(|sure| sure.shares_beside(&self.model, u, column));
+        std::iter::once(own).chain(beside).collect()
     }
 
     fn check(&self, cell: &Cell) -> Result<()> {
@@ -223,20 +234,26 @@ impl LowRank {
 
     /// A row's own numbers, from its cells alone.
     fn fit_row(&self, cells: &[Case], clients: u32) -> Result<Vec<f64>> {
+        let ridge = self.row_ridge(clients);
+        regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
+    }
+
+    /// The penalties on a row's own numbers.
+    fn row_ridge(&self, clients: u32) -> Vec<f64> {
         let n = f64::from(clients);
         let mut ridge = vec![n * self.settings().lambda; self.rank()];
         for t in self.row_terms() {
             ridge.resize(ridge.len() + self.term_width(t), n * self.term_ridge(t));
         }
-        regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
+        ridge
     }
 
     /// The prior of a row's own numbers.
-    fn row_prior(&self, prior: &Prior<'_>) -> Vec<f64> {
-        let mut all = prior.of_factors(Side::Row);
-        for t in self.row_terms() {
-            all.resize(all.len() + self.term_width(t), prior.of_term(t));
+    fn row_prior(&self, sure: &Uncertainty) -> Vec<f64> {
+        let mut prior = sure.lines[0].prior.clone();
+        for t in self.row_terms().filter(|t| Some(*t) != self.line_term(Side::Row)) {
+            prior.resize(prior.len() + self.term_width(t), sure.terms[t].prior[0]);
         }
-        all
+        prior
     }
 }

@@ -10,8 +10,8 @@ use super::ceiling::Ceiling;
 use super::interval::{Calibration, Group};
 use super::side::Side;
 use super::{
-    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Settings, Term, Uncertainty,
-    Variance,
+    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Posteriors, Settings, Term,
+    Uncertainty, Variance,
 };
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Result};
@@ -83,10 +83,10 @@ impl LowRankFit {
             coverage.iter().for_each(|coverage| out.add("coverage", &[], vec![*coverage]));
         }
         if let Some(sure) = &self.uncertainty {
-            for ((side, lines), all) in SIDES.iter().zip(lines).zip(&sure.lines) {
-                let shape = [lines, all.len() / lines];
-                out.add(&format!("{side}_errors"), &shape, all.clone());
+            for (side, all) in SIDES.iter().zip(&sure.lines) {
+                put_posteriors(&mut out, side, all);
             }
+            out.add("usual_variance", &[], vec![sure.usual]);
         }
         out
     }
@@ -135,17 +135,20 @@ impl LowRankFit {
         if !lengths.eq(effects.iter().map(Vec::len)) {
             return Err(Error::data("an effect has not a number for each of its classes"));
         }
-        let root = |side: Side| model.unknowns(side).pow(2);
         let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
-            None => Ok(Vec::new()),
-            Some(k) => artifact.values(&format!("effect_{k}_errors"), own.len()),
+            None => Ok(Posteriors::default()),
+            Some(k) => read_posteriors(artifact, &format!("effect_{k}"), own.len(), 1),
         };
-        let uncertainty = match optional("row_errors", rows * root(Side::Row))? {
-            None => None,
-            Some(of_rows) => {
-                let of_columns = artifact.values("column_errors", columns * root(Side::Column))?;
+        let uncertainty = match has("usual_variance") {
+            false => None,
+            true => {
+                let side = |side: Side| {
+                    let count = [rows, columns][side as usize];
+                    read_posteriors(artifact, SIDES[side as usize], count, model.unknowns(side))
+                };
+                let lines = [side(Side::Row)?, side(Side::Column)?];
                 let terms = effects.iter().enumerate().map(term).collect::<Result<_>>()?;
-                Some(Uncertainty { lines: [of_rows, of_columns], terms })
+                Some(Uncertainty { lines, terms, usual: artifact.number("usual_variance")? })
             }
         };
         let ceiling = match optional("row_ceiling", rows)? {
@@ -207,7 +210,7 @@ fn put_term(
     term: &Term,
     shape: [usize; 2],
     numbers: Vec<f64>,
-    open: Option<&Vec<f64>>,
+    open: Option<&Posteriors>,
 ) {
     out.add(&format!("effect_{k}"), &shape, numbers);
     for (side, Lines { classes, weights }) in SIDES.iter().zip(&term.sides) {
@@ -220,7 +223,19 @@ fn put_term(
             out.add(&name, &[weights.len()], weights.clone());
         }
     }
-    open.into_iter().for_each(|open| out.add(&format!("effect_{k}_errors"), &shape, open.clone()));
+    open.into_iter().for_each(|open| put_posteriors(out, &format!("effect_{k}"), open));
+}
+
+fn put_posteriors(out: &mut Artifact, of: &str, Posteriors { prior, each }: &Posteriors) {
+    let width = Posteriors::width(prior.len());
+    out.add(&format!("{of}_prior"), &[prior.len()], prior.clone());
+    out.add(&format!("{of}_errors"), &[each.len() / width, width], each.clone());
+}
+
+fn read_posteriors(artifact: &Artifact, of: &str, count: usize, q: usize) -> Result<Posteriors> {
+    let prior = artifact.values(&format!("{of}_prior"), q)?;
+    let each = artifact.values(&format!("{of}_errors"), count * Posteriors::width(q))?;
+    Ok(Posteriors { prior, each })
 }
 
 /// The `k`-th term that is not of lines, whose numbers are these.

@@ -4,7 +4,6 @@ use super::ceiling::{Ceiling, capped};
 use super::interval::{CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
 use super::uncertainty::{Share, spread_of};
 use super::{Factors, Family, LowRank, Uncertainty};
-use whimbrel_core::math::ln_1p;
 use whimbrel_core::{Key, Stream};
 
 /// Rates above this are not drawn from: counts there have lost their unit.
@@ -40,6 +39,8 @@ pub struct Parameter {
     pub spread: f64,
     /// The variance that these have in them; 0 where nothing was held out.
     pub measured: f64,
+    /// The mean error of `theta`: where draws lie around.
+    pub shift: f64,
     /// How often the row or the column was observed, whichever is less.
     pub observations: u32,
     /// What no `theta` that is drawn goes beyond.
@@ -49,7 +50,8 @@ pub struct Parameter {
 impl Parameter {
     /// Of a sure `theta`.
     pub fn sure(theta: f64, observations: u32) -> Self {
-        Self { theta, spread: 0.0, measured: 0.0, observations, ceiling: f64::INFINITY }
+        let (spread, measured, shift, ceiling) = (0.0, 0.0, 0.0, f64::INFINITY);
+        Self { theta, spread, measured, shift, observations, ceiling }
     }
 
     /// The variance of `theta`.
@@ -102,7 +104,8 @@ impl LowRankFit {
         let of_fit = shares.iter().filter(|share| held_out && share.source.is_of_fit());
         let measured: f64 = of_fit.map(Share::variance).sum();
         let spread = (kept * (total - measured).max(0.0)).sqrt();
-        Parameter { spread, measured: kept * measured, ..sure }
+        let shift = shares.iter().map(|share| share.shift).sum();
+        Parameter { spread, measured: kept * measured, shift, ..sure }
     }
 
     /// The error of `theta` in the imputation of a key: cells that share a source of errors share its
@@ -114,18 +117,6 @@ impl LowRankFit {
         }
         let drawn: f64 = shares.iter().map(|share| share.drawn(key)).sum();
         drawn * (parameter.variance() / total).sqrt()
-    }
-
-    /// The standard deviation of a value around its mean, with the dispersion that was found.
-    pub fn sd(&self, parameter: Parameter) -> f64 {
-        let family = self.model.family();
-        let mean = family.mean(parameter.theta);
-        let noise = self.group_of(mean, parameter.observations).sd(family, mean);
-        // The longer side: the deviation of the exponential of a normal number is longer still.
-        let [down, up] =
-            [-1.0, 1.0].map(|z| family.mean(parameter.moved(z * parameter.spread)) - mean);
-        let drift = up.max(-down);
-        (noise * noise + drift * drift).sqrt()
     }
 
     /// An interval that is to hold nine values in ten, within the range of the family: on each side
@@ -152,12 +143,14 @@ impl LowRankFit {
         }
     }
 
-    /// What is left of the dispersion of well observed cells with such a mean when the part of the
-    /// parameter's error that it has in it is taken out. Counts whose mean has a factor of mean 1 and
+    /// What is left of the dispersion of well observed cells with such a mean when the error of their
+    /// parameter, which it has in it, is taken out. Counts whose mean has a factor of mean 1 and
     /// variance `v`, and `a` around it, have `alpha = (1 + a)(1 + v) - 1` in all.
-    fn own_dispersion(&self, Parameter { theta, measured, .. }: Parameter) -> f64 {
+    fn own_dispersion(&self, parameter: Parameter) -> f64 {
         let family = self.model.family();
-        let dispersion = self.group_of(family.mean(theta), u32::MAX).dispersion;
+        let dispersion = self.group_of(self.expected(parameter), u32::MAX).dispersion;
+        let usual = self.uncertainty.as_ref().map_or(0.0, |sure| sure.usual);
+        let measured = parameter.measured.min(usual);
         match family {
             Family::Gaussian => (dispersion - measured).max(0.0),
             Family::Poisson => ((1.0 + dispersion) / (1.0 + measured) - 1.0).max(0.0),
@@ -165,39 +158,46 @@ impl LowRankFit {
         }
     }
 
+    /// The mean of draws. In a row with few cells it is not the estimate: the fit has one ridge for all
+    /// rows, and a draw follows the posterior of this one.
+    pub fn expected(&self, parameter: Parameter) -> f64 {
+        let family = self.model.family();
+        // Of the exponential of a normal number.
+        let above = if family == Family::Poisson { 0.5 * parameter.variance() } else { 0.0 };
+        family.mean(parameter.moved(parameter.shift + above))
+    }
+
     /// The variance of a value around its mean, on average over what the mean may be.
     pub fn noise(&self, parameter: Parameter) -> f64 {
-        let family = self.model.family();
-        let (mean, own) = (family.mean(parameter.theta), self.own_dispersion(parameter));
+        let (family, own) = (self.model.family(), self.own_dispersion(parameter));
+        let mean = self.expected(parameter);
         match family {
             Family::Poisson => mean + own * (1.0 + parameter.variance()) * mean * mean,
             Family::Gaussian | Family::Bernoulli => own * family.variance(mean),
         }
     }
 
+    /// The standard deviation of draws, to first order in the error of the parameter.
+    pub fn sd(&self, parameter: Parameter) -> f64 {
+        let of_mean = match self.model.family() {
+            Family::Gaussian => parameter.variance(),
+            Family::Poisson => parameter.variance() * self.expected(parameter).powi(2),
+            // Of 0 and 1 the noise is all there is.
+            Family::Bernoulli => 0.0,
+        };
+        (self.noise(parameter) + of_mean).sqrt()
+    }
+
     /// A value drawn from the fitted model, for a multiple imputation, with this [error](Self::deviation)
-    /// of the parameter. The mean of a count has a log-normal factor of mean 1 whose variance is that of
-    /// the error (as a Gamma posterior's is), so that draws have the mean that is estimated; counts
-    /// around it are negative binomial.
+    /// of the parameter beside its mean. Counts around a mean are negative binomial.
     pub fn draw(&self, parameter: Parameter, deviation: f64, stream: &mut Stream) -> f64 {
         let (family, own) = (self.model.family(), self.own_dispersion(parameter));
-        if family != Family::Poisson {
-            return family.draw(family.mean(parameter.moved(deviation)), own.sqrt(), stream);
-        }
-        let variance = parameter.variance();
-        let of_log = ln_1p(variance);
-        let by = if variance > 0.0 { deviation * (of_log / variance).sqrt() } else { 0.0 };
-        let mean = family.mean(parameter.moved(by - 0.5 * of_log));
-        if own > CLUSTERING_MIN && mean > 0.0 {
+        let mean = family.mean(parameter.moved(parameter.shift + deviation));
+        if family == Family::Poisson && own > CLUSTERING_MIN && mean > 0.0 {
             let rate = mean * own * stream.gamma(1.0 / own);
             return stream.poisson(rate.min(RATE_MAX)) as f64;
         }
-        family.draw(mean, 1.0, stream)
-    }
-
-    /// The dispersion over all cells.
-    pub(super) fn phi(&self) -> f64 {
-        self.calibration.as_ref().map_or(1.0, |calibration| calibration.dispersion)
+        family.draw(mean, own.sqrt(), stream)
     }
 
     /// What is known about cells with such a mean, whose row and column were observed so often; the

@@ -168,6 +168,14 @@ impl Histogram {
         });
         found.filter(|bin| *bin < BINS - 1)
     }
+
+    /// The same with one standard error of the share more, as far as there are scores: a quantile that
+    /// falls short does so in all cells of its group.
+    pub fn upper_quantile_bin(&self, level: f64) -> Option<u32> {
+        let n = self.count() as f64;
+        let margin = (level * (1.0 - level) / n.max(1.0)).sqrt();
+        self.quantile_bin((level + margin).min(n / (n + 1.0)).max(level))
+    }
 }
 
 /// The middle of a bin.

@@ -5,7 +5,7 @@
 //! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells. Counts of a group
 //! have the variance `mu + alpha mu^2` of a negative binomial law, with its `alpha` by moments. Its
 //! scores are taken relative to the root of that (each at the middle of its octave), and their 90 %
-//! quantile `q` makes the intervals `mu +- q scale(mu)` of its cells: so small and large counts, and
+//! quantile `q` (and one standard error of the share more) makes the intervals `mu +- q scale(mu)` of its cells: so small and large counts, and
 //! well and hardly known rows, are each covered, however the spread grows.
 //!
 //! Of hardly known rows few cells are held out. So a client also predicts each held-out cell from one
@@ -166,7 +166,7 @@ impl Scores {
             let scores = self.relative(family, &group, self.clustering(family, &group));
             for own in 0..PARTS {
                 let others = scores.within(|s| s.part != own);
-                if let Some(bin) = others.quantile_bin(level) {
+                if let Some(bin) = others.upper_quantile_bin(level) {
                     let part = scores.within(|s| s.part == own && !s.thinned);
                     inside += part.count_to(bin);
                     checked += part.count();
@@ -331,14 +331,6 @@ impl Group {
             Family::Gaussian | Family::Bernoulli => scale(family, mean),
         }
     }
-
-    /// The standard deviation of a value around its mean, and a little more near the end of its range.
-    pub fn sd(&self, family: Family, mean: f64) -> f64 {
-        match family {
-            Family::Poisson => self.scale(family, mean),
-            Family::Gaussian | Family::Bernoulli => self.dispersion.sqrt() * scale(family, mean),
-        }
-    }
 }
 
 /// `alpha` by moments: such that squared scores, which sum to this, are what variances of
@@ -396,7 +388,7 @@ impl Calibration {
             Some(Group {
                 class: *together.classes.end(),
                 last: *together.octaves.end(),
-                quantile: Histogram::edge(bins.quantile_bin(LEVEL)?),
+                quantile: Histogram::edge(bins.upper_quantile_bin(LEVEL)?),
                 dispersion: match family {
                     Family::Poisson => alpha,
                     _ if alone => dispersion,

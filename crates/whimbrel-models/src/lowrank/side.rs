@@ -19,6 +19,17 @@ impl LowRank {
         self.rank() + usize::from(self.line_term(side).is_some())
     }
 
+    /// The unknowns of all lines, one line after the other.
+    pub(super) fn line_unknowns(&self, side: Side, factors: &Factors) -> Vec<f64> {
+        let (r, own) = (self.rank(), [&factors.u, &factors.v][side as usize]);
+        let term = self.line_term(side);
+        let line = |at: usize| {
+            let effect = term.map(|t| factors.effects[t][at]);
+            own[at * r..][..r].iter().copied().chain(effect)
+        };
+        (0..[self.rows(), self.columns()][side as usize]).flat_map(line).collect()
+    }
+
     /// The penalties on the unknowns of a line, times `shrink`.
     pub(super) fn ridge(&self, side: Side, shrink: f64) -> Vec<f64> {
         let mut ridge = vec![shrink * self.settings().lambda; self.rank()];

@@ -1,45 +1,52 @@
-//! How sure the parameters of rows and columns are: what their own ridge regressions leave open.
+//! How sure the parameters are: a posterior of each row, each column and each number of a term.
 //!
-//! With the columns as they are, the unknowns `x_j = (u_j, a_j)` of row `j` are a penalised
-//! regression on `z_l = (v_l, 1)`, with curvature and variance of the gradient
+//! With the columns as they are, the unknowns `x = (u_j, a_j)` of row `j` are a regression on
+//! `z_l = (v_l, 1)` with curvature `A = sum_observed psi'' z z^T`. The fit with ridge `R` found `x`;
+//! without one it would be `x_0` with `A x_0 = (A + R) x`, to first order. Values vary `phi` times as
+//! much as the family says, where `phi = sum V / sum psi''` over the row's cells and `V` is the variance
+//! that calibration found. So under a normal prior of precision `P`, which all rows share,
 //!
 //! ```text
-//! A_j = sum_observed psi''(theta_jl) z_l z_l^T + ridge
-//! B_j = sum_observed V(mu_jl) z_l z_l^T + phi ridge
+//! Sigma = (A/phi + P)^-1,    x_post = Sigma (A/phi) x_0 = Sigma (A + R) x / phi,
 //! ```
 //!
-//! where `V` is the variance of a value around its mean that calibration found and `phi` the
-//! dispersion. So `x_j` has the covariance `A^-1 B A^-1 = M M^T` with `M = A^-1 chol(B)` (the sandwich,
-//! with the ridge as a prior), and its error is `M e` with standard normal `e`. Columns and each
-//! number of the other terms likewise. To first order the errors of a cell's `theta` are added: one
-//! [`Share`] for its row, one for its column, one for each term.
+//! and EM over the rows finds the prior: `1/P_k` is the mean of `x_post_k^2 + Sigma_kk` (empirical
+//! Bayes). A row with few cells is moved towards the others as far as its noise says, which the ridge
+//! of the fit, one for all rows, cannot.
 //!
-//! The ridge is that of the fit, or
-//! `phi` over the mean square of the coordinate among all rows where that is more: a row of which
-//! little is known is at least one of the table's.
+//! Likelihoods are skew: the mean of `<z, x>` is below its mode by
+//! `(c/2) z^T Sigma (A/phi) Sigma z`. For counts `c = 2/phi - 1`, from the third derivative of a negative
+//! binomial likelihood: 1 of Poisson's, -1 where a factor of Gamma law makes the noise.
+//!
+//! Columns and each number of the other terms likewise. To first order the errors of a cell's `theta`
+//! are added: one [`Share`] for its row, one for its column, one for each term.
 
-use super::newton::add_square;
+use super::histogram::{CLASSES, class_of};
+use super::newton::{add_square, factorised};
 use super::side::Side;
 use super::{Calibration, Factors, Family, LowRank};
-use whimbrel_core::linalg::{
-    cholesky, packed_index, packed_len, solve_lower, solve_lower_transposed, unpack,
-};
-use whimbrel_core::{Error, Key, Result, vector};
+use rayon::prelude::*;
+use whimbrel_core::linalg::{packed_index, packed_len, solve_lower, solve_lower_transposed};
+use whimbrel_core::{Key, Result, vector};
 
 /// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
 /// the mean. Probabilities need no such bound.
 const SPREAD_MAX: f64 = 3.0;
-/// Added to curvatures, relative to their largest: fewer cells than unknowns, without a penalty,
-/// leave directions that have none.
-const CURVATURE_MIN: f64 = 1e-12;
+/// EM of a prior ends when no variance changes by a larger share, or after this number of steps.
+const CHANGE_MIN: f64 = 0.01;
+const STEPS_MAX: u32 = 20;
+/// Keeps `A/phi` finite where nothing varies.
+const PHI_MIN: f64 = 1e-100;
 
 /// How sure the parameters are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// `M^T` of every row, and of every column: `q x q` numbers each for `q` unknowns.
-    pub lines: [Vec<f64>; 2],
-    /// The standard deviation of each number of the other terms; empty for those of lines.
-    pub terms: Vec<Vec<f64>>,
+    /// Of the rows, and of the columns.
+    pub lines: [Posteriors; 2],
+    /// Of each number of the other terms; none for those of lines.
+    pub terms: Vec<Posteriors>,
+    /// The mean variance of `theta` over the well observed cells of the fit.
+    pub usual: f64,
 }
 
 /// A cell, and how often it was observed.
@@ -81,14 +88,16 @@ impl Source {
     }
 }
 
-/// A part of the error of a cell's `theta`: `<weights, e>`, with standard normal numbers `e` of its
-/// source.
+/// A part of the error of a cell's `theta`: `shift + <weights, e>`, with standard normal numbers `e` of
+/// its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// Whose error it is.
     pub source: Source,
     /// What the source's numbers are multiplied with.
     pub weights: Vec<f64>,
+    /// Its mean.
+    pub shift: f64,
 }
 
 impl Share {
@@ -97,19 +106,11 @@ impl Share {
         vector::norm2_squared(&self.weights)
     }
 
-    /// Its value under a key: the same `e` for all cells that have the source.
+    /// How far it is from its mean under a key: the same `e` for all cells that have the source.
     pub fn drawn(&self, key: Key) -> f64 {
         let mut stream = self.source.address().into_iter().fold(key, Key::child).stream();
         self.weights.iter().map(|weight| weight * stream.normal()).sum()
     }
-}
-
-/// The noise around a fit.
-struct Noise<'a> {
-    /// The dispersion, which weighs the ridge.
-    phi: f64,
-    /// The variance of a value around its mean.
-    variance: &'a dyn Fn(f64) -> f64,
 }
 
 impl Uncertainty {
@@ -121,56 +122,35 @@ impl Uncertainty {
         calibration: &Calibration,
         cells: &[Counted],
     ) -> Result<Self> {
-        let phi = calibration.dispersion;
-        let prior = Prior { model, factors, clients, phi };
-        let ridges = Side::BOTH.map(|side| {
-            let own = model.line_term(side).map(|t| prior.of_term(t));
-            prior.of_factors(side).into_iter().chain(own).collect()
-        });
-        let noise = Noise { phi, variance: &|mean| calibration.noise(model.family(), mean) };
-        Self::with_ridges(model, factors, cells, ridges, &|t| prior.of_term(t), &noise)
-    }
-
-    fn with_ridges(
-        model: &LowRank,
-        factors: &Factors,
-        cells: &[Counted],
-        ridges: [Vec<f64>; 2],
-        term_ridge: &dyn Fn(usize) -> f64,
-        noise: &Noise<'_>,
-    ) -> Result<Self> {
-        let mut terms = vec![Vec::new(); factors.effects.len()];
-        for t in model.shared_terms() {
-            let ridge = term_ridge(t) + f64::EPSILON;
-            terms[t] = vec![[ridge, noise.phi * ridge]; factors.effects[t].len()];
-        }
-        let lines = [model.rows(), model.columns()];
-        let mut squares = Side::BOTH.map(|side| {
-            vec![Squares::new(&ridges[side as usize], noise.phi); lines[side as usize]]
-        });
+        let family = model.family();
+        let noise = |mean| calibration.noise(family, mean);
+        let all = Regressions::new(model, factors, cells, &noise);
+        let fitted = |own: &[Regression], x: &[f64], ridge: &[f64]| {
+            Posteriors::fitted(family, own, x, ridge)
+        };
+        let mut sure = all.solved(model, factors, clients, &fitted)?;
+        // Where no cell was observed often, all count.
+        let (mut often, mut any) = ([0.0; 2], [0.0; 2]);
         for (at, count) in cells {
             let cell = model.place(*at);
-            let mean = model.mean(factors, cell);
-            let weights = [model.family().variance(mean), (noise.variance)(mean)]
-                .map(|weight| f64::from(*count) * weight);
-            for side in Side::BOTH {
-                let design = model.design(side, factors, cell);
-                squares[side as usize][cell[side as usize]].add(&design, weights);
-            }
-            for (term, own) in model.terms().iter().zip(&mut terms) {
-                let (at, x) = term.place(model.columns(), cell);
-                if let Some(own) = own.get_mut(at) {
-                    own.iter_mut().zip(weights).for_each(|(own, weight)| *own += weight * x * x);
-                }
+            let (count, variance) = (f64::from(*count), sure.variance(model, factors, cell));
+            let is_often = class_of(all.observations(cell)) == CLASSES - 1;
+            for sum in [Some(&mut any), is_often.then_some(&mut often)].into_iter().flatten() {
+                *sum = [sum[0] + count, sum[1] + count * variance];
             }
         }
-        let deviation = |[a, b]: &[f64; 2]| b.sqrt() / a;
-        let root = |all: &Vec<Squares>| -> Result<Vec<f64>> {
-            let roots: Result<Vec<_>> = all.iter().map(Squares::root).collect();
-            Ok(roots?.concat())
+        let [count, sum] = if often[0] > 0.0 { often } else { any };
+        sure.usual = if count > 0.0 { sum / count } else { 0.0 };
+        Ok(sure)
+    }
+
+    /// Of factors of which no cell is known: priors as wide as what was fitted.
+    pub(super) fn of_priors(model: &LowRank, factors: &Factors) -> Result<Self> {
+        let all = Regressions::new(model, factors, &[], &|mean| mean);
+        let fitted = |own: &[Regression], x: &[f64], ridge: &[f64]| {
+            Posteriors::fitted(model.family(), own, x, ridge)
         };
-        let terms = terms.iter().map(|own| own.iter().map(deviation).collect()).collect();
-        Ok(Self { lines: [root(&squares[0])?, root(&squares[1])?], terms })
+        all.solved(model, factors, 1, &fitted)
     }
 
     /// The parts of the error of a cell's `theta`.
@@ -178,71 +158,238 @@ impl Uncertainty {
         let sides = [Source::Row(cell[0]), Source::Column(cell[1])];
         let of_side = |(side, source): (Side, Source)| {
             let design = model.design(side, factors, cell);
-            let q = design.len() * design.len();
-            let root = &self.lines[side as usize][cell[side as usize] * q..][..q];
-            Share { source, weights: through(root, &design) }
+            self.lines[side as usize].share(cell[side as usize], source, &design)
         };
-        let of_term = |(t, own): (usize, &Vec<f64>)| {
-            let (at, x) = model.terms()[t].place(model.columns(), cell);
-            let deviation = own.get(at)?;
-            Some(Share { source: Source::Term(t, at), weights: vec![x * deviation] })
-        };
-        let terms = self.terms.iter().enumerate().filter_map(of_term);
+        let terms = (0..self.terms.len()).filter_map(|t| self.of_term(model, t, cell));
         Side::BOTH.into_iter().zip(sides).map(of_side).chain(terms).collect()
     }
-}
 
-/// `A` and `B` of one row or column, packed.
-#[derive(Clone)]
-pub(super) struct Squares {
-    unknowns: usize,
-    curvature: Vec<f64>,
-    noise: Vec<f64>,
-}
-
-impl Squares {
-    /// Of no cell.
-    pub fn new(ridge: &[f64], phi: f64) -> Self {
-        let curvature = diagonal(ridge);
-        let noise = curvature.iter().map(|ridge| phi * ridge).collect();
-        Self { unknowns: ridge.len(), curvature, noise }
+    /// What a column and the terms that do not depend on the row add to the error of a row with
+    /// these factors, which the fit did not have.
+    pub(super) fn shares_beside(&self, model: &LowRank, u: &[f64], column: usize) -> Vec<Share> {
+        let mut design = u.to_vec();
+        design.resize(model.unknowns(Side::Column), 1.0);
+        let own = self.lines[1].share(column, Source::Column(column), &design);
+        let terms = (0..self.terms.len()).filter(|t| model.terms()[*t].ignores(Side::Row));
+        let terms = terms.filter_map(|t| self.of_term(model, t, [0, column]));
+        std::iter::once(own).chain(terms).collect()
     }
 
-    /// Adds a cell with this design: its `psi''` and its variance.
-    pub fn add(&mut self, design: &[f64], [curvature, noise]: [f64; 2]) {
-        add_square(&mut self.curvature, design, curvature);
-        add_square(&mut self.noise, design, noise);
+    /// None for the terms of lines.
+    fn of_term(&self, model: &LowRank, t: usize, cell: [usize; 2]) -> Option<Share> {
+        let (at, x) = model.terms()[t].place(model.columns(), cell);
+        let own = &self.terms[t];
+        (!own.prior.is_empty()).then(|| own.share(at, Source::Term(t, at), &[x]))
     }
 
-    /// `M^T`, row `k` of which is `A^-1` times column `k` of `chol(B)`.
-    pub fn root(&self) -> Result<Vec<f64>> {
-        let q = self.unknowns;
-        let largest =
-            |packed: &[f64]| (0..q).map(|k| packed[packed_index(k, k)]).fold(0.0, f64::max);
-        let factor = |packed: &[f64]| {
-            let (mut factor, largest) = (unpack(packed, q), largest(packed));
-            (0..q).for_each(|k| factor[k * q + k] += CURVATURE_MIN * largest);
-            let done = cholesky(&mut factor, q);
-            done.map_err(|_| Error::numerical("a row has no finite curvature"))?;
-            Ok::<_, Error>(factor)
+    /// The variance of a cell's `theta`.
+    fn variance(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> f64 {
+        self.shares(model, factors, cell).iter().map(Share::variance).sum()
+    }
+}
+
+/// The posteriors of what has a prior in common: all rows, all columns, or all numbers of a term.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Posteriors {
+    /// The diagonal of `P`: a number for each unknown.
+    pub prior: Vec<f64>,
+    /// [`Regression::posterior`] of one after the other.
+    pub each: Vec<f64>,
+}
+
+impl Posteriors {
+    /// How many numbers the posterior of this number of unknowns is.
+    pub fn width(unknowns: usize) -> usize {
+        unknowns * unknowns + unknowns + 1
+    }
+
+    /// Under a prior that EM finds.
+    fn fitted(family: Family, own: &[Regression], x: &[f64], ridge: &[f64]) -> Result<Self> {
+        let q = ridge.len();
+        let seen: Vec<usize> = (0..own.len()).filter(|at| own[*at].observations > 0).collect();
+        let seen = if seen.is_empty() { (0..own.len()).collect() } else { seen };
+        // Prior variances: the mean over what was seen, and never quite zero.
+        let mean = |of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            let sum = |k: usize| seen.iter().map(|at| of(*at, k)).sum::<f64>();
+            (0..q).map(|k| (sum(k) / seen.len() as f64).max(f64::EPSILON)).collect()
         };
-        let mut out = vec![0.0; q * q];
-        if largest(&self.noise) == 0.0 {
-            return Ok(out);
+        let mut variances = mean(&|at, k| x[at * q + k].powi(2));
+        for step in 1.. {
+            let prior: Vec<f64> = variances.iter().map(|variance| 1.0 / variance).collect();
+            let found = Self::under(family, own, x, ridge, prior)?;
+            let width = Self::width(q);
+            let next = mean(&|at, k| {
+                let each = &found.each[at * width..][..width];
+                let mut unit = vec![0.0; q];
+                unit[k] = 1.0;
+                solve_lower(&each[..q * q], q, &mut unit);
+                (x[at * q + k] + each[q * q + k]).powi(2) + vector::norm2_squared(&unit)
+            });
+            let is_close = |(next, now): (&f64, &f64)| (next / now - 1.0).abs() < CHANGE_MIN;
+            if step == STEPS_MAX || next.iter().zip(&variances).all(is_close) {
+                return Ok(found);
+            }
+            variances = next;
         }
-        let (of_curvature, of_noise) = (factor(&self.curvature)?, factor(&self.noise)?);
-        for (k, column) in out.chunks_exact_mut(q.max(1)).enumerate() {
-            (k..q).for_each(|i| column[i] = of_noise[i * q + k]);
-            solve_lower(&of_curvature, q, column);
-            solve_lower_transposed(&of_curvature, q, column);
-        }
+        unreachable!("the loop ends after {STEPS_MAX} steps")
+    }
+
+    /// Under a given prior.
+    fn under(
+        family: Family,
+        own: &[Regression],
+        x: &[f64],
+        ridge: &[f64],
+        prior: Vec<f64>,
+    ) -> Result<Self> {
+        let q = ridge.len();
+        let lines = own.par_iter().enumerate();
+        let each: Result<Vec<Vec<f64>>> = lines
+            .map(|(at, own)| own.posterior(family, &x[at * q..][..q], ridge, &prior))
+            .collect();
+        Ok(Self { each: each?.concat(), prior })
+    }
+
+    fn share(&self, at: usize, source: Source, z: &[f64]) -> Share {
+        let width = Self::width(z.len());
+        share(source, &self.each[at * width..][..width], &self.prior, z)
+    }
+}
+
+/// What a posterior says about a cell with design `z`.
+pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64]) -> Share {
+    let q = z.len();
+    let (factor, rest) = posterior.split_at(q * q);
+    let mut weights = z.to_vec();
+    solve_lower(factor, q, &mut weights);
+    let mut moved = weights.clone();
+    solve_lower_transposed(factor, q, &mut moved);
+    let of_prior: f64 = moved.iter().zip(prior).map(|(moved, prior)| prior * moved * moved).sum();
+    let of_cells = vector::norm2_squared(&weights) - of_prior;
+    let shift = vector::dot(&rest[..q], z) - 0.5 * rest[q] * of_cells;
+    Share { source, weights, shift }
+}
+
+/// The regression of one line, or of one number of a term.
+#[derive(Clone)]
+pub(super) struct Regression {
+    /// `A`, packed.
+    curvature: Vec<f64>,
+    /// `sum psi''` and `sum V`.
+    weight: f64,
+    noise: f64,
+    observations: u32,
+}
+
+impl Regression {
+    /// Of no cell.
+    pub fn new(unknowns: usize) -> Self {
+        let curvature = vec![0.0; packed_len(unknowns)];
+        Self { curvature, weight: 0.0, noise: 0.0, observations: 0 }
+    }
+
+    /// Adds a cell with this design, observed so often: its `psi''` and its variance.
+    pub fn add(&mut self, z: &[f64], count: u32, [weight, noise]: [f64; 2]) {
+        let times = f64::from(count);
+        add_square(&mut self.curvature, z, times * weight);
+        self.weight += times * weight;
+        self.noise += times * noise;
+        self.observations += count;
+    }
+
+    /// The posterior of a fit `x` with this ridge under this prior: the Cholesky factor of `Sigma^-1`,
+    /// then `x_post - x`, then `c`.
+    pub fn posterior(
+        &self,
+        family: Family,
+        x: &[f64],
+        ridge: &[f64],
+        prior: &[f64],
+    ) -> Result<Vec<f64>> {
+        let q = x.len();
+        let phi = if self.weight > 0.0 { (self.noise / self.weight).max(PHI_MIN) } else { 1.0 };
+        let information: Vec<f64> = self.curvature.iter().map(|a| a / phi).collect();
+        let mut out = factorised(&information, prior)?;
+        let product = |k: usize| {
+            let row = (0..q).map(|m| information[packed_index(k.max(m), k.min(m))] * x[m]);
+            row.sum::<f64>() + ridge[k] * x[k] / phi
+        };
+        let mut shift: Vec<f64> = (0..q).map(product).collect();
+        solve_lower(&out, q, &mut shift);
+        solve_lower_transposed(&out, q, &mut shift);
+        vector::axpy(&mut shift, -1.0, x);
+        out.extend(shift);
+        out.push(if family == Family::Poisson { 2.0 / phi - 1.0 } else { 0.0 });
         Ok(out)
     }
 }
 
-/// `M^T z`.
-pub(super) fn through(root: &[f64], design: &[f64]) -> Vec<f64> {
-    root.chunks_exact(design.len().max(1)).map(|row| vector::dot(row, design)).collect()
+/// What finds posteriors: of these regressions, whose fit with this ridge is `x`.
+type Solve<'a> = dyn Fn(&[Regression], &[f64], &[f64]) -> Result<Posteriors> + 'a;
+
+/// The regressions of all rows, of all columns and of the numbers of the other terms.
+struct Regressions {
+    lines: [Vec<Regression>; 2],
+    terms: Vec<Vec<Regression>>,
+}
+
+impl Regressions {
+    fn new(
+        model: &LowRank,
+        factors: &Factors,
+        cells: &[Counted],
+        noise: &dyn Fn(f64) -> f64,
+    ) -> Self {
+        let counts = [model.rows(), model.columns()];
+        let mut lines = Side::BOTH
+            .map(|side| vec![Regression::new(model.unknowns(side)); counts[side as usize]]);
+        let mut terms = vec![Vec::new(); factors.effects.len()];
+        for t in model.shared_terms() {
+            terms[t] = vec![Regression::new(1); factors.effects[t].len()];
+        }
+        for (at, count) in cells {
+            let cell = model.place(*at);
+            let mean = model.mean(factors, cell);
+            let weights = [model.family().variance(mean), noise(mean)];
+            for side in Side::BOTH {
+                let design = model.design(side, factors, cell);
+                lines[side as usize][cell[side as usize]].add(&design, *count, weights);
+            }
+            for (term, own) in model.terms().iter().zip(&mut terms) {
+                let (at, x) = term.place(model.columns(), cell);
+                if let Some(own) = own.get_mut(at) {
+                    own.add(&[x], *count, weights);
+                }
+            }
+        }
+        Self { lines, terms }
+    }
+
+    /// How often the row or the column of a cell was observed, whichever is less.
+    fn observations(&self, cell: [usize; 2]) -> u32 {
+        self.lines[0][cell[0]].observations.min(self.lines[1][cell[1]].observations)
+    }
+
+    fn solved(
+        &self,
+        model: &LowRank,
+        factors: &Factors,
+        clients: u32,
+        solve: &Solve<'_>,
+    ) -> Result<Uncertainty> {
+        let n = f64::from(clients);
+        let of_side = |side: Side| {
+            let x = model.line_unknowns(side, factors);
+            solve(&self.lines[side as usize], &x, &model.ridge(side, n))
+        };
+        let of_term = |(t, own): (usize, &Vec<Regression>)| match own.is_empty() {
+            true => Ok(Posteriors::default()),
+            false => solve(own, &factors.effects[t], &[n * model.term_ridge(t)]),
+        };
+        let lines = [of_side(Side::Row)?, of_side(Side::Column)?];
+        let terms = self.terms.iter().enumerate().map(of_term).collect::<Result<_>>()?;
+        Ok(Uncertainty { lines, terms, usual: 0.0 })
+    }
 }
 
 /// How many parameters the cells determine: the trace of the rows' regressions and of the columns',
@@ -253,15 +400,17 @@ pub fn effective_parameters(
     clients: u32,
     cells: &[Counted],
 ) -> Result<f64> {
-    let ridges = Side::BOTH.map(|side| model.ridge(side, f64::from(clients)));
-    let term = |t: usize| f64::from(clients) * model.term_ridge(t);
-    // With the family's own variance and a dispersion of one, A^-1 B A^-1 is A^-1.
-    let noise = Noise { phi: 1.0, variance: &|mean| model.family().variance(mean) };
-    let all = Uncertainty::with_ridges(model, factors, cells, ridges, &term, &noise)?;
+    // With the family's own variance phi is one, and under the ridge as a prior Sigma = (A + R)^-1.
+    let family = model.family();
+    let all = Regressions::new(model, factors, cells, &|mean| family.variance(mean));
+    let under = |own: &[Regression], x: &[f64], ridge: &[f64]| {
+        Posteriors::under(family, own, x, ridge, ridge.to_vec())
+    };
+    let sure = all.solved(model, factors, clients, &under)?;
     let trace = cells.iter().map(|(at, count)| {
         let cell = model.place(*at);
-        let weight = f64::from(*count) * model.family().variance(model.mean(factors, cell));
-        weight * all.shares(model, factors, cell).iter().map(Share::variance).sum::<f64>()
+        let weight = f64::from(*count) * family.variance(model.mean(factors, cell));
+        weight * sure.variance(model, factors, cell)
     });
     Ok(trace.sum::<f64>().min(model.coordinates_len() as f64))
 }
@@ -272,46 +421,4 @@ pub(super) fn spread_of(family: Family, variance: f64) -> f64 {
         Family::Gaussian | Family::Bernoulli => variance.sqrt(),
         Family::Poisson => variance.sqrt().min(SPREAD_MAX),
     }
-}
-
-/// The ridge of the fit, or what the spread of a coordinate over the table says.
-pub(super) struct Prior<'a> {
-    pub model: &'a LowRank,
-    pub factors: &'a Factors,
-    pub clients: u32,
-    pub phi: f64,
-}
-
-impl Prior<'_> {
-    /// Of the factors of a line.
-    pub fn of_factors(&self, side: Side) -> Vec<f64> {
-        let (r, all) = (self.model.rank(), [&self.factors.u, &self.factors.v][side as usize]);
-        let lambda = self.model.settings().lambda;
-        (0..r).map(|k| self.of(lambda, all.iter().skip(k).step_by(r))).collect()
-    }
-
-    /// Of each number of a term.
-    pub fn of_term(&self, t: usize) -> f64 {
-        self.of(self.model.term_ridge(t), self.factors.effects[t].iter())
-    }
-
-    fn of<'a>(&self, ridge: f64, values: impl Iterator<Item = &'a f64>) -> f64 {
-        (f64::from(self.clients) * ridge).max(self.phi / mean_square(values))
-    }
-}
-
-/// The mean of the squares, and never quite zero.
-fn mean_square<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
-    let add = |(sum, count): (f64, f64), x: &f64| (sum + x * x, count + 1.0);
-    let (sum, count) = values.fold((0.0, 0.0), add);
-    (sum / count).max(f64::EPSILON)
-}
-
-/// A packed matrix with the ridge on its diagonal.
-fn diagonal(ridge: &[f64]) -> Vec<f64> {
-    let mut packed = vec![0.0; packed_len(ridge.len())];
-    for (k, value) in ridge.iter().enumerate() {
-        packed[packed_index(k, k)] = value + f64::EPSILON;
-    }
-    packed
 }

@@ -33,9 +33,9 @@ impl MixedData {
 }
 
 /// Squares of values up to this, summed over all rows, stay far from overflow.
-const VALUE_MAX: f64 = 1e100;
-/// Counts up to this are exact.
-const COUNT_MAX: f64 = 9_007_199_254_740_992.0;
+const VALUE_MAX: f64 = 1e40;
+/// Beside larger counts log-likelihoods lose the others.
+const COUNT_MAX: f64 = 1e10;
 
 impl Mixed {
     /// Checks rows (row-major, NaN where a cell is missing) and lays them out for the E-step.
@@ -64,6 +64,8 @@ impl Mixed {
         for (row, cells) in values.chunks_exact(width).enumerate() {
             for ((cell, kind), name) in cells.iter().zip(self.columns()).zip(names) {
                 if let Some(why) = fault(*cell, *kind) {
+                    let cell =
+                        if cell.abs() < 1e15 { cell.to_string() } else { format!("{cell:e}") };
                     let what = format!("row {}, column {name:?}: {cell} {why}", row + 1);
                     return Err(Error::data(what));
                 }
@@ -97,8 +99,8 @@ fn fault(cell: f64, kind: ColumnKind) -> Option<&'static str> {
     }
     let is_whole = cell >= 0.0 && cell.fract() == 0.0 && cell <= COUNT_MAX;
     match kind {
-        ColumnKind::Number if cell.abs() > VALUE_MAX => Some("is too large"),
-        ColumnKind::Count if !is_whole => Some("is no count: it must be a non-negative integer"),
+        ColumnKind::Number if cell.abs() > VALUE_MAX => Some("is above 1e40 in size"),
+        ColumnKind::Count if !is_whole => Some("is no count: an integer from 0 to 1e10"),
         ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is no level"),
         _ => None,
     }

@@ -135,6 +135,45 @@ fn a_factor_of_one_level_is_refused() {
 }
 
 #[test]
+fn terms_and_numbers_that_make_no_sense_are_refused() {
+    let with = |from: &str, to: &str, counts: &str| {
+        let sandbox = sandbox(&JOB.replace(from, to));
+        sandbox.write("counts.csv", counts);
+        let run = sandbox.run(&["run", "job.toml", "--out", "out"]);
+        (run.code, run.stderr)
+    };
+    let counts = survey().0;
+    let (code, said) = with("\"month\"]\ncov", "\"month:month\"]\ncov", &counts);
+    assert!(code == 2 && said.contains("names \"month\" twice"), "{code} {said}");
+    let (code, said) = with("none", "none", &counts.replace(",700,", ",1e300,"));
+    assert!(
+        code == 3 && said.contains("\"height\" has values that are too large"),
+        "{code} {said}"
+    );
+    let first = counts.lines().nth(1).unwrap();
+    let huge = counts.replacen(first, &format!("{}1e300", &first[..=first.rfind(',').unwrap()]), 1);
+    let (code, said) = with("\"poisson\"", "\"gaussian\"", &huge);
+    assert!(
+        code == 3 && said.contains("line 2") && said.contains("1e300 is too large"),
+        "{code} {said}"
+    );
+}
+
+#[test]
+fn hardly_observed_rows_are_warned_of_and_listed() {
+    let sandbox = sandbox(JOB);
+    let some = (0..12).map(|k| format!("o1,new{k:02},2000,{},100,wood,3\n", k % 6 + 1));
+    sandbox.write("counts.csv", &(survey().0 + &some.collect::<String>()));
+    let run = sandbox.run(&["run", "job.toml", "--out", "out", "--quiet"]);
+    let summary = sandbox.object("out/summary.json");
+    let listed = summary["hardly_observed_rows"].as_array().unwrap();
+    // One cell in ten is held out, of rows that have one cell, too.
+    assert!(listed.len() >= 8 && listed.iter().all(|row| row.as_str().unwrap().starts_with("new")));
+    let said = format!("{} rows have fewer than five observations", listed.len());
+    assert!(run.stderr.contains("warning") && run.stderr.contains(&said), "{}", run.stderr);
+}
+
+#[test]
 fn attributes_that_contradict_the_model_are_named() {
     let sandbox = sandbox(JOB);
     sandbox.run_job("out");

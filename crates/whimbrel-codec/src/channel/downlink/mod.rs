@@ -30,7 +30,7 @@ use crate::channel::blocks::Blocks;
 pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
 pub use frames::{Frames, Sharing};
 pub use message::{DownMessage, SharedMessages};
-pub use rule::{DownRule, Feedback, Memories};
+pub use rule::{DownRule, Feedback, Memories, Reset};
 pub use track::Track;
 
 use crate::{Codec, Scalar};
@@ -180,6 +180,18 @@ impl Downlink {
                 groups as usize * self.dimension
             }
             _ => 0,
+        }
+    }
+
+    /// Rounds from one reset of the clients' own memories to the next; none where none is reset.
+    pub fn reset_rounds(&self) -> Option<u32> {
+        match self.rule {
+            DownRule::Preserved { memories: Memories::Single { reset }, .. } => match reset {
+                Reset::Auto => Some((4.0 * (self.dimension as f64).sqrt()).round() as u32),
+                Reset::Every(rounds) => Some(rounds),
+                Reset::Never => None,
+            },
+            _ => None,
         }
     }
 
@@ -350,11 +362,14 @@ impl Downlink {
                 }
                 Ok(state)
             }
-            DownRule::Preserved { alpha, memories: Memories::Single { reset } } => {
+            DownRule::Preserved { alpha, memories: Memories::Single { .. } } => {
                 let single = end.single.as_mut().ok_or_else(broken)?;
                 vector::axpy(&mut single.sum, alpha, &fold.sent.value());
                 single.rounds += 1;
-                if reset.is_some_and(|every| single.rounds.is_multiple_of(every.max(1))) {
+                if self
+                    .reset_rounds()
+                    .is_some_and(|every| single.rounds.is_multiple_of(every.max(1)))
+                {
                     single.resets += 1;
                     single.reset_to = single.mean();
                     single.sum = single.reset_to.iter().map(|h| h.wide()).collect();

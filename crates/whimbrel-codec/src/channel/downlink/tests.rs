@@ -23,8 +23,8 @@ fn rules() -> Vec<DownRule> {
         preserved(Memories::Groups(1)),
         preserved(Memories::Groups(2)),
         preserved(Memories::PerClient),
-        preserved(Memories::Single { reset: Some(7) }),
-        preserved(Memories::Single { reset: None }),
+        preserved(Memories::Single { reset: Reset::Every(7) }),
+        preserved(Memories::Single { reset: Reset::Never }),
     ]
 }
 
@@ -117,7 +117,7 @@ fn both_ends_agree_to_the_last_bit_whatever_is_lost() {
 
 fn both_ends_agree<T: Scalar>() {
     for rule in rules() {
-        let mut walk = Walk::<T>::new(rule.clone());
+        let mut walk = Walk::<T>::new(rule);
         let mut compared = 0;
         for k in 0..60u64 {
             let draw = |i: u32, salt| Key::root(salt).child(k).child(u64::from(i)).uniform();
@@ -143,7 +143,7 @@ fn both_ends_agree<T: Scalar>() {
 
 #[test]
 fn a_single_memory_is_the_mean_of_the_clients() {
-    for reset in [None, Some(7)] {
+    for reset in [Reset::Never, Reset::Every(7)] {
         let mut walk = Walk::<f64>::new(preserved(Memories::Single { reset }));
         let first = walk.state.clone();
         for k in 0..40u64 {

@@ -1,17 +1,17 @@
 //! `[downlink]`: from the server to clients.
 
 use super::own::{OWN_CODECS, OwnCodec};
+use super::read_rule;
 use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset};
+use whimbrel_job::form;
 use whimbrel_job::form::{COUNT_U32, Form, SHARE};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader, Reported, Value};
-use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, form};
+use whimbrel_job::writer::Writer;
 use whimbrel_methods::sgd::Preset;
-pub use whimbrel_methods::sgd::preset::FeedbackKind as Feedback;
-use whimbrel_methods::sgd::preset::{DownKind, MemoryKind};
 
 /// `[downlink]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,79 +19,27 @@ pub struct Downlink {
     /// How the state is compressed.
     pub codec: Codec,
     /// What is compressed.
-    pub rule: DownRule,
+    pub rule: DownRule<Auto>,
     /// Clients with codecs of their own.
     pub own: Vec<OwnCodec>,
 }
 
-/// What a downlink compresses.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DownRule {
-    /// Nothing.
-    Exact,
-    /// The update; the server takes what clients decode for its own state.
-    Degraded {
-        /// What becomes of the compression error.
-        feedback: Feedback,
-    },
-    /// The update; the server keeps its exact state.
-    Detached,
-    /// The state's difference to a memory; the server keeps its exact state.
-    Preserved {
-        /// How fast memories follow; `None`: the documented default.
-        alpha: Option<f64>,
-        /// Whose memories.
-        memories: Memories,
-    },
-    /// The update, to be added to the server's previous exact state.
-    Ghost,
-}
-
-/// Whose memories a preserved downlink keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memories {
-    /// One for all.
-    Shared,
-    /// One for each client.
-    PerClient,
-    /// One for each of this number of groups.
-    Groups(u32),
-    /// One for each client on its own end, their mean on the server.
-    Single {
-        /// When all are set to the mean.
-        reset: Reset,
-    },
-}
-
-/// When the memories of single clients are set to their mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
-    /// Every `4 sqrt(d)` rounds.
-    Auto,
-    /// Once in this number of rounds.
-    Every(u32),
-    /// Never.
-    Never,
-}
-
-choices! {
+form! {
     /// The word in `[downlink]`'s `rule`.
-    pub enum DownRuleKind {
-        Exact = "exact": "the state itself",
-        Degraded = "degraded": "the compressed update; the server goes on with what clients decode",
-        Detached = "detached": "the compressed update; the server goes on with its exact state",
-        Preserved = "preserved": "the compressed difference to a memory kept on both ends; the \
-         server goes on with its exact state",
-        Ghost = "ghost": "the compressed update to the server's previous exact state, which clients \
-         must be sent too: for comparison only",
+    RULES: DownRule<Auto> {
+        DownRule::Exact => "exact": "the state itself",
+        DownRule::Degraded { feedback: Feedback::Off } => any "degraded": "the compressed update; the \
+         server goes on with what clients decode",
+        DownRule::Detached => "detached": "the compressed update; the server goes on with its exact state",
+        DownRule::Preserved { alpha: None, memories: Memories::Groups(1) } => any "preserved": "the \
+         compressed difference to a memory kept on both ends; the server goes on with its exact state",
+        DownRule::Ghost => "ghost": "the compressed update to the server's previous exact state, which \
+         clients must be sent too: for comparison only",
     }
 }
 
-static RULE: JobKey = DownRuleKind::FORM.unset(
-    "rule",
-    "that of `channels` in [method]; else \"exact\"",
-    "what clients receive",
-);
+static RULE: JobKey =
+    RULES.unset("rule", "that of `channels` in [method]; else \"exact\"", "what clients receive");
 static MEMORIES: JobKey = MEMORY_WORDS
     .unset("memories", "that of `channels`; else \"shared\"", "whose memories there are")
     .only(&["preserved"], "only a preserved downlink has memories");
@@ -119,16 +67,16 @@ static FOR: JobKey = OWN_CODECS
 
 form! {
     MEMORY_WORDS: Memories, "\"shared\", \"per-client\", \"single\" or a number of groups" {
-        Memories::Shared => "shared": "one for all",
+        Memories::Groups(1) => "shared": "one for all",
         Memories::PerClient => "per-client": "one for each client, on both ends",
-        Memories::Single { reset: Reset::Auto } => "single": "one for each client on its end, their mean on \
-         the server",
+        Memories::Single { reset: Reset::Auto } => any "single": "one for each client on its end, their mean \
+         on the server",
     }
     number COUNT_U32 => Memories::Groups;
 }
 
 form! {
-    ALPHAS: Option<f64>,
+    ALPHAS: Auto,
         "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)"
     {
         None => "auto": "with omega, the codec's variance constant: 1/(2 (1 + omega)); under step = \
@@ -138,13 +86,13 @@ form! {
 }
 
 form! {
-    FEEDBACKS: Feedback, "true, false or \"dore\"" {
-        Feedback::Dore => "dore": "1/(1 + omega) of the error, and the codec as it is, as published",
+    FEEDBACKS: Feedback<Auto>, "true, false or \"dore\"" {
+        Feedback::Share(None) => "dore": "1/(1 + omega) of the error, and the codec as it is, as published",
     }
     flag Form::new(
         "",
-        |v| Ok(if v.boolean()? { Feedback::On } else { Feedback::Off }),
-        |feedback| (*feedback == Feedback::On).to_string(),
+        |v| Ok(if v.boolean()? { Feedback::Contractive } else { Feedback::Off }),
+        |feedback| (*feedback == Feedback::Contractive).to_string(),
     );
 }
 
@@ -173,25 +121,25 @@ impl Downlink {
     /// Reads `[downlink]` for what `[method]` asks.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
         let codec = reader.read_as(&CODEC, &CODECS);
-        let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
-            Some(given) => given,
-            None => asked.preset.map_or(DownRuleKind::Exact, down_rule),
-        };
+        let given = reader.optional(&RULE, |v| {
+            read_rule(&v, asked, &RULES, |preset| preset.downlink(), ["downlink", "exact"])
+        })?;
+        let rule =
+            asked.preset.map(|preset| preset.downlink()).or(given).unwrap_or(DownRule::Exact);
         if !asked.unclear || reader.has(&RULE) {
-            reader.check_meaning(kind.name());
+            reader.check_meaning(RULES.name(&rule));
         }
-        let rule = match kind {
-            DownRuleKind::Exact => Ok(DownRule::Exact),
-            DownRuleKind::Detached => Ok(DownRule::Detached),
-            DownRuleKind::Ghost => Ok(DownRule::Ghost),
-            DownRuleKind::Degraded => {
-                read_feedback(reader, asked.preset).map(|feedback| DownRule::Degraded { feedback })
+        let rule = match rule {
+            DownRule::Degraded { feedback } => {
+                let feedback = read_feedback(reader, asked.preset, feedback);
+                feedback.map(|feedback| DownRule::Degraded { feedback })
             }
-            DownRuleKind::Preserved => {
+            DownRule::Preserved { memories, .. } => {
                 let alpha = reader.read(&ALPHA, |v| read_alpha(v, asked.allow_divergence));
-                let memories = read_memories(reader, asked.preset);
+                let memories = read_memories(reader, asked.preset, memories);
                 alpha.and_then(|alpha| Ok(DownRule::Preserved { alpha, memories: memories? }))
             }
+            rule => Ok(rule),
         };
         let per_client =
             matches!(rule, Ok(DownRule::Preserved { memories: Memories::PerClient, .. }));
@@ -220,7 +168,7 @@ impl Downlink {
         if self.rule == DownRule::Exact && self.codec != Codec::Exact {
             return reader.read(&CODEC, |v| Err(refuse_unused(&v, name, asked)));
         }
-        let contracts = self.rule == DownRule::Degraded { feedback: Feedback::On };
+        let contracts = self.rule == DownRule::Degraded { feedback: Feedback::Contractive };
         let mut codecs = std::iter::once(&self.codec).chain(self.own.iter().map(|own| &own.codec));
         match codecs.find(|codec| !codec.is_unbiased() && !contracts) {
             None => Ok(()),
@@ -231,7 +179,7 @@ impl Downlink {
                         format!(
                             "{} is biased: on a {} downlink its error would never average out",
                             biased.name(),
-                            self.rule.kind().name()
+                            RULES.name(&self.rule)
                         ),
                         "use an unbiased codec such as \"dithering\", or rule = \"degraded\" with \
                          feedback = true",
@@ -244,74 +192,22 @@ impl Downlink {
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&DOWNLINK);
         out.put(&CODEC, CODECS.write(&self.codec));
-        out.put(&RULE, text(self.rule.kind().name()));
+        out.put(&RULE, RULES.write(&self.rule));
         match &self.rule {
             DownRule::Exact | DownRule::Detached | DownRule::Ghost => {}
             DownRule::Degraded { feedback } => out.put(&FEEDBACK, FEEDBACKS.write(feedback)),
-            DownRule::Preserved { alpha, memories: Memories::Single { reset } } => {
-                let single = Memories::Single { reset: Reset::Auto };
-                out.put(&MEMORIES, MEMORY_WORDS.write(&single));
-                out.put(&ALPHA, ALPHAS.write(alpha));
-                out.put(&RESET, RESETS.write(reset));
-            }
             DownRule::Preserved { alpha, memories } => {
                 out.put(&MEMORIES, MEMORY_WORDS.write(memories));
                 out.put(&ALPHA, ALPHAS.write(alpha));
+                if let Memories::Single { reset } = memories {
+                    out.put(&RESET, RESETS.write(reset));
+                }
             }
         }
         if !self.own.is_empty() {
             out.put(&FOR, OWN_CODECS.write(&self.own));
         }
     }
-}
-
-impl DownRule {
-    /// What a job file calls it.
-    pub fn kind(&self) -> DownRuleKind {
-        match self {
-            Self::Exact => DownRuleKind::Exact,
-            Self::Degraded { .. } => DownRuleKind::Degraded,
-            Self::Detached => DownRuleKind::Detached,
-            Self::Preserved { .. } => DownRuleKind::Preserved,
-            Self::Ghost => DownRuleKind::Ghost,
-        }
-    }
-}
-
-fn down_rule(preset: Preset) -> DownRuleKind {
-    match preset.down() {
-        DownKind::Exact => DownRuleKind::Exact,
-        DownKind::Degraded(_) => DownRuleKind::Degraded,
-        DownKind::Detached => DownRuleKind::Detached,
-        DownKind::Preserved(_) => DownRuleKind::Preserved,
-        DownKind::Ghost => DownRuleKind::Ghost,
-    }
-}
-
-fn read_rule(value: Value<'_>, asked: Asked) -> Read<DownRuleKind> {
-    let rule = DownRuleKind::FORM.read(&value)?;
-    if let Some(preset) = asked.preset.filter(|preset| down_rule(*preset) != rule) {
-        let its = down_rule(preset).name();
-        return Err(value.fail(
-            format!(
-                "rule = \"{}\" contradicts \"{}\", whose downlink is \"{its}\"",
-                rule.name(),
-                preset.name()
-            ),
-            "take `rule` out, or choose other channels in [method]",
-        ));
-    }
-    if asked.is_pooled() && rule != DownRuleKind::Exact {
-        return Err(value.fail(
-            format!(
-                "{} has no use for {}: one client holds everything",
-                asked.method(),
-                rule.name()
-            ),
-            "take `rule` out",
-        ));
-    }
-    Ok(rule)
 }
 
 /// A codec on a downlink that compresses nothing.
@@ -334,7 +230,7 @@ fn refuse_unused(value: &Value<'_>, codec: &str, asked: Asked) -> Reported {
     value.fail(format!("{who} sends the state exactly: {codec} would not be used"), hint)
 }
 
-fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
+fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Auto> {
     match ALPHAS.read(&value)? {
         Some(end) if (end == 0.0 || end == 1.0) && !allow_divergence => Err(value.fail(
             format!(
@@ -347,35 +243,39 @@ fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
     }
 }
 
-fn read_feedback(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Feedback> {
-    let of_preset = match preset.map(|preset| preset.down()) {
-        Some(DownKind::Degraded(feedback)) => feedback,
-        _ => Feedback::Off,
-    };
+/// Whether the compression error is fed back; where the job does not say, as `usual`.
+fn read_feedback(
+    reader: &Reader<'_>,
+    preset: Option<Preset>,
+    usual: Feedback<Auto>,
+) -> Read<Feedback<Auto>> {
     let given = reader.optional(&FEEDBACK, |value| {
         let feedback = FEEDBACKS.read(&value)?;
         // Dore with a contraction is still called Dore; it is reported beside the published one.
-        let contractive_dore = of_preset == Feedback::Dore && feedback == Feedback::On;
+        let contractive_dore =
+            usual == Feedback::Share(None) && feedback == Feedback::Contractive;
         match preset {
-            Some(preset) if feedback != of_preset && !contractive_dore => Err(value.fail(
+            Some(preset) if feedback != usual && !contractive_dore => Err(value.fail(
                 format!("this contradicts \"{}\"", preset.name()),
                 "take `feedback` out: \"artemis\" has none, \"dore\" and \"double-squeeze\" have it",
             )),
             _ => Ok(feedback),
         }
     })?;
-    Ok(given.unwrap_or(of_preset))
+    Ok(given.unwrap_or(usual))
 }
 
-fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> {
+/// Whose memories there are; where the job does not say, those that are `usual`.
+fn read_memories(reader: &Reader<'_>, preset: Option<Preset>, usual: Memories) -> Read<Memories> {
     let reset = reader.read_as(&RESET, &RESETS)?;
     let given = reader.optional(&MEMORIES, |value| {
-        let memories = match MEMORY_WORDS.read(&value)? {
-            Memories::Single { .. } => Memories::Single { reset },
-            others => others,
+        let (memories, agrees) = match MEMORY_WORDS.read(&value)? {
+            Memories::Single { .. } => (Memories::Single { reset }, usual != Memories::Groups(0)),
+            Memories::Groups(n) if usual == Memories::Groups(0) => (Memories::Groups(n), true),
+            others => (others, others == usual),
         };
         match preset {
-            Some(preset) if !agree(preset, memories) => Err(value.fail(
+            Some(preset) if !agrees => Err(value.fail(
                 format!("this contradicts \"{}\"", preset.name()),
                 "\"mcm\" has one memory for all, \"rand-mcm\" one per client, \"rand-mcm-g\" a \
                  number of groups; mcm and rand-mcm can also have a \"single\" one",
@@ -383,30 +283,16 @@ fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> 
             _ => Ok(memories),
         }
     })?;
-    let memories = match (given, preset.map(|preset| (preset.name(), preset.down()))) {
-        (Some(memories), _) => memories,
-        (None, Some((_, DownKind::Preserved(MemoryKind::PerClient)))) => Memories::PerClient,
-        (None, Some((name, DownKind::Preserved(MemoryKind::Groups)))) => {
-            return Err(reader.lacking(
-                &MEMORIES,
-                format!("{name} needs the number of groups"),
-                "add memories = 4, or however many groups there shall be, to [downlink]",
-            ));
-        }
-        (None, _) => Memories::Shared,
-    };
+    let memories = given.unwrap_or(usual);
+    if let (Some(preset), Memories::Groups(0)) = (preset, memories) {
+        return Err(reader.lacking(
+            &MEMORIES,
+            format!("{} needs the number of groups", preset.name()),
+            "add memories = 4, or however many groups there shall be, to [downlink]",
+        ));
+    }
     if !matches!(memories, Memories::Single { .. }) {
         reader.refuse_if_given(&RESET, "has no meaning without memories = \"single\"");
     }
     Ok(memories)
-}
-
-fn agree(preset: Preset, memories: Memories) -> bool {
-    let DownKind::Preserved(its) = preset.down() else { return true };
-    match memories {
-        Memories::Single { .. } => its != MemoryKind::Groups,
-        Memories::Shared => its == MemoryKind::Shared,
-        Memories::PerClient => its == MemoryKind::PerClient,
-        Memories::Groups(_) => its == MemoryKind::Groups,
-    }
 }

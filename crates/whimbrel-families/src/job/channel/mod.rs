@@ -4,7 +4,42 @@ pub mod downlink;
 pub mod own;
 pub mod uplink;
 
-pub use downlink::{DownRule, DownRuleKind, Downlink, Feedback, Memories, Reset};
+use crate::job::preset::Asked;
+use whimbrel_job::form::Form;
+use whimbrel_job::reader::{Read, Value};
+use whimbrel_methods::sgd::Preset;
+
+pub use downlink::Downlink;
 pub use own::OwnCodec;
-pub use uplink::{MemoryStart, UpRule, Uplink};
-pub use whimbrel_methods::sgd::preset::UpKind;
+pub use uplink::{MemoryStart, Uplink};
+pub use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset, UpRule};
+
+/// Reads a channel's rule, which a preset must agree with and which is `idle` where nothing travels.
+fn read_rule<T>(
+    value: &Value<'_>,
+    asked: Asked,
+    rules: &Form<T>,
+    of_preset: fn(Preset) -> T,
+    [channel, idle]: [&str; 2],
+) -> Read<T> {
+    let rule = rules.read(value)?;
+    let name = rules.name(&rule);
+    if let Some(preset) = asked.preset {
+        let its = rules.name(&of_preset(preset));
+        if its != name {
+            let preset = preset.name();
+            return Err(value.fail(
+                format!("rule = \"{name}\" contradicts \"{preset}\", whose {channel} is \"{its}\""),
+                "take `rule` out, or choose other channels in [method]",
+            ));
+        }
+    }
+    if asked.is_pooled() && name != idle {
+        let method = asked.method();
+        return Err(value.fail(
+            format!("{method} has no use for {name}: one client holds everything"),
+            "take `rule` out",
+        ));
+    }
+    Ok(rule)
+}

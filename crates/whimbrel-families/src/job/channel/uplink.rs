@@ -1,17 +1,18 @@
 //! `[uplink]`: from clients to the server.
 
 use super::own::{OWN_CODECS, OwnCodec};
+use super::read_rule;
 use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::Asked;
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Auto, UpRule};
+use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
 use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::reader::{Read, Reader, Value};
-use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, form, table};
+use whimbrel_job::reader::{Read, Reader, Reported, Value};
+use whimbrel_job::writer::Writer;
 use whimbrel_methods::fedem::FrameKind;
-use whimbrel_methods::sgd::preset::UpKind;
 
 /// `[uplink]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +20,11 @@ pub struct Uplink {
     /// How vectors are compressed.
     pub codec: Codec,
     /// What is compressed.
-    pub rule: UpRule,
+    pub rule: UpRule<Auto>,
+    /// Whether `rule` is plain because the job turns its memory off.
+    pub memory_off: bool,
+    /// Where memories start; at zero where there are none.
+    pub start: MemoryStart,
     /// The coordinates in which vectors are compressed; `None`: those of the vectors, for want of
     /// others.
     pub frame: Option<FrameKind>,
@@ -36,24 +41,6 @@ form! {
     }
 }
 
-/// What an uplink compresses.
-#[derive(Clone, Debug, PartialEq)]
-pub enum UpRule {
-    /// The vector itself.
-    Plain,
-    /// Its difference to a memory kept on both ends.
-    Memory {
-        /// How fast memories follow; `None`: the method's.
-        alpha: Option<f64>,
-        /// Where memories start.
-        start: MemoryStart,
-    },
-    /// The rule is `memory`, but the memory is turned off: the vector itself.
-    MemoryOff,
-    /// The vector plus what earlier messages left out.
-    Feedback,
-}
-
 /// Where memories start.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemoryStart {
@@ -67,25 +54,26 @@ pub enum MemoryStart {
 
 form! {
     /// The word in `[uplink]`'s `rule`.
-    pub(crate) UP_RULES: UpKind, "\"plain\", \"memory\" or \"feedback\"" {
-        UpKind::Plain => "plain": "clients send the compressed vector",
-        UpKind::Memory => "memory": "clients send the compressed difference to a memory kept on both ends",
-        UpKind::Feedback => "feedback": "clients add what earlier messages left out before they compress; \
+    pub(crate) UP_RULES: UpRule<Auto>, "\"plain\", \"memory\" or \"feedback\"" {
+        UpRule::Plain => "plain": "clients send the compressed vector",
+        UpRule::Memory { alpha: None } => any "memory": "clients send the compressed difference to a memory \
+         kept on both ends",
+        UpRule::Feedback => "feedback": "clients add what earlier messages left out before they compress; \
          an unbiased codec is scaled to a contraction",
     }
 }
 
-choices! {
-    /// The word in `[uplink]`'s `memory`.
-    pub enum MemorySwitch {
-        On = "on": "as the rule says",
-        Off = "off": "no memory: the rule becomes \"plain\" (diana becomes qsgd)",
+form! {
+    /// Whether the memory is used.
+    SWITCH: bool {
+        true => "on": "as the rule says",
+        false => "off": "no memory: the rule becomes \"plain\" (diana becomes qsgd)",
     }
 }
 
 pub(crate) static RULE: JobKey =
     UP_RULES.unset("rule", "that of `channels`; else the method's", "what is compressed");
-static MEMORY: JobKey = MemorySwitch::FORM
+static MEMORY: JobKey = SWITCH
     .default("memory", "\"on\"", "whether the memory is used")
     .only(&["memory"], "there is no memory to turn off");
 static FRAME: JobKey = FRAMES.unset(
@@ -100,17 +88,15 @@ static FOR: JobKey = OWN_CODECS.default(
     "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",
 );
 
-table! {
-    FOLLOWING: UpRule::Memory, only (&["memory"], "only memories follow something") {
-        alpha: ALPHA = "alpha", ALPHAS, default "\"auto\"", "how fast memories follow";
-        start: START = "start", STARTS, default "\"oracle\"",
-            "where memories start; a file is for the EM methods",
-            only (&["memory"], "only memories start somewhere");
-    }
-}
+static ALPHA: JobKey = ALPHAS
+    .default("alpha", "\"auto\"", "how fast memories follow")
+    .only(&["memory"], "only memories follow something");
+static START: JobKey = STARTS
+    .default("start", "\"oracle\"", "where memories start; a file is for the EM methods")
+    .only(&["memory"], "only memories start somewhere");
 
 form! {
-    ALPHAS: Option<f64>, "\"auto\" or a number above 0 and at most 1" {
+    ALPHAS: Auto, "\"auto\" or a number above 0 and at most 1" {
         None => "auto": "with omega, the codec's variance constant: 1/(1 + omega) for the EM methods and \
          under step = \"theory\", 1/(2 (1 + omega)) for the gradient family",
     }
@@ -154,42 +140,41 @@ impl Uplink {
             ))
         });
         let frame = reader.optional_as(&FRAME, &FRAMES);
-        let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
-            Some(given) => given,
-            None => asked.preset.map_or_else(|| asked.default_rule(), |preset| preset.uplink()),
-        };
+        let given = reader.optional(&RULE, |v| {
+            read_rule(&v, asked, &UP_RULES, |preset| preset.uplink(), ["uplink", "plain"])
+        })?;
+        let rule = given.unwrap_or_else(|| asked.uplink());
         if !asked.unclear || reader.has(&RULE) {
-            reader.check_meaning(UP_RULES.name(&kind));
+            reader.check_meaning(UP_RULES.name(&rule));
         }
-        let rule = match kind {
-            UpKind::Plain => Ok(UpRule::Plain),
-            UpKind::Feedback => Ok(UpRule::Feedback),
-            UpKind::Memory => read_memory(reader),
+        let memory = match rule {
+            UpRule::Memory { .. } => read_memory(reader),
+            rule => Ok((rule, MemoryStart::Zero)),
         };
         let (codec, own) = (codec?, own?);
-        let feedback = kind == UpKind::Feedback;
         let mut codecs = std::iter::once(&codec).chain(own.iter().map(|own| &own.codec));
-        if let Some(biased) = codecs.find(|codec| !codec.is_unbiased() && !feedback) {
+        let biased = codecs.find(|codec| !codec.is_unbiased() && rule != UpRule::Feedback);
+        if let Some(biased) = biased {
             let key = if !codec.is_unbiased() { &CODEC } else { &FOR };
-            return reader.read(key, |v| Err(refuse_biased(&v, biased.name(), kind)));
+            return reader.read(key, |v| Err(refuse_biased(&v, biased.name(), rule)));
         }
-        Ok(Self { codec, rule: rule?, frame: frame?, own })
+        let (settled, start) = memory?;
+        let memory_off = settled == UpRule::Plain && rule != settled;
+        Ok(Self { codec, rule: settled, memory_off, start, frame: frame?, own })
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&UPLINK);
         out.put(&CODEC, CODECS.write(&self.codec));
-        let (rule, switch) = match &self.rule {
-            UpRule::Plain => (UpKind::Plain, None),
-            UpRule::Feedback => (UpKind::Feedback, None),
-            UpRule::MemoryOff => (UpKind::Memory, Some(MemorySwitch::Off)),
-            UpRule::Memory { .. } => (UpKind::Memory, Some(MemorySwitch::On)),
-        };
+        let rule = if self.memory_off { UpRule::Memory { alpha: None } } else { self.rule };
         out.put(&RULE, UP_RULES.write(&rule));
-        if let Some(switch) = switch {
-            out.put(&MEMORY, text(switch.name()));
+        if let UpRule::Memory { alpha } = rule {
+            out.put(&MEMORY, SWITCH.write(&!self.memory_off));
+            if !self.memory_off {
+                out.put(&ALPHA, ALPHAS.write(&alpha));
+                out.put(&START, STARTS.write(&self.start));
+            }
         }
-        FOLLOWING.write(&self.rule, out);
         if let Some(frame) = &self.frame {
             out.put(&FRAME, FRAMES.write(frame));
         }
@@ -199,14 +184,16 @@ impl Uplink {
     }
 }
 
-fn read_memory(reader: &Reader<'_>) -> Read<UpRule> {
-    if reader.read_as(&MEMORY, &MemorySwitch::FORM)? == MemorySwitch::Off {
+/// The rule and the start of a memory that may be turned off.
+fn read_memory(reader: &Reader<'_>) -> Read<(UpRule<Auto>, MemoryStart)> {
+    if !reader.read_as(&MEMORY, &SWITCH)? {
         for key in [&ALPHA, &START] {
             reader.refuse_if_given(key, "has no meaning with memory = \"off\"");
         }
-        return Ok(UpRule::MemoryOff);
+        return Ok((UpRule::Plain, MemoryStart::Zero));
     }
-    FOLLOWING.read(reader)
+    let (alpha, start) = (reader.read_as(&ALPHA, &ALPHAS), reader.read_as(&START, &STARTS));
+    Ok((UpRule::Memory { alpha: alpha? }, start?))
 }
 
 fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
@@ -232,32 +219,7 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
     Ok(codec)
 }
 
-fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpKind> {
-    let rule = UP_RULES.read(&value)?;
-    if let Some(preset) = asked.preset.filter(|preset| preset.uplink() != rule) {
-        let (name, its) = (preset.name(), UP_RULES.name(&preset.uplink()));
-        return Err(value.fail(
-            format!(
-                "rule = \"{}\" contradicts \"{name}\", whose uplink is \"{its}\"",
-                UP_RULES.name(&rule)
-            ),
-            "take `rule` out, or choose other channels in [method]",
-        ));
-    }
-    if asked.is_pooled() && rule != UpKind::Plain {
-        return Err(value.fail(
-            format!(
-                "{} has no use for {}: one client holds everything",
-                asked.method(),
-                UP_RULES.name(&rule)
-            ),
-            "take `rule` out",
-        ));
-    }
-    Ok(rule)
-}
-
-fn refuse_biased(value: &Value<'_>, codec: &str, rule: UpKind) -> whimbrel_job::reader::Reported {
+fn refuse_biased(value: &Value<'_>, codec: &str, rule: UpRule<Auto>) -> Reported {
     value.fail(
         format!(
             "{codec} is biased: without error feedback (here rule = \"{}\") the fixed point moves",

@@ -3,33 +3,21 @@
 
 use super::mixture::CLIENTS;
 use super::toy::NOISE;
-use whimbrel_data::RepresentationSpec;
-use whimbrel_job::form::{COUNT, POSITIVE, SHARE, Table};
+use whimbrel_data::{RepresentationSpec, SmallClients};
+use whimbrel_job::form::{COUNT, POSITIVE, SHARE};
 use whimbrel_job::{inline, table};
 
-struct Few {
-    share: f64,
-    samples: usize,
-}
-
 table! {
-    FEW: Few = "small", "clients with few samples" {
+    FEW: SmallClients = "small", "clients with few samples" {
         share: FEW_SHARE = "share", SHARE, default "0.9", "the share of clients with few samples";
         samples: FEW_SAMPLES = "samples", COUNT, default "5", "how many samples these have";
     }
 }
 
-struct Sizes {
-    clients: usize,
-    noise: f64,
-    raw: usize,
-    latent: usize,
-    small: Few,
-    large: usize,
-}
-
 table! {
-    pub(super) SIZES: Sizes, only (&["synthetic-representation"], "only a drawn representation has it") {
+    pub(super) REPRESENTATION: RepresentationSpec,
+        only (&["synthetic-representation"], "only a drawn representation has it")
+    {
         & clients: CLIENTS, COUNT, unset or RepresentationSpec::default().clients;
         & noise: NOISE, POSITIVE, unset or RepresentationSpec::default().noise;
         raw: RAW = "raw", COUNT, default "20", "the length of an input";
@@ -41,19 +29,3 @@ table! {
         large: LARGE = "large", COUNT, default "10", "how many samples the other clients have";
     }
 }
-
-/// The specification, whose clients with few samples are two fields.
-pub(super) const REPRESENTATION: Table<RepresentationSpec> = Table {
-    section: SIZES.section,
-    read: |reader| {
-        let Sizes { clients, noise, raw, latent, small, large } = SIZES.read(reader)?;
-        let Few { share: small_share, samples: small } = small;
-        Ok(RepresentationSpec { clients, raw, latent, small_share, small, large, noise })
-    },
-    write: |spec, out| {
-        let RepresentationSpec { clients, raw, latent, small_share: share, small, large, noise } =
-            *spec;
-        let small = Few { share, samples: small };
-        SIZES.write(&Sizes { clients, noise, raw, latent, small, large }, out);
-    },
-};

@@ -7,30 +7,7 @@ use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{form, integer};
-use whimbrel_methods::settings::Budget;
-
-/// The rows behind one upload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batch {
-    /// All rows of the client.
-    Full,
-    /// Minibatches of the size of Theorem 3 (vr-fedem), known once the codec and the rows are.
-    Auto {
-        /// Whether a minibatch may draw a row twice.
-        replacement: bool,
-        /// Minibatches averaged into one upload.
-        local_steps: u32,
-    },
-    /// Minibatches drawn at random.
-    Mini {
-        /// Rows of one minibatch.
-        rows: u32,
-        /// Whether a minibatch may draw a row twice.
-        replacement: bool,
-        /// Minibatches averaged into one upload.
-        local_steps: u32,
-    },
-}
+use whimbrel_methods::settings::{Batch, Budget};
 
 /// `rounds`.
 pub static ROUNDS: JobKey = integer!(u32, 1 to 4294967295).unset(
@@ -62,20 +39,18 @@ pub static LOCAL_STEPS: JobKey =
 pub const BY_MINIBATCHES: &[&JobKey] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];
 
 form! {
-    ROWS: Rows, "an integer of at least 1, \"full\" or \"auto\"" {
-        Rows::All => "full": "all rows of the client",
-        Rows::Auto => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
+    /// Rows per minibatch: `None` for all rows, `Some(None)` for a number that the method finds.
+    ROWS: Option<Option<u32>>, "an integer of at least 1, \"full\" or \"auto\"" {
+        None => "full": "all rows of the client",
+        Some(None) => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
          constant, and at least the statistic's length (vr-fedem)",
     }
-    number COUNT_U32 => Rows::Given;
+    number SIZE => Some;
 }
 
-/// What `batch` says.
-#[derive(PartialEq)]
-enum Rows {
-    All,
-    Auto,
-    Given(u32),
+form! {
+    SIZE: Option<u32> {}
+    number COUNT_U32 => Some;
 }
 
 /// Rounds at most of a method that ends by itself.
@@ -101,56 +76,41 @@ pub(super) fn read_batch(
     reader: &Reader<'_>,
     kind: Option<&MethodKind>,
     registry: &Registry,
-) -> Read<Batch> {
+) -> Read<Batch<Option<u32>>> {
     let automatic = || registry.algorithms(|kind| kind.auto_batch);
     let rows = reader.optional(&BATCH, |v| match ROWS.read(&v)? {
-        Rows::Auto if kind.is_some_and(|kind| !kind.auto_batch) => Err(v.fail(
+        Some(None) if kind.is_some_and(|kind| !kind.auto_batch) => Err(v.fail(
             format!("batch = \"auto\" has no meaning here: it is for {}", automatic().join(", ")),
             "give a number of rows, or write \"full\"",
         )),
         rows => Ok(rows),
     });
-    let usual = if kind.is_some_and(|kind| kind.auto_batch) { Rows::Auto } else { Rows::All };
+    let usual = kind.is_some_and(|kind| kind.auto_batch).then_some(None);
     let rows = rows.map(|rows| rows.unwrap_or(usual));
     let takes = |key: &JobKey| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
-    if matches!(rows, Ok(Rows::All)) {
+    if matches!(rows, Ok(None)) {
         let why = "has no meaning for full batches, which are all the same";
         for key in [&REPLACEMENT, &LOCAL_STEPS].into_iter().filter(|key| takes(key)) {
             reader.refuse_if_given(key, why);
         }
         return Ok(Batch::Full);
     }
-    if !takes(&REPLACEMENT) {
-        return rows.map(|rows| match rows {
-            Rows::All | Rows::Auto => Batch::Full,
-            Rows::Given(rows) => Batch::Mini { rows, replacement: false, local_steps: 1 },
-        });
-    }
-    let replacement = reader.read_as(&REPLACEMENT, &BOOLEAN);
-    let local_steps = reader.read_as(&LOCAL_STEPS, &COUNT_U32);
+    let (replacement, local_steps) = match takes(&REPLACEMENT) {
+        true => (reader.read_as(&REPLACEMENT, &BOOLEAN), reader.read_as(&LOCAL_STEPS, &COUNT_U32)),
+        false => (Ok(false), Ok(1)),
+    };
     let (rows, replacement, local_steps) = (rows?, replacement?, local_steps?);
-    Ok(match rows {
-        Rows::All => Batch::Full,
-        Rows::Auto => Batch::Auto { replacement, local_steps },
-        Rows::Given(rows) => Batch::Mini { rows, replacement, local_steps },
-    })
+    Ok(rows.map_or(Batch::Full, |size| Batch::Sample { size, replacement, local_steps }))
 }
 
-pub(super) fn write(length: Budget, batch: Batch, out: &mut Writer) {
+pub(super) fn write(length: Budget, batch: Batch<Option<u32>>, out: &mut Writer) {
     match length {
         Budget::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
         Budget::Epochs(epochs) => out.put(&EPOCHS, POSITIVE.write(&epochs)),
         Budget::Converged(_) => {}
     }
-    let (rows, drawn) = match batch {
-        Batch::Full => (Rows::All, None),
-        Batch::Auto { replacement, local_steps } => (Rows::Auto, Some((replacement, local_steps))),
-        Batch::Mini { rows, replacement, local_steps } => {
-            (Rows::Given(rows), Some((replacement, local_steps)))
-        }
-    };
-    out.put(&BATCH, ROWS.write(&rows));
-    if let Some((replacement, local_steps)) = drawn {
+    out.put(&BATCH, ROWS.write(&batch.size()));
+    if let Batch::Sample { replacement, local_steps, .. } = batch {
         out.put(&REPLACEMENT, replacement.to_string());
         out.put(&LOCAL_STEPS, local_steps.to_string());
     }

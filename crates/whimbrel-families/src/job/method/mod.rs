@@ -5,7 +5,6 @@ pub mod search;
 pub mod step;
 pub mod stop;
 
-pub use length::Batch;
 pub use search::Search;
 pub use step::Step;
 
@@ -24,7 +23,7 @@ use whimbrel_job::form::{BOOLEAN, Form};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_methods::settings::{Budget, Weights};
+use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::Preset;
 
 /// `[method]`, without what is the family's own.
@@ -37,7 +36,7 @@ pub struct Method {
     /// When it ends.
     pub length: Budget,
     /// The rows behind one upload.
-    pub batch: Batch,
+    pub batch: Batch<Option<u32>>,
     /// The step size.
     pub step: Step,
     /// Who takes part in a round.
