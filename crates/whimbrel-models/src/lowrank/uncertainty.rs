@@ -193,7 +193,7 @@ impl Uncertainty {
 pub struct Posteriors {
     /// The diagonal of `P`: a number for each unknown.
     pub prior: Vec<f64>,
-    /// [`Regression::posterior`] of one after the other.
+    /// One after the other the Cholesky factor of `Sigma^-1`, `x_post - x`, and `c`.
     pub each: Vec<f64>,
 }
 
