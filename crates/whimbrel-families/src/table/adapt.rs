@@ -51,7 +51,8 @@ pub(super) fn adapt(
     }
     let client = Adapted::fit(&run.table, read, run.run.job.seed)?;
     let rows = &client.sheet.rows;
-    let empty = rows.iter().filter(|(_, place)| matches!(place, Place::Unknown)).count();
+    let is_empty = |place: &Place| matches!(place, Place::New(row) if row.observations == 0);
+    let empty = rows.iter().filter(|(_, place)| is_empty(place)).count();
     if empty > 0 {
         warnings.push(format!(
             "{empty} new rows have no observation: filled in from the run's rows, with wide \
@@ -105,7 +106,6 @@ impl<'a> Adapted<'a> {
         for ((label, known), cells) in read.rows.iter().zip(known).zip(&cells_of_new) {
             let place = match known {
                 Some(row) => Place::Known(row),
-                None if cells.is_empty() => Place::Unknown,
                 None => Place::New(table.fit.new_row(cells, effect)?),
             };
             rows.push((label.clone(), place));
@@ -122,8 +122,8 @@ impl<'a> Adapted<'a> {
     /// The rows that the run does not know and the client observed.
     fn new_rows(&self) -> impl Iterator<Item = (&String, &NewRow)> {
         self.sheet.rows.iter().filter_map(|(label, place)| match place {
-            Place::New(row) => Some((label, row)),
-            Place::Known(_) | Place::Unknown => None,
+            Place::New(row) if row.observations > 0 => Some((label, row)),
+            Place::New(_) | Place::Known(_) => None,
         })
     }
 

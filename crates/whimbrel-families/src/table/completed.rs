@@ -1,7 +1,4 @@
 //! A completed table: what a fitted low-rank model says about each cell.
-//!
-//! A row in which the fit had no cell counts as an unknown one of the others: its parameter
-//! is as uncertain as the others differ from it. Columns likewise.
 
 use crate::failure::{Failure, Result};
 use crate::family::counted;
@@ -10,7 +7,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_models::lowrank::{Family, KIND, LowRankFit, NewRow, Parameter, Share, Source};
+use whimbrel_models::lowrank::{Family, KIND, LowRankFit, NewRow, Parameter, Share};
 
 /// Rows with fewer observations are named in a warning.
 const FEW: u32 = 5;
@@ -30,10 +27,6 @@ pub struct Completed {
     pub personal: bool,
     /// Rows and columns in which the fit had no cell.
     pub bare: [Vec<usize>; 2],
-    /// Mean and variance of `theta` over the known rows of each column, and over the known columns of
-    /// each row.
-    over_rows: Vec<[f64; 2]>,
-    over_columns: Vec<[f64; 2]>,
     /// The largest `theta` of known rows and columns.
     highest: f64,
 }
@@ -43,10 +36,8 @@ pub struct Completed {
 pub enum Place {
     /// A row of the run.
     Known(usize),
-    /// Factors fitted to a new client's cells.
+    /// Factors fitted to a new client's cells, of which there may be none.
     New(NewRow),
-    /// Nothing: neither the run nor the client has a cell of it.
-    Unknown,
 }
 
 /// A cell's parameter, and the parts of its error.
@@ -63,7 +54,7 @@ pub struct Unsure {
 pub struct Estimate {
     /// The expected value.
     pub mean: f64,
-    /// The standard deviation of a value around it.
+    /// The standard deviation of draws.
     pub sd: f64,
     /// The lower end of an interval that holds about nine values in ten.
     pub lower: f64,
@@ -88,13 +79,9 @@ impl Completed {
         if known_rows.is_empty() || known_columns.is_empty() {
             return Err(Error::data("no cell of the table was observed"));
         }
-        let over_rows = |l: usize| moments(known_rows.iter().map(|j| fit.theta(*j, l)));
-        let over_rows = (0..columns.len()).map(over_rows).collect();
-        let over_columns = |j: usize| moments(known_columns.iter().map(|l| fit.theta(j, *l)));
-        let over_columns = (0..rows.len()).map(over_columns).collect();
         let cells = known_rows.iter().flat_map(|j| known_columns.iter().map(move |l| (*j, *l)));
         let highest = cells.map(|(j, l)| fit.theta(j, l)).fold(f64::NEG_INFINITY, f64::max);
-        Ok(Self { fit, rows, columns, personal, bare, over_rows, over_columns, highest })
+        Ok(Self { fit, rows, columns, personal, bare, highest })
     }
 
     /// Reads `model/` of a run's folder.
@@ -128,27 +115,7 @@ impl Completed {
 
     /// What is known of a cell of the run, with a client's own effect added.
     pub fn cell(&self, row: usize, column: usize, effect: f64) -> Unsure {
-        let theta = self.fit.theta(row, column);
-        let is_bare = [!self.knows_row(row), self.fit.observations[1][column] == 0];
-        let mut shares = self.fit.shares(row, column);
-        // An unobserved row differs as the others do, not as hardly observed ones err.
-        shares.retain(|share| match share.source {
-            Source::Row(_) => !is_bare[0],
-            Source::Column(_) => !is_bare[1],
-            _ => true,
-        });
-        let bare = [
-            (Source::BareRow(row), around(theta, self.over_rows[column])),
-            (Source::BareColumn(column), around(theta, self.over_columns[row])),
-        ];
-        for (_, (source, variance)) in is_bare.iter().zip(bare).filter(|(is_bare, _)| **is_bare) {
-            shares.push(Share { source, weights: vec![variance.sqrt()], shift: 0.0 });
-        }
-        let mut sure = self.fit.sure(row, column, effect);
-        if is_bare.contains(&true) {
-            sure.observations = u32::MAX;
-        }
-        self.unsure(sure, shares, effect)
+        self.unsure(self.fit.sure(row, column, effect), self.fit.shares(row, column), effect)
     }
 
     /// The same of a row that a client brings; `number` tells it from others of the client.
@@ -158,13 +125,6 @@ impl Completed {
             Place::New(row) => {
                 let shares = self.fit.shares_of(row, number, column);
                 self.unsure(self.fit.sure_of(row, column, effect), shares, effect)
-            }
-            Place::Unknown => {
-                let [mean, variance] = self.over_rows[column];
-                let theta = self.fit.model.family().boxed(mean + effect);
-                let source = Source::NewRow(number);
-                let shares = vec![Share { source, weights: vec![variance.sqrt()], shift: 0.0 }];
-                self.unsure(Parameter::sure(theta, u32::MAX), shares, effect)
             }
         }
     }
@@ -272,16 +232,4 @@ fn observed_lines(fit: &LowRankFit, often: impl Fn(u32) -> bool) -> [Vec<usize>;
 
 fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {
     object.get(key)?.as_array()?.iter().map(|name| name.as_str().map(String::from)).collect()
-}
-
-/// Mean and variance.
-fn moments(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let add = |[n, sum, squares]: [f64; 3], x: f64| [n + 1.0, sum + x, squares + x * x];
-    let [n, sum, squares] = values.fold([0.0; 3], add);
-    [sum / n, (squares / n - sum / n * (sum / n)).max(0.0)]
-}
-
-/// The mean square distance from a point of values with this mean and variance.
-fn around(point: f64, [mean, variance]: [f64; 2]) -> f64 {
-    variance + (mean - point) * (mean - point)
 }

@@ -91,7 +91,7 @@ fn totals(table: &Completed, totals: &[Total]) -> Exhibit {
     };
     Exhibit::Series(Series {
         title: "Totals per column".into(),
-        caption: "Observed cells as observed, missing ones as estimated".into(),
+        caption: "Observed cells as observed, missing ones as draws have them on average".into(),
         counted: "missing cells".into(),
         points: table.columns.iter().zip(totals).map(point).collect(),
     })

@@ -145,6 +145,10 @@ fn standardised(attribute: &Attribute) -> Result<Vec<f64>> {
     let n = known.len() as f64;
     let mean = known.iter().sum::<f64>() / n;
     let sd = (known.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+    if known.is_empty() {
+        let what = format!("covariate {:?} has no value", attribute.name);
+        return Err(Error::data(what).hint("take it out of `covariates`").into());
+    }
     if !sd.is_finite() {
         let what =
             format!("covariate {:?} has values that are too large to be squared", attribute.name);

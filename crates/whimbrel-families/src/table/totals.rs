@@ -5,8 +5,10 @@
 //! `<w, e>` of the error of a cell's `theta`, by their source,
 //!
 //! ```text
-//! sum_missing noise + sum_sources |sum_missing psi'' w|^2.
+//! sum_missing noise + sum_sources |sum_missing g w|^2,
 //! ```
+//!
+//! where `g`, about `psi''`, makes a cell's own variance that of its draws.
 //!
 //! Draws of the total have the same variance; what cells share of it, to first order in the errors.
 
@@ -46,13 +48,13 @@ impl Total {
                 continue;
             }
             let Unsure { parameter, shares } = table.cell(row, column, 0.0);
-            let mean = table.fit.expected(parameter);
+            let [mean, of_mean] = table.fit.drawn_mean(parameter);
             estimated += mean;
             missing += 1;
             noise += table.fit.noise(parameter);
             let variance: f64 = shares.iter().map(Share::variance).sum();
             if variance > 0.0 {
-                let slope = family.variance(mean) * (parameter.variance() / variance).sqrt();
+                let slope = (of_mean / variance).sqrt();
                 for Share { source, weights, .. } in shares {
                     let sum = shared.entry(source).or_insert_with(|| vec![0.0; weights.len()]);
                     vector::axpy(sum, slope, &weights);

@@ -3,14 +3,17 @@
 use whimbrel_families::table::completed::Completed;
 use whimbrel_families::table::sheet::{Place, Sheet};
 use whimbrel_models::lowrank::{
-    Calibration, Effects, Factors, Family, Group, LowRank, LowRankFit, Settings,
+    Calibration, Counted, Effects, Factors, Family, Group, LowRank, LowRankFit, Settings,
+    Uncertainty,
 };
 
-/// Means `10 row + column` of a 6 x 3 table without factors; nobody observed the `bare` ones.
+/// Means `10 row + column` of a 6 x 3 table without factors and next to no noise; nobody observed the
+/// `bare` ones, whose effects are zero.
 fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) -> Completed {
     let settings = Settings {
         rank: 0,
         effects: Effects::row_column(),
+        lambda_effects: 0.0,
         ..Settings::new(6, 3, Family::Gaussian)
     };
     let model = LowRank::new(settings).unwrap();
@@ -21,6 +24,14 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
     for (counts, bare) in observations.iter_mut().zip(bare) {
         bare.iter().for_each(|at| counts[*at] = 0);
     }
+    for (effects, counts) in factors.effects.iter_mut().zip(&observations) {
+        effects.iter_mut().zip(counts).filter(|(_, n)| **n == 0).for_each(|(x, _)| *x = 0.0);
+    }
+    let cells = (0..18u64).filter(|at| {
+        observations[0][*at as usize / 3] > 0 && observations[1][*at as usize % 3] > 0
+    });
+    let cells: Vec<Counted> = cells.map(|at| (at, 1)).collect();
+    let uncertainty = Uncertainty::new(&model, &factors, 2, &still(), &cells).unwrap();
     let fit = LowRankFit {
         model,
         factors,
@@ -28,31 +39,43 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
         clients: 2,
         observations,
         calibration,
-        uncertainty: None,
+        uncertainty: Some(uncertainty),
     };
     let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
     Completed::new(&fit.to_artifact(), names(6), names(3), personal).unwrap()
 }
 
+/// Next to no noise.
+fn still() -> Calibration {
+    let group = Group { class: 4, last: 31, quantile: 1e-9, dispersion: 1e-18 };
+    Calibration {
+        dispersion: 1e-18,
+        groups: vec![group],
+        calibrated: true,
+        coverage: None,
+        doubtful: false,
+    }
+}
+
 #[test]
 fn a_row_nobody_observed_differs_as_the_others_do() {
     let table = table([&[5], &[2]], None, false);
-    assert_eq!(table.cell(4, 1, 0.0).parameter.spread, 0.0);
-    // From 51 to 1, 11, 21, 31 and 41: a mean square of 1100.
+    let close = |spread: f64, square: f64| (spread * spread / square - 1.0).abs() < 1e-9;
+    assert!(table.cell(4, 1, 0.0).parameter.spread < 1e-8);
+    // Effects of 0, 10, 20, 30 and 40 have a mean square of 600.
     let bare = table.cell(5, 1, 0.0).parameter;
-    assert!(bare.theta == 51.0 && (bare.spread - 1100f64.sqrt()).abs() < 1e-9, "{bare:?}");
-    // From 32 to 30 and 31.
+    assert!(bare.theta == 1.0 && close(bare.spread, 600.0), "{bare:?}");
+    // Effects of 0 and 1.
     let column = table.cell(3, 2, 0.0).parameter;
-    assert!((column.spread - 2.5f64.sqrt()).abs() < 1e-12, "{column:?}");
-    // From 52 to 2, 12, 22, 32 and 42, and to 50 and 51.
+    assert!(close(column.spread, 0.5), "{column:?}");
     let both = table.cell(5, 2, 0.0).parameter;
-    assert!((both.spread - 1102.5f64.sqrt()).abs() < 1e-12, "{both:?}");
-    // A row that is nowhere in the run is one of the five: a mean of 21 and a variance of 200.
-    let any = table.cell_of(&Place::Unknown, 0, 1, 0.5).parameter;
-    assert_eq!(any.theta, 21.5);
-    assert!((any.spread - 200f64.sqrt()).abs() < 1e-9, "{any:?}");
+    assert!(close(both.spread, 600.5), "{both:?}");
+    // A row that is nowhere in the run is one of them, too.
+    let any = Place::New(table.fit.new_row(&[], 0.5).unwrap());
+    let any = table.cell_of(&any, 0, 1, 0.5).parameter;
+    assert!(any.theta == 1.5 && close(any.spread, 600.0), "{any:?}");
     let estimate = table.estimate(bare);
-    assert!(estimate.lower < 1.0 && estimate.upper > 100.0, "{estimate:?}");
+    assert!(estimate.lower < -35.0 && estimate.upper > 35.0, "{estimate:?}");
 }
 
 #[test]
@@ -91,15 +114,7 @@ fn intervals_without_the_effects_they_were_found_with_are_not_called_calibrated(
 /// the estimates by one normal number times each column's own spread.
 #[test]
 fn a_bare_row_errs_as_one() {
-    let group = Group { class: 4, last: 31, quantile: 1e-9, dispersion: 1e-18 };
-    let sure = Calibration {
-        dispersion: 1e-18,
-        groups: vec![group],
-        calibrated: true,
-        coverage: None,
-        doubtful: false,
-    };
-    let table = table([&[5], &[]], Some(sure), false);
+    let table = table([&[5], &[]], Some(still()), false);
     let rows = (0..6).map(|row| (row.to_string(), Place::Known(row))).collect();
     let sheet = Sheet { table: &table, rows, effect: 0.0, seen: None, seed: 7 };
     for number in 1..=20 {

@@ -33,9 +33,9 @@ pub fn own_effect(
 pub struct NewRow {
     /// `u`, and the numbers of the terms in which each row has its own.
     pub own: Vec<f64>,
-    /// Their prior and their [posterior](super::Posteriors::each): what few cells leave open.
+    /// The precisions of their prior.
     pub prior: Vec<f64>,
-    /// The posterior.
+    /// Their [posterior](super::Posteriors::each): what few cells leave open.
     pub posterior: Vec<f64>,
     /// The largest `theta` of its cells; minus infinity where it has none.
     pub ceiling: f64,

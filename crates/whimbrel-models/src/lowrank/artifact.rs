@@ -4,7 +4,7 @@
 //! `effect_k`, by class of the row and of the column, with the classes (`effect_k_rows`,
 //! `effect_k_columns`) where they are neither one in all nor one per line, and the weights
 //! (`effect_k_row_weights`, `effect_k_column_weights`) where there are any. `row_errors`,
-//! `column_errors` and `effect_k_errors` are [`Uncertainty`]'s.
+//! `row_prior`, those of columns and of `effect_k`, and `usual_variance` are [`Uncertainty`]'s.
 
 use super::ceiling::Ceiling;
 use super::interval::{Calibration, Group};
@@ -14,7 +14,7 @@ use super::{
     Uncertainty, Variance,
 };
 use whimbrel_core::method::{Artifact, Tensor};
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Error, Result, vector};
 
 /// The kind of the artifact.
 pub const KIND: &str = "low-rank";
@@ -139,7 +139,16 @@ impl LowRankFit {
             None => Ok(Posteriors::default()),
             Some(k) => read_posteriors(artifact, &format!("effect_{k}"), own.len(), 1),
         };
+        if (of_lines..effects.len())
+            .any(|t| Side::BOTH.map(|s| model.line_term(s)).contains(&Some(t)))
+        {
+            return Err(Error::data("an effect of single rows or columns has another name"));
+        }
         let uncertainty = match has("usual_variance") {
+            false if has("row_errors") => {
+                let what = "the model's errors are of another version of the program";
+                return Err(Error::data(what).hint("fit it again"));
+            }
             false => None,
             true => {
                 let side = |side: Side| {
@@ -148,7 +157,11 @@ impl LowRankFit {
                 };
                 let lines = [side(Side::Row)?, side(Side::Column)?];
                 let terms = effects.iter().enumerate().map(term).collect::<Result<_>>()?;
-                Some(Uncertainty { lines, terms, usual: artifact.number("usual_variance")? })
+                let usual = artifact.number("usual_variance")?;
+                if !(usual >= 0.0 && usual.is_finite()) {
+                    return Err(Error::data("the model's usual variance is none"));
+                }
+                Some(Uncertainty { lines, terms, usual })
             }
         };
         let ceiling = match optional("row_ceiling", rows)? {
@@ -235,6 +248,12 @@ fn put_posteriors(out: &mut Artifact, of: &str, Posteriors { prior, each }: &Pos
 fn read_posteriors(artifact: &Artifact, of: &str, count: usize, q: usize) -> Result<Posteriors> {
     let prior = artifact.values(&format!("{of}_prior"), q)?;
     let each = artifact.values(&format!("{of}_errors"), count * Posteriors::width(q))?;
+    let is_positive = |x: &f64| *x > 0.0 && x.is_finite();
+    let mut factors = each.chunks_exact(Posteriors::width(q));
+    let diagonals = factors.all(|each| (0..q).all(|k| is_positive(&each[k * q + k])));
+    if !(diagonals && prior.iter().all(is_positive) && vector::all_finite(&each)) {
+        return Err(Error::data(format!("`{of}_errors` are no posteriors")));
+    }
     Ok(Posteriors { prior, each })
 }
 

@@ -4,6 +4,9 @@ use super::ceiling::{Ceiling, capped};
 use super::interval::{CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
 use super::uncertainty::{Share, spread_of};
 use super::{Factors, Family, LowRank, Uncertainty};
+use crate::mixed::normal_cdf;
+use std::f64::consts::PI;
+use whimbrel_core::math::exp;
 use whimbrel_core::{Key, Stream};
 
 /// Rates above this are not drawn from: counts there have lost their unit.
@@ -61,7 +64,12 @@ impl Parameter {
 
     /// `theta` moved by so much, below the ceiling.
     fn moved(&self, by: f64) -> f64 {
-        (self.theta + by).min(self.ceiling.max(self.theta))
+        (self.theta + by).min(self.top())
+    }
+
+    /// The largest that is drawn.
+    fn top(&self) -> f64 {
+        self.ceiling.max(self.theta)
     }
 }
 
@@ -93,19 +101,22 @@ impl LowRankFit {
         Parameter::sure(theta, self.observations[0][row].min(self.observations[1][column]))
     }
 
-    /// A parameter with these errors.
+    /// A parameter with these errors. A row or column without a cell has its prior for a posterior, which
+    /// no held-out cell has measured: it counts as well observed, with all of its error beside.
     pub fn unsure(&self, sure: Parameter, shares: &[Share]) -> Parameter {
+        let is_bare = sure.observations == 0;
         let total: f64 = shares.iter().map(Share::variance).sum();
         if total == 0.0 {
             return sure;
         }
         let kept = spread_of(self.model.family(), total).powi(2) / total;
-        let held_out = self.calibration.as_ref().is_some_and(|c| c.calibrated);
+        let held_out = self.calibration.as_ref().is_some_and(|c| c.calibrated) && !is_bare;
         let of_fit = shares.iter().filter(|share| held_out && share.source.is_of_fit());
         let measured: f64 = of_fit.map(Share::variance).sum();
         let spread = (kept * (total - measured).max(0.0)).sqrt();
         let shift = shares.iter().map(|share| share.shift).sum();
-        Parameter { spread, measured: kept * measured, shift, ..sure }
+        let observations = if is_bare { u32::MAX } else { sure.observations };
+        Parameter { spread, measured: kept * measured, shift, observations, ..sure }
     }
 
     /// The error of `theta` in the imputation of a key: cells that share a source of errors share its
@@ -161,31 +172,50 @@ impl LowRankFit {
     /// The mean of draws. In a row with few cells it is not the estimate: the fit has one ridge for all
     /// rows, and a draw follows the posterior of this one.
     pub fn expected(&self, parameter: Parameter) -> f64 {
-        let family = self.model.family();
-        // Of the exponential of a normal number.
-        let above = if family == Family::Poisson { 0.5 * parameter.variance() } else { 0.0 };
-        family.mean(parameter.moved(parameter.shift + above))
+        self.drawn_mean(parameter)[0]
+    }
+
+    /// Mean and variance of the mean from which a value is drawn.
+    pub fn drawn_mean(&self, parameter: Parameter) -> [f64; 2] {
+        let (family, v) = (self.model.family(), parameter.variance());
+        let centre = parameter.theta + parameter.shift;
+        match family {
+            Family::Gaussian => [centre, v],
+            // A logistic curve of a normal number, by the normal curve that is closest to it.
+            Family::Bernoulli => {
+                let p = family.mean(centre / (1.0 + PI / 8.0 * v).sqrt());
+                [p, (p * (1.0 - p)).powi(2) * v]
+            }
+            Family::Poisson if v == 0.0 => [family.mean(parameter.moved(parameter.shift)), 0.0],
+            // The exponential of a normal number that is cut off at the ceiling.
+            Family::Poisson => {
+                let (s, top) = (v.sqrt(), family.boxed(parameter.top()));
+                let moment = |k: f64| {
+                    let below = normal_cdf((top - centre) / s - k * s);
+                    let above = normal_cdf((centre - top) / s);
+                    exp(k * centre + 0.5 * k * k * v) * below + exp(k * top) * above
+                };
+                let mean = moment(1.0);
+                [mean, (moment(2.0) - mean * mean).max(0.0)]
+            }
+        }
     }
 
     /// The variance of a value around its mean, on average over what the mean may be.
     pub fn noise(&self, parameter: Parameter) -> f64 {
         let (family, own) = (self.model.family(), self.own_dispersion(parameter));
-        let mean = self.expected(parameter);
+        let [mean, variance] = self.drawn_mean(parameter);
         match family {
-            Family::Poisson => mean + own * (1.0 + parameter.variance()) * mean * mean,
-            Family::Gaussian | Family::Bernoulli => own * family.variance(mean),
+            Family::Gaussian => own,
+            Family::Poisson => mean + own * (mean * mean + variance),
+            // Of 0 and 1 the mean says it all.
+            Family::Bernoulli => (family.variance(mean) - variance).max(0.0),
         }
     }
 
-    /// The standard deviation of draws, to first order in the error of the parameter.
+    /// The standard deviation of draws.
     pub fn sd(&self, parameter: Parameter) -> f64 {
-        let of_mean = match self.model.family() {
-            Family::Gaussian => parameter.variance(),
-            Family::Poisson => parameter.variance() * self.expected(parameter).powi(2),
-            // Of 0 and 1 the noise is all there is.
-            Family::Bernoulli => 0.0,
-        };
-        (self.noise(parameter) + of_mean).sqrt()
+        (self.noise(parameter) + self.drawn_mean(parameter)[1]).sqrt()
     }
 
     /// A value drawn from the fitted model, for a multiple imputation, with this [error](Self::deviation)

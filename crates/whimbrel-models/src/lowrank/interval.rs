@@ -5,8 +5,9 @@
 //! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells. Counts of a group
 //! have the variance `mu + alpha mu^2` of a negative binomial law, with its `alpha` by moments. Its
 //! scores are taken relative to the root of that (each at the middle of its octave), and their 90 %
-//! quantile `q` (and one standard error of the share more) makes the intervals `mu +- q scale(mu)` of its cells: so small and large counts, and
-//! well and hardly known rows, are each covered, however the spread grows.
+//! quantile `q`, with one standard error of the share more, makes the intervals `mu +- q scale(mu)` of
+//! its cells: so small and large counts, and well and hardly known rows, are each covered, however the
+//! spread grows.
 //!
 //! Of hardly known rows few cells are held out. So a client also predicts each held-out cell from one
 //! to fifteen of its others in the row, with the columns as they are: what the fit would say of the

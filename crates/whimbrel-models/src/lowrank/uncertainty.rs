@@ -7,10 +7,10 @@
 //! that calibration found. So under a normal prior of precision `P`, which all rows share,
 //!
 //! ```text
-//! Sigma = (A/phi + P)^-1,    x_post = Sigma (A/phi) x_0 = Sigma (A + R) x / phi,
+//! Sigma = (A/phi + P)^-1,    x_post = Sigma (A/phi) x_0 = x + Sigma (R/phi - P) x,
 //! ```
 //!
-//! and EM over the rows finds the prior: `1/P_k` is the mean of `x_post_k^2 + Sigma_kk` (empirical
+//! with the same damping upwards of counts as a Newton step has, since `e^theta` outruns its tangent; and EM over the rows finds the prior: `1/P_k` is the mean of `x_post_k^2 + Sigma_kk` (empirical
 //! Bayes). A row with few cells is moved towards the others as far as its noise says, which the ridge
 //! of the fit, one for all rows, cannot.
 //!
@@ -22,11 +22,11 @@
 //! are added: one [`Share`] for its row, one for its column, one for each term.
 
 use super::histogram::{CLASSES, class_of};
-use super::newton::{add_square, factorised};
+use super::newton::{add_square, damping, factorised};
 use super::side::Side;
 use super::{Calibration, Factors, Family, LowRank};
 use rayon::prelude::*;
-use whimbrel_core::linalg::{packed_index, packed_len, solve_lower, solve_lower_transposed};
+use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Key, Result, vector};
 
 /// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
@@ -35,8 +35,8 @@ const SPREAD_MAX: f64 = 3.0;
 /// EM of a prior ends when no variance changes by a larger share, or after this number of steps.
 const CHANGE_MIN: f64 = 0.01;
 const STEPS_MAX: u32 = 20;
-/// Keeps `A/phi` finite where nothing varies.
-const PHI_MIN: f64 = 1e-100;
+/// Keeps `A/phi` and `P` finite where nothing varies.
+const VARIANCE_MIN: f64 = 1e-100;
 
 /// How sure the parameters are.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,10 +61,6 @@ pub enum Source {
     Column(usize),
     /// Of a number of a term.
     Term(usize, usize),
-    /// Of a row in which the fit had no cell.
-    BareRow(usize),
-    /// Of a column in which the fit had no cell.
-    BareColumn(usize),
     /// Of a row that was fitted after the run.
     NewRow(usize),
 }
@@ -80,9 +76,7 @@ impl Source {
             Self::Row(at) => [0, at, 0],
             Self::Column(at) => [1, at, 0],
             Self::Term(t, at) => [2, t, at],
-            Self::BareRow(at) => [3, at, 0],
-            Self::BareColumn(at) => [4, at, 0],
-            Self::NewRow(at) => [5, at, 0],
+            Self::NewRow(at) => [3, at, 0],
         };
         place.map(|number| number as u64)
     }
@@ -207,31 +201,40 @@ impl Posteriors {
     fn fitted(family: Family, own: &[Regression], x: &[f64], ridge: &[f64]) -> Result<Self> {
         let q = ridge.len();
         let seen: Vec<usize> = (0..own.len()).filter(|at| own[*at].observations > 0).collect();
-        let seen = if seen.is_empty() { (0..own.len()).collect() } else { seen };
+        // Without a cell the prior is as wide as what was fitted.
+        let is_blind = seen.is_empty();
+        let seen = if is_blind { (0..own.len()).collect() } else { seen };
         // Prior variances: the mean over what was seen, and never quite zero.
         let mean = |of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
             let sum = |k: usize| seen.iter().map(|at| of(*at, k)).sum::<f64>();
-            (0..q).map(|k| (sum(k) / seen.len() as f64).max(f64::EPSILON)).collect()
+            (0..q).map(|k| (sum(k) / seen.len() as f64).max(VARIANCE_MIN)).collect()
         };
         let mut variances = mean(&|at, k| x[at * q + k].powi(2));
         for step in 1.. {
             let prior: Vec<f64> = variances.iter().map(|variance| 1.0 / variance).collect();
             let found = Self::under(family, own, x, ridge, prior)?;
-            let width = Self::width(q);
-            let next = mean(&|at, k| {
-                let each = &found.each[at * width..][..width];
-                let mut unit = vec![0.0; q];
-                unit[k] = 1.0;
-                solve_lower(&each[..q * q], q, &mut unit);
-                (x[at * q + k] + each[q * q + k]).powi(2) + vector::norm2_squared(&unit)
-            });
+            let seconds: Vec<Vec<f64>> =
+                (0..own.len()).into_par_iter().map(|at| found.seconds(at, x, q)).collect();
+            let next = mean(&|at, k| seconds[at][k]);
             let is_close = |(next, now): (&f64, &f64)| (next / now - 1.0).abs() < CHANGE_MIN;
-            if step == STEPS_MAX || next.iter().zip(&variances).all(is_close) {
+            if is_blind || step == STEPS_MAX || next.iter().zip(&variances).all(is_close) {
                 return Ok(found);
             }
             variances = next;
         }
         unreachable!("the loop ends after {STEPS_MAX} steps")
+    }
+
+    /// `x_post_k^2 + Sigma_kk` of one of them.
+    fn seconds(&self, at: usize, x: &[f64], q: usize) -> Vec<f64> {
+        let each = &self.each[at * Self::width(q)..][..Self::width(q)];
+        let second = |k: usize| {
+            let mut unit = vec![0.0; q];
+            unit[k] = 1.0;
+            solve_lower(&each[..q * q], q, &mut unit);
+            (x[at * q + k] + each[q * q + k]).powi(2) + vector::norm2_squared(&unit)
+        };
+        (0..q).map(second).collect()
     }
 
     /// Under a given prior.
@@ -275,7 +278,8 @@ pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64])
 pub(super) struct Regression {
     /// `A`, packed.
     curvature: Vec<f64>,
-    /// `sum psi''` and `sum V`.
+    /// `sum psi'' z`, `sum psi''` and `sum V`.
+    slope: Vec<f64>,
     weight: f64,
     noise: f64,
     observations: u32,
@@ -284,14 +288,15 @@ pub(super) struct Regression {
 impl Regression {
     /// Of no cell.
     pub fn new(unknowns: usize) -> Self {
-        let curvature = vec![0.0; packed_len(unknowns)];
-        Self { curvature, weight: 0.0, noise: 0.0, observations: 0 }
+        let (curvature, slope) = (vec![0.0; packed_len(unknowns)], vec![0.0; unknowns]);
+        Self { curvature, slope, weight: 0.0, noise: 0.0, observations: 0 }
     }
 
     /// Adds a cell with this design, observed so often: its `psi''` and its variance.
     pub fn add(&mut self, z: &[f64], count: u32, [weight, noise]: [f64; 2]) {
         let times = f64::from(count);
         add_square(&mut self.curvature, z, times * weight);
+        vector::axpy(&mut self.slope, times * weight, z);
         self.weight += times * weight;
         self.noise += times * noise;
         self.observations += count;
@@ -307,17 +312,21 @@ impl Regression {
         prior: &[f64],
     ) -> Result<Vec<f64>> {
         let q = x.len();
-        let phi = if self.weight > 0.0 { (self.noise / self.weight).max(PHI_MIN) } else { 1.0 };
+        let is_seen = self.weight > 0.0;
+        let phi = if is_seen { (self.noise / self.weight).max(VARIANCE_MIN) } else { 1.0 };
         let information: Vec<f64> = self.curvature.iter().map(|a| a / phi).collect();
         let mut out = factorised(&information, prior)?;
-        let product = |k: usize| {
-            let row = (0..q).map(|m| information[packed_index(k.max(m), k.min(m))] * x[m]);
-            row.sum::<f64>() + ridge[k] * x[k] / phi
-        };
-        let mut shift: Vec<f64> = (0..q).map(product).collect();
-        solve_lower(&out, q, &mut shift);
-        solve_lower_transposed(&out, q, &mut shift);
-        vector::axpy(&mut shift, -1.0, x);
+        let mut shift: Vec<f64> = x.iter().map(|x| -x).collect();
+        if is_seen {
+            for (k, shift) in shift.iter_mut().enumerate() {
+                *shift = (ridge[k] / phi - prior[k]) * x[k];
+            }
+            solve_lower(&out, q, &mut shift);
+            solve_lower_transposed(&out, q, &mut shift);
+            // How far it moves the row's cells on average.
+            let up = vector::dot(&shift, &self.slope) / self.weight;
+            vector::scale(&mut shift, damping(family, up.max(0.0)));
+        }
         out.extend(shift);
         out.push(if family == Family::Poisson { 2.0 / phi - 1.0 } else { 0.0 });
         Ok(out)

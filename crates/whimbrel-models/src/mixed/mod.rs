@@ -28,6 +28,7 @@ mod start;
 
 pub use data::MixedData;
 pub use parameters::MixedParameters;
+pub(crate) use predict::normal_cdf;
 pub use predict::{Filled, MixedPrediction};
 
 use crate::gmm::mstep::weights_of;

@@ -155,7 +155,7 @@ fn poisson_quantile(parts: &[(f64, f64)], p: f64) -> f64 {
 }
 
 /// `P(Z <= x)` of a standard normal variable: the series of Marsaglia (2004).
-fn normal_cdf(x: f64) -> f64 {
+pub(crate) fn normal_cdf(x: f64) -> f64 {
     if x.abs() > 7.5 {
         return f64::from(u8::from(x > 0.0));
     }
