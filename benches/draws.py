@@ -16,7 +16,7 @@ import tempfile
 
 import numpy as np
 
-from low_rank import impute, run
+from low_rank import cells_of, impute, run
 
 SITES, MONTHS, DRAWS, CLIENTS = 150, 40, 100, 8
 MODEL = 'rank = 0\nlambda = "auto"\neffects = "row+column"'
@@ -34,10 +34,7 @@ def judged(whimbrel, folder, law, seed):
     draw = np.random.default_rng(seed)
     counts, seen = table(law, draw)
     owner = draw.integers(0, CLIENTS, SITES)
-    cells = [
-        {"observer": f"o{owner[i]}", "site": f"s{i}", "month": f"{j:02}", "count": counts[i, j]}
-        for i, j in zip(*np.nonzero(seen))
-    ]
+    cells = cells_of(counts, seen, owner)
     bands = {total["column"]: total for total in run(whimbrel, folder, cells, seed, model=MODEL)["totals"]}
     sums = collections.defaultdict(lambda: np.zeros(DRAWS))
     for line in impute(whimbrel, folder, "--draws", str(DRAWS), "--force"):

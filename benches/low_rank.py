@@ -61,6 +61,12 @@ def run(whimbrel, folder, cells, seed, column='"month"', holdout=0.1, data="", f
     return json.loads((folder / "run/summary.json").read_text())
 
 
+def cells_of(values, seen, owner):
+    """The observed cells of a generated table, whose rows belong to these clients."""
+    places = [(i, j) for i, row in enumerate(seen) for j, known in enumerate(row) if known]
+    return [{"observer": f"o{owner[i]}", "site": f"s{i}", "month": f"{j:02}", "count": values[i, j]} for i, j in places]
+
+
 def impute(whimbrel, folder, *options):
     """The lines of the completed table."""
     command = [whimbrel, "impute", folder / "run", "--out", folder / "completed.csv", *options]

@@ -17,7 +17,7 @@ import tempfile
 
 import numpy as np
 
-from low_rank import impute, run
+from low_rank import cells_of, impute, run
 from thinned import GROUPS
 
 SITES, MONTHS, DRAWS, CLIENTS = 300, 60, 100, 8
@@ -44,10 +44,7 @@ def judged(whimbrel, folder, law, seed):
     draw = np.random.default_rng(seed)
     values, seen = table(law, draw)
     owner = draw.integers(0, CLIENTS, SITES)
-    cells = [
-        {"observer": f"o{owner[i]}", "site": f"s{i}", "month": f"{j:02}", "count": values[i, j]}
-        for i, j in zip(*np.nonzero(seen))
-    ]
+    cells = cells_of(values, seen, owner)
     family = "gaussian" if law == "Gaussian" else "poisson"
     bands = {total["column"]: total for total in run(whimbrel, folder, cells, seed, family=family)["totals"]}
     sums, hidden = collections.defaultdict(lambda: np.zeros(DRAWS)), []

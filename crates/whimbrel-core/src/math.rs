@@ -10,13 +10,11 @@
 //! | [`exp`] | 0.86 ulp (200,000 points in -709..709); subnormal results are rounded once more |
 //! | [`ln`] | 0.77 ulp (200,000 points: all magnitudes, and around 1) |
 //! | [`ln_1p`] | 1.14 ulp (200,000 points) |
-//! | [`exp_above_tangent`] | 7.2e-16 relative (200,000 points) |
-//! | [`ln_1p_below_tangent`] | 1.2e-15 relative (160,000 points) |
 //! | [`ln_gamma`] | 7.1e-15 absolute below 10, 2.8 ulp above (20,000 points) |
 //! | [`normal_quantile`] | 6.8e-16 relative (20,000 points, tails down to 2.3e-16) |
 
 use crate::kernel;
-use std::f64::consts::{LN_2, LOG2_E};
+use std::f64::consts::LOG2_E;
 
 /// `ln 2 = LN2_HIGH + LN2_LOW`; the high part has 33 bits, so `k * LN2_HIGH` is exact for every
 /// binary exponent `k`.
@@ -131,29 +129,6 @@ pub fn ln_1p(x: f64) -> f64 {
     // What rounding took from 1 + x; its effect on the logarithm is lost / u.
     let lost = if x < 1.0 { x - (u - 1.0) } else { 1.0 - (u - x) };
     if u > 0.0 && u < f64::INFINITY { if u == 1.0 { x } else { ln(u) + lost / u } } else { ln(u) }
-}
-
-/// `e^x - 1 - x`, to its own digits however small `x` is.
-#[inline]
-pub fn exp_above_tangent(x: f64) -> f64 {
-    if x.abs() > LN_2 {
-        return if x == f64::INFINITY { x } else { (exp(x) - 1.0) - x };
-    }
-    // e^2y - 1 - 2y = (e^y - 1)^2 + 2 (e^y - 1 - y), a sum without a difference.
-    let y = 0.5 * x;
-    let above = y * y * exp_series(y);
-    (y + above) * (y + above) + 2.0 * above
-}
-
-/// `x - ln(1 + x)`, to its own digits however small `x` is.
-#[inline]
-pub fn ln_1p_below_tangent(x: f64) -> f64 {
-    if !(-0.292..=0.414).contains(&x) {
-        return if x == f64::INFINITY { x } else { x - ln_1p(x) };
-    }
-    // As in `ln`, less the leading term.
-    let (s, half_square) = (x / (2.0 + x), 0.5 * x * x);
-    half_square - s * (half_square + ln_series(s))
 }
 
 /// `x^y` for positive `x`, as `exp(y ln x)`: the relative error is that of the exponent, about
@@ -406,38 +381,6 @@ mod tests {
         assert!((ln_gamma(1e-5) - 11.512_919_692_895_826).abs() < 1e-14);
         assert!((ln_gamma(1e6) / 12_815_504.569_147_611 - 1.0).abs() < 1e-15);
         assert!((normal_quantile(1e-300) / -37.047_096_299_361_2 - 1.0).abs() < 1e-15);
-    }
-
-    /// As [`GOLDEN`], for what is small beside its own terms (`expm1(x) - x`, `x - log1p(x)`).
-    #[rustfmt::skip]
-    #[allow(clippy::excessive_precision)]
-    const TANGENTS: [Row; 10] = [
-        (exp_above_tangent, 1e-9, 5.0000000016666672899e-19, 0x3c22_725d_d1ec_ac7a),
-        (exp_above_tangent, -0.002, 1.9986673330667556133e-6, 0x3ec0_c41a_fc83_7f06),
-        (exp_above_tangent, 0.69, 0.30371553324308227594, 0x3fd3_7013_46a4_3d43),
-        (exp_above_tangent, 3.5, 28.615451958692313751, 0x403c_9d8e_4272_d7b6),
-        (exp_above_tangent, -40.0, 39.000000000000000004, 0x4043_8000_0000_0000),
-        (ln_1p_below_tangent, 1e-9, 4.999999996666667292e-19, 0x3c22_725d_d19d_7211),
-        (ln_1p_below_tangent, -0.002, 2.0026706730773517345e-6, 0x3ec0_ccb3_d888_22c7),
-        (ln_1p_below_tangent, 0.41, 0.066410295609923082718, 0x3fb1_0043_dfc3_26e1),
-        (ln_1p_below_tangent, 3.5, 1.9959226032237259266, 0x3fff_ef4c_8a23_16e2),
-        (ln_1p_below_tangent, -0.75, 0.63629436111989061883, 0x3fe4_5c85_fdf4_73de),
-    ];
-
-    #[test]
-    fn distances_to_tangents_keep_their_digits() {
-        for (n, (function, x, right, bits)) in TANGENTS.into_iter().enumerate() {
-            let y = function(x);
-            assert!((y / right - 1.0).abs() <= 1.2e-15, "row {n}: {y}");
-            assert_eq!(y.to_bits(), bits, "row {n}: {y}");
-        }
-        assert_eq!((exp_above_tangent(0.0), ln_1p_below_tangent(0.0)), (0.0, 0.0));
-        assert_eq!(exp_above_tangent(f64::INFINITY), f64::INFINITY);
-        assert_eq!(exp_above_tangent(f64::NEG_INFINITY), f64::INFINITY);
-        assert_eq!(ln_1p_below_tangent(f64::INFINITY), f64::INFINITY);
-        assert_eq!(ln_1p_below_tangent(-1.0), f64::INFINITY);
-        assert!(exp_above_tangent(f64::NAN).is_nan() && ln_1p_below_tangent(f64::NAN).is_nan());
-        assert!(ln_1p_below_tangent(-1.5).is_nan());
     }
 
     #[test]

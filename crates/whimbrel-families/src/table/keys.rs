@@ -230,8 +230,8 @@ pub(super) static STARTS: JobKey = COUNT_U32.default(
 pub(super) static EXACT: JobKey = BOOLEAN.default(
     "exact",
     "false",
-    "the paper's iterates: T carried out to the end in every round, one copy for each client, no Newton \
-     steps at the end, no ceiling",
+    "the paper's iterates: T carried out to the end in every round, one copy for each client, no \
+     ceiling",
 );
 
 /// The number of completed-data copies.

@@ -235,7 +235,6 @@ impl Method for FedMiss {
         };
         Fold {
             phase: server.phase,
-            heard: 0,
             residuals: 0,
             up: UpFold::new(up, self.has_memory()),
             down: self.downlink.fold(),
@@ -278,7 +277,6 @@ impl Method for FedMiss {
                 fold.residuals += all as u64;
             }
         }
-        fold.heard += 1;
         Ok(())
     }
 
@@ -286,7 +284,6 @@ impl Method for FedMiss {
         self.downlink.merge(&mut fold.down, &other.down)?;
         self.uplink(0, 1)?.merge(&mut fold.up, &other.up)?;
         fold.scores.merge(&other.scores)?;
-        fold.heard += other.heard;
         fold.residuals += other.residuals;
         Ok(())
     }

@@ -6,7 +6,8 @@ use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Push, Scores, Sparse, Uncertainty, effective_parameters,
+    Calibration, Ceiling, Push, Scores, Sparse, Uncertainty, copies_unobserved,
+    effective_parameters,
 };
 
 impl FedMiss {
@@ -41,21 +42,9 @@ impl FedMiss {
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;
         let gamma = self.gamma(&server, copies);
-        // One number per observation, sent as it is: no noise, and a step of one keeps none.
-        let everyone = fold.heard == server.clients;
-        let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
-        let counted = match is_exact && copies.is_some() && self.downlink.is_exact() {
-            true if !self.personal => Some(self.on_table(&server, &residual, None)?),
-            _ => None,
-        };
-        let exact = counted.as_ref().or((is_exact && copies.is_none()).then_some(&push));
-        let step = Push {
-            push: &push,
-            gamma,
-            clients: f64::from(server.clients),
-            exact,
-            full: self.full_t,
-        };
+        let clients = f64::from(server.clients);
+        let unobserved = copies_unobserved(server.round);
+        let step = Push { push: &push, gamma, clients, unobserved, full: self.full_t };
         let round = server.round + 1;
         let moved = self
             .model

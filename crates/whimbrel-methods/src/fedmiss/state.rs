@@ -202,8 +202,6 @@ pub struct Up {
 pub struct Fold {
     /// The kind of exchange.
     pub phase: Phase,
-    /// How many clients were heard.
-    pub heard: u32,
     /// How many residuals they sent.
     pub residuals: u64,
     /// What they sent, on the cells of the union.
@@ -241,4 +239,4 @@ wire!(Client { up, effect, down });
 wire!(Summary { cells, sum });
 wire!(Down { phase, codec, clients, ceiling, observations; state });
 wire!(Up { phase, draw, packet, scores });
-wire!(Fold { phase, heard, residuals, up, down, scores });
+wire!(Fold { phase, residuals, up, down, scores });

@@ -2,19 +2,18 @@
 //!
 //! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
 //! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column, then
-//! over the numbers of every other term, of which a cell has one. For
-//! a Gaussian table with one `M` this is alternating least squares, whose limit is the
-//! soft-thresholded singular value decomposition of `S` less the effects.
+//! over all effects with the factors fixed. For a Gaussian table with one `M` this is alternating least
+//! squares, whose limit is the soft-thresholded singular value decomposition of `S` less the effects.
 
 use super::complete::{Advance, Frame, Push, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, move_row};
 use super::kernels::{row_slopes, row_system, weigh};
-use super::newton::{System, damping};
+use super::newton::{Cases, STEPS_MAX, System, add_square, factorised};
 use super::side::Side;
-use super::trust_region::minimise;
-use super::{Factors, Family, LowRank};
+use super::{Factors, Family, LowRank, Term};
 use rayon::prelude::*;
-use whimbrel_core::linalg::packed_len;
+use std::sync::Arc;
+use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Result, vector};
 
 /// `S` is clipped this far inside the range of the means.
@@ -30,42 +29,42 @@ const SWEEPS_MAX: u32 = 10;
 /// The same where `T` is carried out to the end.
 const FULL_SWEEPS_MAX: u32 = 10_000;
 
-/// `S += gamma H`, then sweeps. Near the end of a run without noise, and without factors always,
-/// [`minimise`] is in their place.
+/// `S += gamma H`, then sweeps, then the effects.
 pub(super) fn advance(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
-    let settles = !step.full
-        && ((model.rank() == 0 && !step.push.uniform)
-            || (step.exact.is_some() && model.is_penalised()));
-    let before = settles.then(|| factors.clone());
+    let alike = step.push.uniform;
+    // Where copies are alike, sweeps and effects fit the same; those of lines are in the sweeps.
+    let in_sweeps = alike && model.shared_terms().next().is_some();
     let mut done = Advance::default();
     let mut moves = true;
     let mut enough = 0.0;
     loop {
-        let found = sweep(model, s, factors, &step, moves)?;
-        centre(model, factors);
+        let mut found = sweep(model, s, factors, &step, moves)?;
+        if in_sweeps {
+            found.decrement += solve_effects(model, factors, s, &step);
+        }
+        centre(model, factors)?;
         factors.balance();
         done.sweeps += 1;
         if std::mem::take(&mut moves) {
             done.field_norm2 = found.field2;
             done.table_norm2 = found.table2;
             done.repairs = found.repairs;
-            if let Some(before) = &before
-                && let Some(end) = minimise(model, s, before, &step, found.decrement)?
-            {
-                *factors = end;
-                return Ok(done);
-            }
             enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
         }
         let rounding = ROUNDING * found.size;
         let (enough, sweeps_max) =
             if step.full { (0.0, FULL_SWEEPS_MAX) } else { (enough, SWEEPS_MAX) };
-        if found.decrement <= enough.max(rounding) || done.sweeps == sweeps_max {
+        let is_over = done.sweeps == sweeps_max || (model.rank() == 0 && !alike);
+        if found.decrement <= enough.max(rounding) || is_over {
+            if !alike && !model.terms().is_empty() {
+                solve_effects(model, factors, s, &step);
+                centre(model, factors)?;
+            }
             return Ok(done);
         }
     }
@@ -135,9 +134,6 @@ fn sweep(
         factors.effects[t] = row_effects;
     }
     found.decrement += solve_columns(model, factors, &ridges[1], &gradient, &curvature)?;
-    for t in model.shared_terms() {
-        found.decrement += solve_term(model, factors, t, s, step);
-    }
     Ok(found)
 }
 
@@ -178,7 +174,7 @@ impl RowJob<'_> {
             } else {
                 self.frame.means(row, &mut mean);
             }
-            let weighs = self.step.push.weights(row, &mut weights);
+            let weighs = self.step.weights(self.model, row, s, &mut weights);
             let weights = weighs.then_some(&weights[..]);
             let (repairs, size) = slopes(self.model.family(), &mut d, &mut mean, s, weights);
             part.found.repairs += repairs;
@@ -225,53 +221,49 @@ fn slopes(
     (repairs, size)
 }
 
-/// One damped Newton step of each number of a term, of which no cell has two; the sum of their
-/// decrements.
-fn solve_term(model: &LowRank, factors: &mut Factors, t: usize, s: &[f64], step: &Push<'_>) -> f64 {
-    let (columns, rows, term) = (model.columns(), chunk_rows(model.rows()), &model.terms()[t]);
-    let count = factors.effects[t].len();
-    let frame = Frame::new(model, factors);
-    let chunk = |(c, chunk): (usize, &[f64])| {
-        // Gradient and curvature, and the largest weight.
-        let mut sums = vec![[0.0f64; 3]; count];
-        let (mut mean, mut d, mut weights) =
-            (vec![0.0; columns], vec![0.0; columns], vec![0.0; columns]);
-        for (i, s) in chunk.chunks_exact(columns).enumerate() {
-            let row = c * rows + i;
-            frame.means(row, &mut mean);
-            let weighs = step.push.weights(row, &mut weights);
-            slopes(model.family(), &mut d, &mut mean, s, weighs.then_some(&weights[..]));
-            for l in 0..columns {
-                let (at, x) = term.place(columns, [row, l]);
-                let [g, h, most] = &mut sums[at];
-                *g += x * d[l];
-                *h += x * x * mean[l];
-                *most = most.max(x.abs());
-            }
-        }
-        sums
-    };
-    let parts: Vec<Vec<[f64; 3]>> = s.par_chunks(columns * rows).enumerate().map(chunk).collect();
-    let ridge = step.shrink() * model.term_ridge(t);
-    let mut decrement = 0.0;
-    for (at, own) in factors.effects[t].iter_mut().enumerate() {
-        let [mut g, mut h, mut most] = [ridge * *own, ridge, 0.0f64];
-        for part in &parts {
-            g += part[at][0];
-            h += part[at][1];
-            most = most.max(part[at][2]);
-        }
-        if h > 0.0 {
-            let delta = g / h;
-            decrement += g * delta;
-            *own -= damping(model.family(), most * delta.abs()) * delta;
+/// Damped Newton steps of all effects at once, with the factors as they are; the decrement of the first.
+/// Where copies differ only the observed cells count, in which it is `F` that falls: what held the others
+/// near their last value does not hold effects that few cells link. Without factors these steps are the
+/// fit, and are carried to its end.
+fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<'_>) -> f64 {
+    let (columns, (low, high)) = (model.columns(), range(model.family()));
+    let mut starts = vec![1];
+    starts.extend(factors.effects.iter().scan(1, |end, own| {
+        *end += own.len();
+        Some(*end)
+    }));
+    let mut cases = Cases::new(model.family(), starts.len());
+    for (row, s) in s.chunks_exact(columns).enumerate() {
+        let mut add = |l: usize, copies: f64| {
+            let place = |(term, start): (&Arc<Term>, &usize)| {
+                let (at, weight) = term.place(columns, [row, l]);
+                (start + at, weight)
+            };
+            let places = model.terms().iter().zip(&starts).map(place);
+            let [u, v] = factors.lines(row, l);
+            let design = std::iter::once((0, 1.0)).chain(places);
+            cases.add(design, vector::dot(u, v), s[l].clamp(low, high), copies);
+        };
+        match step.push.uniform {
+            true => (0..columns).for_each(|l| add(l, 1.0)),
+            false => step.push.each_of(row).for_each(|(l, copies)| add(l, copies)),
         }
     }
+    let (mut x, mut ridge) = (vec![factors.intercept], vec![0.0]);
+    for (t, own) in factors.effects.iter().enumerate() {
+        x.extend(own);
+        ridge.resize(x.len(), step.shrink() * model.term_ridge(t));
+    }
+    let steps = if model.rank() == 0 { STEPS_MAX } else { 1 };
+    let decrement = cases.solve(&ridge, &mut x, steps);
+    factors.intercept = x[0];
+    let numbers = factors.effects.iter_mut().flatten();
+    numbers.zip(&x[1..]).for_each(|(own, found)| *own = *found);
     decrement
 }
 
 /// The means of a family, [`EPSILON`] inside their range.
-pub(super) fn range(family: Family) -> (f64, f64) {
+fn range(family: Family) -> (f64, f64) {
     match family {
         Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY),
         Family::Poisson => (EPSILON, f64::INFINITY),
@@ -352,8 +344,33 @@ fn solve_columns(
     Ok(decrement)
 }
 
-/// Moves the effects' means to the intercept: `theta` stays, the penalty falls.
-pub(super) fn centre(model: &LowRank, factors: &mut Factors) {
+/// Moves what factors and effects can both say to where the penalty is least, as `theta` stays: a vector
+/// that is added to all factors of one side is taken from the effects of the other, and means of effects
+/// go to the intercept.
+fn centre(model: &LowRank, factors: &mut Factors) -> Result<()> {
+    let (r, lambda) = (model.rank(), model.settings().lambda);
+    for (side, t) in
+        Side::BOTH.into_iter().zip([Side::Column, Side::Row].map(|s| model.line_term(s)))
+    {
+        let Some(t) = t.filter(|_| r > 0) else { continue };
+        let Factors { u, v, effects, .. } = &mut *factors;
+        let (own, other) = if side == Side::Row { (u, v) } else { (v, u) };
+        // c least in lambda sum |u_j + c|^2 + ridge sum (b_l - <c, v_l>)^2
+        let (ridge, count) = (model.term_ridge(t), (own.len() / r) as f64);
+        let (mut curvature, mut c) = (vec![0.0; packed_len(r)], vec![0.0; r]);
+        for (v, b) in other.chunks_exact(r).zip(&effects[t]) {
+            add_square(&mut curvature, v, ridge);
+            vector::axpy(&mut c, ridge * b, v);
+        }
+        own.chunks_exact(r).for_each(|u| vector::axpy(&mut c, -lambda, u));
+        let factor = factorised(&curvature, &vec![lambda * count; r])?;
+        solve_lower(&factor, r, &mut c);
+        solve_lower_transposed(&factor, r, &mut c);
+        own.chunks_exact_mut(r).for_each(|u| vector::axpy(u, 1.0, &c));
+        for (v, b) in other.chunks_exact(r).zip(&mut effects[t]) {
+            *b -= vector::dot(&c, v);
+        }
+    }
     for (term, own) in model.terms().iter().zip(&mut factors.effects) {
         if term.is_unweighted() {
             let mean = own.iter().sum::<f64>() / own.len() as f64;
@@ -361,4 +378,5 @@ pub(super) fn centre(model: &LowRank, factors: &mut Factors) {
             factors.intercept += mean;
         }
     }
+    Ok(())
 }

@@ -31,9 +31,12 @@ const CHUNKS_MAX: usize = 32;
 /// Fewer rows are not worth a chunk.
 const CHUNK_ROWS_MIN: usize = 8;
 
-/// The copies of an unobserved cell, where copies differ from cell to cell and the table
-/// has factors. Effects alone are convex in the observed cells, and nothing need hold them.
-pub const COPIES_UNOBSERVED: f64 = 0.05;
+/// The copies of an unobserved cell in a round, where copies differ from cell to cell: 1/20 in the
+/// first, half of that in the tenth. Early on they lead from a poor start to good factors; later they would
+/// only hold the fit back.
+pub fn copies_unobserved(round: u32) -> f64 {
+    5.0 / (10.0 + f64::from(round)).powi(2)
+}
 
 /// Where the field is below this share of the table, factors hardly move, and what is left to gain
 /// is in components that are zero.
@@ -50,8 +53,6 @@ pub struct Sparse {
     pub(super) copies: Vec<f64>,
     /// Whether every cell of the table has as many.
     pub(super) uniform: bool,
-    /// Copies of the others, where weights differ.
-    elsewhere: f64,
 }
 
 impl Sparse {
@@ -79,7 +80,6 @@ impl Sparse {
             values: Vec::new(),
             copies: Vec::new(),
             uniform: false,
-            elsewhere: if model.rank() == 0 { 0.0 } else { COPIES_UNOBSERVED },
         };
         for (cell, value, copies) in cells {
             let row = (cell / width) as usize;
@@ -100,6 +100,11 @@ impl Sparse {
         self.starts[row]..self.starts[row + 1]
     }
 
+    /// The columns of a row's cells, and their copies.
+    pub(super) fn each_of(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
+        self.cells(row).map(|at| (self.columns[at] as usize, self.copies[at]))
+    }
+
     /// Visits every observed cell: its row, its column, its residual and its copies.
     pub(super) fn each(&self, mut visit: impl FnMut(usize, usize, f64, f64)) {
         for row in 0..self.starts.len() - 1 {
@@ -115,19 +120,6 @@ impl Sparse {
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
             out[*column as usize] += value;
         }
-    }
-
-    /// The weights of a row's cells, where they differ.
-    pub(super) fn weights(&self, row: usize, out: &mut [f64]) -> bool {
-        if self.uniform {
-            return false;
-        }
-        out.fill(self.elsewhere);
-        let range = self.cells(row);
-        for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
-            out[*column as usize] = *copies;
-        }
-        true
     }
 }
 
@@ -153,15 +145,31 @@ pub struct Push<'a> {
     pub gamma: f64,
     /// `n`, which the penalties weigh against the cells.
     pub clients: f64,
-    /// The residuals of every observation without noise, with as many copies as a cell has
-    /// observations, or more: what the last steps may finish the fit with, since the fit depends on
-    /// nothing else. None where residuals have noise.
-    pub exact: Option<&'a Sparse>,
+    /// The copies of an unobserved cell, where copies differ.
+    pub unobserved: f64,
     /// Whether `T` is carried out to rounding by sweeps, and nothing else is done.
     pub full: bool,
 }
 
 impl Push<'_> {
+    /// The weights of the cells of a row that is completed to `s`, where they differ. An unobserved count
+    /// beyond the largest observed one of its row weighs no more than that: extrapolated to millions, it
+    /// would hold the factors where they are.
+    pub(super) fn weights(&self, model: &LowRank, row: usize, s: &[f64], out: &mut [f64]) -> bool {
+        if self.push.uniform {
+            return false;
+        }
+        // Effects alone are convex in the observed cells, and nothing need hold them.
+        out.fill(if model.rank() == 0 { 0.0 } else { self.unobserved });
+        if model.family() == Family::Poisson {
+            let most = self.push.each_of(row).map(|(l, _)| s[l]).fold(0.0, f64::max);
+            let beyond = out.iter_mut().zip(s).filter(|(_, s)| **s > most);
+            beyond.for_each(|(weight, s)| *weight *= most / s);
+        }
+        self.push.each_of(row).for_each(|(l, copies)| out[l] = copies);
+        true
+    }
+
     /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub(super) fn shrink(&self) -> f64 {
         let copies = self.push.copies.first().filter(|_| self.push.uniform);

@@ -81,33 +81,12 @@ impl Factors {
         [&self.u[row * r..][..r], &self.v[column * r..][..r]]
     }
 
-    /// `t` times these.
-    pub(super) fn scaled(&self, t: f64) -> Self {
-        let mut out = self.clone();
-        out.intercept *= t;
-        out.parts_mut().for_each(|part| vector::scale(part, t));
-        out
-    }
-
     fn parts(&self) -> impl Iterator<Item = &Vec<f64>> {
         self.effects.iter().chain([&self.u, &self.v])
     }
 
     fn parts_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         self.effects.iter_mut().chain([&mut self.u, &mut self.v])
-    }
-
-    pub(super) fn dot(&self, other: &Self) -> f64 {
-        let parts = self.parts().zip(other.parts());
-        self.intercept * other.intercept + parts.map(|(a, b)| vector::dot(a, b)).sum::<f64>()
-    }
-
-    /// `self += t other`
-    pub(super) fn add(&mut self, t: f64, other: &Self) {
-        self.intercept += t * other.intercept;
-        for (own, other) in self.parts_mut().zip(other.parts()) {
-            vector::axpy(own, t, other);
-        }
     }
 
     /// The coordinates in which the parameters travel: [`LowRank::blocks`] in order.

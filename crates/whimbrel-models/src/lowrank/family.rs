@@ -1,6 +1,6 @@
 //! The distributions of a cell: `p(y; theta)` proportional to `exp(y theta - psi(theta))`.
 
-use whimbrel_core::math::{exp, exp_above_tangent, ln, ln_1p, ln_1p_below_tangent};
+use whimbrel_core::math::{exp, ln, ln_1p};
 use whimbrel_core::{Error, Result, Stream};
 
 /// Natural parameters of counts and of yes-or-no values stay within plus and minus this.
@@ -74,30 +74,6 @@ impl Family {
         }
     }
 
-    /// `psi(theta + t) - psi(theta) - psi'(theta) t`, without the box: to 1e-14 of itself, however
-    /// small `t` is and however near the mean is to an end of its range.
-    pub fn psi_remainder(self, theta: f64, t: f64) -> f64 {
-        match self {
-            Self::Gaussian => 0.5 * t * t,
-            Self::Poisson if t > REMAINDER_LONG => exp(theta + t) - exp(theta) * (1.0 + t),
-            Self::Poisson => exp(theta) * exp_above_tangent(t),
-            Self::Bernoulli => {
-                // psi(theta) = theta + psi(-theta), and beside the smaller mean nothing is lost.
-                let (theta, t) = if theta > 0.0 { (-theta, -t) } else { (theta, t) };
-                let mean = 1.0 / (1.0 + exp(-theta));
-                let above = exp_above_tangent(t);
-                // psi(theta + t) - psi(theta) = ln(1 + x)
-                let x = mean * (above + t);
-                if t > REMAINDER_LONG || x > 1.0 {
-                    let soft = |theta: f64| theta.max(0.0) + ln_1p(exp(-theta.abs()));
-                    return soft(theta + t) - soft(theta) - mean * t;
-                }
-                // ln(1 + x) - mean t
-                mean * above - ln_1p_below_tangent(x)
-            }
-        }
-    }
-
     /// `psi'(theta)`, the mean.
     #[inline(always)]
     pub fn mean(self, theta: f64) -> f64 {
@@ -164,8 +140,6 @@ impl Family {
     }
 }
 
-/// Over longer steps `psi` itself is far above its tangent, and `e^t` alone could overflow.
-const REMAINDER_LONG: f64 = 30.0;
 /// Counts above this lose their unit beside the sums they enter.
 const COUNT_MAX: f64 = 1e12;
 /// Starting means are kept so far inside their range.

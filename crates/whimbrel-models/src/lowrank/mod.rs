@@ -26,16 +26,14 @@ mod histogram;
 pub mod interval;
 mod kernels;
 mod newton;
-mod objective;
 mod reactivate;
 mod side;
-mod trust_region;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use artifact::KIND;
 pub use ceiling::{Ceiling, Delivered};
-pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
+pub use complete::{Advance, Push, Sparse, copies_unobserved};
 pub use data::Observed;
 pub use effects::{Classes, Effects, Lines, Term};
 pub use factors::Factors;
@@ -168,13 +166,6 @@ impl LowRank {
     /// The ridge on a term of the main effects.
     pub fn term_ridge(&self, t: usize) -> f64 {
         self.settings.term_ridges.get(t).copied().unwrap_or(self.settings.lambda_effects)
-    }
-
-    /// Whether nothing but the intercept is free of a penalty: the fit then exists whatever was
-    /// observed.
-    pub fn is_penalised(&self) -> bool {
-        (self.rank() == 0 || self.settings.lambda > 0.0)
-            && (0..self.terms().len()).all(|t| self.term_ridge(t) > 0.0)
     }
 
     /// Cells of the whole table.

@@ -1,5 +1,6 @@
 //! Damped Newton steps of a penalised regression in an exponential family: the unknowns of one row
-//! given the columns, of one column given the rows, of a new row, of a client's own effect.
+//! given the columns, of one column given the rows, of all effects given the factors, of a new row, of
+//! a client's own effect.
 //!
 //! Every family has `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
 //! `D = g^T delta` that moves no cell by more than `m`,
@@ -19,10 +20,13 @@ use whimbrel_core::{Error, Result, vector};
 
 /// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
 const CURVATURE_MIN: f64 = 1e-13;
-/// A regression ends when no unknown moves by more than this, or after this number of steps: they
-/// double the digits that are right.
-const CHANGE_MIN: f64 = 1e-12;
-const STEPS_MAX: u32 = 100;
+/// Most steps of a regression.
+pub(super) const STEPS_MAX: u32 = 100;
+/// A step that is damped less than this is near the end.
+const WHOLE: f64 = 0.99;
+/// Conjugate gradients stop at this share of the gradient's square, or after so many products.
+const REST_MAX: f64 = 1e-8;
+const PRODUCTS_MAX: u32 = 500;
 
 /// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m`.
 pub(super) fn damping(family: Family, m: f64) -> f64 {
@@ -85,28 +89,108 @@ pub(super) struct Case {
 
 /// The `x` that minimises `sum [psi(offset + <z, x>) - y <z, x>] + sum_k ridge_k x_k^2/2`, from `x`
 /// on.
-pub(super) fn regression(
-    family: Family,
-    terms: &[Case],
-    ridge: &[f64],
-    mut x: Vec<f64>,
-) -> Result<Vec<f64>> {
-    for _ in 0..STEPS_MAX {
-        let mut system = System::new(x.len());
-        for Case { z, offset, y } in terms {
-            let mean = family.mean(offset + vector::dot(z, &x));
-            vector::axpy(&mut system.g, mean - y, z);
-            add_square(&mut system.h, z, family.variance(mean));
-        }
-        let reach = |delta: &[f64]| {
-            terms.iter().map(|case| vector::dot(&case.z, delta).abs()).fold(0.0, f64::max)
-        };
-        let (delta, _) = system.step(family, ridge, &mut x, reach)?;
-        if vector::norm_inf(&delta) < CHANGE_MIN {
-            break;
-        }
+pub(super) fn regression(family: Family, cells: &[Case], ridge: &[f64], x: &mut [f64]) {
+    let mut all = Cases::new(family, ridge.len());
+    for Case { z, offset, y } in cells {
+        all.add(z.iter().copied().enumerate(), *offset, *y, 1.0);
     }
-    Ok(x)
+    all.solve(ridge, x, STEPS_MAX);
+}
+
+/// Cells of a regression of which each has only some of the unknowns.
+pub(super) struct Cases {
+    family: Family,
+    /// How many unknowns a cell has.
+    width: usize,
+    /// Which these are and what they are multiplied with, cell after cell.
+    design: Vec<(u32, f64)>,
+    /// The fixed part of `theta`, what is wanted, and how often.
+    cells: Vec<[f64; 3]>,
+}
+
+impl Cases {
+    pub fn new(family: Family, width: usize) -> Self {
+        Self { family, width, design: Vec::new(), cells: Vec::new() }
+    }
+
+    /// Adds a cell that counts `copies` times.
+    pub fn add(&mut self, z: impl Iterator<Item = (usize, f64)>, offset: f64, y: f64, copies: f64) {
+        self.design.extend(z.map(|(k, z)| (k as u32, z)));
+        self.cells.push([offset, y, copies]);
+    }
+
+    /// At most `steps` damped steps of `x`; the decrement of the first. A direction is found by conjugate
+    /// gradients, each of whose iterates has `<g, delta> = <delta, H delta>`: all that the bound needs.
+    pub fn solve(&self, ridge: &[f64], x: &mut [f64], steps: u32) -> f64 {
+        let (mut first, mut last) = (0.0, f64::INFINITY);
+        for step in 0..steps {
+            let mut g: Vec<f64> = ridge.iter().zip(&*x).map(|(ridge, x)| ridge * x).collect();
+            let mut diagonal = ridge.to_vec();
+            let mut weights = Vec::with_capacity(self.cells.len());
+            for (z, [offset, y, copies]) in self.each() {
+                let mean = self.family.mean(offset + along(z, x));
+                let weight = copies * self.family.variance(mean);
+                for (k, z) in z {
+                    g[*k as usize] += copies * (mean - y) * z;
+                    diagonal[*k as usize] += weight * z * z;
+                }
+                weights.push(weight);
+            }
+            let delta = self.direction(&weights, ridge, &g, &diagonal);
+            let decrement = vector::dot(&g, &delta);
+            let reach = self.each().map(|(z, _)| along(z, &delta).abs()).fold(0.0, f64::max);
+            let length = damping(self.family, reach);
+            vector::axpy(x, -length, &delta);
+            first = if step == 0 { decrement } else { first };
+            // Whole steps divide the decrement by more than that, until rounding is all that is left.
+            if decrement <= 0.0 || (length > WHOLE && decrement > 0.5 * last) {
+                break;
+            }
+            last = decrement;
+        }
+        first
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&[(u32, f64)], &[f64; 3])> {
+        self.design.chunks_exact(self.width.max(1)).zip(&self.cells)
+    }
+
+    /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients on its diagonal's scale.
+    fn direction(&self, weights: &[f64], ridge: &[f64], g: &[f64], diagonal: &[f64]) -> Vec<f64> {
+        let scaled = |r: &[f64]| -> Vec<f64> {
+            let each = r.iter().zip(diagonal);
+            each.map(|(r, d)| if *d > 0.0 { r / d } else { 0.0 }).collect()
+        };
+        let (mut delta, mut rest) = (vec![0.0; g.len()], g.to_vec());
+        let mut p = scaled(&rest);
+        let mut rho = vector::dot(&rest, &p);
+        let enough = REST_MAX * rho;
+        for _ in 0..PRODUCTS_MAX {
+            if rho <= enough {
+                break;
+            }
+            let mut bent: Vec<f64> = ridge.iter().zip(&p).map(|(ridge, p)| ridge * p).collect();
+            for ((z, _), weight) in self.each().zip(weights) {
+                let moved = weight * along(z, &p);
+                z.iter().for_each(|(k, z)| bent[*k as usize] += moved * z);
+            }
+            let length = rho / vector::dot(&p, &bent);
+            vector::axpy(&mut delta, length, &p);
+            vector::axpy(&mut rest, -length, &bent);
+            let next = scaled(&rest);
+            let rho_next = vector::dot(&rest, &next);
+            vector::scale(&mut p, rho_next / rho);
+            vector::axpy(&mut p, 1.0, &next);
+            rho = rho_next;
+        }
+        delta
+    }
+}
+
+/// `<z, x>`
+#[inline(always)]
+fn along(z: &[(u32, f64)], x: &[f64]) -> f64 {
+    z.iter().map(|(k, z)| z * x[*k as usize]).sum()
 }
 
 /// `A += weight z z^T`, packed.

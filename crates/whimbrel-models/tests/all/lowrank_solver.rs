@@ -56,7 +56,7 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
                 let residuals: Vec<_> = cells.iter().map(residual).collect();
                 let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
                 let step =
-                    Push { push: &push, gamma: 1.0, clients: 10.0, exact: None, full: false };
+                    Push { push: &push, gamma: 1.0, clients: 10.0, unobserved: 0.05, full: false };
                 model.advance(&mut s, &mut factors, step).unwrap();
             }
             let left = steepest(&model, &factors, &cells, 10.0);
@@ -99,7 +99,7 @@ fn fitted(i: usize, first: f64, second: f64) -> f64 {
 fn a_component_that_pays_is_reactivated_at_its_size() {
     for lambda in [1.5, 2.0, 2.5] {
         let (model, mut factors, mut s, push) = stalled(lambda);
-        let step = Push { push: &push, gamma: 1.0, clients: 1.0, exact: None, full: false };
+        let step = Push { push: &push, gamma: 1.0, clients: 1.0, unobserved: 0.05, full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
         for i in 0..30 {
             let wanted = fitted(i, 5.0 - lambda, (2.0 - lambda).max(0.0));
