@@ -88,7 +88,7 @@ impl Entries {
     /// Why a value is none of them.
     pub fn refuse(self, x: f64) -> Option<&'static str> {
         match self {
-            Self::Numbers if x.abs() > 1e40 => Some("is too large: numbers must lie within 1e40"),
+            Self::Numbers if x.abs() > 1e15 => Some("is too large: numbers must lie within 1e15"),
             Self::Counts if x < 0.0 => Some("is negative, and counts are not"),
             Self::Counts if x > 1e12 => Some("is above 1e12, the most that a count can be"),
             Self::Counts if x.fract() != 0.0 => Some("is not whole, and counts are"),

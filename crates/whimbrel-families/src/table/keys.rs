@@ -135,6 +135,9 @@ impl EffectsKey {
     }
 }
 
+/// The largest ridge.
+const RIDGE_MAX: f64 = 1e12;
+
 fn is_none<T>(read: &Read<Option<T>>) -> bool {
     matches!(read, Ok(None))
 }
@@ -151,6 +154,15 @@ fn check(reader: &Reader<'_>, mut keys: LowRankKeys) -> Read<LowRankKeys> {
         EffectsKey::Terms(names) => names.len(),
         _ => 2,
     };
+    for (key, ridge) in [(&LAMBDA, keys.lambda), (&LAMBDA_EFFECTS, keys.lambda_effects)] {
+        if ridge.is_some_and(|ridge| ridge > RIDGE_MAX) {
+            return Err(reader.fault(
+                key,
+                format!("a ridge above {RIDGE_MAX:e} leaves nothing to fit"),
+                "give a smaller one, or \"auto\"",
+            ));
+        }
+    }
     if terms + keys.covariates.len() > TERMS_MAX {
         return Err(reader.fault(
             &EFFECTS,

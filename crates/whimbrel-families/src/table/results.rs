@@ -60,6 +60,9 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     put("lambda", number(settings.lambda));
     put("lambda_effects", number(settings.lambda_effects));
     put("effects", asked.table.effects.words().into());
+    if !asked.table.covariates.is_empty() {
+        put("covariates", asked.table.covariates.clone().into());
+    }
     if !settings.term_ridges.is_empty() {
         put("ridges", ridges_of(&names, &settings.term_ridges));
     }

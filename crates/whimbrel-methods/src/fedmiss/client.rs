@@ -29,7 +29,7 @@ impl FedMiss {
             Phase::Fit => {
                 let factors = self.receive(&mut next, down)?;
                 if self.personal {
-                    next.effect = self.personal_effect(&factors, client, data, down.clients);
+                    next.effect = self.personal_effect(&factors, client, data, down.clients)?;
                 }
                 let (address, cells) = self.draw(count, key);
                 draw = address;
@@ -58,7 +58,7 @@ impl FedMiss {
                 table.thinned(&self.model, data, of_client, &mut |cell, others, mean| {
                     let at = (self.model.position(cell), others);
                     own.add_thinned(family, at, cell.value, mean);
-                });
+                })?;
                 scores = Some(own);
             }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),
@@ -109,7 +109,7 @@ impl FedMiss {
         client: &Client,
         data: &Observed,
         clients: u32,
-    ) -> f64 {
+    ) -> Result<f64> {
         let cells =
             data.cells.iter().map(|cell| (theta_of(&self.model, factors, cell), cell.value));
         let ridge = f64::from(clients) * self.model.settings().lambda_effects;

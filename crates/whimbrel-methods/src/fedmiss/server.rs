@@ -43,7 +43,7 @@ impl FedMiss {
         let push = self.on_table(&server, &residual, copies)?;
         let gamma = self.gamma(&server, copies);
         let clients = f64::from(server.clients);
-        let unobserved = copies_unobserved(server.round);
+        let unobserved = copies_unobserved(f64::from(server.round) * gamma);
         let step = Push { push: &push, gamma, clients, unobserved, full: self.full_t };
         let round = server.round + 1;
         let moved = self

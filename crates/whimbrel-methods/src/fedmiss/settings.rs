@@ -41,7 +41,7 @@ pub struct FedMiss {
     /// [`Ceiling`](whimbrel_models::lowrank::Ceiling).
     pub ceiling: bool,
     /// Whether `T` is carried out to the end in every round and nothing beside it, as in the paper: no
-    /// Newton steps over all unknowns, no reactivated components.
+    /// reactivated components.
     pub full_t: bool,
     /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
     pub downlink: Downlink,

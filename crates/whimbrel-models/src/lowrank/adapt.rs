@@ -21,12 +21,11 @@ pub fn own_effect(
     cells: impl Iterator<Item = (f64, f64)>,
     ridge: f64,
     start: f64,
-) -> f64 {
+) -> Result<f64> {
     let terms: Vec<Case> = cells.map(|(offset, y)| Case { z: vec![1.0], offset, y }).collect();
     // The objective is convex in e, so the best in the box is the nearest to the best.
-    let mut effect = [start];
-    regression(family, &terms, &[ridge], &mut effect);
-    effect[0].clamp(-PERSONAL_MAX, PERSONAL_MAX)
+    let effect = regression(family, &terms, &[ridge], vec![start])?[0];
+    Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
 }
 
 /// A row that the run did not have.
@@ -51,7 +50,7 @@ impl LowRankFit {
         let theta = |cell: &Cell| self.below_ceiling(cell.row as usize, cell.column as usize);
         let cells = cells.iter().map(|cell| (theta(cell), cell.value));
         let ridge = f64::from(self.clients) * self.model.settings().lambda_effects;
-        Ok(own_effect(self.model.family(), cells, ridge, 0.0))
+        own_effect(self.model.family(), cells, ridge, 0.0)
     }
 
     /// Factors and effects of a row that the run did not have, from its cells `(column, value)`, with
@@ -64,7 +63,7 @@ impl LowRankFit {
             self.check(&Cell { row: 0, column: *column, value: *y })?;
             terms.push(model.case(&self.factors, None, *column as usize, *y, offset));
         }
-        let (ridge, x) = (model.row_ridge(self.clients), model.fit_row(&terms, self.clients));
+        let (ridge, x) = (model.row_ridge(self.clients), model.fit_row(&terms, self.clients)?);
         let sure = match &self.uncertainty {
             Some(sure) => Cow::Borrowed(sure),
             None => Cow::Owned(Uncertainty::of_priors(model, &self.factors)?),
@@ -138,7 +137,7 @@ impl Delivered {
         data: &Observed,
         (clients, effect): (u32, f64),
         visit: &mut dyn FnMut(&Cell, u32, f64),
-    ) {
+    ) -> Result<()> {
         for cell in &data.held_out {
             let first = data.cells.partition_point(|other| other.row < cell.row);
             let count = data.cells[first..].partition_point(|other| other.row == cell.row);
@@ -155,10 +154,11 @@ impl Delivered {
                 let kept = fewest + stream.below((most - fewest + 1) as u64) as usize;
                 let kept: Vec<&Cell> =
                     stream.choose(row.len(), kept).into_iter().map(|i| &row[i]).collect();
-                let mean = self.predicted(model, cell, &kept, (clients, effect));
+                let mean = self.predicted(model, cell, &kept, (clients, effect))?;
                 visit(cell, kept.len() as u32, mean);
             }
         }
+        Ok(())
     }
 
     /// The mean of a cell whose row is fitted to these cells.
@@ -168,20 +168,20 @@ impl Delivered {
         cell: &Cell,
         others: &[&Cell],
         (clients, effect): (u32, f64),
-    ) -> f64 {
+    ) -> Result<f64> {
         let case = |cell: &Cell| {
             let (row, column) = (cell.row as usize, cell.column as usize);
             model.case(&self.factors, Some(row), column, cell.value, effect)
         };
         let others: Vec<Case> = others.iter().map(|cell| case(cell)).collect();
-        let x = model.fit_row(&others, clients);
+        let x = model.fit_row(&others, clients)?;
         let theta = |case: &Case| case.offset + vector::dot(&case.z, &x);
         let mut own = theta(&case(cell));
         if let Some(ceiling) = &self.ceiling {
             let highest = others.iter().map(theta).fold(f64::NEG_INFINITY, f64::max);
             own = own.min((ceiling.columns[cell.column as usize] + effect).max(highest));
         }
-        model.family().mean(own)
+        Ok(model.family().mean(own))
     }
 }
 
@@ -233,11 +233,9 @@ impl LowRank {
     }
 
     /// A row's own numbers, from its cells alone.
-    fn fit_row(&self, cells: &[Case], clients: u32) -> Vec<f64> {
+    fn fit_row(&self, cells: &[Case], clients: u32) -> Result<Vec<f64>> {
         let ridge = self.row_ridge(clients);
-        let mut x = vec![0.0; ridge.len()];
-        regression(self.family(), cells, &ridge, &mut x);
-        x
+        regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
     }
 
     /// The penalties on a row's own numbers.

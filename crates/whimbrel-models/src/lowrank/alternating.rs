@@ -1,4 +1,4 @@
-//! `T`: Newton steps by rows, then by columns, damped so that no sweep increases the objective.
+//! `T`: Newton steps by rows, by columns and of all effects, damped so that none increases its objective.
 //!
 //! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
 //! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column, then
@@ -6,9 +6,8 @@
 //! squares, whose limit is the soft-thresholded singular value decomposition of `S` less the effects.
 
 use super::complete::{Advance, Frame, Push, chunk_rows, transposed};
-use super::kernels::{add_to_columns, bernoulli_variances, move_row};
-use super::kernels::{row_slopes, row_system, weigh};
-use super::newton::{Cases, STEPS_MAX, System, add_square, factorised};
+use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
+use super::newton::{Joint, System, add_square, factorised};
 use super::side::Side;
 use super::{Factors, Family, LowRank, Term};
 use rayon::prelude::*;
@@ -64,6 +63,7 @@ pub(super) fn advance(
             if !alike && !model.terms().is_empty() {
                 solve_effects(model, factors, s, &step);
                 centre(model, factors)?;
+                factors.balance();
             }
             return Ok(done);
         }
@@ -169,8 +169,10 @@ impl RowJob<'_> {
             let row = first + i;
             if self.moves {
                 self.frame.field(self.step.push, row, s, [&mut mean, &mut d]);
-                part.found.field2 += move_row(s, self.step.gamma, &d);
-                part.found.table2 += vector::norm2_squared(s);
+                let [field2, table2] = self.step.push.norms2(self.model, row, [s, &mean, &d]);
+                part.found.field2 += field2;
+                part.found.table2 += table2;
+                vector::axpy(s, self.step.gamma, &d);
             } else {
                 self.frame.means(row, &mut mean);
             }
@@ -232,7 +234,7 @@ fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<
         *end += own.len();
         Some(*end)
     }));
-    let mut cases = Cases::new(model.family(), starts.len());
+    let mut joint = Joint::new(model.family(), 1 + model.terms().len());
     for (row, s) in s.chunks_exact(columns).enumerate() {
         let mut add = |l: usize, copies: f64| {
             let place = |(term, start): (&Arc<Term>, &usize)| {
@@ -242,7 +244,7 @@ fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<
             let places = model.terms().iter().zip(&starts).map(place);
             let [u, v] = factors.lines(row, l);
             let design = std::iter::once((0, 1.0)).chain(places);
-            cases.add(design, vector::dot(u, v), s[l].clamp(low, high), copies);
+            joint.add(design, vector::dot(u, v), s[l].clamp(low, high), copies);
         };
         match step.push.uniform {
             true => (0..columns).for_each(|l| add(l, 1.0)),
@@ -254,8 +256,7 @@ fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<
         x.extend(own);
         ridge.resize(x.len(), step.shrink() * model.term_ridge(t));
     }
-    let steps = if model.rank() == 0 { STEPS_MAX } else { 1 };
-    let decrement = cases.solve(&ridge, &mut x, steps);
+    let decrement = joint.solve(&ridge, &mut x, model.rank() == 0);
     factors.intercept = x[0];
     let numbers = factors.effects.iter_mut().flatten();
     numbers.zip(&x[1..]).for_each(|(own, found)| *own = *found);

@@ -23,7 +23,7 @@ use super::side::Side;
 use super::{Factors, Family, LowRank, alternating};
 use rayon::prelude::*;
 use std::ops::Range;
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Error, Result, vector};
 
 /// Most chunks of rows into which tables are cut, whose sums are added in order: so bits do
 /// not depend on threads.
@@ -31,11 +31,11 @@ const CHUNKS_MAX: usize = 32;
 /// Fewer rows are not worth a chunk.
 const CHUNK_ROWS_MIN: usize = 8;
 
-/// The copies of an unobserved cell in a round, where copies differ from cell to cell: 1/20 in the
-/// first, half of that in the tenth. Early on they lead from a poor start to good factors; later they would
-/// only hold the fit back.
-pub fn copies_unobserved(round: u32) -> f64 {
-    5.0 / (10.0 + f64::from(round)).powi(2)
+/// The copies of an unobserved cell after so many whole steps, where copies differ from cell to cell: 1/20
+/// at first, a quarter of that after ten. Early on they lead from a poor start to good factors; later they
+/// would only hold the fit back.
+pub fn copies_unobserved(steps: f64) -> f64 {
+    5.0 / (10.0 + steps).powi(2)
 }
 
 /// Where the field is below this share of the table, factors hardly move, and what is left to gain
@@ -115,6 +115,29 @@ impl Sparse {
         }
     }
 
+    /// The largest count among the observed cells of a row that is completed to `s`, beyond which its others
+    /// are extrapolated. None for other families, and where every cell has as many copies.
+    fn most(&self, model: &LowRank, row: usize, s: &[f64]) -> Option<f64> {
+        let differs = !self.uniform && model.family() == Family::Poisson;
+        differs.then(|| self.each_of(row).map(|(l, _)| s[l]).fold(0.0, f64::max))
+    }
+
+    /// `|H|^2` and `|S|^2` along a row, where an extrapolated count is as large as the largest observed one.
+    pub(super) fn norms2(
+        &self,
+        model: &LowRank,
+        row: usize,
+        [s, mean, h]: [&[f64]; 3],
+    ) -> [f64; 2] {
+        let Some(most) = self.most(model, row, s) else {
+            return [h, s].map(vector::norm2_squared);
+        };
+        let gap = |l: usize| (mean[l].min(most) - s[l].min(most)).powi(2);
+        let all: f64 = (0..s.len()).map(gap).sum();
+        let observed: f64 = self.each_of(row).map(|(l, _)| h[l] * h[l] - gap(l)).sum();
+        [(all + observed).max(0.0), s.iter().map(|s| s.min(most).powi(2)).sum()]
+    }
+
     fn add_to(&self, row: usize, out: &mut [f64]) {
         let range = self.cells(row);
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
@@ -126,9 +149,9 @@ impl Sparse {
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Advance {
-    /// `|H|^2`.
+    /// `|H|^2`, in which an extrapolated count is as large as the largest observed one of its row.
     pub field_norm2: f64,
-    /// `|S|^2`, after the step.
+    /// `|S|^2` likewise, before the step.
     pub table_norm2: f64,
     /// Sweeps over the table that `T` took.
     pub sweeps: u32,
@@ -147,7 +170,7 @@ pub struct Push<'a> {
     pub clients: f64,
     /// The copies of an unobserved cell, where copies differ.
     pub unobserved: f64,
-    /// Whether `T` is carried out to rounding by sweeps, and nothing else is done.
+    /// Whether `T` is carried out to the end, and nothing else is done.
     pub full: bool,
 }
 
@@ -161,8 +184,7 @@ impl Push<'_> {
         }
         // Effects alone are convex in the observed cells, and nothing need hold them.
         out.fill(if model.rank() == 0 { 0.0 } else { self.unobserved });
-        if model.family() == Family::Poisson {
-            let most = self.push.each_of(row).map(|(l, _)| s[l]).fold(0.0, f64::max);
+        if let Some(most) = self.push.most(model, row, s) {
             let beyond = out.iter_mut().zip(s).filter(|(_, s)| **s > most);
             beyond.for_each(|(weight, s)| *weight *= most / s);
         }
@@ -192,7 +214,8 @@ impl LowRank {
         out
     }
 
-    /// `|psi'(theta) - S + push|^2`.
+    /// `|psi'(theta) - S + push|^2`, in which an extrapolated count is as large as the largest observed one
+    /// of its row.
     pub fn field_norm2(&self, s: &[f64], factors: &Factors, push: &Sparse) -> f64 {
         let frame = Frame::new(self, factors);
         let (columns, rows) = (self.columns(), chunk_rows(self.rows()));
@@ -200,8 +223,9 @@ impl LowRank {
             let (mut mean, mut h) = (vec![0.0; columns], vec![0.0; columns]);
             let mut sum = 0.0;
             for (i, s) in chunk.chunks_exact(columns).enumerate() {
-                frame.field(push, c * rows + i, s, [&mut mean, &mut h]);
-                sum += whimbrel_core::vector::norm2_squared(&h);
+                let row = c * rows + i;
+                frame.field(push, row, s, [&mut mean, &mut h]);
+                sum += push.norms2(self, row, [s, &mean, &h])[0];
             }
             sum
         });

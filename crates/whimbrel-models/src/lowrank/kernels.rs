@@ -49,14 +49,6 @@ kernel! {
 }
 
 kernel! {
-    /// `s += gamma h`; returns `|h|^2`.
-    pub fn move_row(s: &mut [f64], gamma: f64, h: &[f64]) -> f64 {
-        axpy_inline(s, gamma, h);
-        dot_inline(h, h)
-    }
-}
-
-kernel! {
     /// `d = mean - s` with `s` clipped to `[low, high]`; returns how many lay outside `[out_low,
     /// out_high]`.
     pub fn row_slopes(

@@ -20,12 +20,14 @@ use whimbrel_core::{Error, Result, vector};
 
 /// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
 const CURVATURE_MIN: f64 = 1e-13;
-/// Most steps of a regression.
-pub(super) const STEPS_MAX: u32 = 100;
+/// A regression of few unknowns ends when none moves by more than this, any after this number of steps:
+/// they double the digits that are right.
+const CHANGE_MIN: f64 = 1e-12;
+const STEPS_MAX: u32 = 100;
 /// A step that is damped less than this is near the end.
 const WHOLE: f64 = 0.99;
 /// Conjugate gradients stop at this share of the gradient's square, or after so many products.
-const REST_MAX: f64 = 1e-8;
+const REST_MAX: f64 = 1e-12;
 const PRODUCTS_MAX: u32 = 500;
 
 /// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m`.
@@ -89,16 +91,32 @@ pub(super) struct Case {
 
 /// The `x` that minimises `sum [psi(offset + <z, x>) - y <z, x>] + sum_k ridge_k x_k^2/2`, from `x`
 /// on.
-pub(super) fn regression(family: Family, cells: &[Case], ridge: &[f64], x: &mut [f64]) {
-    let mut all = Cases::new(family, ridge.len());
-    for Case { z, offset, y } in cells {
-        all.add(z.iter().copied().enumerate(), *offset, *y, 1.0);
+pub(super) fn regression(
+    family: Family,
+    terms: &[Case],
+    ridge: &[f64],
+    mut x: Vec<f64>,
+) -> Result<Vec<f64>> {
+    for _ in 0..STEPS_MAX {
+        let mut system = System::new(x.len());
+        for Case { z, offset, y } in terms {
+            let mean = family.mean(offset + vector::dot(z, &x));
+            vector::axpy(&mut system.g, mean - y, z);
+            add_square(&mut system.h, z, family.variance(mean));
+        }
+        let reach = |delta: &[f64]| {
+            terms.iter().map(|case| vector::dot(&case.z, delta).abs()).fold(0.0, f64::max)
+        };
+        let (delta, _) = system.step(family, ridge, &mut x, reach)?;
+        if vector::norm_inf(&delta) < CHANGE_MIN {
+            break;
+        }
     }
-    all.solve(ridge, x, STEPS_MAX);
+    Ok(x)
 }
 
-/// Cells of a regression of which each has only some of the unknowns.
-pub(super) struct Cases {
+/// A regression with many unknowns, of which each cell has a few.
+pub(super) struct Joint {
     family: Family,
     /// How many unknowns a cell has.
     width: usize,
@@ -108,7 +126,7 @@ pub(super) struct Cases {
     cells: Vec<[f64; 3]>,
 }
 
-impl Cases {
+impl Joint {
     pub fn new(family: Family, width: usize) -> Self {
         Self { family, width, design: Vec::new(), cells: Vec::new() }
     }
@@ -119,11 +137,12 @@ impl Cases {
         self.cells.push([offset, y, copies]);
     }
 
-    /// At most `steps` damped steps of `x`; the decrement of the first. A direction is found by conjugate
-    /// gradients, each of whose iterates has `<g, delta> = <delta, H delta>`: all that the bound needs.
-    pub fn solve(&self, ridge: &[f64], x: &mut [f64], steps: u32) -> f64 {
+    /// Damped steps of `x` until one is whole or, `to_the_end`, until rounding is all that is left; the
+    /// decrement of the first. Directions are found by conjugate gradients and not quite Newton's: with
+    /// `D = <g, delta>` and `B = <delta, H delta>` the bound is lowest at `t = ln(1 + m D/B)/m`.
+    pub fn solve(&self, ridge: &[f64], x: &mut [f64], to_the_end: bool) -> f64 {
         let (mut first, mut last) = (0.0, f64::INFINITY);
-        for step in 0..steps {
+        for step in 0..STEPS_MAX {
             let mut g: Vec<f64> = ridge.iter().zip(&*x).map(|(ridge, x)| ridge * x).collect();
             let mut diagonal = ridge.to_vec();
             let mut weights = Vec::with_capacity(self.cells.len());
@@ -138,12 +157,23 @@ impl Cases {
             }
             let delta = self.direction(&weights, ridge, &g, &diagonal);
             let decrement = vector::dot(&g, &delta);
-            let reach = self.each().map(|(z, _)| along(z, &delta).abs()).fold(0.0, f64::max);
-            let length = damping(self.family, reach);
+            let penalty = ridge.iter().zip(&delta).map(|(ridge, d)| ridge * d * d);
+            let (mut bent, mut reach) = (penalty.sum::<f64>(), 0.0f64);
+            for ((z, _), weight) in self.each().zip(&weights) {
+                let moved = along(z, &delta);
+                bent += weight * moved * moved;
+                reach = reach.max(moved.abs());
+            }
+            let share = decrement / bent;
+            // Nothing is left to gain, or nothing is finite.
+            if !(decrement > 0.0 && share.is_finite()) {
+                break;
+            }
+            let length = share * damping(self.family, share * reach);
             vector::axpy(x, -length, &delta);
             first = if step == 0 { decrement } else { first };
             // Whole steps divide the decrement by more than that, until rounding is all that is left.
-            if decrement <= 0.0 || (length > WHOLE && decrement > 0.5 * last) {
+            if length > WHOLE && (!to_the_end || decrement > 0.5 * last) {
                 break;
             }
             last = decrement;
@@ -152,7 +182,7 @@ impl Cases {
     }
 
     fn each(&self) -> impl Iterator<Item = (&[(u32, f64)], &[f64; 3])> {
-        self.design.chunks_exact(self.width.max(1)).zip(&self.cells)
+        self.design.chunks_exact(self.width).zip(&self.cells)
     }
 
     /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients on its diagonal's scale.
@@ -161,20 +191,24 @@ impl Cases {
             let each = r.iter().zip(diagonal);
             each.map(|(r, d)| if *d > 0.0 { r / d } else { 0.0 }).collect()
         };
+        // Where effects are collinear and free of a penalty, some combinations have no curvature.
+        let floors: Vec<f64> =
+            ridge.iter().zip(diagonal).map(|(ridge, d)| ridge + CURVATURE_MIN * d).collect();
         let (mut delta, mut rest) = (vec![0.0; g.len()], g.to_vec());
         let mut p = scaled(&rest);
         let mut rho = vector::dot(&rest, &p);
         let enough = REST_MAX * rho;
         for _ in 0..PRODUCTS_MAX {
-            if rho <= enough {
-                break;
-            }
-            let mut bent: Vec<f64> = ridge.iter().zip(&p).map(|(ridge, p)| ridge * p).collect();
+            let mut bent: Vec<f64> = floors.iter().zip(&p).map(|(floor, p)| floor * p).collect();
             for ((z, _), weight) in self.each().zip(weights) {
                 let moved = weight * along(z, &p);
                 z.iter().for_each(|(k, z)| bent[*k as usize] += moved * z);
             }
-            let length = rho / vector::dot(&p, &bent);
+            let curvature = vector::dot(&p, &bent);
+            if !(rho > enough && curvature > 0.0) {
+                break;
+            }
+            let length = rho / curvature;
             vector::axpy(&mut delta, length, &p);
             vector::axpy(&mut rest, -length, &bent);
             let next = scaled(&rest);

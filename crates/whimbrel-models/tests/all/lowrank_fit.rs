@@ -365,6 +365,21 @@ fn a_new_row_is_where_its_gradient_vanishes() {
     assert!(bare_fit(Family::Poisson, Effects::none()).new_row(&[(7, 1.0)], 0.0).is_err());
 }
 
+/// Without a penalty, one column that is seen again and again leaves most of a row open: that stays near zero.
+#[test]
+fn a_new_row_that_little_determines_stays_small() {
+    for family in Family::ALL {
+        let mut fit = bare_fit(family, Effects::row_column());
+        let free = Settings { lambda: 0.0, ..fit.model.settings().clone() };
+        fit.model = LowRank::new(free).unwrap();
+        let again = [(1, 1.0), (1, 0.0), (1, 1.0), (4, 0.0), (4, 1.0), (4, 0.0)];
+        for cells in [&again[..3], &again] {
+            let row = fit.new_row(cells, 0.0).unwrap();
+            assert!(row.own.iter().all(|x| x.abs() < 30.0), "{family:?}: {:?}", row.own);
+        }
+    }
+}
+
 /// Counts of 600 rows of the table's own kind, of which one to three cells are known: the other
 /// cells are to be inside their intervals in nine of ten. Rows count once each, so the share
 /// has a standard deviation of at most 1.5 %.

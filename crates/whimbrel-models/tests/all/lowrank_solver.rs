@@ -115,3 +115,33 @@ fn the_largest_ridge_of_a_residual_is_its_largest_singular_value() {
     // 1.5 of the first component is left, and all of the second; their mean over four clients.
     assert!((model.lambda_max(&cells, 4.0) - 0.5).abs() < 1e-9);
 }
+
+/// Without a penalty any split between intercept, rows and columns is right, and none may run away. What has
+/// no curvature limits how small slopes become.
+#[test]
+fn collinear_effects_without_a_penalty_stay_small() {
+    for family in Family::ALL {
+        let effects = Effects::row_column();
+        let base = Settings::new(ROWS, COLUMNS, family);
+        let model =
+            LowRank::new(Settings { effects, rank: 0, lambda_effects: 0.0, ..base }).unwrap();
+        // Yes and no in every row and column: else the optimum is infinite.
+        let value = |i: usize| f64::from((i * i / 7 + i / COLUMNS).is_multiple_of(2));
+        let cells: Vec<(u64, f64)> = (0..ROWS * COLUMNS).map(|i| (i as u64, value(i))).collect();
+        let mut factors = Factors::start(&model, 0.5, Key::root(1));
+        let mut s = model.expected(&factors);
+        for _ in 0..3 {
+            let residual = |(cell, value): &(u64, f64)| {
+                let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
+                (*cell, value - family.mean(model.theta(&factors, row, column)), 1.0)
+            };
+            let residuals: Vec<_> = cells.iter().map(residual).collect();
+            let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
+            let step = Push { push: &push, gamma: 1.0, clients: 1.0, unobserved: 0.0, full: false };
+            model.advance(&mut s, &mut factors, step).unwrap();
+        }
+        let left = steepest(&model, &factors, &cells, 1.0);
+        let largest = factors.to_vector(&model).iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        assert!(left < 1e-6 && largest < 10.0, "{family:?}: slope {left:e}, effect {largest}");
+    }
+}

@@ -199,7 +199,7 @@ impl Select {
             let family = fit.model.family();
             let delivered = Delivered::received(&fit.model, &table.theta, table.ceiling.as_ref())?;
             let effect = match self.given.personal {
-                true => fit.personal_effect(&delivered.factors, client, &part, down.clients),
+                true => fit.personal_effect(&delivered.factors, client, &part, down.clients)?,
                 false => 0.0,
             };
             let deviance = |cell: &Cell| {
