@@ -26,8 +26,11 @@ const CHANGE_MIN: f64 = 1e-12;
 const STEPS_MAX: u32 = 100;
 /// A step that is damped less than this is near the end.
 const WHOLE: f64 = 0.99;
-/// Conjugate gradients stop at this share of the gradient's square, or after so many products.
-const REST_MAX: f64 = 1e-12;
+/// From below this mean square a step ends at rounding: a second one would be for nothing.
+const LAST: f64 = 1e-16;
+/// Conjugate gradients stop between these shares of the gradient's square, or after so many products.
+const REST_MIN: f64 = 1e-12;
+const REST_MAX: f64 = 1e-2;
 const PRODUCTS_MAX: u32 = 500;
 
 /// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m`.
@@ -146,6 +149,8 @@ impl Joint {
             let mut g: Vec<f64> = ridge.iter().zip(&*x).map(|(ridge, x)| ridge * x).collect();
             let mut diagonal = ridge.to_vec();
             let mut weights = Vec::with_capacity(self.cells.len());
+            // Beside which a mean square by which `theta` moves is large or small.
+            let mut size = 0.0;
             for (z, [offset, y, copies]) in self.each() {
                 let mean = self.family.mean(offset + along(z, x));
                 let weight = copies * self.family.variance(mean);
@@ -154,10 +159,14 @@ impl Joint {
                     diagonal[*k as usize] += weight * z * z;
                 }
                 weights.push(weight);
+                size += if self.family == Family::Gaussian { copies * y * y } else { weight };
             }
-            let delta = self.direction(&weights, ridge, &g, &diagonal);
+            // Where effects are collinear and free of a penalty, some combinations have no curvature.
+            let each = ridge.iter().zip(&diagonal);
+            let floors: Vec<f64> = each.map(|(ridge, d)| ridge + CURVATURE_MIN * d).collect();
+            let delta = self.direction(&weights, &floors, [&g, &diagonal], size);
             let decrement = vector::dot(&g, &delta);
-            let penalty = ridge.iter().zip(&delta).map(|(ridge, d)| ridge * d * d);
+            let penalty = floors.iter().zip(&delta).map(|(floor, d)| floor * d * d);
             let (mut bent, mut reach) = (penalty.sum::<f64>(), 0.0f64);
             for ((z, _), weight) in self.each().zip(&weights) {
                 let moved = along(z, &delta);
@@ -172,8 +181,9 @@ impl Joint {
             let length = share * damping(self.family, share * reach);
             vector::axpy(x, -length, &delta);
             first = if step == 0 { decrement } else { first };
-            // Whole steps divide the decrement by more than that, until rounding is all that is left.
-            if length > WHOLE && (!to_the_end || decrement > 0.5 * last) {
+            // Whole steps divide the decrement by more than two, until rounding is all that is left.
+            let is_last = decrement < LAST * size || decrement > 0.5 * last;
+            if length > WHOLE && (!to_the_end || is_last) {
                 break;
             }
             last = decrement;
@@ -185,21 +195,25 @@ impl Joint {
         self.design.chunks_exact(self.width).zip(&self.cells)
     }
 
-    /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients on its diagonal's scale.
-    fn direction(&self, weights: &[f64], ridge: &[f64], g: &[f64], diagonal: &[f64]) -> Vec<f64> {
+    /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients on its diagonal's scale, the closer the less
+    /// there is to gain: so steps converge faster than linearly.
+    fn direction(
+        &self,
+        weights: &[f64],
+        ridge: &[f64],
+        [g, diagonal]: [&[f64]; 2],
+        size: f64,
+    ) -> Vec<f64> {
         let scaled = |r: &[f64]| -> Vec<f64> {
             let each = r.iter().zip(diagonal);
             each.map(|(r, d)| if *d > 0.0 { r / d } else { 0.0 }).collect()
         };
-        // Where effects are collinear and free of a penalty, some combinations have no curvature.
-        let floors: Vec<f64> =
-            ridge.iter().zip(diagonal).map(|(ridge, d)| ridge + CURVATURE_MIN * d).collect();
         let (mut delta, mut rest) = (vec![0.0; g.len()], g.to_vec());
         let mut p = scaled(&rest);
         let mut rho = vector::dot(&rest, &p);
-        let enough = REST_MAX * rho;
+        let enough = rho * (rho / size).sqrt().clamp(REST_MIN, REST_MAX);
         for _ in 0..PRODUCTS_MAX {
-            let mut bent: Vec<f64> = floors.iter().zip(&p).map(|(floor, p)| floor * p).collect();
+            let mut bent: Vec<f64> = ridge.iter().zip(&p).map(|(ridge, p)| ridge * p).collect();
             for ((z, _), weight) in self.each().zip(weights) {
                 let moved = weight * along(z, &p);
                 z.iter().for_each(|(k, z)| bent[*k as usize] += moved * z);
