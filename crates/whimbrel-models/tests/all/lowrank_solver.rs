@@ -38,6 +38,22 @@ fn steepest(model: &LowRank, factors: &Factors, cells: &[(u64, f64)], shrink: f6
     slopes.into_iter().fold(0.0, |most, slope| f64::max(most, slope.abs()))
 }
 
+/// Three rounds of exact residuals.
+fn three_rounds(model: &LowRank, cells: &[(u64, f64)], clients: f64) -> Factors {
+    let mut factors = Factors::start(model, 0.5, Key::root(1));
+    let mut s = model.expected(&factors);
+    for _ in 0..3 {
+        let residual = |(cell, value): &(u64, f64)| {
+            let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
+            (*cell, value - model.family().mean(model.theta(&factors, row, column)), 1.0)
+        };
+        let push = Sparse::with_copies(model, cells.iter().map(residual)).unwrap();
+        let step = Push { push: &push, gamma: 1.0, clients, unobserved: 0.05, full: false };
+        model.advance(&mut s, &mut factors, step).unwrap();
+    }
+    factors
+}
+
 #[test]
 fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
     for family in Family::ALL {
@@ -46,19 +62,7 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
             let settings = Settings { effects, rank: 0, ..Settings::new(ROWS, COLUMNS, family) };
             let model = LowRank::new(settings).unwrap();
             let cells = cells(family, links);
-            let mut factors = Factors::start(&model, 0.5, Key::root(1));
-            let mut s = model.expected(&factors);
-            for _ in 0..3 {
-                let residual = |(cell, value): &(u64, f64)| {
-                    let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
-                    (*cell, value - family.mean(model.theta(&factors, row, column)), 1.0)
-                };
-                let residuals: Vec<_> = cells.iter().map(residual).collect();
-                let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
-                let step =
-                    Push { push: &push, gamma: 1.0, clients: 10.0, unobserved: 0.05, full: false };
-                model.advance(&mut s, &mut factors, step).unwrap();
-            }
+            let factors = three_rounds(&model, &cells, 10.0);
             let left = steepest(&model, &factors, &cells, 10.0);
             assert!(left < 1e-9, "{family:?}, {links} links: {left:e}");
         }
@@ -128,18 +132,7 @@ fn collinear_effects_without_a_penalty_stay_small() {
         // Yes and no in every row and column: else the optimum is infinite.
         let value = |i: usize| f64::from((i * i / 7 + i / COLUMNS).is_multiple_of(2));
         let cells: Vec<(u64, f64)> = (0..ROWS * COLUMNS).map(|i| (i as u64, value(i))).collect();
-        let mut factors = Factors::start(&model, 0.5, Key::root(1));
-        let mut s = model.expected(&factors);
-        for _ in 0..3 {
-            let residual = |(cell, value): &(u64, f64)| {
-                let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
-                (*cell, value - family.mean(model.theta(&factors, row, column)), 1.0)
-            };
-            let residuals: Vec<_> = cells.iter().map(residual).collect();
-            let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
-            let step = Push { push: &push, gamma: 1.0, clients: 1.0, unobserved: 0.0, full: false };
-            model.advance(&mut s, &mut factors, step).unwrap();
-        }
+        let factors = three_rounds(&model, &cells, 1.0);
         let left = steepest(&model, &factors, &cells, 1.0);
         let largest = factors.to_vector(&model).iter().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(left < 1e-6 && largest < 10.0, "{family:?}: slope {left:e}, effect {largest}");
