@@ -33,6 +33,7 @@ mod embedding;
 mod error;
 mod hash;
 mod idx;
+mod input;
 mod inspect;
 mod jpeg;
 mod label_split;
@@ -55,6 +56,7 @@ mod speeches;
 mod split;
 mod standardize;
 
+pub(crate) use cells::read_attributes_of;
 pub use cells::{
     Attribute, AttributeOf, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries,
     TableGuess, contradictions, guess_table, hold_out, read_attributes, read_cells,
@@ -73,6 +75,7 @@ pub use idx::{
     Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
     read_idx_numbers_bytes,
 };
+pub use input::{Held, Input};
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use jpeg::{read_jpeg_folder, read_jpegs};
 pub use label_split::{Classes, LabelSplit, dirichlet, dirichlet_rows};

@@ -86,7 +86,7 @@ impl Dataset {
     }
 
     /// SHA-256 of its columns.
-    fn hash(&self) -> String {
+    pub(crate) fn hash(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(b"in memory");
         let names: Vec<String> = self.columns().iter().map(|c| c.name.clone()).collect();

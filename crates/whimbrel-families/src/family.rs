@@ -14,6 +14,7 @@ use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
 use serde_json::{Map, Value};
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use whimbrel_codec::channel::{Auto, Downlink, UpRule, Uplink};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
-use whimbrel_data::{ColumnType, Described};
+use whimbrel_data::{ColumnType, Described, Input};
 use whimbrel_engine::{Outcome, Stage};
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
@@ -212,8 +213,8 @@ pub trait Fit: FitValue {
         Vec::new()
     }
 
-    /// A prediction for each row of a file.
-    fn predict(&self, use_of: &ModelUse<'_>, file: &Path) -> Result<Predicted>;
+    /// A prediction for each row.
+    fn predict(&self, use_of: &ModelUse<'_>, rows: &Input) -> Result<Predicted>;
     /// The completed table of a run, written to `_out`.
     fn impute(
         &self,
@@ -222,6 +223,15 @@ pub trait Fit: FitValue {
         _out: &mut dyn Write,
     ) -> Result<Imputed> {
         Err(run.no_meaning("has no table to complete"))
+    }
+    /// What a client that was not there in training gets of its own, in memory.
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        _rows: &Input,
+        _labels: Option<&Path>,
+    ) -> Result<FittedClient> {
+        Err(run.no_meaning("has no part of a client's own to fit"))
     }
     /// A client that was not there in training gets its own model.
     fn adapt(&self, run: &ModelUse<'_>, _: &AdaptOptions<'_>) -> Result<Adapted> {
@@ -386,6 +396,8 @@ pub struct ModelUse<'a> {
     pub job: &'a Job,
     /// The content of `model.json`.
     pub model: &'a Map<String, Value>,
+    /// Its tensors, where they are not read from the folder.
+    pub tensors: Option<&'a Artifact>,
     /// What the client whose model is used has of its own.
     pub own: Option<&'a Artifact>,
     /// Whether files are LIBSVM's text.
@@ -429,8 +441,15 @@ impl ModelUse<'_> {
             let numbers = list.as_array().map(|xs| xs.iter().map(Value::as_f64).collect());
             return numbers.flatten().ok_or_else(broken);
         }
-        let tensors = read_artifact(&self.folder.join("model/model.safetensors"))?;
-        tensors.tensor(name).map(|tensor| tensor.values.clone()).ok_or_else(broken)
+        self.tensors()?.tensor(name).map(|tensor| tensor.values.clone()).ok_or_else(broken)
+    }
+
+    /// The tensors of the model.
+    pub fn tensors(&self) -> Result<Cow<'_, Artifact>> {
+        match self.tensors {
+            Some(tensors) => Ok(Cow::Borrowed(tensors)),
+            None => Ok(Cow::Owned(read_artifact(&self.folder.join("model/model.safetensors"))?)),
+        }
     }
 
     /// The columns a model was fitted to.
@@ -541,6 +560,20 @@ pub struct Imputed {
 
 /// The same for a client's own model.
 pub type Adapted = Imputed;
+
+/// What was found for a client that took no part in training.
+pub struct FittedClient {
+    /// What the client has of its own.
+    pub artifact: Artifact,
+    /// Its predictions for its own rows.
+    pub predicted: Predicted,
+    /// How many rows it has.
+    pub rows: usize,
+    /// Further keys of its summary.
+    pub figures: Vec<(&'static str, Value)>,
+    /// Notes.
+    pub notes: Vec<String>,
+}
 
 /// The word of a run that is to be refused: a failure of configuration with a hint.
 pub fn refuse<T>(what: &str, hint: &str) -> Result<T> {

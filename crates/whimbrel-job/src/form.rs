@@ -80,6 +80,16 @@ impl<T> Form<T> {
         JobKey::default(name, self.takes, value, doc).words(self.words).tables(self.tables)
     }
 
+    /// A key of this form whose default is that of its type, as this writes it.
+    pub const fn default_of(
+        &self,
+        name: &'static str,
+        value: fn() -> String,
+        doc: &'static str,
+    ) -> JobKey {
+        JobKey::default_of(name, self.takes, value, doc).words(self.words).tables(self.tables)
+    }
+
     /// A key of this form that may be left out, and what holds then.
     pub const fn unset(
         &self,
@@ -377,7 +387,7 @@ macro_rules! choices {
 /// ```
 ///
 /// A line has the field, the key's constant and name, the form, what holds when the key is left out
-/// (`required`; `default` and a TOML value; `unset` and what holds then, for an `Option`; `unset`, what
+/// (`required`; `default`, which is that of the type's `Default`, or `default` and a TOML value; `unset` and what holds then, for an `Option`; `unset`, what
 /// holds then, `or` and that value) and what the key stands for; `, only (KINDS, WHY)` limits it to some
 /// kinds. The same after the type limits all keys. The type may be a variant of an enum; writing another
 /// one writes nothing. `= "name", "doc"` after the type is for tables with a name of their own. `then CHECK`
@@ -400,7 +410,8 @@ macro_rules! table {
         $(..from $base:expr)?
     ) => {
         $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
-            $crate::table!(@only $only $crate::table!(@key $name, $form, $how $($fallback)?, $doc)));)*
+            $crate::table!(@only $only
+                $crate::table!(@key ($type, $field) $name, $form, $how $($fallback)?, $doc)));)*
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {
@@ -432,11 +443,14 @@ macro_rules! table {
     (@section [$($name:literal, $doc:literal)?], $keys:expr) => {
         $crate::key::Section { name: concat!($($name)?), doc: concat!($($doc)?), keys: $keys, example: "" }
     };
-    (@key $name:literal, $form:expr, required, $doc:literal) => { $form.required($name, $doc) };
-    (@key $name:literal, $form:expr, default $value:literal, $doc:literal) => {
+    (@key $of:tt $name:literal, $form:expr, required, $doc:literal) => { $form.required($name, $doc) };
+    (@key $of:tt $name:literal, $form:expr, default $value:literal, $doc:literal) => {
         $form.default($name, $value, $doc)
     };
-    (@key $name:literal, $form:expr, unset $unset:literal, $doc:literal) => {
+    (@key ($type:ty, $field:ident) $name:literal, $form:expr, default, $doc:literal) => {
+        $form.default_of($name, || $form.write(&<$type>::default().$field), $doc)
+    };
+    (@key $of:tt $name:literal, $form:expr, unset $unset:literal, $doc:literal) => {
         $form.unset($name, $unset, $doc)
     };
     (@only [] $key:expr) => { $key };
@@ -461,7 +475,7 @@ macro_rules! table {
     }) => {
         #[doc = $key_doc]
         $vis static $key: $crate::key::JobKey =
-            $crate::table!(@key $key_name, $form, $how $($fallback)?, $key_doc);
+            $crate::table!(@key () $key_name, $form, $how $($fallback)?, $key_doc);
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {

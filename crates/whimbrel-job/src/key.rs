@@ -33,6 +33,8 @@ pub enum Fallback {
     Unset(&'static str),
     /// This TOML value is read in its place.
     Value(&'static str),
+    /// The default of the type that the key belongs to, written as TOML.
+    Of(fn() -> String),
 }
 
 /// A word that a key takes.
@@ -97,6 +99,16 @@ impl JobKey {
         doc: &'static str,
     ) -> Self {
         Self::new(name, takes, Fallback::Value(value), doc)
+    }
+
+    /// A key whose default is that of its type.
+    pub const fn default_of(
+        name: &'static str,
+        takes: &'static str,
+        value: fn() -> String,
+        doc: &'static str,
+    ) -> Self {
+        Self::new(name, takes, Fallback::Of(value), doc)
     }
 
     const fn new(

@@ -7,6 +7,7 @@ use crate::error::{Error, Errors, Place, one_of};
 use crate::form::Form;
 use crate::key::{Fallback, JobKey, Section};
 use crate::suggest::nearest;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -198,14 +199,19 @@ impl<'a> Reader<'a> {
         key: &'static JobKey,
         read: impl FnOnce(Value<'_>) -> Read<T>,
     ) -> Read<T> {
-        match (self.value(key), key.fallback) {
-            (Some(value), _) => read(value),
-            (None, Fallback::Value(text)) => {
-                let item = DeValue::parse(text).expect("a default is valid TOML");
+        let default = match (self.value(key), key.fallback) {
+            (Some(value), _) => return read(value),
+            (None, Fallback::Value(text)) => Some(Cow::Borrowed(text)),
+            (None, Fallback::Of(write)) => Some(Cow::Owned(write())),
+            (None, Fallback::Required | Fallback::Unset(_)) => None,
+        };
+        match default {
+            Some(text) => {
+                let item = DeValue::parse(&text).expect("a default is valid TOML");
                 let (path, home) = (self.path_of(key), self.span.clone());
                 read(Value { source: self.source, key, path, item: &item, home, is_default: true })
             }
-            (None, _) => Err(self.missing(key)),
+            None => Err(self.missing(key)),
         }
     }
 

@@ -59,6 +59,7 @@ fn table(section: &Section, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
             Fallback::Unset(words) => unset(key).unwrap_or_else(|| words.to_owned()),
             Fallback::Value("{}") if section.name.is_empty() => "all defaults".to_owned(),
             Fallback::Value(value) => format!("`{value}`"),
+            Fallback::Of(value) => format!("`{}`", value()),
         };
         out += &format!(
             "| `{}` | {} | {} | {}{} |\n",

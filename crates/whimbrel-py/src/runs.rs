@@ -157,7 +157,7 @@ pub fn predict<'py>(
     let found: Predicted = in_background(py, hear, move |voice| {
         let run = FinishedRun::read(&folder, voice)?;
         let own = run.own(client.as_deref())?;
-        run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data)
+        run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data.into())
     })?;
     let column = |(name, values): (String, Predictions)| match values {
         Predictions::Labels { of, names } => {

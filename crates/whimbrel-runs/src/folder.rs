@@ -6,13 +6,13 @@ mod owned;
 mod seeds;
 mod shown;
 
-pub use files::{resolved, run_data, unseen_data};
+pub use files::{model_keys, resolved, run_data, summary, unseen_data};
 pub use owned::owner;
 pub use seeds::{DELIVERED, aggregate, best_seed};
 pub use shown::Shown;
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, summary, warnings};
+use self::files::{clients_csv, warnings};
 use self::owned::{FILES, FOLDERS};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
@@ -240,7 +240,7 @@ impl RunDir {
         if let Some(model) = outcome.delivered.last()
             && !matches!(outcome.ending, Ending::Failed(_))
         {
-            let json = model_json(job, data, model, objective);
+            let json = pretty(&Value::Object(model_keys(job, data, model, objective)));
             self.write("model/model.json", json.as_bytes())?;
             self.write("model/model.safetensors", &artifact_bytes(model)?)?;
         }

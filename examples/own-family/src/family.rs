@@ -4,13 +4,12 @@ use crate::heavy_em::{Heavy, HeavyEm};
 use crate::location::Location;
 use serde_json::{Map, Value, json};
 use std::any::Any;
-use std::path::Path;
 use std::sync::Arc;
 use whimbrel::codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
 use whimbrel::core::Erased;
 use whimbrel::core::declare::{Exhibit, Rows, Section};
 use whimbrel::core::method::Artifact;
-use whimbrel::data::Features;
+use whimbrel::data::{Features, Input};
 use whimbrel::engine::Stage;
 use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
@@ -154,7 +153,7 @@ impl Fit for LocationFit {
     }
 
     /// The distance of each row from the centre.
-    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         let centre = run.numbers("location")?;
         let columns = run.columns()?;
         let data = read_any(file, None)?;

@@ -66,11 +66,22 @@ pub fn read_attributes(
     rows: &[String],
     columns: &[String],
 ) -> Result<Vec<Attribute>> {
+    let read = || path.map(|path| read_csv(path, &options.csv())).transpose();
+    read_attributes_of(read, options, rows, columns)
+}
+
+/// The same of a file that is read where it is needed.
+pub(crate) fn read_attributes_of(
+    read: impl FnOnce() -> Result<Option<Dataset>>,
+    options: &CellOptions,
+    rows: &[String],
+    columns: &[String],
+) -> Result<Vec<Attribute>> {
     let described = &options.described;
     if *described == Described::default() {
         return Ok(Vec::new());
     }
-    let data = path.map(|path| read_csv(path, &options.csv())).transpose()?;
+    let data = read()?;
     let sides = options.sides(rows, columns, data.as_ref())?;
     let factors = described.factors.iter().map(|name| (name, true));
     let covariates = described.covariates.iter().map(|name| (name, false));

@@ -10,6 +10,7 @@ mod guess;
 mod labels;
 mod share;
 
+pub(crate) use attributes::read_attributes_of;
 pub use attributes::{Attribute, AttributeOf, Described, contradictions, read_attributes};
 pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
@@ -146,7 +147,7 @@ pub fn read_cells_bytes(name: &str, bytes: &[u8], options: &CellOptions) -> Resu
 
 impl CellOptions {
     /// Labels and names stay text, whatever they look like.
-    fn csv(&self) -> CsvOptions {
+    pub(crate) fn csv(&self) -> CsvOptions {
         let (column, value) = match &self.layout {
             CellLayout::Long { column, value, .. } => (column.as_slice(), Some(value)),
             CellLayout::Wide { .. } => (&[][..], None),
@@ -160,7 +161,7 @@ impl CellOptions {
 }
 
 /// Finds the observations in a file whose labels were read as text.
-fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTable> {
+pub(crate) fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTable> {
     let mut scan = Scan::new(data, options)?;
     for row in 0..data.rows() {
         scan.line(row);

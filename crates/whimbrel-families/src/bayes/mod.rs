@@ -8,8 +8,8 @@ mod results;
 
 use crate::failure::Result;
 use crate::family::{
-    AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
-    RunData, StagePlan, Tables,
+    AdaptOptions, Adapted, Ended, Family, Fit, FittedClient, MethodKind, ModelKind, ModelUse,
+    Predicted, Results, RunData, StagePlan, Tables,
 };
 use crate::gradient::keys::INTERCEPT;
 use crate::job::method::length::{BATCH, ROUNDS};
@@ -34,6 +34,7 @@ use serde_json::{Map, Value};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::bayes::{Chains, Part};
@@ -234,11 +235,21 @@ impl Fit for SoulFit {
         results::results(self, ended)
     }
 
-    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(self, model, file)
     }
 
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        rows: &Input,
+        labels: Option<&Path>,
+    ) -> Result<FittedClient> {
+        predict::adapt_rows(self, run, rows, labels)
+    }
+
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        predict::adapt(self, run, options)
+        let rows = Input::from(options.data);
+        self.adapt_rows(run, &rows, options.labels)?.write(run, options)
     }
 }

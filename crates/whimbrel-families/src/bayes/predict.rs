@@ -3,12 +3,12 @@
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
-use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
-use crate::files::read_artifact;
-use crate::personal::predict::{FittedClient, Reading};
+use crate::family::{FittedClient, ModelUse, Predicted, Predictions, counted, refuse};
+use crate::personal::predict::Reading;
 use serde_json::Value;
 use std::path::Path;
 use whimbrel_core::Samples;
+use whimbrel_data::Input;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
 
@@ -24,7 +24,7 @@ impl Fitted {
         let drawn = run.model.get("noise").and_then(Value::as_f64);
         let noise = noise(asked, drawn);
         let soul = soul(asked, run.job, reading.learner.clone(), noise, 1.0)?;
-        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+        let tensors = run.tensors()?;
         let theta = soul.theta_of(&tensors);
         let theta = theta.ok_or_else(|| run.broken("its tensors do not fit the job's model"))?;
         Ok(Self { reading, soul, theta })
@@ -55,7 +55,7 @@ impl Fitted {
     }
 }
 
-pub(super) fn predict(asked: &SoulFit, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+pub(super) fn predict(asked: &SoulFit, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let fitted = Fitted::read(asked, run)?;
     let samples = run.own.map(|own| fitted.soul.samples_of(own)).unwrap_or_default();
     if samples.is_empty() {
@@ -68,23 +68,23 @@ pub(super) fn predict(asked: &SoulFit, run: &ModelUse<'_>, file: &Path) -> Resul
     Ok(fitted.table(&fitted.predictive(samples), &rows))
 }
 
-pub(super) fn adapt(
+pub(super) fn adapt_rows(
     asked: &SoulFit,
     run: &ModelUse<'_>,
-    options: &AdaptOptions<'_>,
-) -> Result<Adapted> {
+    rows: &Input,
+    labels: Option<&Path>,
+) -> Result<FittedClient> {
     let fitted = Fitted::read(asked, run)?;
-    let rows = fitted.reading.samples_with_targets(run, options)?;
+    let rows = fitted.reading.samples_with_targets(run, rows, labels)?;
     let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
     let score = own.score(&fitted.soul.model, &rows);
     let second = if asked.model.classifies() { "train_accuracy" } else { "train_coverage_90" };
     let names = ["train_loss", second].into_iter();
-    let new = FittedClient {
+    Ok(FittedClient {
         artifact: fitted.soul.artifact_of(&own.samples),
         predicted: fitted.table(&own, &rows),
         rows: rows.len(),
         figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
         notes: vec![format!("{} of the posterior", counted(own.samples.len(), "sample"))],
-    };
-    new.write(run, options)
+    })
 }

@@ -11,10 +11,11 @@ use crate::job::{DataSource, Job};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts};
 use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use whimbrel_core::Error;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::fedem::FrameKind;
@@ -144,7 +145,7 @@ impl MixtureKeys for GmmKeys {
         tables::section(model, &columns, plane, ended.outcome)
     }
 
-    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(run, file)
     }
 }

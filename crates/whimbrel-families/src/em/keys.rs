@@ -58,19 +58,18 @@ table! {
 table! {
     pub(super) SETTINGS: GmmSettings {
         + covariance: COVARIANCE_KEYS;
-        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default "0.0",
+        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default,
             "added to the diagonal of every fitted covariance";
         weight_floor: WEIGHT_FLOOR = "weight_floor",
-            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default "1e-10",
+            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default,
             "the smallest weight that the M-step returns; a clip is counted as a repair";
         covariance_floor: COVARIANCE_FLOOR = "covariance_floor",
-            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default "1e-10",
+            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default,
             "the smallest variance of a fitted covariance in any direction, with each column in units of its \
              spread; a clip is counted as a repair";
-        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"),
-            default "{ dirichlet = 0.0, inverse_wishart = { nu = 0.0, psi = 0.0 } }",
+        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"), default,
             "the penalty on the parameters; zeros mean none";
-        ..from GmmSettings::new(1, 0, Covariance::Tied)
+        ..from GmmSettings::default()
     }
 }
 

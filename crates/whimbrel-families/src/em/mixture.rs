@@ -10,7 +10,8 @@ use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use whimbrel_data::Input;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::ColumnType;
@@ -71,7 +72,7 @@ pub trait MixtureKeys: Clone + PartialEq + Debug + Send + Sync + 'static {
     /// The fitted mixture in the report.
     fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section>;
     /// A fitted mixture on new rows.
-    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted>;
+    fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted>;
 
     /// Whether a stage before the fit chooses among candidates.
     fn chooses(&self) -> bool {

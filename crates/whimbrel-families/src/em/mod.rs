@@ -33,10 +33,10 @@ use mixed::MixedKeys;
 use mixture::MixtureKeys;
 use plan::EmPlan;
 use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::ColumnType;
+use whimbrel_data::{ColumnType, Input};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -308,7 +308,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         Choice::of(delivered).iter().filter_map(tables::said_of_choice).collect()
     }
 
-    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         self.mixture.predict(model, file)
     }
 }

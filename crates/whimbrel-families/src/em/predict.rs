@@ -1,26 +1,27 @@
 //! A fitted mixture on new rows: labels, log-densities and responsibilities.
 
-use super::start::read_init;
+use super::start::init_of;
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted, Predictions};
 use crate::load::{read_any, read_images};
 use serde_json::{Value, json};
-use std::path::Path;
 use whimbrel_core::ClientData;
-use whimbrel_data::{Features, is_idx};
+use whimbrel_data::{Features, Input, is_idx};
 use whimbrel_methods::prepare::Preparation;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
 
 /// Label, log-density and responsibilities of each row.
-pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let (model, theta, columns) = load_model(run)?;
     let projection = load_projection(run, columns.len())?;
     if projection.as_ref().map_or(columns.len(), Preparation::width) != theta.columns() {
         return Err(run.broken("`means` and `columns` do not fit each other"));
     }
     let data = match run.model.get("byte_scale").and_then(Value::as_f64) {
-        Some(scale) if is_idx(file) => read_images(file, scale)?,
+        Some(scale) if let Some(file) = file.file().filter(|file| is_idx(file)) => {
+            read_images(file, scale)?
+        }
         _ => read_any(file, None)?,
     };
     let features = data.features(&Features::Listed(&columns))?;
@@ -56,7 +57,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
 
 /// The mixture of a `model.json`, and the columns it was fitted to.
 fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
-    let init = read_init(&run.path())?;
+    let init = init_of(run.model, &run.path())?;
     let columns = run.columns()?;
     let covariance = match run.model.get("covariance_kind").and_then(Value::as_str) {
         Some("known") => Covariance::Known(init.covariance.clone()),

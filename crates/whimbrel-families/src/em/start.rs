@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::files::{file_error, parse, read_object};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_models::gmm::Covariance;
@@ -62,7 +62,11 @@ impl InitFile {
 /// Reads `{"weights": [..], "means": [[..]], "covariance": [[..]]}` (or `covariances`). A run's
 /// `model.json` has this form, too.
 pub fn read_init(path: &Path) -> Result<InitFile> {
-    let object = read_object(path)?;
+    init_of(&read_object(path)?, path)
+}
+
+/// The same of an object; `path` stands for it in messages.
+pub(super) fn init_of(object: &Map<String, Value>, path: &Path) -> Result<InitFile> {
     let fail = |what: String| Failure::from(file_error(path, what));
     let weights = numbers(object.get("weights").ok_or_else(|| fail(missing("weights")))?)
         .ok_or_else(|| fail("`weights` must be a list of finite numbers".into()))?;

@@ -25,8 +25,8 @@ use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, REGRESSION, RIDGE};
 use keys::{Descent, Regression};
 use plan::GradientPlan;
 use serde_json::{Map, Value};
-use std::path::Path;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -195,7 +195,7 @@ impl Fit for GradientFit {
         Map::from_iter([("intercept".into(), self.regression.intercept.into())])
     }
 
-    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(model, file)
     }
 }

@@ -5,13 +5,12 @@ use crate::failure::Result;
 use crate::family::{ModelUse, Predicted, Predictions};
 use crate::load::read_any;
 use serde_json::{Value, json};
-use std::path::Path;
 use whimbrel_core::ClientData;
-use whimbrel_data::{Features, LibsvmOptions, Standardization, read_libsvm};
+use whimbrel_data::{Features, Input, LibsvmOptions, Standardization, read_libsvm};
 use whimbrel_models::convex::{LeastSquares, Logistic, Problem};
 
 /// A value, or the probability of the second class and the likelier class, of each row.
-pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let object = run.model;
     let numbers = |value: &Value| -> Option<Vec<f64>> {
         value.as_array()?.iter().map(Value::as_f64).collect()
@@ -66,8 +65,8 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     Ok(Predicted { columns, figures: vec![("share", json!(share))], words })
 }
 
-fn read_rows(file: &Path, names: &[String], libsvm: bool) -> Result<ClientData> {
-    if libsvm {
+fn read_rows(file: &Input, names: &[String], libsvm: bool) -> Result<ClientData> {
+    if let (true, Some(file)) = (libsvm, file.file()) {
         let options = LibsvmOptions { columns: Some(names.len()), ..LibsvmOptions::default() };
         return Ok(ClientData::Labelled(read_libsvm(file, &options)?));
     }

@@ -1,9 +1,11 @@
 //! Codecs as a job file names them.
 
+use toml::de::DeTable;
 use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_job::Errors;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
 use whimbrel_job::key::{JobKey, Section, Word};
-use whimbrel_job::reader::{Read, Reader, Shape, Value};
+use whimbrel_job::reader::{Read, Reader, Shape, Source, Value, syntax_errors};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{form, integer, list};
 
@@ -95,6 +97,19 @@ static SECTION: Section = Section {
     keys: &[&KIND, &LEVELS, &NORM, &BUCKET, &P, &SIZE, &SIZES, &Q, &K],
     example: "[uplink]\ncodec = { kind = \"dithering\", levels = 4, norm = 2, bucket = 256 }\n",
 };
+
+/// A codec as a job file writes it.
+pub fn parse_codec(written: &str) -> Result<Codec, Errors> {
+    static ALONE: Section = Section::of(&[&CODEC]);
+    let line = format!("codec = {written}");
+    let (root, faults) = DeTable::parse_recoverable(&line);
+    if !faults.is_empty() {
+        return Err(syntax_errors("codec", &line, &faults));
+    }
+    let source = Source::new("codec", &line, root.get_ref(), &[]);
+    let read = Reader::root(&source, &ALONE).read_as(&CODEC, &CODECS);
+    source.finish(read)
+}
 
 fn read_codec(value: &Value<'_>) -> Read<Codec> {
     let known = |v: &Value<'_>| {

@@ -3,7 +3,7 @@
 use crate::failure::Result;
 use std::path::Path;
 use whimbrel_data::{
-    CsvOptions, Dataset, is_idx, is_libsvm, is_npy, read_csv, read_idx_images, read_npy,
+    CsvOptions, Dataset, Input, is_idx, is_libsvm, is_npy, read_csv, read_idx_images, read_npy,
 };
 
 /// What bytes of images are divided by.
@@ -46,7 +46,8 @@ impl FileKind {
 }
 
 /// A CSV or `.npy` file, or images, whose bytes are divided as a job does without being told.
-pub fn read_any(file: &Path, client: Option<&str>) -> Result<Dataset> {
+pub fn read_any(input: &Input, client: Option<&str>) -> Result<Dataset> {
+    let Some(file) = input.file() else { return Ok(input.read_csv(&CsvOptions::default())?) };
     match FileKind::of(file) {
         FileKind::Idx => read_images(file, BYTE_SCALE),
         FileKind::Npy => Ok(read_npy(file)?),

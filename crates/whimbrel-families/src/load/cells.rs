@@ -9,7 +9,7 @@ use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
     Attribute, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries, hold_out,
-    read_attributes, read_cells, read_labels,
+    read_cells, read_labels,
 };
 
 /// Labels named in a warning.
@@ -57,13 +57,12 @@ pub(crate) fn described(
     columns: &[String],
 ) -> Result<Vec<Attribute>> {
     let options = cell_options(csv, Entries::default(), job.fit.described())?;
-    let path = csv.path.exists().then_some(&*csv.path);
-    Ok(read_attributes(path, &options, rows, columns)?)
+    Ok(csv.path.read_attributes(&options, rows, columns)?)
 }
 
 pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
     let options = cell_options(csv, entries, job.fit.described())?;
-    let mut table = read_cells(&csv.path, &options)?;
+    let mut table = csv.path.read_cells(&options)?;
     let attributes = described(job, csv, &table.rows, &table.columns)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
@@ -90,7 +89,7 @@ pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Resu
         shape_note(&table, &clients),
     ];
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
-    let hash = whimbrel_data::hash_path(&csv.path)?;
+    let hash = csv.path.hash()?;
     Ok(Loaded { clients, columns, rows, hash, attributes, notes, warnings, ..Loaded::default() })
 }
 

@@ -34,7 +34,7 @@ pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) 
         }
     };
     let given = Given { rows, table: Some(&data), classes, partition: &csv.partition };
-    let mut loaded = given.share_out(layout, csv.standardize, hash_path(&csv.path)?, key)?;
+    let mut loaded = given.share_out(layout, csv.standardize, csv.path.hash()?, key)?;
     columns::say(&mut loaded, &data, csv, role);
     if csv.classes.is_none() {
         columns::say_classes(&mut loaded);

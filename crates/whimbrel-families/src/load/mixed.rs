@@ -25,8 +25,7 @@ pub(super) fn from_csv(
     let table = data.mixed_table(&found)?;
     let places = tables::places(&data, &csv.partition, key)?;
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
-    let mut loaded =
-        Loaded { places, ..Loaded::of_tables(each, whimbrel_data::hash_path(&csv.path)?) };
+    let mut loaded = Loaded { places, ..Loaded::of_tables(each, csv.path.hash()?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();
     let gaps = table.values.iter().filter(|x| x.is_nan()).count();
     if gaps > 0 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
     Classes, ClientRows, CsvOptions, Dataset, Features, Mixture, Sha256, by_client, by_column,
-    hash_path, hash_tables, iid, read_csv, read_npy, standardize_table,
+    hash_path, hash_tables, iid, read_npy, standardize_table,
 };
 
 pub(super) fn from_csv(
@@ -19,7 +19,7 @@ pub(super) fn from_csv(
     let (data, set_apart) = read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
-    let hash = hash_path(&csv.path)?;
+    let hash = csv.path.hash()?;
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
     columns::say(&mut loaded, &data, csv, role);
     if let Some(role) = role {
@@ -54,7 +54,7 @@ pub(super) fn read_with(
     let delimiter = csv.delimiter.map(|c| c as u8);
     let all = text.iter().chain(more.iter().copied()).cloned().collect();
     let options = CsvOptions { delimiter, text: all, ..CsvOptions::default() };
-    Ok((read_csv(&csv.path, &options)?, text))
+    Ok((csv.path.read_csv(&options)?, text))
 }
 
 pub(super) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {

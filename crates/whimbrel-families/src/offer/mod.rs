@@ -207,7 +207,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     let elsewhere = |ending: &str| PathBuf::from(format!("{ELSEWHERE}.{ending}"));
     match &mut job.data.source {
         DataSource::Csv(csv) => {
-            csv.path = elsewhere("csv");
+            csv.path = elsewhere("csv").into();
             match cells {
                 // The schema has them.
                 true => (csv.cells.row_labels, csv.cells.column_labels) = (None, None),

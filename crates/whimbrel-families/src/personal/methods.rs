@@ -268,12 +268,12 @@ const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
 
 table! {
     pub(super) FEDMIX: FedMix {
-        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default "3",
+        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default,
             "how many components are mixed";
-        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default "0.0",
+        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default,
             "fedmix: a client trains and sends only components whose weight on it is above this (the largest \
              always); the server keeps the others as they are; plain uplinks only";
-        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default "\"converged\"",
+        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default,
             "how a client that took no part in training gets its mixture weights";
     }
 }

@@ -13,8 +13,8 @@ mod results;
 
 use crate::failure::Result;
 use crate::family::{
-    AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
-    RunData, StagePlan, Tables, refuse,
+    AdaptOptions, Adapted, Ended, Family, Fit, FittedClient, MethodKind, ModelKind, ModelUse,
+    Predicted, Results, RunData, StagePlan, Tables, refuse,
 };
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::step::STEP;
@@ -33,6 +33,7 @@ use serde_json::{Map, Value};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_job::form::PATH;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -304,11 +305,21 @@ impl Fit for PersonalFit {
         results::results(self, ended)
     }
 
-    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(self, model, file)
     }
 
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        rows: &Input,
+        labels: Option<&Path>,
+    ) -> Result<FittedClient> {
+        predict::adapt_rows(self, run, rows, labels)
+    }
+
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        predict::adapt(self, run, options)
+        let rows = Input::from(options.data);
+        self.adapt_rows(run, &rows, options.labels)?.write(run, options)
     }
 }

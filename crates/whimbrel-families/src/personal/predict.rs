@@ -4,17 +4,18 @@ use super::PersonalFit;
 use super::model::Model;
 use super::plan::{rate, solver};
 use crate::failure::{Failure, Result};
-use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
-use crate::files::{artifact_bytes, read_artifact};
+use crate::family::{
+    AdaptOptions, Adapted, FittedClient, ModelUse, Predicted, Predictions, counted, refuse,
+};
+use crate::files::artifact_bytes;
 use crate::job::DataSource;
 use crate::load::{FileKind, read_any, settle_classes};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images,
+    Features, Input, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images,
     read_idx_numbers, read_libsvm,
 };
 use whimbrel_engine::checkpoint::write_atomically;
@@ -55,7 +56,7 @@ impl Trained {
         let reading = Reading::new(&asked.model, run)?;
         let learner = &reading.learner;
         let rule = asked.rule.local.clone();
-        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+        let tensors = run.tensors()?;
         // Without a server every client has its own copy of what is shared.
         let copy = run.own.map_or(&[][..], |own| &own.narrow);
         let mut found =
@@ -108,17 +109,17 @@ impl Reading {
     }
 
     /// Inputs of a file, and their targets where `target` names a column that the file has.
-    pub fn samples(&self, file: &Path, libsvm: bool, target: Option<&str>) -> Result<Samples> {
+    pub fn samples(&self, rows: &Input, libsvm: bool, target: Option<&str>) -> Result<Samples> {
         let width: usize = self.shape.iter().product();
-        if is_idx(file) {
+        if let Some(file) = rows.file().filter(|file| is_idx(file)) {
             return self.images(file, None);
         }
-        let (values, mut targets) = if libsvm {
+        let (values, mut targets) = if let (true, Some(file)) = (libsvm, rows.file()) {
             let options = LibsvmOptions { columns: Some(width), ..LibsvmOptions::default() };
             let rows = read_libsvm(file, &options)?;
             (dense_rows(&rows)?, target.map(|_| (rows.targets, Vec::new())))
         } else {
-            let data = read_any(file, None)?;
+            let data = read_any(rows, None)?;
             match target {
                 None => {
                     let features = data.features(&Features::Listed(&self.columns))?;
@@ -174,14 +175,17 @@ impl Reading {
     pub fn samples_with_targets(
         &self,
         run: &ModelUse<'_>,
-        options: &AdaptOptions<'_>,
+        rows: &Input,
+        labels: Option<&Path>,
     ) -> Result<Samples> {
-        let file = options.data;
         let target = match &run.job.data.source {
             DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
             _ => TARGET,
         };
-        let samples = match (FileKind::of(file), options.labels) {
+        let Some(file) = rows.file() else {
+            return not_empty(self.samples(rows, false, Some(target))?);
+        };
+        let samples = match (FileKind::of(file), labels) {
             (FileKind::Idx, None) => {
                 let what = "a file of images has no targets to fit a client's own part to";
                 return refuse(what, "give the file of their labels with --labels");
@@ -192,13 +196,10 @@ impl Reading {
                 let what = "a npy file has no targets to fit a client's own part to";
                 return refuse(what, "give a CSV file or LIBSVM's text, or images with --labels");
             }
-            (FileKind::Libsvm, None) => self.samples(file, true, Some(target))?,
-            (FileKind::Csv, None) => self.samples(file, false, Some(target))?,
+            (FileKind::Libsvm, None) => self.samples(rows, true, Some(target))?,
+            (FileKind::Csv, None) => self.samples(rows, false, Some(target))?,
         };
-        match samples.is_empty() {
-            true => refuse("the new client has no rows", "give at least one row with its target"),
-            false => Ok(samples),
-        }
+        not_empty(samples)
     }
 
     /// Targets that are not read.
@@ -264,7 +265,15 @@ impl Reading {
     }
 }
 
-pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+/// Refuses a client without rows.
+fn not_empty(samples: Samples) -> Result<Samples> {
+    match samples.is_empty() {
+        true => refuse("the new client has no rows", "give at least one row with its target"),
+        false => Ok(samples),
+    }
+}
+
+pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let trained = Trained::read(asked, run)?;
     let own = run.own.map(Own::from_artifact).unwrap_or_default();
     if own.is_empty() && !trained.rule.predicts_alone() {
@@ -277,11 +286,12 @@ pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Path) -> R
     Ok(trained.table(&trained.mixture(&own)?.predict(&*trained.learner, &samples)))
 }
 
-pub(super) fn adapt(
+pub(super) fn adapt_rows(
     asked: &PersonalFit,
     run: &ModelUse<'_>,
-    options: &AdaptOptions<'_>,
-) -> Result<Adapted> {
+    rows: &Input,
+    labels: Option<&Path>,
+) -> Result<FittedClient> {
     let trained = Trained::read(asked, run)?;
     if trained.rule.for_unseen() != Unseen::Adapted {
         let what = format!("{} has nothing of a client's own to fit", asked.rule.method());
@@ -291,7 +301,7 @@ pub(super) fn adapt(
         };
         return refuse(&what, hint);
     }
-    let samples = trained.samples_with_targets(run, options)?;
+    let samples = trained.samples_with_targets(run, rows, labels)?;
     let solver = solver(asked, run.job);
     let key = whimbrel_core::Key::root(run.job.seed);
     let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);
@@ -312,24 +322,12 @@ pub(super) fn adapt(
         let weights = weights.map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
         fitted.notes.push(format!("mixture weights: {weights}"));
     }
-    fitted.write(run, options)
-}
-
-/// What `adapt` found for a new client.
-pub(crate) struct FittedClient {
-    /// What the client has of its own.
-    pub artifact: Artifact,
-    /// Its predictions for its own rows.
-    pub predicted: Predicted,
-    pub rows: usize,
-    /// Further keys of its summary.
-    pub figures: Vec<(&'static str, Value)>,
-    pub notes: Vec<String>,
+    Ok(fitted)
 }
 
 impl FittedClient {
     /// Writes the new client's folder, and says what to do with it.
-    pub fn write(self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
+    pub(crate) fn write(self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
         let (folder, out) = (run.folder.display(), options.out.display());
         let write = |name: &str, bytes: &[u8]| write_atomically(&options.out.join(name), bytes);
         write("model.safetensors", &artifact_bytes(&self.artifact)?)?;

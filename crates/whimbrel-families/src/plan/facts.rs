@@ -6,7 +6,7 @@ use crate::load::{Layout, Loaded, class_names, described, mixed, read_side, sett
 use std::collections::BTreeSet;
 use whimbrel_core::Error;
 use whimbrel_data::{
-    Attribute, Column, ColumnType, CsvOptions, Dataset, Features, MixedColumn, read_csv, read_npy,
+    Attribute, Column, ColumnType, CsvOptions, Dataset, Features, MixedColumn, read_npy,
 };
 
 /// Who holds the data and what their columns are.
@@ -86,8 +86,8 @@ impl Facts {
 /// Feature columns and classes, from the job or from a file that the coordinator has.
 fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     let (path, given, classes) = match &job.data.source {
-        DataSource::Csv(csv) => (&csv.path, csv.columns.clone(), csv.classes.clone()),
-        DataSource::Npy(npy) => (&npy.path, None, None),
+        DataSource::Csv(csv) => (csv.path.clone(), csv.columns.clone(), csv.classes.clone()),
+        DataSource::Npy(npy) => (npy.path.clone().into(), None, None),
         DataSource::Libsvm(_) => {
             let error = Error::config(
                 "libsvm files count columns from 0 or from 1 and leave the last ones out, so that \
@@ -113,7 +113,8 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     if path.exists() {
         return match &job.data.source {
             DataSource::Csv(csv) => sample(csv, job),
-            _ => Ok((names_of(read_npy(path)?.columns()), Vec::new())),
+            DataSource::Npy(npy) => Ok((names_of(read_npy(&npy.path)?.columns()), Vec::new())),
+            _ => Ok((Vec::new(), Vec::new())),
         };
     }
     match given {
@@ -123,7 +124,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
         }
         Some(columns) => Ok((columns, Vec::new())),
         None => {
-            let what = format!("{} is not here to tell the columns", path.display());
+            let what = format!("{path} is not here to tell the columns");
             let error = Error::config(what)
                 .hint("list `columns` in [data], or put a file with the same header there");
             Err(error.into())
@@ -144,7 +145,7 @@ fn mixed_columns(csv: &Csv, job: &Job) -> Result<Vec<MixedColumn>> {
         return Ok(data.mixed_columns(csv.columns.as_deref(), types, &except)?);
     }
     let Some(columns) = &csv.columns else {
-        let what = format!("{} is not here to tell the columns", csv.path.display());
+        let what = format!("{} is not here to tell the columns", csv.path);
         let hint = "list `columns` in [data], or put a file with the same header there";
         return Err(Error::config(what).hint(hint).into());
     };
@@ -232,7 +233,7 @@ fn read_sample(csv: &Csv, also: &[&String]) -> Result<(Dataset, Vec<String>)> {
         client.into_iter().chain(&csv.label).chain(also.iter().copied()).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
-    let data = read_csv(&csv.path, &options)?;
+    let data = csv.path.read_csv(&options)?;
     text.retain(|name| data.columns().iter().any(|column| column.name == *name));
     Ok((data, text))
 }

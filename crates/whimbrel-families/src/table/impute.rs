@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         warnings: &mut Vec<String>,
     ) -> Result<Option<ObservedTable>> {
         let csv = self.csv()?;
-        let file = given.unwrap_or(&csv.path);
+        let file = given.or(csv.path.file()).unwrap_or(Path::new(""));
         if given.is_none() {
             let reason = match self.data_hash.as_deref() {
                 Some("") => "the clients kept what they observed".to_owned(),
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
     fn of_the_run(&self, file: &Path) -> Result<ObservedTable> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
-            csv.path = file.to_owned();
+            csv.path = file.into();
             csv.cells.row_labels = Some(Labels::Listed(self.table.rows.clone()));
             csv.cells.column_labels = Some(Labels::Listed(self.table.columns.clone()));
         }

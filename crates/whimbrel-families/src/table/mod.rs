@@ -37,8 +37,8 @@ use plan::TablePlan;
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::io::Write;
-use std::path::Path;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_data::{Described, Entries};
 use whimbrel_engine::Ending;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32};
@@ -244,7 +244,7 @@ impl Fit for TableFit {
         results::findings(self, delivered)
     }
 
-    fn predict(&self, _: &ModelUse<'_>, _: &Path) -> Result<Predicted> {
+    fn predict(&self, _: &ModelUse<'_>, _: &Input) -> Result<Predicted> {
         refuse(
             "a table is completed, not predicted row by row",
             "`whimbrel impute` writes it, `whimbrel adapt` adds a client",

@@ -20,12 +20,14 @@ mod frames;
 pub(crate) mod held_out;
 mod method;
 mod oracle;
+mod simple;
 mod state;
 mod terms;
 
 pub(crate) use evaluate::{aggregate, mean_loss, optional};
 pub use held_out::{PartScores, Score, Split};
 pub use oracle::{Context, Framed, FullPasses, Judge, Local, Member, Oracle, Received};
+pub use simple::{Plain, Simple};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 pub use terms::{FirstMemories, Terms};
 

@@ -26,6 +26,12 @@ pub struct FedMix {
     pub send_above: f64,
 }
 
+impl Default for FedMix {
+    fn default() -> Self {
+        Self { components: 3, weighing: Weighing::Converged, send_above: 0.0 }
+    }
+}
+
 /// How an unseen client gets its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighing {

@@ -102,6 +102,13 @@ pub struct GmmSettings {
     pub stream_rows: usize,
 }
 
+impl Default for GmmSettings {
+    /// One component with a covariance of its own, of no columns yet.
+    fn default() -> Self {
+        Self::new(1, 0, Covariance::Tied)
+    }
+}
+
 impl GmmSettings {
     /// The defaults for a mixture of this size.
     pub fn new(components: usize, columns: usize, covariance: Covariance) -> Self {

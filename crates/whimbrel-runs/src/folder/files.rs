@@ -10,7 +10,7 @@ use whimbrel_core::method::{Artifact, MetricValue, Tensor};
 use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::family::RunData;
-use whimbrel_families::files::{pretty, quoted};
+use whimbrel_families::files::quoted;
 use whimbrel_families::job::{Budget, DataSource, Job};
 use whimbrel_families::load::Loaded;
 use whimbrel_families::plan::{Facts, Plan};
@@ -70,8 +70,8 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
     text + &job.to_toml()
 }
 
-/// The content of `summary.json`.
-pub(super) fn summary(
+/// The content of `summary.json`, without what the family adds.
+pub fn summary(
     job: &Job,
     facts: &RunData,
     outcome: &Outcome,
@@ -184,12 +184,12 @@ pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
 
 /// The content of `model.json`: what is needed to use the model on new rows, and those of its
 /// tensors that a person may want to read.
-pub(super) fn model_json(
+pub fn model_keys(
     job: &Job,
     facts: &RunData,
     model: &Artifact,
     objective: Option<f64>,
-) -> String {
+) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("kind".into(), model.kind.clone().into());
     let is_map = |tensor: &&Tensor| tensor.name.starts_with(PREPARE);
@@ -223,7 +223,7 @@ pub(super) fn model_json(
     if !facts.classes.is_empty() {
         object.insert("classes".into(), facts.classes.clone().into());
     }
-    pretty(&Value::Object(object))
+    object
 }
 
 /// Of what the means, the covariances and the likelihood are.

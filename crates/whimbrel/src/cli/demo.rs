@@ -1,10 +1,11 @@
 //! `whimbrel` alone: the built-in demonstration.
 
-use super::compare::{Compared, Parent, run_all};
 use super::execute::INTERRUPTED;
 use super::listener::Terminal;
 use super::messages::note;
 use super::report;
+use crate::run::compare::{Compared, Parent, run_all};
+use crate::run::page;
 use std::path::Path;
 use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
@@ -30,7 +31,7 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
     let Some(Compared { views, .. }) = run_all(jobs, &parent, &Terminal)? else {
         return Ok(INTERRUPTED);
     };
-    let page = report::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
+    let page = page::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
     report::tables(&views)?;
     note(&format!("report: {}", page.display()));
     Ok(0)

@@ -1,7 +1,7 @@
 //! `whimbrel invite`, `revoke` and `status`: a run that is being served, from beside.
 
-use super::execute::defect;
 use super::messages::{data, note};
+use crate::run::execute::defect;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! `whimbrel join`: takes part in a federation with the rows of one file.
 
 use super::args::Join;
-use super::execute::{INTERRUPTED, defect, degenerate, interrupt_flag};
+use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, warning};
 use super::serve::{MODEL, TOLD, start_log};
+use crate::run::execute::defect;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

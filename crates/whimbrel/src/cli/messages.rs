@@ -1,6 +1,5 @@
 //! What a command says: data on standard output, everything else on standard error.
 
-use super::listener::Listener;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,41 +42,6 @@ pub fn warning(text: &str) {
     match LOGGED.load(Ordering::Relaxed) {
         true => tracing::warn!("{text}"),
         false => say(&format!("warning: {text}")),
-    }
-}
-
-/// Says when runs side by side, named with the hashes of their data, are not on the same rows:
-/// objectives are means over rows, so these are other quantities.
-pub fn warn_of_other_data<'a>(
-    mut runs: impl Iterator<Item = (&'a str, &'a str)>,
-    to: &dyn Listener,
-) {
-    let Some((first, hash)) = runs.next() else { return };
-    let others = runs.filter(|(_, other)| *other != hash).map(|(name, _)| format!("`{name}`"));
-    let others: Vec<String> = others.collect();
-    if !others.is_empty() {
-        let others = others.join(", ");
-        to.warning(&format!(
-            "the data of {others} are not those of `{first}`: objectives are not comparable"
-        ));
-    }
-}
-
-/// Says when runs side by side, named with the kinds of their models, have different objectives.
-pub fn warn_of_other_models<'a>(
-    mut runs: impl Iterator<Item = (&'a str, &'a str)>,
-    to: &dyn Listener,
-) {
-    let Some((first, model)) = runs.next() else { return };
-    let others: Vec<String> = runs
-        .filter(|(_, other)| *other != model)
-        .map(|(name, other)| format!("`{name}` ({other})"))
-        .collect();
-    if !others.is_empty() {
-        to.warning(&format!(
-            "the model of {} is not that of `{first}` ({model}): objectives are not comparable",
-            others.join(", ")
-        ));
     }
 }
 
@@ -139,6 +103,7 @@ fn coloured(text: &str) -> String {
 
 /// Whether heads of messages are coloured.
 static COLOURED: AtomicBool = AtomicBool::new(false);
+
 /// Whether only warnings and errors are said.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -190,6 +155,7 @@ impl Drop for Progress {
 
 /// A bar where the length is known, with the time that is left.
 const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds{left}  {wide_msg}";
+
 /// Where it is not.
 const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {wide_msg}";
 

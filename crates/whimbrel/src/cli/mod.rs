@@ -1,28 +1,27 @@
 //! The command line: arguments, messages, exit codes. One file per command.
 
 mod args;
-pub(crate) mod check;
-pub(crate) mod compare;
+mod check;
+mod compare;
 mod demo;
-pub(crate) mod execute;
+mod execute;
 mod federation;
-pub(crate) mod inspect;
+mod inspect;
 mod join;
-pub(crate) mod listener;
+mod listener;
 mod manual;
 mod messages;
-pub(crate) mod new;
+mod new;
 mod output;
 mod paper;
-pub(crate) mod predict;
+mod predict;
 mod repair;
-pub(crate) mod report;
-pub(crate) mod search;
+mod report;
 mod serve;
-pub(crate) mod sources;
+mod sources;
 mod studies;
-pub(crate) mod view;
 
+use crate::run::threads_of;
 use args::{Args, Command, DataCommand, PaperCommand};
 use clap::Parser;
 use std::process::ExitCode;
@@ -106,20 +105,9 @@ fn check_isa() -> Result<()> {
     Err(Error::config(what).hint(hint).into())
 }
 
-/// More threads than any machine has use for.
-const THREADS_MAX: usize = 1024;
-
 /// `--threads`, else `RAYON_NUM_THREADS` (which rayon reads itself), else all cores.
 fn set_threads(threads: Option<usize>) -> Result<()> {
     let Some(threads) = threads else { return Ok(()) };
     let pool = threads_of(threads)?.build_global();
     pool.map_err(|e| Failure::config(format!("--threads {threads}: {e}")))
-}
-
-/// A pool of this number of threads.
-pub fn threads_of(threads: usize) -> Result<rayon::ThreadPoolBuilder> {
-    match (1..=THREADS_MAX).contains(&threads) {
-        true => Ok(rayon::ThreadPoolBuilder::new().num_threads(threads)),
-        false => Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}"))),
-    }
 }

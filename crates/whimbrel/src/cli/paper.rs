@@ -1,11 +1,12 @@
 //! `whimbrel paper`: figures and tables of the papers, what they say beside what is obtained.
 
-use super::compare::{Compared, Parent, run_all};
-use super::execute::{INTERRUPTED, absolute};
+use super::execute::INTERRUPTED;
 use super::listener::Terminal;
 use super::messages::{data as print, note};
-use super::report;
 use super::studies::{Claim, Figure, STUDIES, Study};
+use crate::run::compare::{Compared, Parent, run_all};
+use crate::run::execute::absolute;
+use crate::run::page;
 use serde_json::{Map, Value, json};
 use std::path::{Component, Path, PathBuf};
 use whimbrel::core::Error;
@@ -52,7 +53,7 @@ pub fn run_command(name: &str, data: Option<&Path>, out: Option<&Path>, json: bo
         return Ok(INTERRUPTED);
     };
     let page = parent.dir.path().join("report.html");
-    report::write_or_warn(study.title, &views, &page, &Terminal);
+    page::write_or_warn(study.title, &views, &page, &Terminal);
     let judged = study.claims.iter().map(|claim| judge(claim, &summaries));
     let judged = judged.collect::<Result<Vec<Judged>>>()?;
     if json {

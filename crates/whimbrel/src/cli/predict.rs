@@ -1,36 +1,24 @@
 //! `whimbrel predict`, `impute` and `adapt`: a finished run's model at work.
 
 use super::args::{Adapt, Impute, Predict};
-use super::execute::defect;
-use super::listener::{Listener, Terminal};
+use super::listener::Terminal;
 use super::messages::{data, note, warning};
 use super::output::Output;
-use super::view;
+use crate::run::FinishedRun;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::Error;
-use whimbrel::core::method::Artifact;
-use whimbrel::data::Sha256;
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::{AdaptOptions, Adapted, ImputeOptions, Imputed, ModelUse};
-use whimbrel::families::files::{read_artifact, read_object};
-use whimbrel::net::client::read_own;
-use whimbrel::net::printable;
-use whimbrel::runs::{DELIVERED, RunDir};
-
-/// The key of an adapted client's `summary.json` that holds the hash of the model.
-const MODEL: &str = "model";
+use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     check_is_file(&args.data)?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
-    let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
+    let out = output(&run, &args.out, args.force, args.json, Some(&args.data))?;
     let own = run.own(args.client.as_deref())?;
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
-    let found = run.job.fit.predict(&model, &args.data)?;
+    let found = run.job.fit.predict(&model, &args.data.as_path().into())?;
     out.write(&found.text())?;
     let rows = found.rows();
     if args.json {
@@ -47,7 +35,7 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
 pub fn impute_command(args: &Impute) -> Result<u8> {
     args.data.iter().try_for_each(|data| check_is_file(data))?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
-    let out = run.output(&args.out, args.force, args.json, args.data.as_deref())?;
+    let out = output(&run, &args.out, args.force, args.json, args.data.as_deref())?;
     let options = ImputeOptions {
         data: args.data.as_deref(),
         client: args.client.as_deref(),
@@ -84,6 +72,19 @@ fn check_is_file(data: &Path) -> Result<()> {
     }
 }
 
+/// Checks where to write: never over what the run or this command reads.
+fn output(
+    run: &FinishedRun<'_>,
+    out: &Path,
+    force: bool,
+    json: bool,
+    data: Option<&Path>,
+) -> Result<Output> {
+    let mut job = run.job.clone();
+    let inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(data);
+    Output::check_beside_json(out, force, json, inputs)
+}
+
 fn say(found: Imputed, json: bool) -> Result<u8> {
     found.warnings.iter().for_each(|w| warning(w));
     if json {
@@ -91,107 +92,6 @@ fn say(found: Imputed, json: bool) -> Result<u8> {
     }
     found.notes.iter().for_each(|n| note(n));
     Ok(0)
-}
-
-/// A run's folder with a model in it.
-pub struct FinishedRun<'a> {
-    folder: &'a Path,
-    dir: RunDir,
-    /// Its job.
-    pub job: Job,
-    keys: Map<String, Value>,
-}
-
-impl<'a> FinishedRun<'a> {
-    /// Opens it.
-    pub fn read(folder: &'a Path, to: &dyn Listener) -> Result<Self> {
-        let dir = RunDir::existing(folder)?;
-        if dir.ending().is_none() {
-            to.warning(&format!("the run in {} is not finished", folder.display()));
-        }
-        if let Some(why) = dir.ending().as_deref().and_then(defect) {
-            to.warning(&format!("the fit of this run is degenerate: {}", printable(why)));
-        }
-        if let Some(first) = dir.seeds().first() {
-            let summary = view::summary(&dir)?;
-            let name = match summary.get(DELIVERED).and_then(Value::as_u64) {
-                Some(seed) => format!("seed {seed}, the best by its objective"),
-                None => first.path().file_name().unwrap_or_default().display().to_string(),
-            };
-            to.note(&format!("the run has several seeds: this is the model of {name}"));
-        }
-        let path = folder.join("model/model.json");
-        if !path.is_file() {
-            let error = Error::config(format!("{} does not exist", path.display()))
-                .hint("the run has no model: it is unfinished, or it failed");
-            return Err(error.into());
-        }
-        let file = folder.join("job.toml");
-        let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
-        let job = Job::parse(&text, &file.display().to_string())?;
-        Ok(Self { folder, dir, job, keys: read_object(&path)? })
-    }
-
-    /// Checks where to write: never over what the run or this command reads.
-    fn output(&self, out: &Path, force: bool, json: bool, data: Option<&Path>) -> Result<Output> {
-        let mut job = self.job.clone();
-        let inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(data);
-        Output::check_beside_json(out, force, json, inputs)
-    }
-
-    /// What this client has of its own; without a name, what the client has in whose folder this is.
-    pub fn own(&self, client: Option<&str>) -> Result<Option<Artifact>> {
-        match client {
-            Some(name) => self.own_of(name).map(Some),
-            None => Ok(read_own(self.folder)?),
-        }
-    }
-
-    /// What a client of the run has of its own, or what `adapt` left in a folder.
-    fn own_of(&self, client: &str) -> Result<Artifact> {
-        let adapted = Path::new(client).join("model.safetensors");
-        let known = self.dir.client(client);
-        if known.is_ok() || !adapted.is_file() {
-            let why = self.job.fit.without_own(self.folder).filter(|_| known.is_err());
-            return why.map_or(known, |(what, hint)| Err(Error::config(what).hint(hint).into()));
-        }
-        let summary = read_object(&Path::new(client).join("summary.json"))?;
-        if summary.get(MODEL).and_then(Value::as_str) != Some(&self.model_hash()?) {
-            let what = format!(
-                "{client} was adapted to another model than that of {}",
-                self.folder.display()
-            );
-            return Err(Error::config(what).hint("run `whimbrel adapt` with this run").into());
-        }
-        read_artifact(&adapted)
-    }
-
-    /// Fits what is a new client's own. Predictions for it are made with this model and no other, so that
-    /// its hash is kept beside it.
-    pub fn adapt(&self, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        let adapted = self.job.fit.adapt(&self.model(), options)?;
-        let file = options.out.join("summary.json");
-        let mut summary = read_object(&file)?;
-        summary.insert(MODEL.into(), self.model_hash()?.into());
-        let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
-        write_atomically(&file, text.as_bytes())?;
-        Ok(adapted)
-    }
-
-    /// What tells this model from others.
-    fn model_hash(&self) -> Result<String> {
-        let file = self.folder.join("model/model.safetensors");
-        let bytes = std::fs::read(&file).map_err(|e| Error::storage(file.display(), e))?;
-        let mut hash = Sha256::new();
-        hash.update(&bytes);
-        Ok(hash.hex())
-    }
-
-    /// Its model, that of no client in particular.
-    pub fn model(&self) -> ModelUse<'_> {
-        let (folder, job, model) = (self.folder, &self.job, &self.keys);
-        ModelUse { folder, job, model, own: None, libsvm: false }
-    }
 }
 
 fn make_folder(path: &Path) -> Result<()> {

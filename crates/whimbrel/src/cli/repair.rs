@@ -1,7 +1,7 @@
 //! `whimbrel verify` and `repair`: whether what a coordinator left is whole, and what can be kept.
 
-use super::execute::{read_job, shell_word};
 use super::messages::{data, note};
+use crate::run::execute::{read_job, shell_word};
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::engine::machine::Machine;

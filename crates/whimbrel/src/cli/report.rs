@@ -1,13 +1,13 @@
 //! `whimbrel report`: a run's page, from its folder.
 
 use super::args::Report;
-use super::listener::{Listener, Terminal};
-use super::messages::{data, note, warn_of_other_data};
+use super::listener::Terminal;
+use super::messages::{data, note};
 use super::output::Output;
-use super::view;
+use crate::run::page::{names, side_by_side, write};
+use crate::run::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::failure::Result;
 use whimbrel::report::{LEVELS, RunView, bits_to_reach, closing_table, html};
 use whimbrel::runs::RunDir;
@@ -33,28 +33,6 @@ pub fn report_command(args: &Report) -> Result<u8> {
     }
     note(&format!("report: {shown}"));
     Ok(0)
-}
-
-/// What a page shows of runs side by side, each measured against a pooled run among them.
-pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> {
-    let mut views = Vec::new();
-    for dir in dirs {
-        // A job of several seeds is the runs of all of them.
-        match &dir.seeds()[..] {
-            [] => views.push(view::load(dir, to)?),
-            seeds => {
-                let own = seeds.iter().map(|seed| view::load(seed, to));
-                let mut own = own.collect::<Result<Vec<_>>>()?;
-                view::mark_delivered(&mut own, &view::summary(dir)?);
-                views.extend(own);
-            }
-        }
-    }
-    // A run that is not over has no hash yet.
-    let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
-    warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()), to);
-    view::refer_to_pooled(&mut views);
-    Ok(views)
 }
 
 /// Where the page goes.
@@ -107,13 +85,6 @@ fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
     Ok(named.collect())
 }
 
-/// The runs' names, for a title.
-pub fn names(views: &[RunView]) -> String {
-    let mut names: Vec<&str> = views.iter().map(|v| v.name.as_str()).collect();
-    names.dedup();
-    names.join(", ")
-}
-
 /// The closing tables, on standard output.
 pub fn tables(views: &[RunView]) -> Result<()> {
     data(&closing_table(views))?;
@@ -121,22 +92,4 @@ pub fn tables(views: &[RunView]) -> Result<()> {
         data(&format!("\n{}", reached.text()))?;
     }
     Ok(())
-}
-
-/// Writes the page of a run whose model and summary are on disk: a page that cannot be written is
-/// worth a warning.
-pub fn write_or_warn(
-    title: &str,
-    views: &[RunView],
-    path: &Path,
-    to: &dyn Listener,
-) -> Option<PathBuf> {
-    let written = write(title, views, path);
-    written.map_err(|failure| to.warning(&format!("no report: {failure}"))).ok()
-}
-
-/// Writes the page.
-pub fn write(title: &str, views: &[RunView], path: &Path) -> Result<PathBuf> {
-    write_atomically(path, html(title, views).as_bytes())?;
-    Ok(path.to_path_buf())
 }

@@ -1,10 +1,11 @@
 //! `whimbrel serve`: coordinates a job whose clients are on a network.
 
 use super::args::{LogForm, Serve};
-use super::execute::{INTERRUPTED, defect, degenerate, interrupt_flag, read_job, shell_word};
+use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
-use super::{report, view};
+use crate::run::execute::{defect, read_job, shell_word};
+use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
 use std::net::TcpListener;
@@ -231,7 +232,7 @@ fn insist<T>(coordinator: &Coordinator, mut work: impl FnMut() -> Result<T>) -> 
 
 fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
     let views = vec![view::load(dir, &Terminal)?];
-    report::write(&job.name, &views, &dir.path().join("report.html"))?;
+    page::write(&job.name, &views, &dir.path().join("report.html"))?;
     Ok(())
 }
 

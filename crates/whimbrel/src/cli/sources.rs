@@ -1,17 +1,17 @@
 //! `whimbrel data list`, and `whimbrel data inspect` of a job: what its clients hold.
 
-use super::execute::read_job;
-use super::listener::{Listener, Terminal};
+use super::listener::Terminal;
 use super::messages::data as print;
-use serde_json::{Map, Value, json};
+use crate::run::holdings::{Held, inspect_job as job_figures, look};
+use crate::run::read_job;
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::path::Path;
-use whimbrel::core::{ClientData, FeatureRows, Targets};
-use whimbrel::families::Job;
+use whimbrel::core::{ClientData, FeatureRows};
 use whimbrel::families::failure::Result;
 use whimbrel::families::job::data::SourceKind;
 use whimbrel::families::job::data::split::SplitKind;
-use whimbrel::families::load::{Loaded, load};
+use whimbrel::families::load::Loaded;
 
 /// Classes shown one by one; of more, the range.
 const CLASSES_MAX: usize = 20;
@@ -39,14 +39,6 @@ pub fn list_command(json: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// Rows of a client by what they are for, and the classes of those for training.
-struct Held {
-    name: String,
-    rows: [usize; 3],
-    classes: Vec<usize>,
-    unseen: bool,
-}
-
 /// Shows what the clients of a job hold.
 pub fn inspect_job(path: &Path, json: bool) -> Result<u8> {
     let job = read_job(path)?;
@@ -55,69 +47,6 @@ pub fn inspect_job(path: &Path, json: bool) -> Result<u8> {
     }
     let (loaded, held) = look(&job, &Terminal)?;
     print(&page(&loaded, &held)).map(|()| 0)
-}
-
-fn look(job: &Job, to: &dyn Listener) -> Result<(Loaded, Vec<Held>)> {
-    let loaded = load(job)?;
-    loaded.warnings.iter().for_each(|words| to.warning(words));
-    loaded.notes.iter().for_each(|words| to.note(words));
-    let held = (0..loaded.clients.len()).map(|i| Held::of(&loaded, i)).collect();
-    Ok((loaded, held))
-}
-
-/// The same as one object.
-pub fn job_figures(job: &Job, to: &dyn Listener) -> Result<Value> {
-    let (loaded, held) = look(job, to)?;
-    let clients = held.iter().map(|client| {
-        let [train, validation, test] = client.rows;
-        let content = json!({
-            "rows": train, "validation": validation, "test": test, "unseen": client.unseen,
-            "classes": client.classes,
-        });
-        (client.name.clone(), content)
-    });
-    let clients: Map<String, Value> = clients.collect();
-    Ok(json!({
-        "job": job.name, "columns": loaded.columns.len(), "shape": loaded.shape(),
-        "classes": loaded.classes, "clients": clients,
-    }))
-}
-
-impl Held {
-    fn of(loaded: &Loaded, id: usize) -> Self {
-        let (name, data) = &loaded.clients[id];
-        let held_out = data.held_out();
-        let part = |data: Option<Box<ClientData>>| data.map_or(0, |data| rows(&data));
-        let mut classes = vec![0; loaded.classes.len()];
-        let mut count = |class: usize| classes.get_mut(class).into_iter().for_each(|n| *n += 1);
-        match data {
-            ClientData::Samples(samples) => {
-                if let Targets::Classes { of, .. } = &samples.targets {
-                    of.iter().for_each(|class| count(usize::from(*class)));
-                }
-            }
-            ClientData::Labelled(rows) if loaded.classes.len() == 2 => {
-                rows.targets.iter().for_each(|sign| count(usize::from(*sign > 0.0)));
-            }
-            _ => {}
-        }
-        Self {
-            name: name.clone(),
-            rows: [rows(data), part(held_out.validation), part(held_out.test)],
-            classes,
-            unseen: loaded.unseen.get(id).copied().unwrap_or_default(),
-        }
-    }
-}
-
-fn rows(data: &ClientData) -> usize {
-    match data {
-        ClientData::Table(table) => table.rows(),
-        ClientData::Labelled(rows) => rows.len(),
-        ClientData::Samples(samples) => samples.len(),
-        ClientData::Cells(cells) => cells.observed.len(),
-        ClientData::Stream(_) => 0,
-    }
 }
 
 fn page(loaded: &Loaded, held: &[Held]) -> String {

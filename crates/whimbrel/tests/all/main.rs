@@ -18,6 +18,7 @@ mod gradient;
 mod held_out;
 mod impute;
 mod inputs;
+mod library;
 mod manners;
 mod messages;
 mod mixed;

@@ -18,7 +18,8 @@ use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts};
 use keys::NUMERICS;
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use whimbrel_data::Input;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
@@ -176,7 +177,7 @@ impl MixtureKeys for MixedKeys {
         tables::section(model, &kinds, ended)
     }
 
-    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(self, run, file)
     }
 }

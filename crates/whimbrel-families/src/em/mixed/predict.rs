@@ -3,10 +3,8 @@
 use super::keys::{MixedKeys, NUMERICS};
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted, Predictions};
-use crate::files::read_artifact;
 use serde_json::{Value, json};
-use std::path::Path;
-use whimbrel_data::{CsvOptions, MixedColumn, read_csv};
+use whimbrel_data::{CsvOptions, Input, MixedColumn};
 use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedParameters, MixedPrediction, MixedSettings, Numeric,
 };
@@ -14,11 +12,11 @@ use whimbrel_models::mixed::{
 /// The share of missing numbers and counts that an interval should hold.
 const COVERAGE: f64 = 0.9;
 
-pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let (model, theta, columns) = load_model(keys, run)?;
     let leveled = columns.iter().filter(|column| !column.levels.is_empty());
     let text = leveled.map(|column| column.name.clone()).collect();
-    let data = read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?;
+    let data = file.read_csv(&CsvOptions { text, ..CsvOptions::default() })?;
     let table = data.mixed_table(&columns)?;
     let bound = model.data_from_rows(&table.values)?;
     let found = model.predict(&theta, &bound, COVERAGE)?;
@@ -129,7 +127,7 @@ fn load_model(
         });
         columns.push(MixedColumn { name, count, levels });
     }
-    let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+    let tensors = run.tensors()?;
     let of = |name: &str| tensors.tensor(name).map_or(&[][..], |tensor| &tensor.values);
     let settings = MixedSettings {
         components: of("weights").len(),

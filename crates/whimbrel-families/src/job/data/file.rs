@@ -3,6 +3,7 @@
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
+use whimbrel_data::Input;
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::matrix::read_all;
@@ -13,8 +14,8 @@ use whimbrel_job::{list, table};
 /// A CSV file with a header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csv {
-    /// The file, as written in the job.
-    pub path: PathBuf,
+    /// The file, as written in the job, or a program's rows in its place.
+    pub path: Input,
     /// Who holds which row.
     pub partition: Partition,
     /// The columns of the features; `None`: every numeric column with no other part.
@@ -100,10 +101,14 @@ pub(crate) static STANDARDIZE: JobKey = BOOLEAN
     )
     .only(&["csv", "npy", "libsvm", "idx"], "samples of learners are used as they are");
 
+/// Rows in memory are written by their hash.
+const INPUT: Form<Input> =
+    Form::new(FILE.takes, |v| FILE.read(v).map(Input::from), |input| text(&input.to_string()));
+
 table! {
     pub(crate) CSV: Csv {
         + cells: GIVEN;
-        & path: PATH, FILE, unset or PathBuf::from(BROUGHT);
+        & path: PATH, INPUT, unset or PathBuf::from(BROUGHT).into();
         & label: LABEL, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
         columns: COLUMNS = "columns", COLUMN_LIST,

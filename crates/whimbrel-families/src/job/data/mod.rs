@@ -282,9 +282,9 @@ impl Data {
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let (path, partition, cells) = match &mut self.source {
-            Source::Csv(csv) => (&mut csv.path, &mut csv.partition, Some(&mut csv.cells)),
-            Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
-            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
+            Source::Csv(csv) => (csv.path.file_mut(), &mut csv.partition, Some(&mut csv.cells)),
+            Source::Npy(npy) => (Some(&mut npy.path), &mut npy.partition, None),
+            Source::Libsvm(libsvm) => (Some(&mut libsvm.path), &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
             Source::Collection(files) => return files.paths_mut(),
             Source::Mixture(_)
@@ -297,7 +297,7 @@ impl Data {
             _ => None,
         };
         let labels = cells.into_iter().flat_map(Cells::paths_mut);
-        std::iter::once(path).chain(embedding).chain(labels).collect()
+        path.into_iter().chain(embedding).chain(labels).collect()
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {

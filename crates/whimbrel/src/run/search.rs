@@ -1,7 +1,7 @@
 //! Settings that the validation rows choose: a run for each candidate, before the run itself.
 
+use super::Listener;
 use super::execute::Ready;
-use super::listener::Listener;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;

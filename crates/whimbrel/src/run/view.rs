@@ -1,7 +1,7 @@
 //! From a run's folder to what a report shows.
 
+use super::Listener;
 use super::execute::shell_word;
-use super::listener::Listener;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;

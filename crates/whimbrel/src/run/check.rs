@@ -1,0 +1,277 @@
+//! What a job will do and cost, without running it.
+
+use super::Listener;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Instant;
+use whimbrel::core::ClientData;
+use whimbrel::core::method::Artifact;
+use whimbrel::engine::keys::StageKeys;
+use whimbrel::engine::runner::{Start, Step, Traffic};
+use whimbrel::engine::{Carrier, Chain, Runner, Simulation};
+use whimbrel::families::failure::Result;
+use whimbrel::families::load::{Loaded, load};
+use whimbrel::families::plan::{Facts, Plan};
+use whimbrel::families::{Job, Offer};
+use whimbrel::report::format;
+use whimbrel::runs::resolved;
+
+/// Rounds of the trial from which bytes and time are estimated, at most; fewer where they are slow.
+const TRIAL_ROUNDS: u32 = 40;
+
+/// Seconds after which the trial ends.
+const TRIAL_SECONDS: f64 = 2.0;
+
+/// Rounds that are run first: fresh memories make the first messages shorter than the others.
+const SETTLING_ROUNDS: u32 = 10;
+
+/// A job that was checked.
+pub struct Checked {
+    name: String,
+    /// The job with every key set.
+    pub(crate) text: String,
+    clients: usize,
+    statistic: usize,
+    omega: Option<f64>,
+    rounds: Option<u32>,
+    pub(crate) found: Found,
+}
+
+/// What was found beside that.
+pub(crate) enum Found {
+    /// Costs, of a job whose rows are here.
+    Tried(Costs),
+    /// What would be asked of clients who have the rows.
+    Served { offered: Box<Plan>, columns: Vec<String> },
+}
+
+/// What a job costs.
+pub(crate) struct Costs {
+    rows: Option<u64>,
+    memory: u64,
+    seeds: usize,
+    pub(crate) trial: Trial,
+}
+
+impl Checked {
+    /// Checks a job against its data, and tries some rounds.
+    pub fn of(job: &Job, to: &dyn Listener) -> Result<Self> {
+        let loaded = match load(job) {
+            Err(_) if job.federation.is_some() => return Self::served(job, to),
+            loaded => loaded?,
+        };
+        // Minima are kept by runs: a check writes nothing.
+        let plan = Plan::with_cache(job, &loaded, None)?;
+        plan.warnings().iter().for_each(|w| to.warning(w));
+        plan.notes().iter().for_each(|n| to.note(n));
+        let (clients, text) = (loaded.clients.len(), resolved(job, &loaded.files));
+        let (rows, memory) = (loaded.total_rows(), memory_bytes(&loaded, &plan));
+        let seeds = job.seeds.map_or(1, |_| job.each_seed().len());
+        let trial = Trial::run(&plan, loaded, job.seed)?;
+        let found = Found::Tried(Costs { rows, memory, seeds, trial });
+        Ok(Self::new(job, &plan, text, clients, found))
+    }
+
+    /// A job whose rows are the clients': what it would be served as, and what it would ask of them.
+    fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
+        let facts = Facts::on_network(job)?;
+        let plan = Plan::on_network(job, &facts)?;
+        let offered = Box::new(Offer::of(job, &facts)?.plan()?);
+        plan.warnings().iter().for_each(|w| to.warning(w));
+        let found = Found::Served { offered, columns: facts.columns.clone() };
+        Ok(Self::new(job, &plan, resolved(job, &[]), facts.clients, found))
+    }
+
+    fn new(job: &Job, plan: &Plan, text: String, clients: usize, found: Found) -> Self {
+        let (name, omega) = (job.name.clone(), plan.uplink().omega());
+        Self {
+            name,
+            text,
+            clients,
+            statistic: plan.vector_len(),
+            omega,
+            rounds: plan.rounds(),
+            found,
+        }
+    }
+
+    /// Everything as one object.
+    pub fn figures(&self) -> Value {
+        let mut all = json!({
+            "name": self.name, "clients": self.clients, "statistic": self.statistic,
+            "omega": self.omega, "rounds": self.rounds, "job": self.text,
+        });
+        let more = match &self.found {
+            Found::Served { columns, .. } => json!({ "columns": columns }),
+            Found::Tried(costs @ Costs { rows, memory, trial, seeds }) => json!({
+                "rows": rows, "memory_bytes": memory,
+                "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
+                "bits_up_before_rounds": 8 * trial.sent_before.up,
+                "bits_down_before_rounds": 8 * trial.sent_before.down,
+                "seconds": self.seconds(costs), "seconds_before_fit": trial.before,
+                "seconds_per_round": trial.seconds, "seeds": seeds,
+                "stages_cut_short": trial.cut_short,
+            }),
+        };
+        if let (Some(all), Value::Object(more)) = (all.as_object_mut(), more) {
+            all.extend(more);
+        }
+        all
+    }
+
+    /// Expected time of all seeds.
+    fn seconds(&self, costs: &Costs) -> Option<f64> {
+        let one = |rounds| costs.trial.before + f64::from(rounds) * costs.trial.seconds;
+        self.rounds.map(|rounds| costs.seeds as f64 * one(rounds))
+    }
+
+    pub(crate) fn page(&self, costs: &Costs) -> String {
+        let Costs { rows, memory, seeds, trial } = costs;
+        let time = |s| match trial.cut_short {
+            true => format!("more than {}", format::duration(s)),
+            false => format::duration(s),
+        };
+        let figures: [(&str, String); 13] = [
+            ("clients", self.clients.to_string()),
+            ("rows", rows.map_or("a stream".into(), |n| n.to_string())),
+            ("numbers in a message", self.statistic.to_string()),
+            ("omega of the uplink", self.omega.map_or("biased".into(), |w| format::number(w, 4))),
+            ("rounds", self.rounds.map_or("until it stops".into(), |r| r.to_string())),
+            ("memory", format!("about {}", bytes(*memory))),
+            ("up before the rounds", format::bits(8.0 * trial.sent_before.up as f64)),
+            ("down before the rounds", format::bits(8.0 * trial.sent_before.down as f64)),
+            ("up per round", format::bits(8.0 * trial.up)),
+            ("down per round", format::bits(8.0 * trial.down)),
+            ("stages before the fit", time(trial.before)),
+            ("seeds", seeds.to_string()),
+            ("expected time", self.seconds(costs).map_or("unknown".into(), time)),
+        ];
+        let mut page = String::new();
+        for (name, value) in figures {
+            let _ = writeln!(page, "{name:>24}  {value}");
+        }
+        page
+    }
+}
+
+fn bytes(count: u64) -> String {
+    let count = count as f64;
+    let (size, unit) = match count {
+        ..1e6 => (count / 1e3, "kB"),
+        ..1e9 => (count / 1e6, "MB"),
+        _ => (count / 1e9, "GB"),
+    };
+    format!("{} {unit}", format::number(size, 3))
+}
+
+/// Rows, memories and folds.
+fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
+    let q = plan.vector_len() as u64;
+    let rows = loaded.clients.iter().map(|(_, data)| match data {
+        ClientData::Table(table) => table.values.len() as u64,
+        ClientData::Labelled(l) => (l.len() * (l.width() + 1)) as u64,
+        ClientData::Samples(s) => (s.len() * (s.width() + 1)) as u64,
+        ClientData::Stream(_) => 0,
+        ClientData::Cells(c) => 2 * (c.observed.len() + c.held_out.len()) as u64,
+    });
+    let memories = if plan.uplink().has_memory() { loaded.clients.len() as u64 * q } else { 0 };
+    8 * (rows.sum::<u64>() + memories + 16 * q)
+}
+
+/// Seconds after which a stage that the fit can be tried without is left.
+const STAGE_SECONDS: f64 = 10.0;
+
+/// Means over a few rounds.
+#[derive(Default)]
+pub(crate) struct Trial {
+    /// Seconds of the stages before the fit.
+    before: f64,
+    /// Whether one of them was left before its end.
+    pub(crate) cut_short: bool,
+    /// Bytes of these stages, and of what comes before the first round of the fit.
+    sent_before: Traffic,
+    up: f64,
+    down: f64,
+    seconds: f64,
+}
+
+impl Trial {
+    fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
+        let mut delivered = Vec::new();
+        let mut simulation = Simulation::new(loaded.clients).with_duties(plan.duties());
+        let (clock, mut cut_short) = (Instant::now(), false);
+        let mut sent_before = Traffic::default();
+        for index in 0..plan.len() {
+            let stage = plan.build(index, &delivered)?;
+            let start = Start {
+                index: index as u32,
+                last: index + 1 == plan.len(),
+                keys: StageKeys::new(seed, index as u32),
+                delivered: &delivered,
+                saved: None,
+            };
+            let mut runner = simulation.open(&stage, &start)?;
+            if !start.last {
+                let stage_clock = Instant::now();
+                let over = |clock: &Instant| clock.elapsed().as_secs_f64() > STAGE_SECONDS;
+                let can_skip = plan.can_skip(index);
+                while !(can_skip && over(&stage_clock))
+                    && let Step::Exchanged(_) = runner.step()?
+                {}
+                let artifact = if can_skip && over(&stage_clock) {
+                    cut_short = true;
+                    Artifact::default()
+                } else {
+                    runner.artifact()?
+                };
+                let sent = runner.traffic();
+                sent_before.up += sent.up;
+                sent_before.down += sent.down;
+                drop(runner);
+                delivered.push(artifact);
+                continue;
+            }
+            let before = clock.elapsed().as_secs_f64();
+            let runner = &mut *runner;
+            skip_openings(runner)?;
+            let sent = runner.traffic();
+            sent_before.up += sent.up;
+            sent_before.down += sent.down;
+            // The first round of EM sends everything exactly: a job of one round has no other.
+            let first = Self::measure(runner, 1)?;
+            skip_openings(runner)?;
+            let settling = Self::measure(runner, SETTLING_ROUNDS)?;
+            let usual = Self::measure(runner, TRIAL_ROUNDS)?.or(settling);
+            let found = usual.or(first).unwrap_or_default();
+            return Ok(Self { before, cut_short, sent_before, ..found });
+        }
+        Ok(Self::default())
+    }
+
+    /// Means over the next rounds; none where the run is over.
+    fn measure(runner: &mut dyn Runner, rounds: u32) -> Result<Option<Self>> {
+        let (before, clock) = (runner.traffic(), Instant::now());
+        let mut done = 0;
+        while done < rounds
+            && clock.elapsed().as_secs_f64() < TRIAL_SECONDS
+            && let Step::Exchanged(_) = runner.step()?
+        {
+            done += 1;
+        }
+        let (after, n) = (runner.traffic(), f64::from(done));
+        Ok((done > 0).then(|| Self {
+            up: (after.up - before.up) as f64 / n,
+            down: (after.down - before.down) as f64 / n,
+            seconds: clock.elapsed().as_secs_f64() / n,
+            ..Self::default()
+        }))
+    }
+}
+
+/// Exchanges before the next round.
+fn skip_openings(runner: &mut dyn Runner) -> Result<()> {
+    while runner.next_is_round()? == Some(false) {
+        runner.step()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Several jobs, one report.
+
+use super::execute::{Ready, keep_inputs};
+use super::{Listener, page, search, view};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use whimbrel::core::Error;
+use whimbrel::engine::Ending;
+use whimbrel::families::Job;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::report::RunView;
+use whimbrel::runs::{Existing, RunDir};
+
+/// Several runs, the folder of theirs, and their page where it could be written.
+pub struct Comparison {
+    /// The folder; each run has one of its job's name in it.
+    pub dir: RunDir,
+    /// The runs.
+    pub compared: Compared,
+    /// The page.
+    pub page: Option<PathBuf>,
+}
+
+/// Runs jobs of different names into folders in one; none where the user stopped it.
+pub fn compare(
+    jobs: Vec<Job>,
+    out: Option<&Path>,
+    force: bool,
+    to: &dyn Listener,
+) -> Result<Option<Comparison>> {
+    check_names(&jobs)?;
+    let parent = Parent::open(out, "compare", force).map_err(|e| match e {
+        Failure::Core(error) if out.is_some_and(Path::is_dir) => {
+            error.hint("choose another --out, or add --force to replace the runs in it").into()
+        }
+        other => other,
+    })?;
+    let Some(compared) = run_all(jobs, &parent, to)? else { return Ok(None) };
+    let (views, page) = (&compared.views, parent.dir.path().join("report.html"));
+    let page = page::write_or_warn(&page::names(views), views, &page, to);
+    Ok(Some(Comparison { dir: parent.dir, compared, page }))
+}
+
+/// The folder that holds the runs of a comparison.
+pub struct Parent {
+    pub dir: RunDir,
+    force: bool,
+}
+
+impl Parent {
+    /// A new or empty folder, or one whose runs may be replaced.
+    pub fn open(out: Option<&Path>, name: &str, force: bool) -> Result<Self> {
+        let dir = match out {
+            Some(path) if force && path.is_dir() => RunDir::adopt(path),
+            _ => RunDir::open(out, name, Existing::Refuse)?,
+        };
+        Ok(Self { dir, force })
+    }
+}
+
+/// Several runs side by side.
+pub struct Compared {
+    /// What a report shows of each, with the objective of an `em` among them as the reference.
+    pub views: Vec<RunView>,
+    /// The summaries by name.
+    pub summaries: Map<String, Value>,
+    /// Whether one failed, or is degenerate where its job allows none.
+    pub failed: bool,
+}
+
+/// Runs all of them; none when the user stopped it.
+pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Option<Compared>> {
+    // A search needs runs of its own.
+    let settled = jobs.into_iter().map(|job| {
+        let out = parent.dir.path().join(&job.name);
+        search::settle(job, Some(&out), false, to)
+    });
+    let Some(jobs) = settled.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
+    // Everything is checked before anything runs.
+    let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
+    page::warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())), to);
+    page::warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)), to);
+    let (mut views, mut failed) = (Vec::new(), false);
+    let mut summaries = Map::new();
+    if parent.force {
+        ready.iter().try_for_each(|ready| keep_inputs(&ready.job, None, parent.dir.path()))?;
+    }
+    for mut job in ready {
+        let name = job.job.name.clone();
+        job.say(&format!("{name}: "), to);
+        let existing = if parent.force { Existing::Replace } else { Existing::Refuse };
+        let dir = RunDir::open(Some(&parent.dir.path().join(&name)), &name, existing)?;
+        let done = job.execute(&dir, false, to)?;
+        match done.ending {
+            Ending::Interrupted => {
+                to.note(&format!(
+                    "interrupted in `{name}`; finished runs are in {}",
+                    parent.dir.path().display()
+                ));
+                return Ok(None);
+            }
+            Ending::Failed(error) => {
+                failed = true;
+                to.warning(&format!("{name} failed: {}", Failure::from(error)));
+            }
+            Ending::Degenerate(why) => {
+                failed |= !job.job.fit.allows_degenerate();
+                to.warning(&format!("{name} is degenerate: {why}"));
+            }
+            Ending::Early(_) | Ending::Finished => {}
+        }
+        page::write_or_warn(&name, &done.views, &dir.path().join("report.html"), to);
+        let mut summary = done.summary;
+        summary.insert("run".into(), dir.path().display().to_string().into());
+        summaries.insert(name, Value::Object(summary));
+        views.extend(done.views);
+    }
+    view::refer_to_pooled(&mut views);
+    Ok(Some(Compared { views, summaries, failed }))
+}
+
+/// Runs are told apart by their jobs' names.
+fn check_names(jobs: &[Job]) -> Result<()> {
+    let mut names: Vec<&str> = jobs.iter().map(|j| j.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|w| w[0] == w[1]) {
+        Some(twice) => {
+            let error = Error::config(format!("two jobs are called `{}`", twice[0]))
+                .hint("give each job its own `name`");
+            Err(error.into())
+        }
+        None => Ok(()),
+    }
+}

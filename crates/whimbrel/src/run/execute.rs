@@ -1,0 +1,374 @@
+//! One job from its file to its folder.
+
+use super::{Listener, page, search, view};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use whimbrel::core::method::Artifact;
+use whimbrel::core::{ClientData, Error};
+use whimbrel::data::hash_path;
+use whimbrel::engine::journal::names;
+use whimbrel::engine::metrics::Row;
+use whimbrel::engine::runner::Done;
+use whimbrel::engine::{Ending, Limits, Observer, StageRules, run as run_chain};
+use whimbrel::families::Job;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::family::RunData;
+use whimbrel::families::load::{Loaded, load};
+use whimbrel::families::plan::Plan;
+use whimbrel::report::{RunView, format};
+use whimbrel::runs::{
+    DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, run_data,
+};
+
+/// A job to run: where it goes, and what happens to a run that is there.
+pub struct Request<'a> {
+    /// The job.
+    pub job: Job,
+    /// The run's folder; without one, a new one in `runs`.
+    pub out: Option<&'a Path>,
+    /// What happens to a run that is there.
+    pub existing: Existing,
+    /// The journal of another run, whose losses, late joins and answers this one repeats.
+    pub replay: Option<&'a Path>,
+}
+
+/// A run that was carried out.
+pub struct CarriedOut {
+    /// Its job, with the settings that a search chose.
+    pub job: Job,
+    /// Its folder.
+    pub dir: RunDir,
+    /// How it went.
+    pub done: Executed,
+    /// Its page, where one could be written.
+    pub report: Option<PathBuf>,
+}
+
+impl Request<'_> {
+    /// Searches where the job asks for it, checks everything, runs the job and writes its page; none
+    /// where the user stopped the search.
+    pub fn carry_out(self, to: &dyn Listener) -> Result<Option<CarriedOut>> {
+        let Self { job, out, existing, replay } = self;
+        let resume = existing == Existing::Resume;
+        let Some(job) = search::settle(job, out, resume, to)? else { return Ok(None) };
+        let mut ready = match replay {
+            Some(journal) => Ready::replaying(job, journal, to)?,
+            None => Ready::new(job)?,
+        };
+        if let (Existing::Replace, Some(out)) = (existing, out) {
+            keep_inputs(&ready.job, replay, out)?;
+        }
+        let dir = RunDir::open(out, &ready.job.name, existing)?;
+        if resume {
+            check_resumable(&dir, to)?;
+        }
+        ready.say("", to);
+        let done = ready.execute(&dir, resume, to)?;
+        let page = dir.path().join("report.html");
+        let report = page::write_or_warn(&ready.job.name, &done.views, &page, to);
+        Ok(Some(CarriedOut { job: ready.job, dir, done, report }))
+    }
+}
+
+/// Why the fit of a run that ended like this is degenerate; none where it is not.
+pub fn defect(ending: &str) -> Option<&str> {
+    ending.strip_prefix("degenerate: ")
+}
+
+/// Refuses to remove a run that the job itself reads from: its model as a start, its table as data.
+pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
+    let Ok(folder) = out.canonicalize() else { return Ok(()) };
+    let mut job = job.clone();
+    let mut inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(replay);
+    let Some(input) = inputs.find(|path| owner(path).is_some_and(|run| run.starts_with(&folder)))
+    else {
+        return Ok(());
+    };
+    let what = format!("--force would remove {}, which this run reads", input.display());
+    Err(Error::config(what).hint("choose another --out").into())
+}
+
+/// Refuses to go on with a run that is over; says so where there is none to go on with.
+fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
+    let folder = dir.path().display();
+    if let Some(ending) = dir.ending() {
+        let error = Error::config(format!("the run in {folder} is over: {ending}"))
+            .hint("`whimbrel report` shows it; --force runs it again");
+        return Err(error.into());
+    }
+    if !dir.is_started() {
+        to.warning(&format!("{folder} holds no run yet: this starts one"));
+    }
+    Ok(())
+}
+
+/// A path as one word of a command line.
+pub fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A path as a job file can hold it.
+pub fn in_text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::config(format!("{} is not UTF-8, and a job file is", path.display()))
+            .hint("rename the file or its folder")
+            .into()
+    })
+}
+
+/// Reads a job and resolves its paths against its folder.
+pub fn read_job(path: &Path) -> Result<Job> {
+    let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
+    parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
+}
+
+/// The same of a job's text; `name` stands for its file in messages.
+pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {
+    let mut job = Job::parse(text, name)?;
+    for named in job.paths_mut() {
+        *named = absolute(&folder.join(&*named));
+        in_text(named)?;
+    }
+    Ok(job)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Error::config(format!("{}: {error}", path.display()));
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            failure.hint("`whimbrel new` writes a job to start from").into()
+        }
+        _ => failure.into(),
+    }
+}
+
+/// The path without `.` and links where it exists, else only made absolute.
+pub fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into())
+}
+
+/// A job that can be run: data loaded, everything checked.
+pub struct Ready {
+    /// The job.
+    pub job: Job,
+    loaded: Loaded,
+    data: RunData,
+    hashes: Vec<(String, String)>,
+    /// The plan of the first seed.
+    plan: Plan,
+}
+
+/// How a run went, or the runs of several seeds.
+pub struct Executed {
+    /// How it ended.
+    pub ending: Ending,
+    /// Rounds of the last stage.
+    pub rounds: u32,
+    /// The content of `summary.json`.
+    pub summary: Map<String, Value>,
+    /// What a report shows of each.
+    pub views: Vec<RunView>,
+}
+
+impl Ready {
+    /// Loads the data and checks the job against them.
+    pub fn new(job: Job) -> Result<Self> {
+        let loaded = load(&job)?;
+        let hashes = loaded.files.clone();
+        let plan = Plan::new(&job, &loaded)?;
+        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
+    }
+
+    /// The same with the losses, late joins and numbers of a journal, which counts as one of its
+    /// files: a resumed replay needs the same one.
+    fn replaying(job: Job, journal: &Path, to: &dyn Listener) -> Result<Self> {
+        if job.seeds.is_some() {
+            let error = Error::config("a journal is of one seed").hint("take `seeds` out");
+            return Err(error.into());
+        }
+        let text =
+            std::fs::read_to_string(journal).map_err(|e| Error::storage(journal.display(), e))?;
+        let path = absolute(journal);
+        let mut loaded = load(&job)?;
+        let mut hashes = loaded.files.clone();
+        hashes.push((path.display().to_string(), hash_path(&path)?));
+        number(&mut loaded, &job, &text, to)?;
+        let plan = Plan::new(&job, &loaded)?.replaying(text);
+        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
+    }
+
+    /// The hash of its data.
+    pub fn data_hash(&self) -> &str {
+        &self.data.hash
+    }
+
+    /// Says what should be known before it runs.
+    pub fn say(&self, prefix: &str, to: &dyn Listener) {
+        self.plan.warnings().iter().for_each(|w| to.warning(&format!("{prefix}{w}")));
+        self.plan.notes().iter().for_each(|n| to.note(&format!("{prefix}{n}")));
+    }
+
+    /// Runs it in a folder, seed after seed, and writes everything but the report.
+    pub fn execute(&mut self, dir: &RunDir, resume: bool, to: &dyn Listener) -> Result<Executed> {
+        dir.record_job(&resolved(&self.job, &self.hashes), resume)?;
+        if self.job.seeds.is_none() {
+            // The rows are needed once: the run takes them over.
+            let clients = std::mem::take(&mut self.loaded.clients);
+            return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
+        }
+        let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
+        let (mut last, mut degenerate) = (Ending::Finished, Vec::new());
+        for job in self.job.each_seed() {
+            let seed = dir.seed(job.seed);
+            let done = match seed.ending() {
+                // A resumed job goes on with the seeds that are not over.
+                Some(ending) if resume => finished_before(&seed, &ending, to)?,
+                _ => {
+                    seed.record_job(&resolved(&job, &self.hashes), resume)?;
+                    let plan = Plan::new(&job, &self.loaded)?;
+                    let clients = (&self.loaded.clients).into();
+                    self.execute_one(&job, &plan, clients, &seed, resume, to)?
+                }
+            };
+            views.extend(done.views);
+            match done.ending {
+                Ending::Interrupted => return Ok(Executed { views, ..done }),
+                Ending::Failed(error) => last = Ending::Failed(error),
+                Ending::Degenerate(why) => {
+                    degenerate.push(job.seed.to_string());
+                    if last == Ending::Finished {
+                        last = Ending::Degenerate(why);
+                    }
+                }
+                Ending::Early(_) | Ending::Finished => {}
+            }
+            rounds = rounds.max(done.rounds);
+            summaries.push(done.summary);
+        }
+        let measures = dir.seeds().first().map_or_else(Vec::new, RunDir::measures);
+        let mut summary = aggregate(&summaries, &measures, self.job.fit.spread_over_seeds());
+        if self.job.fit.delivers_best_seed()
+            && let Some(seed) = best_seed(&summaries)
+        {
+            summary.insert(DELIVERED.into(), seed.into());
+            to.note(&view::delivered(seed));
+            // What is delivered is sound.
+            if matches!(last, Ending::Degenerate(_)) {
+                let seeds = degenerate.join(", ");
+                to.warning(&format!("the fits of these seeds are degenerate: {seeds}"));
+                summary.insert("degenerate_seeds".into(), degenerate.into());
+                summary.insert("ending".into(), "finished".into());
+                last = Ending::Finished;
+            }
+        }
+        view::mark_delivered(&mut views, &summary);
+        dir.finish_seeds(&summary)?;
+        Ok(Executed { ending: last, rounds, summary, views })
+    }
+
+    fn execute_one(
+        &self,
+        job: &Job,
+        plan: &Plan,
+        clients: Cow<'_, [(String, ClientData)]>,
+        dir: &RunDir,
+        resume: bool,
+        to: &dyn Listener,
+    ) -> Result<Executed> {
+        let interrupt = to.interrupt();
+        let limits = Limits {
+            folder: Some(dir.path()),
+            resume,
+            checkpoint_every: Duration::from_secs_f64(job.simulation.checkpoint_seconds),
+            interrupt: &interrupt,
+        };
+        let sends = !job.method.kind.pooled;
+        let name = match self.job.seeds {
+            Some(_) => format!("{}, seed {}", job.name, job.seed),
+            None => job.name.clone(),
+        };
+        let mut watching = Watching { progress: to.watch(&name, plan.rounds(), sends), dir };
+        let outcome = run_chain(plan, clients, job.seed, &limits, &mut watching);
+        drop(watching);
+        let outcome = outcome?;
+        if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
+            let constants = theory
+                .numbers()
+                .map(|(name, value)| format!("{name} = {}", format::number(value, 4)));
+            to.note(&format!(
+                "theory, from constants estimated near the start: {}",
+                constants.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        job.fit.findings(&outcome.delivered).iter().for_each(|found| to.note(found));
+        let finished = dir.finish(job, &self.data, &outcome, plan)?;
+        finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));
+        finished.notes.iter().for_each(|words| to.note(words));
+        let summary = finished.summary;
+        let views = view::load_or_warn(dir, to);
+        if self.job.seeds.is_some() {
+            page::write_or_warn(&name, &views, &dir.path().join("report.html"), to);
+        }
+        Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
+    }
+}
+
+/// Shows a run's progress, and keeps what clients have of their own.
+struct Watching<'a> {
+    progress: Box<dyn Observer + 'a>,
+    dir: &'a RunDir,
+}
+
+impl Observer for Watching<'_> {
+    fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
+        self.progress.stage(stage, index, of);
+    }
+
+    fn exchange(&mut self, done: &Done) {
+        self.progress.exchange(done);
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.progress.row(row);
+    }
+
+    fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel::core::Result<()> {
+        Ok(self.dir.write_client(name, &own)?)
+    }
+}
+
+/// Gives clients the numbers that they have in a journal.
+fn number(loaded: &mut Loaded, job: &Job, journal: &str, to: &dyn Listener) -> Result<()> {
+    let names = names(journal)?;
+    if names.is_empty() {
+        return Err(Error::storage("journal", "it names no client").into());
+    }
+    let absent = loaded.renumber(&names, job)?;
+    if !absent.is_empty() {
+        let those = absent.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        let more = if absent.len() > 5 { ", ..." } else { "" };
+        to.note(&format!("left out, as the journal does not name them: {those}{more}"));
+    }
+    Ok(())
+}
+
+/// A seed's run that was over before this process.
+fn finished_before(dir: &RunDir, ending: &str, to: &dyn Listener) -> Result<Executed> {
+    let view = view::load(dir, to)?;
+    let ending = match (&view.error, &view.defect) {
+        (Some(_), _) => {
+            Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display())))
+        }
+        (None, Some(why)) => Ending::Degenerate(why.clone()),
+        (None, None) => Ending::Finished,
+    };
+    let rounds = view.last("round").unwrap_or(0.0) as u32;
+    Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })
+}
