@@ -71,7 +71,7 @@ def test_the_folder_of_a_comparison_goes_with_its_last_run(mixture_job: dict) ->
 
 
 def test_wrong_comparisons_are_exceptions(mixture_job: dict) -> None:
-    with pytest.raises(ValueError, match="two jobs are called `mixture`"):
+    with pytest.raises(ValueError, match="two jobs have the name `mixture`"):
         whimbrel.compare([mixture_job, mixture_job], whimbrel.TEMPORARY)
     with pytest.raises(TypeError, match="whimbrel.run runs one"):
         whimbrel.compare(mixture_job, whimbrel.TEMPORARY)

@@ -19,6 +19,7 @@ pub mod samples;
 pub mod shared;
 pub mod sum;
 pub mod table;
+pub mod text;
 pub mod vector;
 pub mod wire;
 

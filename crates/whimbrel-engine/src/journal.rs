@@ -183,7 +183,7 @@ impl Naming {
     }
 }
 
-/// The clients' names by number, as a journal has them; empty where it names no client.
+/// The clients' names by number, as a journal has them; empty where it contains no client.
 pub fn names(text: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for (n, line) in text.lines().enumerate() {

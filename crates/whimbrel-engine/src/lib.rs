@@ -27,6 +27,7 @@ pub mod runner_state;
 pub mod simulation;
 pub mod simulator;
 pub mod topology;
+pub mod versioned;
 
 pub use agreement::{Agreement, Consent, Ledger};
 pub use client::{ClientMachine, Participant, Purpose, Question, Reply, StepId};

@@ -502,6 +502,26 @@ impl Predicted {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }
 
+    /// The values of a numeric column; empty without one of this name.
+    pub fn numbers(&self, name: &str) -> Vec<f64> {
+        match self.columns.iter().find(|(known, _)| known == name) {
+            Some((_, Predictions::Wide(values))) => values.clone(),
+            Some((_, Predictions::Narrow(values))) => values.iter().map(|x| (*x).into()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The label of each row; empty without a column of labels.
+    pub fn labels(&self) -> Vec<String> {
+        let labels = self.columns.iter().find_map(|(_, column)| match column {
+            Predictions::Labels { of, names } => {
+                Some(of.iter().map(|at| names[*at].clone()).collect())
+            }
+            _ => None,
+        });
+        labels.unwrap_or_default()
+    }
+
     /// The CSV file.
     pub fn text(&self) -> String {
         let mut text = String::from("row");

@@ -17,7 +17,6 @@
 //! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
 //! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
 //! | both | [`invitation`], [`tls`], [`frames`] | what the two ends agree on |
-//! | | `versioned` | small files with a version |
 //!
 //! Absent on purpose: any method's types, printing, and any state that moves before it is durable.
 
@@ -39,15 +38,12 @@ pub mod service;
 pub mod status;
 mod step;
 pub mod strangers;
-pub mod text;
 pub mod tls;
 pub mod upload_memory;
-pub mod versioned;
 pub mod wal;
 
 pub use invitation::Invitation;
 pub use limits::Limits;
-pub use text::printable;
 /// The protocol's messages, made from `proto/federation.proto`.
 #[allow(missing_docs)]
 pub mod proto {

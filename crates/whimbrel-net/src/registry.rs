@@ -9,7 +9,6 @@
 use crate::invitation::{Fingerprint, Token};
 use crate::members::{Fault, Happened, Members};
 use crate::status::{Refusal, now};
-use crate::text::is_shown;
 use crate::tls::{random, sha256};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
+use whimbrel_core::text::is_shown;
 use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::{Store, private_file, write_privately};

@@ -8,7 +8,6 @@ use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
 use crate::registry::{Redeemed, Standing};
 use crate::status::{Refusal, now};
-use crate::text::printable;
 use crate::upload_memory::Share;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::Bytes;
 use tonic::{Code, Request, Response, Status, Streaming};
+use whimbrel_core::text::printable;
 
 /// An upload must come at this rate on average, or it holds memory for nothing.
 pub(crate) const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;

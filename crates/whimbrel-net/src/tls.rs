@@ -8,7 +8,6 @@
 
 use crate::invitation::Fingerprint;
 use crate::status::Refusal;
-use crate::versioned;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -25,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use whimbrel_core::{Error, Result};
+use whimbrel_engine::versioned;
 
 /// A certificate (with what stands above it) and its private key.
 pub struct Identity {

@@ -13,11 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use whimbrel::core::Error;
-use whimbrel::engine::runner::Done;
-use whimbrel::engine::{Observer, StageRules};
-use whimbrel::families::failure::Result;
-use whimbrel::job_run::Listener;
+use whimbrel::parts::core::Error;
+use whimbrel::parts::engine::runner::Done;
+use whimbrel::parts::engine::{Observer, StageRules};
+use whimbrel::parts::families::failure::Result;
+use whimbrel::run::Listener;
 
 /// How often Ctrl-C is looked for and progress shown.
 const PULSE: Duration = Duration::from_millis(50);
@@ -115,7 +115,10 @@ impl Voice {
     }
 
     /// Asks the shards of clients.
-    pub fn ask(&self, batches: Vec<(usize, Vec<u8>)>) -> whimbrel::core::Result<Vec<Vec<u8>>> {
+    pub fn ask(
+        &self,
+        batches: Vec<(usize, Vec<u8>)>,
+    ) -> whimbrel::parts::core::Result<Vec<Vec<u8>>> {
         let (reply, answers) = channel();
         self.say(Event::Ask(batches, reply));
         let gone = || Error::peer("the clients were not asked: the run was interrupted");

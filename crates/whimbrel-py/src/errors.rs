@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use whimbrel::core::Error as Core;
-use whimbrel::data::Error as Data;
-use whimbrel::families::failure::{Failure, Result};
+use whimbrel::parts::core::Error as Core;
+use whimbrel::parts::data::Error as Data;
+use whimbrel::parts::families::failure::{Failure, Result};
 
 create_exception!(
     whimbrel,

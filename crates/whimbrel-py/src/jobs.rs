@@ -4,9 +4,9 @@ use crate::background::in_background;
 use crate::errors::detached;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::job_run::{Checked, Ready, draft, inspect_file, inspect_job, parse_job};
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::failure::Result;
+use whimbrel::run::{Checked, Ready, draft, inspect_file, inspect_job, parse_job};
 
 /// A job as Python hands it over: text, the name that messages give it, the folder of its paths.
 #[derive(FromPyObject)]

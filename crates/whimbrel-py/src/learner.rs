@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use whimbrel::core::{Error, Inputs, Key, Result, Samples, Targets};
-use whimbrel::families::personal::own_learner::OwnLearner as Offered;
-use whimbrel::nn::{Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training};
+use whimbrel::parts::core::{Error, Inputs, Key, Result, Samples, Targets};
+use whimbrel::parts::families::personal::own_learner::OwnLearner as Offered;
+use whimbrel::parts::nn::{Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training};
 
 use crate::errors::exception;
 

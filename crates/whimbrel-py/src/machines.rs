@@ -15,18 +15,18 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientId, Error, Tail, Wire, wire};
-use whimbrel::engine::keeper::Folder;
-use whimbrel::engine::{
+use whimbrel::parts::core::method::Artifact;
+use whimbrel::parts::core::{ClientId, Error, Tail, Wire, wire};
+use whimbrel::parts::engine::keeper::Folder;
+use whimbrel::parts::engine::{
     Chain, Purpose, Question, Remote, Sender, Stage, StepId, Summed, Summing, Transport, run_with,
 };
-use whimbrel::families::Job;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::load::load;
-use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::job_run::Listener;
-use whimbrel::runs::{RunDir, resolved, run_data, unseen_data};
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::failure::{Failure, Result};
+use whimbrel::parts::families::load::load;
+use whimbrel::parts::families::plan::{Facts, Plan};
+use whimbrel::parts::runs::{RunDir, resolved, run_data, unseen_data};
+use whimbrel::run::Listener;
 
 /// Time between checkpoints of a run whose clients are elsewhere.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ impl Shards<'_> {
     }
 
     /// Sends what is pending and returns what each shard answered.
-    fn exchange(&mut self) -> whimbrel::core::Result<Vec<Vec<u8>>> {
+    fn exchange(&mut self) -> whimbrel::parts::core::Result<Vec<Vec<u8>>> {
         let fresh = nothing(self.pending.len());
         let batches = std::mem::replace(&mut self.pending, fresh);
         let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
@@ -130,7 +130,7 @@ impl AsRef<[u8]> for Part {
 }
 
 /// The answers of a shard, one after the other.
-fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::core::Result<()> {
+fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::parts::core::Result<()> {
     let mut at = 0;
     while let Some(head) = of.get(at..at + ANSWER_HEAD) {
         let [client, length] = [0, 4].map(|at| u32::take(&mut &head[at..at + 4]));
@@ -161,7 +161,10 @@ impl Transport for Shards<'_> {
         self.names.clone()
     }
 
-    fn ask(&mut self, questions: Vec<Question>) -> whimbrel::core::Result<Vec<(ClientId, Part)>> {
+    fn ask(
+        &mut self,
+        questions: Vec<Question>,
+    ) -> whimbrel::parts::core::Result<Vec<(ClientId, Part)>> {
         questions.into_iter().for_each(|question| self.push(question, None));
         let mut all = Vec::new();
         self.exchange()?.into_iter().try_for_each(|shard| split(Arc::new(shard), &mut all))?;
@@ -173,7 +176,7 @@ impl Transport for Shards<'_> {
         client: ClientId,
         at: StepId,
         accepted: bool,
-    ) -> whimbrel::core::Result<()> {
+    ) -> whimbrel::parts::core::Result<()> {
         self.batch_of(client).0.fates.push(Fate { client, at, accepted });
         Ok(())
     }
@@ -188,7 +191,7 @@ impl Summing for Shards<'_> {
         &mut self,
         empty: Vec<u8>,
         questions: Vec<(Question, Sender)>,
-    ) -> whimbrel::core::Result<Vec<Summed>> {
+    ) -> whimbrel::parts::core::Result<Vec<Summed>> {
         for (question, sender) in questions {
             self.push(question, Some(sender));
         }
@@ -261,7 +264,7 @@ impl Chain for Served<'_> {
         self.plan.len()
     }
 
-    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::parts::core::Result<Stage> {
         let stage = self.plan.build(index, delivered)?;
         let evaluate_every = stage.evaluate_every.filter(|_| self.evaluates);
         Ok(Stage { evaluate_every, ..stage })

@@ -4,9 +4,9 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use whimbrel::core::Table;
-use whimbrel::data::{Dataset, InMemory};
-use whimbrel::families::failure::Failure;
+use whimbrel::parts::core::Table;
+use whimbrel::parts::data::{Dataset, InMemory};
+use whimbrel::parts::families::failure::Failure;
 
 use crate::errors::exception;
 

@@ -8,20 +8,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use whimbrel::core::Error;
-use whimbrel::core::method::Tensor;
-use whimbrel::engine::Ending;
-use whimbrel::families::Job;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::{
+use whimbrel::parts::core::Error;
+use whimbrel::parts::core::method::Tensor;
+use whimbrel::parts::engine::Ending;
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::failure::{Failure, Result};
+use whimbrel::parts::families::family::{
     AdaptOptions, ImputeOptions, Imputed, ModelUse, Predicted, Predictions,
 };
-use whimbrel::families::files::read_artifact;
-use whimbrel::job_run::{
+use whimbrel::parts::families::files::read_artifact;
+use whimbrel::parts::report::html;
+use whimbrel::parts::runs::{Existing, RunDir};
+use whimbrel::run::{
     FinishedRun, Listener, Request, compare as compare_jobs, names, side_by_side, threads_of,
 };
-use whimbrel::report::html;
-use whimbrel::runs::{Existing, RunDir};
 
 /// Where a run goes.
 #[derive(FromPyObject)]
@@ -262,6 +262,6 @@ pub fn tensors<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Vec<Bound<'py, P
 pub fn own_names(folder: PathBuf, client: &str) -> PathBuf {
     folder
         .join("clients")
-        .join(whimbrel::engine::names::folder_name(client))
+        .join(whimbrel::parts::engine::names::folder_name(client))
         .join("model.safetensors")
 }

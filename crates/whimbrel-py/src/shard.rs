@@ -9,17 +9,19 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientData, ClientId, DynMethod, Error, Message, Part as State, Tail, Wire};
-use whimbrel::engine::client::sha256;
-use whimbrel::engine::{
+use whimbrel::parts::core::method::Artifact;
+use whimbrel::parts::core::{
+    ClientData, ClientId, DynMethod, Error, Message, Part as State, Tail, Wire,
+};
+use whimbrel::parts::engine::client::sha256;
+use whimbrel::parts::engine::{
     Chain, ClientMachine, Consent, Faults, Participant, Participation, Question, Reply, Sender,
     Stage, StageMethod, Stopping, Summed, sum_upload,
 };
-use whimbrel::families::Offer;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::load::load;
-use whimbrel::families::plan::{Facts, Plan};
+use whimbrel::parts::families::Offer;
+use whimbrel::parts::families::failure::{Failure, Result};
+use whimbrel::parts::families::load::load;
+use whimbrel::parts::families::plan::{Facts, Plan};
 
 /// Answers one after the other, each behind its client and its length, into an array of Python's.
 fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
@@ -187,7 +189,7 @@ impl Shard {
             }
             Ok(fold)
         };
-        let folds: Vec<whimbrel::core::Result<_>> =
+        let folds: Vec<whimbrel::parts::core::Result<_>> =
             answers.par_chunks(share).map(of_share).collect();
         let mut total = method.load(State::Fold, empty)?;
         for fold in folds {
@@ -247,7 +249,7 @@ struct SharedPlan {
 
 impl SharedPlan {
     /// The method of the stage that its clients are in.
-    fn method(&self) -> whimbrel::core::Result<Arc<dyn DynMethod>> {
+    fn method(&self) -> whimbrel::parts::core::Result<Arc<dyn DynMethod>> {
         let last = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let built = last.as_ref().ok_or_else(|| Error::peer("uploads before an enrolment"))?;
         built.method.server().cloned()
@@ -261,7 +263,7 @@ impl Chain for Shared {
         self.0.plan.len()
     }
 
-    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::parts::core::Result<Stage> {
         let mut last = self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
             let Stage { name, method, evaluate_every, .. } = self.0.plan.build(index, delivered)?;

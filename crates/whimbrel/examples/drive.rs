@@ -15,15 +15,15 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel::core::{ClientId, Error, Wire};
-use whimbrel::engine::keeper::Folder;
-use whimbrel::engine::{
+use whimbrel::parts::core::{ClientId, Error, Wire};
+use whimbrel::parts::engine::keeper::Folder;
+use whimbrel::parts::engine::{
     ClientMachine, Consent, Observer, Participant, Question, Remote, StepId, Transport, run_with,
 };
-use whimbrel::families::Job;
-use whimbrel::families::load::{Loaded, load};
-use whimbrel::families::plan::Plan;
-use whimbrel::runs::{RunDir, run_data};
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::load::{Loaded, load};
+use whimbrel::parts::families::plan::Plan;
+use whimbrel::parts::runs::{RunDir, run_data};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -106,7 +106,7 @@ impl Pipe {
         Ok(Self { child, to, from })
     }
 
-    fn send(&mut self, frame: &[u8]) -> whimbrel::core::Result<()> {
+    fn send(&mut self, frame: &[u8]) -> whimbrel::parts::core::Result<()> {
         let to = self.to.as_mut().ok_or_else(|| Error::internal("the pipe is closed"))?;
         send(to, frame).map_err(|e| Error::peer(format!("a client is gone: {e}")))
     }
@@ -135,7 +135,7 @@ impl Transport for Pipes {
     fn ask(
         &mut self,
         questions: Vec<Question>,
-    ) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+    ) -> whimbrel::parts::core::Result<Vec<(ClientId, Vec<u8>)>> {
         // All questions first: clients compute at the same time.
         for question in &questions {
             let frame = [vec![0], question.to_bytes()].concat();
@@ -157,7 +157,7 @@ impl Transport for Pipes {
         id: ClientId,
         at: StepId,
         accepted: bool,
-    ) -> whimbrel::core::Result<()> {
+    ) -> whimbrel::parts::core::Result<()> {
         let frame = [vec![1], (at, accepted).to_bytes()].concat();
         self.pipes[id.0 as usize].send(&frame)
     }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use std::error::Error;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
-use whimbrel::methods::measures;
-use whimbrel::report::{HeroAxis, RunView, hero};
+use whimbrel::parts::methods::measures;
+use whimbrel::parts::report::{HeroAxis, RunView, hero};
 
 /// The demonstration's runs, in the order of its jobs.
 const RUNS: [&str; 3] = ["em", "dem", "fedem"];

@@ -1,4 +1,5 @@
-//! A job file and an estimator are one thing: `cargo run --release --example job`.
+//! A job file, the estimator with the same settings, a run in a folder, a run that is stopped:
+//! `cargo run --release --example job`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -43,8 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fit = GaussianMixture::new(2).uplink(Codec::dithering(8)).fit(&clients)?;
     let bits = |xs: &[f64]| xs.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(run.tensor("means")), bits(fit.run().tensor("means")));
-    assert_eq!(run.bits_up(), fit.bits_up());
-    println!("the same bits: {} rounds, {} bits up", run.rounds(), run.bits_up());
+    assert_eq!(run.bits_up(), fit.run().bits_up());
+    println!("equal bits: {} rounds, {} bits up", run.rounds(), run.bits_up());
 
     let kept = job.run_in(folder.join("run"))?;
     assert_eq!(bits(kept.tensor("means")), bits(run.tensor("means")));

@@ -5,14 +5,16 @@ use whimbrel::{Codec, Covariance, GaussianMixture, Rows};
 
 fn main() -> Result<(), whimbrel::Error> {
     let clients: Vec<Rows> = (0..20).map(client).collect();
-    let asked = GaussianMixture::new(3)
+    let mixture = GaussianMixture::new(3)
         .covariance(Covariance::Full)
         .uplink(Codec::dithering(8))
         .participation(0.5)
         .seed(7);
-    let fit = asked.fit_with(&clients, |progress| {
-        if progress.round % 50 == 0 && progress.row.is_some() {
-            eprintln!("{} {} of {:?}", progress.stage, progress.round, progress.rounds);
+    let fit = mixture.fit_with(&clients, |progress| {
+        if let Some(objective) = progress.metric("objective")
+            && progress.round % 50 == 0
+        {
+            eprintln!("{} round {}: {objective:.4}", progress.stage, progress.round);
         }
         ControlFlow::Continue(())
     })?;
@@ -23,7 +25,7 @@ fn main() -> Result<(), whimbrel::Error> {
     println!("pooled EM: objective {:?}", pooled.run().figure("objective"));
     let rows = Rows::from_rows([[0.0, 0.0], [5.0, 5.0], [-4.0, 6.0]]);
     println!("labels {:?}", fit.predict(&rows)?);
-    let refused = asked.set("model.reg_covar", -1.0).fit(&clients).err();
+    let refused = mixture.set("model.reg_covar", -1.0).fit(&clients).err();
     println!("{}", refused.map_or_else(String::new, |error| error.to_string()));
     Ok(())
 }

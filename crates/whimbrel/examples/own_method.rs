@@ -1,7 +1,7 @@
-//! A method of one's own, over compressed channels: `cargo run --release --example own_method`.
+//! A new federated method over compressed channels: `cargo run --release --example own_method`.
 
-use whimbrel::core::{Key, Result, Table};
-use whimbrel::{Codec, Rows, Simple, Simulate};
+use whimbrel::parts::core::Result;
+use whimbrel::{Codec, Key, Rows, Simple, Simulate, Table};
 
 /// The geometric median by Weiszfeld's steps: clients send gradients of mean distances.
 struct Median {
@@ -45,12 +45,7 @@ fn main() -> std::result::Result<(), whimbrel::Error> {
         .uplink(Codec::dithering(2))
         .participation(0.5)
         .run(&clients)?;
-    println!("median {:.3?}, {} bytes up", run.parameters, run.traffic.up);
-    let loss = |row: &whimbrel::engine::Row| row.number("objective");
-    println!(
-        "loss from {:?} to {:?}",
-        run.history.first().and_then(loss),
-        run.history.last().and_then(loss)
-    );
+    println!("median {:.3?}, {} bits up", run.parameters, run.bits_up);
+    println!("mean distance {:?} to {:?}", run.losses.first(), run.losses.last());
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Personal models, and a client that comes later: `cargo run --release --example personal`.
+//! Personal models, and the model of a client unseen in training:
+//! `cargo run --release --example personal`.
 
 use whimbrel::{MixtureOfLearners, Rows};
 
@@ -21,6 +22,7 @@ fn main() -> Result<(), whimbrel::Error> {
     fit.run().save(&saved)?;
     let again = whimbrel::Run::open(&saved)?;
     println!("read back: {:?} of {} clients", again.figure("test_accuracy"), again.clients().len());
+    std::fs::remove_dir_all(&saved).ok();
     Ok(())
 }
 

@@ -1,27 +1,53 @@
-//! Whimbrel: federated learning that says as little as possible over the wire.
+//! Federated learning with small, measured messages.
 //!
-//! Estimators fit models to rows that clients hold, here rows in memory, by federated methods over compressed
-//! channels; a [`Job`] is the same as a file. Nothing is written unless it is saved.
+//! Whimbrel fits models to data that stay with the parties who hold them. An estimator takes the rows
+//! of each client, runs a federated method over compressed channels in this process, and returns the
+//! fit together with its measured traffic:
 //!
 //! ```
 //! use whimbrel::{Codec, GaussianMixture, Rows};
+//!
+//! // Three clients, 30 rows of one column each.
 //! let clients = [0.0, 9.0, 0.5].map(|c| Rows::from_rows((0..30).map(|i| [c + f64::from(i % 4)])));
 //! let fit = GaussianMixture::new(2).uplink(Codec::dithering(8)).fit(&clients)?;
-//! println!("{:?} for {} bits", fit.weights(), fit.bits_up());
+//! println!("weights {:?}, {} bits sent by clients", fit.weights(), fit.run().bits_up());
+//! # assert_eq!(fit.weights().len(), 2);
 //! # Ok::<(), whimbrel::Error>(())
 //! ```
 //!
-//! A method of one's own is a [`Simple`] in a [`Simulate`], or, with everything that the built-in ones have, an
-//! [`Oracle`](methods::federated::Oracle). [`run`] is what the command line stands on; the binary is
-//! [`cli::main`], which another program can call with families of its own. The other modules are the parts.
-
+//! | to | use |
+//! |---|---|
+//! | fit a Gaussian mixture | [`GaussianMixture`] |
+//! | fit a regression | [`LinearRegression`], [`LogisticRegression`] |
+//! | give each client a model of its own, clients unseen in training included | [`MixtureOfLearners`] |
+//! | give each client a posterior | [`BayesianRegression`] |
+//! | fill the gaps of a table | [`LowRank`] |
+//! | run a job file | [`Job`] |
+//! | try a method of your own | [`Simple`] with [`Simulate`] |
+//!
+//! **Settings.** An estimator holds only what was set; everything else has the default of the job
+//! file, and [`Estimator::to_toml`] prints the whole job. Required values are arguments of the
+//! constructor. Every key of a job file can be set by [`Estimator::set`]. Values are checked by `fit`, and an
+//! error names the key (`method.participation: ...`).
+//!
+//! **Results.** A fit holds its [`Run`]: metrics by round, tensors, predictions, personal models, and
+//! [`Run::save`], which writes the folder that `whimbrel run` writes, report included. Nothing
+//! is written to disk before that. Equal rows, settings and seed give equal bits, whatever
+//! the number of threads.
+//!
+//! **Progress and cancellation.** `fit_with` and `run_with` call back after each round; returning
+//! [`ControlFlow::Break`](std::ops::ControlFlow::Break) stops the run there.
+//!
+//! **Features.** The default feature `cli` builds the command line ([`cli::main`], which accepts
+//! additional model families) and the network. Programs that embed the library depend on it with
+//! `default-features = false`. [`run`] has the functions behind the commands; [`parts`] has the crates
+//! below, for new families, codecs and transports.
+//!
 #![warn(missing_docs)]
 
-extern crate self as whimbrel;
-
 mod api;
+#[cfg(feature = "cli")]
 pub mod cli;
-pub mod job_run;
 pub mod run;
 
 pub use api::{
@@ -29,20 +55,27 @@ pub use api::{
     LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
     Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
-pub use whimbrel_families::failure::Failure as Error;
+pub use whimbrel_core::{Key, Table};
+pub use whimbrel_families::failure::{Failure as Error, Result};
+pub use whimbrel_families::family::{Predicted, Predictions};
+pub use whimbrel_families::table::completed::Estimate;
 pub use whimbrel_methods::federated::Simple;
 pub use whimbrel_methods::sgd::Preset;
 pub use whimbrel_models::gmm::Covariance;
 
-pub use whimbrel_codec as codec;
-pub use whimbrel_core as core;
-pub use whimbrel_data as data;
-pub use whimbrel_engine as engine;
-pub use whimbrel_families as families;
-pub use whimbrel_job as job;
-pub use whimbrel_methods as methods;
-pub use whimbrel_models as models;
-pub use whimbrel_net as net;
-pub use whimbrel_nn as nn;
-pub use whimbrel_report as report;
-pub use whimbrel_runs as runs;
+/// The crates of the workspace, for programs that add families, codecs, methods or transports.
+pub mod parts {
+    pub use whimbrel_codec as codec;
+    pub use whimbrel_core as core;
+    pub use whimbrel_data as data;
+    pub use whimbrel_engine as engine;
+    pub use whimbrel_families as families;
+    pub use whimbrel_job as job;
+    pub use whimbrel_methods as methods;
+    pub use whimbrel_models as models;
+    #[cfg(feature = "net")]
+    pub use whimbrel_net as net;
+    pub use whimbrel_nn as nn;
+    pub use whimbrel_report as report;
+    pub use whimbrel_runs as runs;
+}

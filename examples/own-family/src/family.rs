@@ -5,35 +5,35 @@ use crate::location::Location;
 use serde_json::{Map, Value, json};
 use std::any::Any;
 use std::sync::Arc;
-use whimbrel::codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
-use whimbrel::core::Erased;
-use whimbrel::core::declare::{Exhibit, Rows, Section};
-use whimbrel::core::method::Artifact;
-use whimbrel::data::{Features, Input};
-use whimbrel::engine::Stage;
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::families::family::{
+use whimbrel::parts::codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
+use whimbrel::parts::core::Erased;
+use whimbrel::parts::core::declare::{Exhibit, Rows, Section};
+use whimbrel::parts::core::method::Artifact;
+use whimbrel::parts::data::{Features, Input};
+use whimbrel::parts::engine::Stage;
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::failure::Result;
+use whimbrel::parts::families::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Predictions, Results, RunData,
     StagePlan, Tables,
 };
-use whimbrel::families::job::Step;
-use whimbrel::families::job::channel::UpRule;
-use whimbrel::families::job::method::length::{EPOCHS, ROUNDS};
-use whimbrel::families::job::method::step::STEP;
-use whimbrel::families::job::method::stop::{EVALUATE, STOP};
-use whimbrel::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
-use whimbrel::families::job::participation::PARTICIPATION;
-use whimbrel::families::load::{Layout, Loaded, read_any};
-use whimbrel::families::plan::channels::{Channels, Vectors};
-use whimbrel::families::plan::{Common, Facts, Files};
-use whimbrel::job::form::{BELOW_ONE, POSITIVE};
-use whimbrel::job::key::JobKey;
-use whimbrel::job::reader::{Read, Source};
-use whimbrel::job::writer::Writer;
-use whimbrel::methods::federated::BindRows;
-use whimbrel::methods::step::Schedule;
-use whimbrel::models::LatentModel;
+use whimbrel::parts::families::job::Step;
+use whimbrel::parts::families::job::channel::UpRule;
+use whimbrel::parts::families::job::method::length::{EPOCHS, ROUNDS};
+use whimbrel::parts::families::job::method::step::STEP;
+use whimbrel::parts::families::job::method::stop::{EVALUATE, STOP};
+use whimbrel::parts::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use whimbrel::parts::families::job::participation::PARTICIPATION;
+use whimbrel::parts::families::load::{Layout, Loaded, read_any};
+use whimbrel::parts::families::plan::channels::{Channels, Vectors};
+use whimbrel::parts::families::plan::{Common, Facts, Files};
+use whimbrel::parts::job::form::{BELOW_ONE, POSITIVE};
+use whimbrel::parts::job::key::JobKey;
+use whimbrel::parts::job::reader::{Read, Source};
+use whimbrel::parts::job::writer::Writer;
+use whimbrel::parts::methods::federated::BindRows;
+use whimbrel::parts::methods::step::Schedule;
+use whimbrel::parts::models::LatentModel;
 
 static DEGREES: JobKey =
     POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
@@ -179,7 +179,12 @@ impl StagePlan for LocationPlan {
         1
     }
 
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel::core::Result<Stage> {
+    fn build(
+        &self,
+        common: &Common,
+        _: usize,
+        _: &[Artifact],
+    ) -> whimbrel::parts::core::Result<Stage> {
         let schedule = match common.job.method.step {
             Step::Constant(gamma) => Schedule::constant(gamma)?,
             Step::Decreasing { initial, power, delay } => {

@@ -4,15 +4,15 @@
 //! Reduces to: FedEM in the form that sends `S` down, with `m = 0`.
 
 use std::borrow::Cow;
-use whimbrel::core::declare::{Better, Measure, Role};
-use whimbrel::core::method::{Artifact, Disclosure, Exposure, Metric};
-use whimbrel::core::sum::ExactSum;
-use whimbrel::core::{ClientData, ClientId, Error, Key, Result, vector, wire};
-use whimbrel::methods::federated::{
+use whimbrel::parts::core::declare::{Better, Measure, Role};
+use whimbrel::parts::core::method::{Artifact, Disclosure, Exposure, Metric};
+use whimbrel::parts::core::sum::ExactSum;
+use whimbrel::parts::core::{ClientData, ClientId, Error, Key, Result, vector, wire};
+use whimbrel::parts::methods::federated::{
     Context, ExchangeKind, Federated, Judge, Member, Oracle, Received, Terms,
 };
-use whimbrel::methods::step::Schedule;
-use whimbrel::models::{LatentModel, Rows};
+use whimbrel::parts::methods::step::Schedule;
+use whimbrel::parts::models::{LatentModel, Rows};
 
 /// The whole method.
 pub type HeavyEm<M> = Federated<Heavy<M>>;

@@ -7,8 +7,8 @@
 //! | `s(y, z)` | `(z, z y)` |
 //! | `T(s)` | `s[1..] / s[0]` |
 
-use whimbrel::core::{ClientData, Error, Result, math};
-use whimbrel::models::{LatentModel, Maximum, Rows};
+use whimbrel::parts::core::{ClientData, Error, Result, math};
+use whimbrel::parts::models::{LatentModel, Maximum, Rows};
 
 /// The model.
 #[derive(Clone, Debug)]

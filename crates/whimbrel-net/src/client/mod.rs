@@ -9,15 +9,13 @@ mod session;
 pub mod slots;
 mod store;
 
-pub use store::{ClientStore, read_ledger, read_own};
+pub use store::{ClientStore, read_ledger};
 
 use crate::PROTOCOL;
 use crate::invitation::{Fingerprint, Invitation};
 use crate::proto::EnrolRequest;
 use crate::registry::check_name;
-use crate::text::printable;
 use crate::tls::{Identity, own_alone, random};
-use crate::versioned;
 use link::{Connection, Target, Unreachable, connect};
 use session::{End, Greeting, farewell, session};
 use std::path::{Path, PathBuf};
@@ -26,8 +24,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::read_pins;
 use tokio::time::timeout;
+use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result, Wire, wire};
 use whimbrel_engine::lock::FolderLock;
+use whimbrel_engine::versioned;
 
 /// The first pause before another try; it doubles up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);

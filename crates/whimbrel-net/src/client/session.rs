@@ -7,7 +7,6 @@ use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::proto::{self, Kind, client_frame, server_frame};
-use crate::text::printable;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::client::StepId;
 

@@ -4,15 +4,14 @@ use super::slots::Slots;
 use crate::coordinator::files_from_bytes;
 use crate::invitation::Fingerprint;
 use crate::proto::{Kind, Verdict};
-use crate::versioned;
 use std::path::{Path, PathBuf};
-use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::Ledger;
 use whimbrel_engine::client::{
     ClientMachine, Participant, Purpose, Question, Record, StepId, sha256,
 };
+use whimbrel_engine::versioned;
 
 /// The model as it came.
 const DELIVERED: &str = "delivered";
@@ -21,8 +20,6 @@ const LEDGER: &str = "ledger";
 /// Certificates that the coordinator announced, beside the invitation's.
 const PINS: &str = "pins";
 const PINS_MAX: usize = 4;
-/// What the client has of its own beside it.
-const OWN: &str = "own";
 
 /// A participant and what its folder holds.
 pub struct ClientStore {
@@ -169,7 +166,7 @@ impl ClientStore {
     fn deliver(&mut self, message: &[u8]) -> Result<()> {
         let files = files_from_bytes(message)?;
         if let Some(own) = self.machine.artifact()? {
-            versioned::write(&self.folder.join(OWN), &own.to_bytes())?;
+            versioned::write(&self.folder.join(versioned::OWN), &own.to_bytes())?;
         }
         versioned::write(&self.folder.join(DELIVERED), message)?;
         self.files = Some(files);
@@ -189,11 +186,6 @@ pub fn read_ledger(folder: &Path) -> Result<Ledger> {
     let records = Slots::read_all(folder)?.into_iter().map(|record| record.ledger);
     let ledgers = records.chain([read_ledger_file(folder)?]);
     Ok(ledgers.max_by_key(Ledger::entries).unwrap_or_default())
-}
-
-/// What the client of a folder has of its own, once the model was delivered.
-pub fn read_own(folder: &Path) -> Result<Option<Artifact>> {
-    versioned::read(&folder.join(OWN))?.map(|bytes| Artifact::from_bytes(&bytes)).transpose()
 }
 
 fn read_ledger_file(folder: &Path) -> Result<Ledger> {

@@ -1,16 +1,35 @@
-//! Tables with gaps.
+//! Tables with missing cells.
 
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::Run;
-use whimbrel::core::Error;
-use whimbrel::families::failure::Result;
-use whimbrel::families::table::completed::{Completed, Estimate};
+use whimbrel_core::Error;
+use whimbrel_families::failure::Result;
+use whimbrel_families::table::completed::{Completed, Estimate};
 
-/// A table with gaps (NaN) by low rank (`fedmiss`); clients hold rows of it.
+/// A low-rank model of a table with missing cells (NaN), fitted by `fedmiss`. Each client holds some
+/// rows of the table.
+///
+/// ```
+/// use whimbrel::{LowRank, Rows};
+///
+/// let cell = |i: u32, j: u32| match (5 * i + 3 * j) % 7 {
+///     0 => f64::NAN,
+///     _ => (1.0 + 0.1 * f64::from(i)) * (1.0 + f64::from(j)),
+/// };
+/// let client =
+///     |c: u32| Rows::from_rows((0..20).map(|i| [0, 1, 2, 3].map(|j| cell(20 * c + i, j))));
+/// let clients = [client(0), client(1)];
+/// let fit = LowRank::gaussian(50.0).rank(1).fit(&clients)?;
+/// let filled = fit.impute(&clients)?;
+/// assert!(filled[0].values().iter().all(|x| x.is_finite()));
+/// let estimate = fit.cell(0, 0);
+/// assert!(estimate.lower < estimate.mean && estimate.mean < estimate.upper);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
 pub type LowRank = Estimator<FedMiss>;
 
-/// See [`LowRank`].
+/// The kind of [`LowRank`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum FedMiss {}
 
@@ -28,7 +47,7 @@ impl Kind for FedMiss {
 }
 
 impl Estimator<FedMiss> {
-    /// A table of numbers, fitted for this many passes over the observed cells.
+    /// A table of real numbers, fitted in this many passes over the observed cells.
     pub fn gaussian(epochs: f64) -> Self {
         Self::of("gaussian", epochs)
     }
@@ -44,46 +63,47 @@ impl Estimator<FedMiss> {
     }
 
     fn of(family: &str, epochs: f64) -> Self {
-        Self::usual().set("model.family", family).set("method.epochs", epochs)
+        Self::start().set("model.family", family).set("method.epochs", epochs)
     }
 
-    /// The rank, in place of the one that the data ask for.
+    /// The rank; chosen by cross-validation unless it is set.
     pub fn rank(self, rank: u32) -> Self {
         self.set("model.rank", rank)
     }
 }
 
-/// A completed table.
+/// A fitted table.
 pub struct LowRankFit {
     run: Run,
     table: Completed,
 }
 
 impl LowRankFit {
-    /// The run that it comes from.
+    /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// A cell's estimate with an interval; rows count over all clients in the order of the fit.
+    /// The estimate of a cell with a 90 % prediction interval. Rows are numbered over all clients,
+    /// in the order of the fit.
     pub fn cell(&self, row: usize, column: usize) -> Estimate {
         self.table.estimate(self.table.cell(row, column, 0.0).parameter)
     }
 
-    /// The fitted rows with their gaps filled in.
+    /// The fitted rows with their missing cells filled in.
     pub fn impute(&self, clients: &[Rows]) -> Result<Vec<Rows>> {
-        let (rows, width) =
-            (clients.iter().map(Rows::len).sum::<usize>(), self.table.columns.len());
-        if rows != self.table.rows.len() || clients.iter().any(|client| client.width() != width) {
-            let what = format!("the table that was fitted has {} rows", self.table.rows.len());
+        let (rows, width) = (self.table.rows.len(), self.table.columns.len());
+        let given = clients.iter().map(Rows::len).sum::<usize>();
+        if given != rows || clients.iter().any(|client| client.width() != width) {
+            let what = format!("the fitted table has {rows} rows of {width} columns");
             return Err(Error::config(what).hint("give the rows of the fit").into());
         }
-        let mut at = 0;
-        let fill = |client: &Rows| {
-            let first = at;
-            at += client.len();
-            client.clone().filled(|i, j| self.cell(first + i, j).mean)
-        };
-        Ok(clients.iter().map(fill).collect())
+        let mut first = 0;
+        let mut filled = Vec::with_capacity(clients.len());
+        for client in clients {
+            filled.push(client.filled(|i, j| self.cell(first + i, j).mean));
+            first += client.len();
+        }
+        Ok(filled)
     }
 }

@@ -4,27 +4,34 @@ use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::Run;
 use super::settings::Setting;
-use whimbrel::families::em::keys::covariance_name;
-use whimbrel::families::failure::Result;
-use whimbrel::families::family::{Predicted, Predictions};
-use whimbrel::job::writer;
-use whimbrel::models::gmm::Covariance;
+use whimbrel_families::em::keys::covariance_name;
+use whimbrel_families::failure::Result;
+use whimbrel_families::family::Predictions;
+use whimbrel_job::writer;
+use whimbrel_models::gmm::Covariance;
 
-/// A Gaussian mixture by federated EM (`fedem`).
+/// A Gaussian mixture, fitted by federated EM (`fedem`).
 ///
 /// ```
-/// use whimbrel::{Codec, GaussianMixture, Rows};
-/// let at = |c: f64| Rows::from_rows((0..40).map(|i| [c + f64::from(i % 7) / 7.0, c - f64::from(i % 5) / 5.0]));
-/// let clients = [at(0.0), at(4.0), at(0.1), at(4.1)];
-/// let fit = GaussianMixture::new(2).uplink(Codec::dithering(8)).fit(&clients)?;
+/// use whimbrel::{Codec, Covariance, GaussianMixture, Rows};
+///
+/// let around = |c: f64| {
+///     Rows::from_rows((0..40).map(|i| [c + f64::from(i % 7) / 7.0, c - f64::from(i % 5) / 5.0]))
+/// };
+/// let clients = [around(0.0), around(4.0), around(0.1), around(4.1)];
+/// let fit = GaussianMixture::new(2)
+///     .covariance(Covariance::Full)
+///     .uplink(Codec::dithering(8))
+///     .participation(0.5)
+///     .fit(&clients)?;
 /// assert_eq!(fit.weights().len(), 2);
-/// let labels = fit.predict(&Rows::from_rows([[0.2, 0.0], [4.2, 4.0]]))?;
-/// assert_ne!(labels[0], labels[1]);
+/// let components = fit.predict(&Rows::from_rows([[0.2, 0.0], [4.2, 4.0]]))?;
+/// assert_ne!(components[0], components[1]);
 /// # Ok::<(), whimbrel::Error>(())
 /// ```
 pub type GaussianMixture = Estimator<Gmm>;
 
-/// See [`GaussianMixture`].
+/// The kind of [`GaussianMixture`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gmm {}
 
@@ -40,53 +47,48 @@ impl Kind for Gmm {
 }
 
 impl Estimator<Gmm> {
-    /// This many components.
+    /// A mixture of this many components.
     pub fn new(components: usize) -> Self {
-        Self::usual().set("model.components", components)
+        Self::start().set("model.components", components)
     }
 
-    /// As many components as the lowest BIC of these asks for.
+    /// A mixture whose number of components is the one of lowest BIC among these.
     pub fn choose(components: impl IntoIterator<Item = usize>) -> Self {
-        Self::usual().set("model.components", components.into_iter().collect::<Vec<_>>())
+        Self::start().set("model.components", components.into_iter().collect::<Vec<_>>())
     }
 
     /// The form of the covariances.
     pub fn covariance(self, covariance: Covariance) -> Self {
         let fitted = self.set("model.covariance", covariance_name(&covariance));
-        match covariance {
-            Covariance::Known(matrix) => {
-                let rows = matrix.chunks(matrix.len().isqrt().max(1));
-                let row = |row: &[f64]| writer::list(row.iter().map(|x| writer::number(*x)));
-                fitted.set("model.known_covariance", Setting::toml(writer::list(rows.map(row))))
-            }
-            _ => fitted,
-        }
+        let Covariance::Known(matrix) = covariance else { return fitted };
+        let rows = matrix.chunks(matrix.len().isqrt().max(1));
+        let row = |row: &[f64]| writer::list(row.iter().map(|x| writer::number(*x)));
+        fitted.set("model.known_covariance", Setting::toml(writer::list(rows.map(row))))
     }
 
-    /// How many starts are tried before the fit.
+    /// The number of starts that are compared before the fit.
     pub fn starts(self, starts: u32) -> Self {
         self.set("model.starts", starts)
     }
 
-    /// Pooled EM, as if one client held everything: what a federated fit is compared with.
-    pub fn pooled(mut self) -> Self {
-        self.pooled = true;
-        self.method("em")
+    /// Pooled EM, the reference for a federated fit: all rows in one place.
+    pub fn pooled(self) -> Self {
+        self.pool().method("em")
     }
 }
 
-/// A fitted mixture.
+/// A fitted Gaussian mixture.
 pub struct MixtureFit {
     run: Run,
 }
 
 impl MixtureFit {
-    /// The run that it comes from: rounds, bits, figures, `save`.
+    /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// Bits that clients sent.
+    /// Bits sent by clients.
     pub fn bits_up(&self) -> u64 {
         self.run.bits_up()
     }
@@ -102,8 +104,8 @@ impl MixtureFit {
         means.chunks_exact((means.len() / self.weights().len().max(1)).max(1))
     }
 
-    /// The covariances, component after component and row after row: one matrix where they are tied or
-    /// known, variances where they are diagonal.
+    /// The covariances, row-major: one matrix per component (`Full`), one row of variances per
+    /// component (`Diagonal`), or a single matrix (`Tied` and `Known`).
     pub fn covariances(&self) -> &[f64] {
         match self.run.tensor("covariances") {
             [] => self.run.tensor("covariance"),
@@ -111,46 +113,26 @@ impl MixtureFit {
         }
     }
 
-    /// The likeliest component of each row, from 0.
+    /// The most probable component of each row, counted from 0.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<usize>> {
         let found = self.run.predict(rows)?;
-        let of = |column: &(String, Predictions)| match column {
-            (_, Predictions::Labels { of, .. }) => Some(of.clone()),
+        let labels = found.columns.into_iter().find_map(|(_, column)| match column {
+            Predictions::Labels { of, .. } => Some(of),
             _ => None,
-        };
-        Ok(found.columns.iter().find_map(of).unwrap_or_default())
+        });
+        Ok(labels.unwrap_or_default())
     }
 
-    /// The probability of each component, a list for each row.
+    /// The probability of each component, one list per row.
     pub fn probabilities(&self, rows: &Rows) -> Result<Vec<Vec<f64>>> {
         let found = self.run.predict(rows)?;
         let each: Vec<Vec<f64>> =
-            (1..=self.weights().len()).map(|k| wide(&found, &format!("p{k}"))).collect();
+            (1..=self.weights().len()).map(|k| found.numbers(&format!("p{k}"))).collect();
         Ok((0..rows.len()).map(|i| each.iter().map(|p| p[i]).collect()).collect())
     }
 
     /// The log-density of each row.
     pub fn log_density(&self, rows: &Rows) -> Result<Vec<f64>> {
-        Ok(wide(&self.run.predict(rows)?, "log_density"))
+        Ok(self.run.predict(rows)?.numbers("log_density"))
     }
-}
-
-/// A column of numbers.
-pub(super) fn wide(found: &Predicted, name: &str) -> Vec<f64> {
-    match found.columns.iter().find(|(known, _)| known == name) {
-        Some((_, Predictions::Wide(values))) => values.clone(),
-        Some((_, Predictions::Narrow(values))) => values.iter().map(|x| f64::from(*x)).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// A column of labels, by name.
-pub(super) fn labels(found: Predicted) -> Vec<String> {
-    let of = |(_, column)| match column {
-        Predictions::Labels { of, names } => {
-            Some(of.into_iter().map(|at: usize| names[at].clone()).collect())
-        }
-        _ => None,
-    };
-    found.columns.into_iter().find_map(of).unwrap_or_default()
 }

@@ -1,22 +1,57 @@
-//! Models that are a client's own.
+//! Personal models.
 
 use super::estimator::{Estimator, Kind, sealed::Sealed};
-use super::mixture::{labels, wide};
 use super::rows::Rows;
 use super::run::Run;
-use whimbrel::core::method::Artifact;
-use whimbrel::families::failure::Result;
-use whimbrel::families::family::Predicted;
+use whimbrel_core::method::Artifact;
+use whimbrel_families::failure::Result;
+use whimbrel_families::family::Predicted;
 
-/// A mixture of learners with each client's own weights (`fedmix`), or another method of personal models.
+/// A mixture of learners with mixture weights per client (`fedmix`), or another personal method
+/// such as `ditto`, `apfl` or `fedrep`.
+///
+/// ```
+/// use whimbrel::{MixtureOfLearners, Rows};
+///
+/// // Two kinds of clients: the class follows the sign of the first column, or its opposite.
+/// let client = |flipped: bool| {
+///     let row = |i: u32| [f64::from(i % 9) - 4.2, f64::from(i % 5)];
+///     let class = move |i| (row(i)[0] > 0.0) != flipped;
+///     Rows::from_rows((0..60).map(row)).classes((0..60).map(class))
+/// };
+/// let named = |c: u32| client(c % 2 == 1).named(format!("ward-{c}"));
+/// let clients: Vec<Rows> = (0..8).map(named).collect();
+/// let fit = MixtureOfLearners::new(2, 100).learner("logistic").fit(&clients)?;
+/// println!("{:?}", fit.client("ward-1")?.weights());
+/// // A client that took no part in training.
+/// let late = fit.adapt(&client(true))?;
+/// assert_eq!(late.classes(&Rows::from_rows([[3.0, 1.0]]))?, ["false"]);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
 pub type MixtureOfLearners = Estimator<FedMix>;
-/// A model with a posterior for each client (`fedsoul`).
+
+/// A regression with a posterior for each client, sampled by Langevin kernels (`fedsoul`).
+///
+/// ```
+/// use whimbrel::{BayesianRegression, Rows};
+///
+/// let row = |i: u32| [f64::from(i % 7) - 3.0];
+/// let client = |c: u32| {
+///     let target = move |i| 2.0 * row(i)[0] + 0.1 * f64::from((i + c) % 3);
+///     Rows::from_rows((0..40).map(row)).targets((0..40).map(target).collect::<Vec<_>>())
+/// };
+/// let fit = BayesianRegression::new(50).fit(&[client(0), client(1), client(2)])?;
+/// let [low, high] = fit.client("1")?.intervals(&Rows::from_rows([[1.0]]))?[0];
+/// assert!(low < high);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
 pub type BayesianRegression = Estimator<FedSoul>;
 
-/// See [`MixtureOfLearners`].
+/// The kind of [`MixtureOfLearners`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum FedMix {}
-/// See [`BayesianRegression`].
+
+/// The kind of [`BayesianRegression`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum FedSoul {}
 
@@ -26,6 +61,7 @@ impl Sealed for FedSoul {}
 impl Kind for FedMix {
     type Fit = PersonalFit;
     const WORDS: (&'static str, &'static str) = ("softmax", "fedmix");
+
     fn finish(run: Run) -> Result<PersonalFit> {
         Ok(PersonalFit { run })
     }
@@ -34,52 +70,53 @@ impl Kind for FedMix {
 impl Kind for FedSoul {
     type Fit = PersonalFit;
     const WORDS: (&'static str, &'static str) = ("linear", "fedsoul");
+
     fn finish(run: Run) -> Result<PersonalFit> {
         Ok(PersonalFit { run })
     }
 }
 
 impl Estimator<FedMix> {
-    /// This many components, trained for this many rounds.
+    /// A mixture of this many components, trained for this many rounds.
     pub fn new(components: usize, rounds: u32) -> Self {
-        Self::usual().set("method.components", components).rounds(rounds)
+        Self::start().set("method.components", components).rounds(rounds)
     }
 
-    /// The learner, by its word in a job: `linear`, `softmax`, `mlp`, `cnn`.
-    pub fn learner(self, word: &str) -> Self {
-        self.set("model.kind", word)
+    /// The learner, by its name in a job file: `linear`, `logistic`, `softmax`, `mlp`, `cnn`.
+    pub fn learner(self, name: &str) -> Self {
+        self.set("model.kind", name)
     }
 
-    /// Passes over a client's rows in a round.
+    /// The number of passes over a client's rows in a round.
     pub fn local_epochs(self, epochs: u32) -> Self {
         self.set("method.local_epochs", epochs)
     }
 }
 
 impl Estimator<FedSoul> {
-    /// A posterior after this many rounds.
+    /// Chains that run for this many rounds.
     pub fn new(rounds: u32) -> Self {
-        Self::usual().rounds(rounds)
+        Self::start().rounds(rounds)
     }
 }
 
-/// A fit in which each client has a model of its own.
+/// A fit with a personal model for each client.
 pub struct PersonalFit {
     run: Run,
 }
 
 impl PersonalFit {
-    /// The run that it comes from.
+    /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// The model of a client that took part.
+    /// The model of a client that took part. Clients without a name are called `0`, `1`, ...
     pub fn client(&self, name: &str) -> Result<Personal<'_>> {
-        Ok(Personal { run: &self.run, own: self.run.own_of(name)?.clone() })
+        Ok(Personal { run: &self.run, own: self.run.own(name)?.clone() })
     }
 
-    /// The model of a client that did not, fitted to its rows.
+    /// The model of a client unseen in training, fitted to its rows.
     pub fn adapt(&self, rows: &Rows) -> Result<Personal<'_>> {
         Ok(Personal { run: &self.run, own: self.run.adapt(rows)?.artifact })
     }
@@ -92,42 +129,37 @@ pub struct Personal<'a> {
 }
 
 impl Personal<'_> {
-    /// What is the client's own: weights of components, samples, models.
-    pub fn own(&self) -> &Artifact {
-        &self.own
-    }
-
-    /// Its weights of a mixture's components.
+    /// The client's mixture weights; empty for methods without a mixture.
     pub fn weights(&self) -> &[f64] {
         self.own.tensor("weights").map_or(&[], |tensor| &tensor.values)
     }
 
-    /// Samples of its posterior, where it has one.
+    /// Samples of the client's posterior; none for methods without one.
     pub fn samples(&self) -> impl Iterator<Item = &[f32]> {
-        let found = self.own.narrow.iter().find(|tensor| tensor.name == "samples");
-        let width = found.and_then(|tensor| tensor.shape.last()).map_or(1, |n| *n as usize);
-        found.map_or(&[][..], |tensor| &tensor.values).chunks_exact(width.max(1))
+        let samples = self.own.narrow.iter().find(|tensor| tensor.name == "samples");
+        let width = samples.and_then(|tensor| tensor.shape.last()).map_or(1, |n| *n as usize);
+        samples.map_or(&[][..], |tensor| &tensor.values).chunks_exact(width.max(1))
     }
 
-    /// The likeliest class of each row.
+    /// The most probable class of each row.
     pub fn classes(&self, rows: &Rows) -> Result<Vec<String>> {
-        Ok(labels(self.table(rows)?))
+        Ok(self.predict_all(rows)?.labels())
     }
 
     /// The predicted number of each row.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
-        Ok(wide(&self.table(rows)?, "prediction"))
+        Ok(self.predict_all(rows)?.numbers("prediction"))
     }
 
-    /// The ends of intervals that hold 90 % of new targets, of posteriors over numbers.
+    /// 90 % prediction intervals, for posteriors over numbers.
     pub fn intervals(&self, rows: &Rows) -> Result<Vec<[f64; 2]>> {
-        let found = self.table(rows)?;
-        let (low, high) = (wide(&found, "low_90"), wide(&found, "high_90"));
+        let found = self.predict_all(rows)?;
+        let (low, high) = (found.numbers("low_90"), found.numbers("high_90"));
         Ok(low.into_iter().zip(high).map(|(low, high)| [low, high]).collect())
     }
 
-    /// Everything that is predicted, by name.
-    pub fn table(&self, rows: &Rows) -> Result<Predicted> {
-        self.run.predict_by(Some(&self.own), rows)
+    /// All predicted columns.
+    pub fn predict_all(&self, rows: &Rows) -> Result<Predicted> {
+        self.run.predict_with(Some(&self.own), rows)
     }
 }

@@ -1,28 +1,43 @@
-//! Regressions by gradients, and their posteriors.
+//! Regressions by compressed gradients.
 
 use super::estimator::{Estimator, Kind, sealed::Sealed};
-use super::mixture::{labels, wide};
 use super::rows::Rows;
 use super::run::Run;
-use whimbrel::families::failure::Result;
-use whimbrel::methods::sgd::Preset;
+use whimbrel_families::failure::Result;
+use whimbrel_methods::sgd::Preset;
 
 /// Linear regression by compressed gradients (`diana`).
+///
+/// ```
+/// use whimbrel::{Codec, LinearRegression, Rows};
+///
+/// let row = |i: u32| [f64::from(i % 7) - 3.0, f64::from(i % 4)];
+/// let client = || {
+///     let target = |i| 2.0 * row(i)[0] - row(i)[1] + 0.5;
+///     Rows::from_rows((0..50).map(row)).targets((0..50).map(target).collect::<Vec<_>>())
+/// };
+/// let fit = LinearRegression::new(400).standardize().uplink(Codec::dithering(4)).fit(&[client(), client()])?;
+/// assert!((fit.coefficients()[0] - 2.0).abs() < 1e-3);
+/// assert!((fit.intercept() - 0.5).abs() < 1e-2);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
 pub type LinearRegression = Estimator<Linear>;
+
 /// Logistic regression with two classes by compressed gradients (`diana`).
 pub type LogisticRegression = Estimator<Logistic>;
 
-/// See [`LinearRegression`].
+/// The kind of [`LinearRegression`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Linear {}
-/// See [`LogisticRegression`].
+
+/// The kind of [`LogisticRegression`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Logistic {}
 
 impl Sealed for Linear {}
 impl Sealed for Logistic {}
 
-/// Kinds of regressions.
+/// The kinds of regressions.
 pub trait Regression: Kind {}
 impl Regression for Linear {}
 impl Regression for Logistic {}
@@ -30,6 +45,7 @@ impl Regression for Logistic {}
 impl Kind for Linear {
     type Fit = RegressionFit;
     const WORDS: (&'static str, &'static str) = ("linear", "diana");
+
     fn finish(run: Run) -> Result<RegressionFit> {
         Ok(RegressionFit { run })
     }
@@ -38,18 +54,19 @@ impl Kind for Linear {
 impl Kind for Logistic {
     type Fit = RegressionFit;
     const WORDS: (&'static str, &'static str) = ("logistic", "diana");
+
     fn finish(run: Run) -> Result<RegressionFit> {
         Ok(RegressionFit { run })
     }
 }
 
 impl<K: Regression> Estimator<K> {
-    /// A regression that takes this many rounds.
+    /// A regression trained for this many rounds.
     pub fn new(rounds: u32) -> Self {
-        Self::usual().rounds(rounds)
+        Self::start().rounds(rounds)
     }
 
-    /// The channels of a paper: `Preset::Diana`, `Preset::Mcm`.
+    /// The channels of a published method, such as `Preset::Diana` or `Preset::Mcm`.
     pub fn preset(self, preset: Preset) -> Self {
         self.method(preset.name())
     }
@@ -66,25 +83,49 @@ pub struct RegressionFit {
 }
 
 impl RegressionFit {
-    /// The run that it comes from.
+    /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// The coefficients, the intercept last where there is one.
+    /// The coefficients in the units of the rows, in the order of the columns.
+    pub fn coefficients(&self) -> Vec<f64> {
+        let (means, scales) = self.standardization();
+        let each = self.weights().iter().zip(&scales).map(|(weight, scale)| weight / scale);
+        each.take(means.len()).collect()
+    }
+
+    /// The intercept in the units of the rows; 0 for a model without one.
+    pub fn intercept(&self) -> f64 {
+        let (means, _) = self.standardization();
+        let shift: f64 = self.coefficients().iter().zip(&means).map(|(c, mean)| c * mean).sum();
+        self.weights().get(means.len()).copied().unwrap_or_default() - shift
+    }
+
+    /// The fitted weights as the method holds them: of standardised columns where the rows were
+    /// standardised, with the intercept last.
     pub fn weights(&self) -> &[f64] {
         self.run.tensor("weights")
     }
 
-    /// The predicted number of each row; of classes the probability of the second one.
+    /// The predicted number of each row, or the probability of the second class.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
         let found = self.run.predict(rows)?;
         let name = if found.columns.len() > 1 { "probability" } else { "prediction" };
-        Ok(wide(&found, name))
+        Ok(found.numbers(name))
     }
 
-    /// The likelier class of each row; empty where numbers are predicted.
+    /// The more probable class of each row; empty for a linear regression.
     pub fn classes(&self, rows: &Rows) -> Result<Vec<String>> {
-        Ok(labels(self.run.predict(rows)?))
+        Ok(self.run.predict(rows)?.labels())
+    }
+
+    /// The mean and the scale that were taken out of each column.
+    fn standardization(&self) -> (Vec<f64>, Vec<f64>) {
+        let width = self.weights().len() - usize::from(self.run.flag("intercept"));
+        let of = |key, none| {
+            self.run.numbers("standardization", key).unwrap_or_else(|| vec![none; width])
+        };
+        (of("means", 0.0), of("scales", 1.0))
     }
 }

@@ -1,12 +1,12 @@
-//! A client's rows, as a program has them.
+//! The rows of clients, in memory.
 
-use whimbrel::core::{Error, Table};
-use whimbrel::data::{Dataset, Features, Input};
-use whimbrel::families::failure::Result;
+use whimbrel_core::{Error, Table};
+use whimbrel_data::{Dataset, Features, Input};
+use whimbrel_families::failure::Result;
 
-/// The rows of one client: numbers, row after row, with a target each where something is predicted.
+/// The rows of one client, with one target per row for supervised models.
 ///
-/// What is wrong with them is said by the call that uses them, so that they can be written in one go.
+/// Building rows never fails: `fit` and `predict` check them and name the client in the error.
 ///
 /// ```
 /// use whimbrel::Rows;
@@ -22,11 +22,10 @@ pub struct Rows {
     width: usize,
     values: Vec<f64>,
     targets: Targets,
-    /// Whether rows of other lengths were given.
+    /// Whether the rows had unequal lengths.
     ragged: bool,
 }
 
-/// What is predicted.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum Targets {
     #[default]
@@ -35,19 +34,19 @@ enum Targets {
     Classes(Vec<String>),
 }
 
-/// What a job calls the columns that are no features.
-pub(crate) struct Names {
+/// The job's names for the columns of clients and targets.
+pub(super) struct Names {
     pub client: String,
     pub target: String,
 }
 
 impl Rows {
-    /// Rows of this many numbers, one after the other. NaN stands for a missing cell.
+    /// Rows of `width` numbers each, row-major. NaN marks a missing cell.
     pub fn new(width: usize, values: impl Into<Vec<f64>>) -> Self {
         Self { width, values: values.into(), ..Self::default() }
     }
 
-    /// Rows one by one.
+    /// Rows from an iterator of slices or arrays of equal length.
     pub fn from_rows<R: AsRef<[f64]>>(rows: impl IntoIterator<Item = R>) -> Self {
         let mut all = Self::default();
         for (at, row) in rows.into_iter().enumerate() {
@@ -61,67 +60,67 @@ impl Rows {
         all
     }
 
-    /// Who holds them; by default the place among all clients.
+    /// The client's name; by default its position: `0`, `1`, ...
     #[must_use]
     pub fn named(mut self, client: impl Into<String>) -> Self {
         self.name = Some(client.into());
         self
     }
 
-    /// What the columns are called; by default `x1`, `x2` and so on.
+    /// The names of the columns; by default `x1`, `x2`, ...
     #[must_use]
     pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.columns = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A number to predict for each row.
+    /// The number to predict, for each row.
     #[must_use]
     pub fn targets(mut self, values: impl Into<Vec<f64>>) -> Self {
         self.targets = Targets::Numbers(values.into());
         self
     }
 
-    /// A class to predict for each row.
+    /// The class to predict, for each row.
     #[must_use]
     pub fn classes<S: ToString>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.targets = Targets::Classes(names.into_iter().map(|name| name.to_string()).collect());
         self
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.values.len() / self.width.max(1)
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Numbers per row.
+    /// The number of columns.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The numbers, row after row.
+    /// The numbers, row-major.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// With numbers in place of gaps.
-    pub(crate) fn filled(mut self, at: impl Fn(usize, usize) -> f64) -> Self {
-        let width = self.width;
-        let gaps = self.values.iter_mut().enumerate().filter(|(_, x)| x.is_nan());
-        gaps.for_each(|(i, x)| *x = at(i / width, i % width));
-        self
+    /// A copy with every missing cell replaced.
+    pub(super) fn filled(&self, at: impl Fn(usize, usize) -> f64) -> Self {
+        let mut filled = self.clone();
+        let gaps = filled.values.iter_mut().enumerate().filter(|(_, x)| x.is_nan());
+        gaps.for_each(|(i, x)| *x = at(i / self.width, i % self.width));
+        filled
     }
 
     fn column_names(&self) -> Vec<String> {
-        match self.columns.is_empty() {
-            true => (1..=self.width).map(|j| format!("x{j}")).collect(),
-            false => self.columns.clone(),
+        if self.columns.is_empty() {
+            return (1..=self.width).map(|j| format!("x{j}")).collect();
         }
+        self.columns.clone()
     }
 
     fn check(&self, of: &str) -> Result<()> {
@@ -132,9 +131,9 @@ impl Rows {
             Targets::Classes(all) => all.len(),
         };
         let what = if self.width == 0 || self.ragged || rows * self.width != self.values.len() {
-            format!("{} numbers are no rows of {}", self.values.len(), self.width)
+            format!("{} numbers do not make rows of {}", self.values.len(), self.width)
         } else if !self.columns.is_empty() && self.columns.len() != self.width {
-            format!("{} columns and {} names", self.width, self.columns.len())
+            format!("{} names for {} columns", self.columns.len(), self.width)
         } else if targets != rows {
             format!("{targets} targets for {rows} rows")
         } else {
@@ -143,21 +142,19 @@ impl Rows {
         Err(Error::data(format!("{of}: {what}")).into())
     }
 
-    /// New rows for a model that was fitted to these columns: by name, or by place where they have no
-    /// names. Targets go along where there are any.
-    pub(crate) fn input(&self, fitted: &[String]) -> Result<Input> {
+    /// New rows for a model fitted to these columns, matched by name, or by position where they have
+    /// no names.
+    pub(super) fn input(&self, fitted: &[String]) -> Result<Input> {
         self.check("the new rows")?;
-        let columns = match self.columns.is_empty() && self.width == fitted.len() {
-            true => fitted.to_vec(),
-            false => self.column_names(),
-        };
+        let by_position = self.columns.is_empty() && self.width == fitted.len();
+        let columns = if by_position { fitted.to_vec() } else { self.column_names() };
         let names = Names::beside(&columns);
         Ok(Input::rows(join(&[self], &columns, &names, None)?))
     }
 }
 
 impl Names {
-    /// Names that no column has.
+    /// Names that differ from every column.
     pub fn beside(columns: &[String]) -> Self {
         let free = |name: &str| {
             let mut name = name.to_owned();
@@ -170,8 +167,8 @@ impl Names {
     }
 }
 
-/// The rows of all clients, as a job reads them.
-pub(crate) struct Federation {
+/// The rows of all clients as the input of a job.
+pub(super) struct Federation {
     pub input: Input,
     pub columns: Vec<String>,
     pub names: Names,
@@ -189,10 +186,10 @@ impl Federation {
     }
 }
 
-/// Who the clients are and what their columns are called, once they agree.
+/// The names of clients and columns, after checking that all clients agree.
 fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
     let Some(first) = clients.first() else {
-        let error = Error::data("there are no clients").hint("give rows of at least one");
+        let error = Error::data("there are no clients").hint("give the rows of at least one");
         return Err(error.into());
     };
     let digits = (clients.len() - 1).to_string().len();
@@ -211,20 +208,21 @@ fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
         rows.check(&format!("client `{name}`"))?;
         if rows.column_names() != columns {
             let (own, known) = (rows.column_names().join(", "), columns.join(", "));
-            let what = format!("client `{name}` has columns {own}, and `{}` {known}", who[0]);
+            let what =
+                format!("client `{name}` has columns {own}, client `{}` has {known}", who[0]);
             return Err(Error::data(what).into());
         }
         let same = std::mem::discriminant(&rows.targets) == std::mem::discriminant(&first.targets);
         if !same {
-            let what = format!("client `{name}` has other targets than `{}`", who[0]);
+            let what = format!("clients `{}` and `{name}` have targets of different kinds", who[0]);
             return Err(Error::data(what).into());
         }
     }
     Ok((who, columns, first))
 }
 
-/// Each client's rows as a table of its own, a numeric target as the last column.
-pub(crate) fn tables(clients: &[Rows]) -> Result<Vec<(String, Table)>> {
+/// One table per client, in the order of their names, with a numeric target as the last column.
+pub(super) fn tables(clients: &[Rows]) -> Result<Vec<(String, Table)>> {
     let (who, columns, _) = agree(clients)?;
     let names = Names::beside(&columns);
     let table = |rows: &Rows| -> Result<Table> {

@@ -1,19 +1,18 @@
-//! What a caller sets: words and numbers by the keys of a job, and nothing that was not set. Defaults,
-//! checks and messages are those of the keys.
+//! Values of job keys as a program sets them. Defaults, checks and messages are the keys' own.
 
 use super::rows::Federation;
 use std::collections::BTreeMap;
-use whimbrel::families::Job as Asked;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::job::DataSource;
-use whimbrel::job::{Errors, writer};
+use whimbrel_families::Job;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::job::DataSource;
+use whimbrel_job::{Errors, writer};
 
-/// The value of a job's key.
+/// The value of a job key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting(String);
 
 impl Setting {
-    /// Anything that a job file may say, such as `{ every = 10 }`.
+    /// Any TOML value, such as `{ every = 10 }`.
     pub fn toml(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -37,12 +36,12 @@ settings! {
     usize: |n| n.to_string();
     bool: |flag| flag.to_string();
     &str: |word| writer::text(word);
-    Codec: |codec| codec.text();
+    Codec: |codec| codec.to_string();
     Vec<usize>: |all| writer::list(all.iter().map(usize::to_string));
     Vec<String>: |all| writer::list(all.iter().map(|name| writer::text(name)));
 }
 
-/// How vectors are compressed on their way: a codec, and those of its settings that are not the usual.
+/// A compression operator with its settings.
 ///
 /// ```
 /// use whimbrel::Codec;
@@ -56,65 +55,65 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Every number in full, at 64 bits.
-    pub const fn exact() -> Self {
-        Self { kind: "exact", settings: Vec::new() }
+    const fn of(kind: &'static str) -> Self {
+        Self { kind, settings: Vec::new() }
     }
 
-    /// Every number in full, at 32 bits.
+    /// No compression: 64 bits per number (32 for networks).
+    pub const fn exact() -> Self {
+        Self::of("exact")
+    }
+
+    /// Numbers rounded to 32 bits.
     pub const fn exact_f32() -> Self {
-        Self { kind: "exact-f32", settings: Vec::new() }
+        Self::of("exact-f32")
     }
 
     /// Random dithering with this many levels between zero and the norm.
     pub fn dithering(levels: u32) -> Self {
-        Self { kind: "dithering", settings: Vec::new() }.with("levels", levels)
+        Self::of("dithering").with("levels", levels)
     }
 
-    /// Quantisation in blocks of this many coordinates.
+    /// Block quantisation with blocks of this many coordinates.
     pub fn block_p(size: usize) -> Self {
-        Self { kind: "block-p", settings: Vec::new() }.with("size", size)
+        Self::of("block-p").with("size", size)
     }
 
-    /// Random sparsification: each coordinate is sent with this probability.
+    /// Random sparsification: each coordinate is sent with probability `q`.
     pub fn sparse(q: f64) -> Self {
-        Self { kind: "sparse", settings: Vec::new() }.with("q", q)
+        Self::of("sparse").with("q", q)
     }
 
     /// Random rounding to powers of two.
     pub const fn natural() -> Self {
-        Self { kind: "natural", settings: Vec::new() }
+        Self::of("natural")
     }
 
-    /// The `k` largest coordinates; biased, so that a channel of it needs error feedback.
+    /// The `k` largest coordinates. The operator is biased: its channel uses error feedback.
     pub fn top_k(k: usize) -> Self {
-        Self { kind: "top-k", settings: Vec::new() }.with("k", k)
+        Self::of("top-k").with("k", k)
     }
 
-    /// With a further setting of the codec.
+    /// Adds a setting of the codec, by its key in a job file.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl Into<Setting>) -> Self {
-        self.settings.push((name, value.into()));
+    pub fn with(mut self, key: &'static str, value: impl Into<Setting>) -> Self {
+        self.settings.push((key, value.into()));
         self
-    }
-
-    fn text(&self) -> String {
-        let kind = [("kind", writer::text(self.kind))].into_iter();
-        writer::inline(
-            kind.chain(self.settings.iter().map(|(name, value)| (*name, value.0.clone()))),
-        )
     }
 }
 
+/// Writes the codec as a job file does.
 impl std::fmt::Display for Codec {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(&self.text())
+        let settings = self.settings.iter().map(|(key, value)| (*key, value.0.clone()));
+        let kind = std::iter::once(("kind", writer::text(self.kind)));
+        to.write_str(&writer::inline(kind.chain(settings)))
     }
 }
 
 /// The keys that were set, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Draft {
+pub(super) struct Draft {
     tables: BTreeMap<String, BTreeMap<String, Setting>>,
 }
 
@@ -145,8 +144,8 @@ impl Draft {
         text
     }
 
-    /// The job over these rows.
-    pub fn job(mut self, rows: &Federation, pooled: bool) -> Result<Asked> {
+    /// The job over these rows; `pooled` drops the column of clients.
+    pub fn job(mut self, rows: &Federation, pooled: bool) -> Result<Job> {
         self.set("data.source", "csv");
         self.set("data.path", "memory");
         self.set("data.columns", rows.columns.clone());
@@ -156,7 +155,7 @@ impl Draft {
         if rows.has_targets {
             self.set("data.target", rows.names.target.as_str());
         }
-        let mut job = Asked::parse(&self.text(), "settings").map_err(without_places)?;
+        let mut job = Job::parse(&self.text(), "settings").map_err(by_key)?;
         if let DataSource::Csv(csv) = &mut job.data.source {
             csv.path = rows.input.clone();
         }
@@ -164,8 +163,8 @@ impl Draft {
     }
 }
 
-/// There is no file whose lines could be shown: what is wrong is named by its key.
-fn without_places(mut errors: Errors) -> Failure {
+/// Names each faulty setting by its key: there is no file whose lines could be shown.
+fn by_key(mut errors: Errors) -> Failure {
     for error in &mut errors.errors {
         error.file = error.key.clone();
         error.place = None;

@@ -1,26 +1,26 @@
-//! A method of a program's own over the channels, participation and evaluations that all methods have.
+//! Simulations of methods that a program defines.
 
-use super::rows::Rows;
+use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientData, Erased, Probability};
-use whimbrel::engine::runner::Traffic;
-use whimbrel::engine::{
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Erased, Probability};
+use whimbrel_engine::{
     Chain, Ending, Faults, Limits, Observer, Participation, Row, Stage, StageMethod, Stopping, run,
 };
-use whimbrel::families::failure::Result;
-use whimbrel::families::job::codec::parse_codec;
-use whimbrel::methods::federated::{BindRows, Federated, Plain, Simple, Terms};
-use whimbrel::methods::settings::Budget;
+use whimbrel_families::failure::Result;
+use whimbrel_families::job::codec::parse_codec;
+use whimbrel_methods::federated::{BindRows, Federated, Plain, Simple, Terms};
+use whimbrel_methods::settings::Budget;
 
-/// Evaluations of a run.
+/// The number of evaluations of a simulation.
 const EVALUATIONS: u32 = 100;
 
-/// A simulation of a [`Simple`] method.
-#[must_use = "nothing runs until `run`"]
+/// A simulation of a [`Simple`] method: channels, participation, evaluations and byte counts are
+/// those of the built-in methods.
+#[must_use = "a simulation does nothing until `run`"]
 pub struct Simulate<S> {
     method: S,
     codec: Codec,
@@ -29,102 +29,106 @@ pub struct Simulate<S> {
     seed: u64,
 }
 
-/// What it left.
-#[derive(Clone, Debug)]
+/// The result of a simulation.
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Simulated {
     /// The shared vector at the end.
     pub parameters: Vec<f64>,
-    /// The evaluations.
-    pub history: Vec<Row>,
-    /// Bytes both ways.
-    pub traffic: Traffic,
+    /// The mean loss over clients at each evaluation, with its round.
+    pub losses: Vec<(u32, f64)>,
+    /// Bits sent by clients.
+    pub bits_up: u64,
+    /// Bits sent to clients.
+    pub bits_down: u64,
 }
 
 impl<S: Simple> Simulate<S> {
-    /// This many rounds of everyone, exactly.
+    /// A simulation of this many rounds, with all clients and without compression.
     pub fn new(method: S, rounds: u32) -> Self {
         Self { method, rounds, codec: Codec::exact(), participation: 1.0, seed: 1 }
     }
 
-    /// How what clients send is compressed.
+    /// The codec of messages from clients.
     pub fn uplink(self, codec: Codec) -> Self {
         Self { codec, ..self }
     }
 
-    /// The probability with which a client takes part in a round.
-    pub fn participation(self, participation: f64) -> Self {
-        Self { participation, ..self }
+    /// The probability that a client takes part in a round.
+    pub fn participation(self, probability: f64) -> Self {
+        Self { participation: probability, ..self }
     }
 
-    /// The seed of everything drawn.
+    /// The seed of all random draws.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Runs it over the rows that these clients hold; targets are their last column.
+    /// Runs the method over the rows of these clients; targets are the last column.
     pub fn run(self, clients: &[Rows]) -> Result<Simulated> {
-        let clients = super::rows::tables(clients)?;
+        let clients = tables(clients)?;
         let columns = clients.first().map_or(0, |(_, table)| table.width());
         let dimension = self.method.start(columns).len();
         let codec = parse_codec(&self.codec.to_string())?;
         let terms = Terms::over(codec, dimension, Budget::Rounds(self.rounds))?;
         let oracle = Plain { method: self.method, columns };
-        let method = StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows)));
-        let participation = match self.participation {
-            1.0 => Participation::Everyone,
-            p => Participation::Bernoulli(Probability::new(p)?),
+        let chain = OneStage {
+            method: StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows))),
+            participation: Participation::Bernoulli(Probability::new(self.participation)?),
+            evaluate_every: self.rounds.div_ceil(EVALUATIONS).max(1),
         };
-        let chain =
-            Alone { method, participation, every: self.rounds.div_ceil(EVALUATIONS).max(1) };
-        let calm = AtomicBool::new(false);
+        let never = AtomicBool::new(false);
         let limits = Limits {
             folder: None,
             resume: false,
             checkpoint_every: Duration::MAX,
-            interrupt: &calm,
+            interrupt: &never,
         };
         let data: Vec<(String, ClientData)> =
             clients.into_iter().map(|(name, table)| (name, ClientData::Table(table))).collect();
-        let mut history = History(Vec::new());
-        let outcome = run(&chain, data, self.seed, &limits, &mut history)?;
+        let mut losses = Losses(Vec::new());
+        let outcome = run(&chain, data, self.seed, &limits, &mut losses)?;
         if let Ending::Failed(error) = outcome.ending {
             return Err(error.into());
         }
         let model = outcome.delivered.last().and_then(|model| model.tensor("parameters"));
-        let parameters = model.map(|tensor| tensor.values.clone()).unwrap_or_default();
-        Ok(Simulated { parameters, history: history.0, traffic: outcome.traffic })
+        Ok(Simulated {
+            parameters: model.map(|tensor| tensor.values.clone()).unwrap_or_default(),
+            losses: losses.0,
+            bits_up: 8 * outcome.traffic.up,
+            bits_down: 8 * outcome.traffic.down,
+        })
     }
 }
 
-/// One stage.
-struct Alone {
+/// A chain of a single stage.
+struct OneStage {
     method: StageMethod,
     participation: Participation,
-    every: u32,
+    evaluate_every: u32,
 }
 
-impl Chain for Alone {
+impl Chain for OneStage {
     fn len(&self) -> usize {
         1
     }
 
-    fn build(&self, _: usize, _: &[Artifact]) -> whimbrel::core::Result<Stage> {
+    fn build(&self, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
         Ok(Stage {
             name: "fit",
             method: self.method.clone(),
             participation: self.participation.clone(),
             faults: Faults::default(),
-            evaluate_every: Some(self.every),
+            evaluate_every: Some(self.evaluate_every),
             stopping: Stopping::default(),
         })
     }
 }
 
-struct History(Vec<Row>);
+struct Losses(Vec<(u32, f64)>);
 
-impl Observer for History {
+impl Observer for Losses {
     fn row(&mut self, row: &Row) {
-        self.0.push(row.clone());
+        self.0.extend(row.number("objective").map(|loss| (row.round, loss)));
     }
 }

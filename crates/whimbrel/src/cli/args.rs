@@ -1,25 +1,24 @@
-//! What a user can type.
+//! Arguments of the command line.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Federated learning that says as little as possible over the wire.
+/// Federated learning with small, measured messages.
 ///
-/// Without a command: the built-in demonstration, a Gaussian mixture fitted by 100 clients that
-/// differ, with messages of a few bytes.
+/// Without a command, runs the built-in demonstration: a Gaussian mixture fitted to 100
+/// heterogeneous clients with messages of a few bytes.
 #[derive(Parser, Debug)]
 #[command(name = "whimbrel", bin_name = "whimbrel", version)]
 pub struct Args {
-    /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How many threads to use [default: all cores]; the result does not depend on it
+    /// Number of threads [default: all cores]; the result does not depend on it
     #[arg(long, global = true, value_name = "N")]
     pub threads: Option<usize>,
-    /// Say nothing but warnings, errors and what was asked for on standard output
+    /// Print only warnings, errors and results
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// Whether messages are coloured; NO_COLOR turns "auto" off
+    /// Colour messages: auto, always or never; NO_COLOR turns "auto" off
     #[arg(
         long,
         global = true,
@@ -28,15 +27,15 @@ pub struct Args {
         hide_possible_values = true
     )]
     pub color: Colour,
-    /// Where the demonstration goes [default: runs/demo-TIME]
+    /// Folder of the demonstration [default: runs/demo-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-/// When messages are coloured.
+/// The choices of `--color`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// Where standard error is a terminal
+    /// If standard error is a terminal
     Auto,
     /// Always
     Always,
@@ -45,7 +44,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// Whether standard error gets colours.
+    /// Whether messages are coloured.
     pub fn is_wanted(self) -> bool {
         match self {
             Self::Always => true,
@@ -65,14 +64,14 @@ pub enum Command {
     New {
         /// A CSV, .npy, LIBSVM or idx file to write the job for
         data: Option<PathBuf>,
-        /// Where to write it; - is standard output [default: -]
+        /// Output file; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Replace the file
         #[arg(long, requires = "out")]
         force: bool,
     },
-    /// Check a job file and say what it will cost; nothing is written
+    /// Check a job file and estimate its cost; nothing is written
     Check {
         /// The job file
         job: PathBuf,
@@ -82,15 +81,15 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
-    /// Run several jobs and put them into one report
+    /// Run several jobs and compare them in one report
     Compare(Compare),
     /// Make the HTML report of one run, or of several side by side
     Report(Report),
     /// Coordinate a job whose clients are on a network; prints one invitation per client
     Serve(Serve),
-    /// Take part in a served job with the rows of a file
+    /// Join a federation with the rows of a file
     Join(Join),
-    /// Invite one more client to a run that is served
+    /// Invite one more client to a running federation
     Invite {
         /// The run's folder
         run: PathBuf,
@@ -99,21 +98,21 @@ pub enum Command {
         /// Days for which the invitation can be redeemed
         #[arg(long, value_name = "DAYS", default_value_t = 30)]
         valid_days: u32,
-        /// For a client that has joined: the address and certificate as they are now
+        /// Reissue for a client that has joined, with the current address and certificate
         #[arg(long, requires = "name")]
         again: bool,
     },
-    /// Shut a client out of a run that is served, or declare it dead
+    /// Exclude a client from a running federation, or declare it dead
     Revoke {
         /// The run's folder
         run: PathBuf,
         /// The client's name
         name: String,
-        /// It is lost: it is not waited for, its contribution stays, and it may come back
+        /// The client is lost: rounds no longer wait for it, its contribution stays, and it may return
         #[arg(long)]
         dead: bool,
     },
-    /// Say how a run that is served is going
+    /// Show the status of a running federation
     Status {
         /// The run's folder
         run: PathBuf,
@@ -121,20 +120,20 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say whether what a coordinator kept is whole: checkpoint, log, journal and metrics
+    /// Verify the files of a coordinator: checkpoint, log, journal and metrics
     Verify {
         /// The run's folder
         run: PathBuf,
     },
-    /// Say what can be kept of a damaged served run, and at what cost
+    /// Show what can be recovered of a damaged federation, and at what cost
     Repair {
         /// The run's folder
         run: PathBuf,
-        /// Keep what can be read, and let every client begin the stage anew
+        /// Recover the readable part; all clients restart the current stage
         #[arg(long)]
         keep_prefix: bool,
     },
-    /// Say what a client has answered so far, of what its user agreed to
+    /// Show what a client has answered so far, beside what its user agreed to
     Ledger {
         /// The client's folder
         folder: PathBuf,
@@ -145,18 +144,18 @@ pub enum Command {
     Impute(Impute),
     /// Adapt a run to a client it has not seen: complete its table, or fit its personal model
     Adapt(Adapt),
-    /// Look at data
+    /// Inspect data
     #[command(subcommand)]
     Data(DataCommand),
     /// Reproduce figures and tables of the papers
     #[command(subcommand)]
     Paper(PaperCommand),
-    /// Print a script with which a shell completes whimbrel's commands and options
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of whimbrel, or write those of all its commands
+    /// Print the manual page, or write the pages of all commands
     Man {
         /// The folder for all pages; it must exist [default: standard output, one page]
         #[arg(long, value_name = "DIR")]
@@ -175,13 +174,13 @@ pub struct Run {
     /// The run's folder, new or empty [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the unfinished run in --out
+    /// Resume the unfinished run in --out
     #[arg(long, conflicts_with = "force")]
     pub resume: bool,
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
-    /// Lose the uploads and let in the clients that a run's journal says, in place of [simulation]
+    /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
     /// Print the summary as one JSON object to standard output
@@ -197,50 +196,50 @@ pub struct Serve {
     /// The run's folder, new or empty [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the unfinished run in --out
+    /// Resume the unfinished run in --out
     #[arg(long, conflicts_with = "force")]
     pub resume: bool,
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
-    /// Number of clients to invite that bring their own names [default: `clients` of the job]
+    /// Number of invitations without a name; such clients choose their own [default: `clients` of the job]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub open_enrolment: Option<u32>,
-    /// Where to listen [default: `listen` of the job]
+    /// Address to listen on [default: `listen` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Where to show the dashboard, or "off" [default: `dashboard` of the job]
+    /// Address of the dashboard, or "off" [default: `dashboard` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub dashboard: Option<String>,
-    /// Show it to anybody who can reach it, without a token
+    /// Serve the dashboard without a token
     #[arg(long)]
     pub open_dashboard: bool,
-    /// What invitations say [default: where it listens]
+    /// Address written into invitations [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
-    /// The coordinator's certificate, PEM, with its chain [default: one is made]
+    /// The coordinator's certificate, PEM, with its chain [default: generated]
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Take only clients with certificates from these authorities, PEM
+    /// Accept only clients with certificates from these authorities, PEM
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
-    /// Announce this certificate to clients: they take it beside the present one from then on
+    /// Announce the next certificate: clients accept it beside the present one from then on
     #[arg(long, value_name = "FILE")]
     pub next_cert: Option<PathBuf>,
-    /// Go on with another certificate, other authorities or another address than before
+    /// Resume with another certificate, other authorities or another address
     #[arg(long, requires = "resume")]
     pub rotate: bool,
-    /// Write the invitations to this new file, for its owner alone, in place of standard output
+    /// Write the invitations to this new file, readable by its owner only, not to standard output
     /// [default with --json: DIR/invitations]
     #[arg(long, value_name = "FILE")]
     pub invitations: Option<PathBuf>,
     /// Days for which invitations can be redeemed
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub valid_days: u32,
-    /// The form of log lines
+    /// Format of log lines
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub log: LogForm,
     /// Print the summary as one JSON object to standard output
@@ -248,10 +247,10 @@ pub struct Serve {
     pub json: bool,
 }
 
-/// The form of log lines.
+/// Formats of log lines.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogForm {
-    /// For people
+    /// Plain text
     Text,
     /// One JSON object per line
     Json,
@@ -268,39 +267,39 @@ pub struct Join {
     /// This client's own folder: key, state, and the model at the end [default: joined/NAME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A name of your own, where the invitation leaves it to you
+    /// The client's name, if the invitation leaves it open
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Agree to what will leave this machine without being asked
+    /// Consent to what leaves this machine without being asked
     #[arg(long)]
     pub yes: bool,
-    /// Agree to as much again as was agreed to before: more evaluations, or the same rounds with a
-    /// coordinator that was repaired
+    /// Consent to the same amount once more: further evaluations, or the same rounds with a
+    /// repaired coordinator
     #[arg(long)]
     pub renew: bool,
-    /// Fewest training rows with which to take part
+    /// Smallest number of training rows to take part with
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub min_rows: usize,
-    /// Keep figures over fewer rows than this to oneself
+    /// Withhold figures over fewer rows than this
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub min_group: usize,
-    /// Most rounds to answer where the job does not limit them [default: 10000]
+    /// Largest number of rounds to answer if the job sets no limit [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,
-    /// Give up when the coordinator cannot be reached for so long [default: never]
+    /// Give up after this many seconds without the coordinator [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub give_up: Option<f64>,
-    /// This client's certificate, PEM, where the coordinator asks for one [default: one is made]
+    /// This client's certificate, PEM, if the coordinator requires one [default: generated]
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Announce this certificate to the coordinator: it takes it beside the present one, until it is
-    /// shown with --cert
+    /// Announce the next certificate: the coordinator accepts it beside the present one until it is
+    /// used with --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub next_cert: Option<PathBuf>,
-    /// The form of log lines
+    /// Format of log lines
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub log: LogForm,
 }
@@ -308,7 +307,7 @@ pub struct Join {
 /// `whimbrel compare`.
 #[derive(clap::Args, Debug)]
 pub struct Compare {
-    /// Job files with different names; an `em` job is the reference of the others
+    /// Job files with different names; an `em` job among them is the reference
     #[arg(required = true)]
     pub jobs: Vec<PathBuf>,
     /// The folder of all runs, new or empty [default: runs/compare-TIME]
@@ -328,7 +327,7 @@ pub struct Report {
     /// Folders of runs
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// Where to write it, or - [default: report.html in the run's folder; for several, here]
+    /// Output file, or - [default: report.html in the run's folder; for several runs, here]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Replace the file
@@ -350,10 +349,10 @@ pub struct Predict {
     /// The new rows are a LIBSVM file (regressions only); its labels are not read
     #[arg(long)]
     pub libsvm: bool,
-    /// Use this client's own model, where the run has personal ones
+    /// Use this client's personal model
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
-    /// Where to write the predictions, a CSV file; - is standard output
+    /// Output file, CSV; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Replace the file
@@ -369,23 +368,22 @@ pub struct Predict {
 pub struct Impute {
     /// The run's folder
     pub run: PathBuf,
-    /// Where to write the table, a CSV file with a line for each cell; - is standard output
+    /// Output file, CSV with one line per cell; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Replace the file
     #[arg(long)]
     pub force: bool,
-    /// How many imputations to draw from the fitted model
+    /// Number of imputations to draw from the fitted model
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub draws: u32,
-    /// Write the table itself: observed values, and estimates where nothing was observed
+    /// Write the table itself: observed values, and estimates of missing cells
     #[arg(long)]
     pub wide: bool,
-    /// What was observed, a CSV file like the job's [default: the job's own]
+    /// The observations, a CSV file like the job's [default: the job's own]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Complete the table of one client: its own observations and, in a run with personal effects,
-    /// its own effect
+    /// Complete the table of one client, from its observations and its personal effect
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
     /// Print one JSON object to standard output
@@ -398,17 +396,17 @@ pub struct Impute {
 pub struct Adapt {
     /// The run's folder
     pub run: PathBuf,
-    /// The client's cells or rows: a CSV file like the job's; for learners also LIBSVM's text, or images
-    /// (idx) with --labels
+    /// The client's cells or rows: a CSV file like the job's; for learners also a LIBSVM file, or
+    /// images (idx) with --labels
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
     /// The labels of images, an idx file
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
-    /// Where to write the completed table and what was fitted, a new folder
+    /// Output folder, new: the completed table or the personal model
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// How many imputations to draw from the fitted model
+    /// Number of imputations to draw from the fitted model
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub draws: u32,
     /// Print one JSON object to standard output
@@ -419,17 +417,17 @@ pub struct Adapt {
 /// `whimbrel data`.
 #[derive(Subcommand, Debug)]
 pub enum DataCommand {
-    /// The sources and splits that a job can name
+    /// List the data sources and splits of job files
     List {
         /// Print one JSON object to standard output
         #[arg(long)]
         json: bool,
     },
-    /// Shape, types, missing cells and clients of a file; or what the clients of a job hold
+    /// Show shape, types, missing cells and clients of a file, or the clients of a job
     Inspect {
         /// A CSV, .npy, LIBSVM or idx file, or a job file
         file: PathBuf,
-        /// The column that says who holds the row [default: `client`, where there is one]
+        /// The column with the client of each row [default: `client`, if present]
         #[arg(long, value_name = "COLUMN")]
         client: Option<String>,
         /// Print one JSON object to standard output
@@ -441,18 +439,18 @@ pub enum DataCommand {
 /// `whimbrel paper`.
 #[derive(Subcommand, Debug)]
 pub enum PaperCommand {
-    /// What can be reproduced, from which data
+    /// List the figures and tables, with the data they need
     List {
         /// Print one JSON object to standard output
         #[arg(long)]
         json: bool,
     },
-    /// Run the jobs of a figure or table; what the paper says beside what is obtained
+    /// Run the jobs of a figure or table, and show published beside obtained values
     Run {
         /// A name of `paper list`
         #[arg(value_parser = super::studies::names(), hide_possible_values = true)]
         name: String,
-        /// The folder of published data, for those that read some
+        /// The folder of published data
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
         /// The folder of all runs, new or empty [default: runs/paper-NAME-TIME]

@@ -7,9 +7,9 @@ use super::messages::{data, note};
 use super::report;
 use crate::run::{Compared, Comparison, compare, read_job};
 use serde_json::Value;
-use whimbrel::families::failure::Result;
+use whimbrel_families::failure::Result;
 
-/// The exit code of a comparison in which a run failed, or is degenerate where its job allows none.
+/// The exit code of a comparison with a failed run, or a degenerate one that its job does not allow.
 const FAILED: u8 = 1;
 
 /// Runs several job files.

@@ -7,8 +7,8 @@ use super::report;
 use crate::run::compare::{Compared, Parent, run_all};
 use crate::run::page;
 use std::path::Path;
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
+use whimbrel_families::Job;
+use whimbrel_families::failure::Result;
 
 const JOBS: [(&str, &str); 3] = [
     ("em.toml", include_str!("../../../../jobs/demo/em.toml")),

@@ -8,11 +8,11 @@ use crate::run::execute::{CarriedOut, Request, read_job, shell_word};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
-use whimbrel::core::Error;
-use whimbrel::engine::Ending;
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::runs::Existing;
+use whimbrel_core::Error;
+use whimbrel_engine::Ending;
+use whimbrel_families::Job;
+use whimbrel_families::failure::Result;
+use whimbrel_runs::Existing;
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -41,7 +41,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
     match &done.ending {
         Ending::Failed(error) => {
             note(&format!(
-                "what was computed is in {}",
+                "results up to there are in {}",
                 report.as_deref().unwrap_or(dir.path()).display()
             ));
             return Err(error.clone().into());

@@ -5,13 +5,13 @@ use crate::run::execute::defect;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::engine::lock::FolderLock;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::net::Invitation;
-use whimbrel::net::registry::{Registry, Standing, unhex};
-use whimbrel::net::status::VERSION as STATUS_VERSION;
-use whimbrel::runs::RunDir;
+use whimbrel_core::Error;
+use whimbrel_engine::lock::FolderLock;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_net::Invitation;
+use whimbrel_net::registry::{Registry, Standing, unhex};
+use whimbrel_net::status::VERSION as STATUS_VERSION;
+use whimbrel_runs::RunDir;
 
 /// Invites one more client, or one again that has not come yet.
 pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bool) -> Result<u8> {

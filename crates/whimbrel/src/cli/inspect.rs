@@ -3,10 +3,10 @@
 use super::messages::data as print;
 use crate::run::inspect::{TARGETS_MAX, inspect_file, look, read_sparse, targets};
 use std::path::Path;
-use whimbrel::data::TableGuess;
-use whimbrel::families::failure::Result;
-use whimbrel::families::load::FileKind;
-use whimbrel::report::format;
+use whimbrel_data::TableGuess;
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::FileKind;
+use whimbrel_report::format;
 
 /// Shows shape, types, missing cells and clients.
 pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
@@ -44,7 +44,7 @@ fn inspect_libsvm(file: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// What the file is as a table with gaps.
+/// Shows the file as a table with gaps.
 fn words(table: &TableGuess) -> String {
     let [rows, columns, observations] = table.shape;
     let distinct = observations - table.repeated;

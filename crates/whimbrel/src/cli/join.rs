@@ -8,25 +8,25 @@ use crate::run::execute::defect;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use whimbrel::core::Error;
-use whimbrel::core::method::Exposure;
-use whimbrel::data::hash_file;
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::engine::client::Participant;
-use whimbrel::engine::{Agreement, Consent};
-use whimbrel::families::Offer;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::job::{Federation, Job};
-use whimbrel::families::offer::Minimum;
-use whimbrel::families::plan::Plan;
-use whimbrel::net::client::{
-    Client, ClientStore, Ending, Enrolled, Setup, read_ledger, read_offer,
-};
-use whimbrel::net::registry::check_name;
-use whimbrel::net::tls::{Identity, fingerprint_of_file};
-use whimbrel::net::{Invitation, JOB_FAILED, printable, versioned};
-use whimbrel::report::format;
-use whimbrel::runs::RunDir;
+use whimbrel_core::Error;
+use whimbrel_core::method::Exposure;
+use whimbrel_core::text::printable;
+use whimbrel_data::hash_file;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::client::Participant;
+use whimbrel_engine::versioned;
+use whimbrel_engine::{Agreement, Consent};
+use whimbrel_families::Offer;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::job::{Federation, Job};
+use whimbrel_families::offer::Minimum;
+use whimbrel_families::plan::Plan;
+use whimbrel_net::client::{Client, ClientStore, Ending, Enrolled, Setup, read_ledger, read_offer};
+use whimbrel_net::registry::check_name;
+use whimbrel_net::tls::{Identity, fingerprint_of_file};
+use whimbrel_net::{Invitation, JOB_FAILED};
+use whimbrel_report::format;
+use whimbrel_runs::RunDir;
 
 /// The exit code of a client that was asked and did not agree.
 const DECLINED: u8 = 5;

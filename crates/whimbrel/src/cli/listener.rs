@@ -1,11 +1,11 @@
-//! Who is told how a run goes, and can end it: the terminal, or a program that embeds this one.
+//! The terminal as a listener of runs.
 
 use super::execute::interrupt_flag;
 use super::messages::{self, Progress};
 use crate::run::Listener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use whimbrel::engine::Observer;
+use whimbrel_engine::Observer;
 
 /// Standard error, a progress bar and Ctrl-C.
 pub struct Terminal;

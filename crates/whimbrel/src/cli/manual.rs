@@ -5,8 +5,8 @@ use super::messages::bytes;
 use super::output::Output;
 use clap::{Command, CommandFactory};
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::families::failure::Result;
+use whimbrel_core::Error;
+use whimbrel_families::failure::Result;
 
 /// Prints a shell's completion script.
 pub fn completions_command(shell: clap_complete::Shell) -> Result<u8> {

@@ -1,22 +1,22 @@
-//! What a command says: data on standard output, everything else on standard error.
+//! Output of commands: data to standard output, everything else to standard error.
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use whimbrel::core::{Error, Measure};
-use whimbrel::engine::simulator::Done;
-use whimbrel::engine::{Observer, Row, StageRules};
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::net::text::is_shown;
-use whimbrel::report::{format, measure_text};
+use whimbrel_core::text::is_shown;
+use whimbrel_core::{Error, Measure};
+use whimbrel_engine::simulator::Done;
+use whimbrel_engine::{Observer, Row, StageRules};
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_report::{format, measure_text};
 
 /// Writes data to standard output.
 pub fn data(text: &str) -> Result<()> {
     bytes(text.as_bytes())
 }
 
-/// The same for bytes. A reader who has seen enough (`| head`) is no failure.
+/// Writes bytes to standard output. A closed pipe (`| head`) is not a failure.
 pub fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -27,7 +27,7 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Says why a command failed.
+/// Prints the reason for a failure.
 pub fn failure(failure: &Failure) {
     match failure {
         _ if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
@@ -37,7 +37,7 @@ pub fn failure(failure: &Failure) {
     }
 }
 
-/// Says something that does not stop the command.
+/// Prints a warning.
 pub fn warning(text: &str) {
     match LOGGED.load(Ordering::Relaxed) {
         true => tracing::warn!("{text}"),
@@ -45,7 +45,7 @@ pub fn warning(text: &str) {
     }
 }
 
-/// Says where things are.
+/// Prints a note, unless `--quiet`.
 pub fn note(text: &str) {
     if QUIET.load(Ordering::Relaxed) {
         return;
@@ -53,7 +53,7 @@ pub fn note(text: &str) {
     say(text);
 }
 
-/// The same for what is printed with `--quiet`, too.
+/// Prints a line that `--quiet` does not suppress.
 fn say(text: &str) {
     let text = &shown(text);
     if LOGGED.load(Ordering::Relaxed) {
@@ -72,8 +72,8 @@ pub fn prompt(text: &str) {
     }
 }
 
-/// A message as a terminal may show it. Lines are the message's own, and so are colours, which are
-/// added afterwards; everything else that a terminal would obey came with somebody's words.
+/// A message without control characters, which file names and peers could bring in. Line breaks stay;
+/// colours are added afterwards.
 fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -85,11 +85,11 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// Heads of messages, and the colours they have where there are any.
+/// Prefixes of messages and their colours.
 const HEADS: [(&str, &str); 3] =
     [("error:", "\u{1b}[1;31m"), ("warning:", "\u{1b}[1;33m"), ("hint:", "\u{1b}[1;36m")];
 
-/// A message with its heads in colour, where that was asked for or the terminal has it.
+/// A message with its prefix in colour, if colours are on.
 fn coloured(text: &str) -> String {
     if !COLOURED.load(Ordering::Relaxed) {
         return text.into();
@@ -101,13 +101,13 @@ fn coloured(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether heads of messages are coloured.
+/// Whether prefixes of messages are coloured.
 static COLOURED: AtomicBool = AtomicBool::new(false);
 
-/// Whether only warnings and errors are said.
+/// Whether `--quiet` is set.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Chooses colours, and whether notes and progress are left out.
+/// Sets colours and `--quiet`.
 pub fn set_manner(colour: bool, quiet: bool) {
     COLOURED.store(colour, Ordering::Relaxed);
     QUIET.store(quiet, Ordering::Relaxed);
@@ -116,15 +116,15 @@ pub fn set_manner(colour: bool, quiet: bool) {
 /// Whether messages are lines of the log.
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
-/// From now on messages are lines of the log, so that a program can parse all of them.
+/// Turns messages into log lines, so that a program can parse all output.
 pub fn log_messages() {
     LOGGED.store(true, Ordering::Relaxed);
 }
 
-/// A progress bar over the stages of one run; silent where standard error is no terminal.
+/// A progress bar over the stages of one run; hidden unless standard error is a terminal.
 pub struct Progress {
     bar: ProgressBar,
-    /// Rounds of the last stage, where they are known.
+    /// Rounds of the fit, if known.
     rounds: Option<u32>,
     results: Vec<Measure>,
     bits: bool,
@@ -132,8 +132,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for a job with the number of its fit's rounds, where that is known; with or without
-    /// the bits sent.
+    /// A bar for a job; `sends` shows the bits sent.
     pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
         let bar = ProgressBar::hidden().with_style(style(UNKNOWN));
         bar.set_draw_target(match QUIET.load(Ordering::Relaxed) {
@@ -146,17 +145,17 @@ impl Progress {
     }
 }
 
-/// Takes the bar away.
+/// Removes the bar.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A bar where the length is known, with the time that is left.
+/// The bar of a known number of rounds, with the remaining time.
 const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds{left}  {wide_msg}";
 
-/// Where it is not.
+/// The bar of an unknown number of rounds.
 const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {wide_msg}";
 
 fn style(layout: &str) -> ProgressStyle {
@@ -165,10 +164,10 @@ fn style(layout: &str) -> ProgressStyle {
     style.progress_chars("=> ").with_key("left", time_left)
 }
 
-/// The time left, once there is a round to tell it by.
+/// The remaining time, from the first round on.
 fn time_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     if state.pos() > 0 {
-        // A bar that cannot be written is not shown.
+        // A closed standard error cannot be reported.
         let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
     }
 }
@@ -179,7 +178,7 @@ impl Observer for Progress {
             1 => String::new(),
             _ => format!("stage {} of {of}: {}", index + 1, stage.name),
         };
-        // How many rounds a stage before the fit takes is its own affair.
+        // The number of rounds is known for the fit only.
         let length = self.rounds.filter(|_| index + 1 == of).map(u64::from);
         match length {
             Some(length) => self.bar.set_length(length),

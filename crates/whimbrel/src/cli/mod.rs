@@ -25,12 +25,12 @@ use crate::run::threads_of;
 use args::{Args, Command, DataCommand, PaperCommand};
 use clap::Parser;
 use std::process::ExitCode;
-use whimbrel::core::{Error, isa};
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::Family;
-use whimbrel::families::registry;
+use whimbrel_core::{Error, isa};
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::family::Family;
+use whimbrel_families::registry;
 
-/// The program, with these families beside the built-in ones.
+/// Runs the command line with additional families beside the built-in ones.
 pub fn main(families: &[&'static dyn Family]) -> ExitCode {
     let args = Args::parse();
     let installed = registry::install(families).map_err(Failure::config);
@@ -44,10 +44,10 @@ pub fn main(families: &[&'static dyn Family]) -> ExitCode {
     }
 }
 
-/// Runs what was asked for; the exit code of a command that went well, or was interrupted.
+/// Runs the command and returns its exit code: success, or interrupted.
 fn dispatch(args: &Args) -> Result<u8> {
     if args.out.is_some() && args.command.is_some() {
-        let error = Error::config("--out before a command is the demonstration's")
+        let error = Error::config("--out before a command belongs to the demonstration")
             .hint("write it after the command");
         return Err(error.into());
     }
@@ -94,14 +94,15 @@ fn dispatch(args: &Args) -> Result<u8> {
     }
 }
 
-/// A level that cannot be had is refused: who pins one counts on it.
+/// Refuses a pinned instruction-set level that the machine lacks.
 fn check_isa() -> Result<()> {
     let Some(wanted) = std::env::var_os("WHIMBREL_ISA") else { return Ok(()) };
     if wanted.to_str().map(str::trim) == Some(isa::level().name()) {
         return Ok(());
     }
-    let what = format!("WHIMBREL_ISA is {wanted:?}, which this machine does not have");
-    let hint = "it takes x86-64, x86-64-v3 or x86-64-v4, up to what the machine has";
+    let what = format!("WHIMBREL_ISA is {wanted:?}, which this machine does not support");
+    let hint =
+        "supported values are x86-64, x86-64-v3 and x86-64-v4, as far as the machine has them";
     Err(Error::config(what).hint(hint).into())
 }
 

@@ -5,7 +5,7 @@ use super::output::Output;
 use crate::run::draft;
 use crate::run::execute::shell_word;
 use std::path::Path;
-use whimbrel::families::failure::Result;
+use whimbrel_families::failure::Result;
 
 /// Writes a commented job file.
 pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Result<u8> {

@@ -1,17 +1,17 @@
-//! The file that a command is asked to write: nothing of the user's is replaced unasked.
+//! Output files of commands. Existing files are replaced on request only.
 
 use super::messages;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use whimbrel::core::Error;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::runs::owner;
+use whimbrel_core::Error;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_runs::owner;
 
-/// Links followed before a path is taken for a loop, as on Linux.
+/// Limit of followed links, as on Linux.
 const LINKS_MAX: usize = 40;
 
-/// Where a command writes what it was asked for.
+/// The destination of a command's output.
 pub struct Output {
     shown: String,
     target: Target,
@@ -22,7 +22,7 @@ enum Target {
     Standard,
     /// A device, a pipe or an open file: written to, never replaced.
     Through(PathBuf),
-    /// A file, links resolved; one that is there may be replaced only where the user said so.
+    /// A file with links resolved, replaced only with `--force`.
     File { path: PathBuf, force: bool },
 }
 
@@ -75,7 +75,7 @@ impl Output {
         Ok(Self { shown, target })
     }
 
-    /// The same for a command that prints one JSON object to standard output where `json` says so.
+    /// The same for a command that prints JSON to standard output if `json` is set.
     pub fn check_beside_json<'a>(
         path: &Path,
         force: bool,
@@ -91,12 +91,12 @@ impl Output {
         }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Whether what is written is what standard output shows.
+    /// Whether the output goes to standard output.
     pub fn is_standard(&self) -> bool {
         matches!(self.target, Target::Standard)
     }
@@ -106,7 +106,7 @@ impl Output {
         self.write_with(|out| out.write_all(text.as_bytes()).map_err(|e| self.failed(e)))
     }
 
-    /// Writes piece by piece; a file is there whole or not at all.
+    /// Writes in pieces; a file appears complete or not at all.
     pub fn write_with<T>(&self, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
         match &self.target {
             Target::Standard => {
@@ -139,7 +139,7 @@ impl Output {
     }
 }
 
-/// A new file beside the one that it will become; removed unless it does.
+/// A temporary file beside its target, removed unless it is renamed to it.
 struct Beside {
     file: File,
     path: PathBuf,
@@ -165,12 +165,12 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // Gone where it became the target.
+        // Already renamed after success.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The path that opening `path` for writing reaches, whether or not it exists.
+/// The path that opening `path` for writing reaches, existing or not.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -183,8 +183,7 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// Whether a path is that of an open file, which may have no other (`/dev/fd/63` of a shell's
-/// `>(command)`).
+/// Whether a path names an open file descriptor (`/dev/fd/63` of a shell's `>(command)`).
 fn is_descriptor(path: &Path) -> bool {
     folder_of(path).canonicalize().is_ok_and(|folder| folder.starts_with("/proc"))
 }
@@ -196,7 +195,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Whether both paths lead to one file, by whatever names.
+/// Whether both paths lead to the same file.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(a), Ok(b)) => is_same(&a, &b) || one.canonicalize().ok() == other.canonicalize().ok(),
@@ -215,7 +214,7 @@ fn is_same(_: &Metadata, _: &Metadata) -> bool {
     false
 }
 
-/// Whether a file is what standard output already goes to: `/dev/stdout` of `> file`.
+/// Whether standard output is redirected to this file.
 #[cfg(unix)]
 fn is_standard_output(there: &Metadata) -> bool {
     use std::os::fd::AsFd;

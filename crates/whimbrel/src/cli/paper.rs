@@ -9,11 +9,11 @@ use crate::run::execute::absolute;
 use crate::run::page;
 use serde_json::{Map, Value, json};
 use std::path::{Component, Path, PathBuf};
-use whimbrel::core::Error;
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::families::Job;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::report::text_table;
+use whimbrel_core::Error;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_families::Job;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_report::text_table;
 
 /// The exit code where a claim does not hold or a run failed.
 const FAILED: u8 = 1;

@@ -1,4 +1,4 @@
-//! `whimbrel predict`, `impute` and `adapt`: a finished run's model at work.
+//! `whimbrel predict`, `impute` and `adapt`: use of a finished run.
 
 use super::args::{Adapt, Impute, Predict};
 use super::listener::Terminal;
@@ -7,9 +7,9 @@ use super::output::Output;
 use crate::run::FinishedRun;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
+use whimbrel_core::Error;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
@@ -48,7 +48,7 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     say(found, args.json)
 }
 
-/// Fits what is a new client's own.
+/// Fits the personal part of a new client.
 pub fn adapt_command(args: &Adapt) -> Result<u8> {
     check_is_file(&args.data)?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
@@ -58,7 +58,7 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     say(run.adapt(&options)?, args.json)
 }
 
-/// Rows are read more than once, which a pipe does not allow.
+/// Refuses a pipe: rows are read more than once.
 fn check_is_file(data: &Path) -> Result<()> {
     match std::fs::metadata(data) {
         Ok(kind) if !kind.is_file() && !kind.is_dir() => {
@@ -67,12 +67,12 @@ fn check_is_file(data: &Path) -> Result<()> {
                 .hint("rows are read more than once: write them to a file")
                 .into())
         }
-        // The reader reports what does not exist or is a folder.
+        // The reader reports missing files and folders.
         _ => Ok(()),
     }
 }
 
-/// Checks where to write: never over what the run or this command reads.
+/// Checks the output file: it must not replace an input of the run or of this command.
 fn output(
     run: &FinishedRun<'_>,
     out: &Path,

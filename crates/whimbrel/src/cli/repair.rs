@@ -3,14 +3,14 @@
 use super::messages::{data, note};
 use crate::run::execute::{read_job, shell_word};
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::engine::machine::Machine;
-use whimbrel::engine::{Chain, checkpoint::Checkpoint};
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::net::inspection::{Inspection, Kept};
-use whimbrel::net::registry::Registry;
-use whimbrel::net::repair::Repairable;
+use whimbrel_core::Error;
+use whimbrel_engine::machine::Machine;
+use whimbrel_engine::{Chain, checkpoint::Checkpoint};
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_net::inspection::{Inspection, Kept};
+use whimbrel_net::registry::Registry;
+use whimbrel_net::repair::Repairable;
 
 /// Says which files of a served run are damaged, and whether those that count on each other agree.
 pub fn verify_command(run: &Path) -> Result<u8> {

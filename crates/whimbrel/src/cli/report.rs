@@ -8,9 +8,9 @@ use crate::run::page::{names, side_by_side, write};
 use crate::run::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use whimbrel::families::failure::Result;
-use whimbrel::report::{LEVELS, RunView, bits_to_reach, closing_table, html};
-use whimbrel::runs::RunDir;
+use whimbrel_families::failure::Result;
+use whimbrel_report::{LEVELS, RunView, bits_to_reach, closing_table, html};
+use whimbrel_runs::RunDir;
 
 /// The page of a run, in its folder.
 const PAGE: &str = "report.html";
@@ -35,11 +35,11 @@ pub fn report_command(args: &Report) -> Result<u8> {
     Ok(0)
 }
 
-/// Where the page goes.
+/// The destination of the page.
 enum Target {
-    /// In place of the page that the run wrote.
+    /// The page that the run wrote.
     Own(PathBuf),
-    /// A file of the user's.
+    /// Another file.
     Asked(Output),
 }
 
@@ -63,14 +63,14 @@ fn is_page_of(out: &Path, run: &Path) -> bool {
     out.file_name() == Some(PAGE.as_ref()) && folder.ok() == run.canonicalize().ok()
 }
 
-/// The runs' summaries by name; runs of one name are told apart by their folders.
+/// The runs' summaries by name, or by folder for runs of equal name.
 fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
     let mut found = Vec::new();
     for dir in dirs {
         let mut summary = view::summary(dir)?;
         let name = match summary.get("name").and_then(Value::as_str) {
             Some(name) => name.to_string(),
-            // A run that is not over has no summary yet.
+            // An unfinished run has no summary.
             None => view::load(dir, &Terminal)?.name,
         };
         let folder = dir.path().display().to_string();

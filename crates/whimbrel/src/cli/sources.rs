@@ -1,4 +1,4 @@
-//! `whimbrel data list`, and `whimbrel data inspect` of a job: what its clients hold.
+//! `whimbrel data list`, and `whimbrel data inspect` of a job.
 
 use super::listener::Terminal;
 use super::messages::data as print;
@@ -7,20 +7,20 @@ use crate::run::read_job;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::path::Path;
-use whimbrel::core::{ClientData, FeatureRows};
-use whimbrel::families::failure::Result;
-use whimbrel::families::job::data::SourceKind;
-use whimbrel::families::job::data::split::SplitKind;
-use whimbrel::families::load::Loaded;
+use whimbrel_core::{ClientData, FeatureRows};
+use whimbrel_families::failure::Result;
+use whimbrel_families::job::data::SourceKind;
+use whimbrel_families::job::data::split::SplitKind;
+use whimbrel_families::load::Loaded;
 
-/// Classes shown one by one; of more, the range.
+/// Largest number of classes shown one by one.
 const CLASSES_MAX: usize = 20;
 
-/// Shows the words of `source` and of `by` in `[data.split]`.
+/// Lists the values of `source` and of `by` in `[data.split]`.
 pub fn list_command(json: bool) -> Result<u8> {
     let tables = [("source", SourceKind::FORM.words), ("split", SplitKind::FORM.words)];
     if json {
-        let words = |words: &[whimbrel::job::key::Word]| -> Map<String, Value> {
+        let words = |words: &[whimbrel_job::key::Word]| -> Map<String, Value> {
             words.iter().map(|word| (word.name.into(), word.doc.into())).collect()
         };
         let report: Map<String, Value> =
@@ -39,7 +39,7 @@ pub fn list_command(json: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// Shows what the clients of a job hold.
+/// Shows the rows and classes of each client of a job.
 pub fn inspect_job(path: &Path, json: bool) -> Result<u8> {
     let job = read_job(path)?;
     if json {

@@ -1,66 +1,79 @@
-//! What a job will do and cost, without running it.
+//! The settings and the cost of a job, without running it.
 
 use super::Listener;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
-use whimbrel::core::ClientData;
-use whimbrel::core::method::Artifact;
-use whimbrel::engine::keys::StageKeys;
-use whimbrel::engine::runner::{Start, Step, Traffic};
-use whimbrel::engine::{Carrier, Chain, Runner, Simulation};
-use whimbrel::families::failure::Result;
-use whimbrel::families::load::{Loaded, load};
-use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::families::{Job, Offer};
-use whimbrel::report::format;
-use whimbrel::runs::resolved;
+use whimbrel_core::ClientData;
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::runner::{Start, Step, Traffic};
+use whimbrel_engine::{Carrier, Chain, Runner, Simulation};
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::{Loaded, load};
+use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_families::{Job, Offer};
+use whimbrel_report::format;
+use whimbrel_runs::resolved;
 
-/// Rounds of the trial from which bytes and time are estimated, at most; fewer where they are slow.
+/// Largest number of trial rounds for the estimates of bytes and time.
 const TRIAL_ROUNDS: u32 = 40;
 
-/// Seconds after which the trial ends.
+/// Time limit of the trial in seconds.
 const TRIAL_SECONDS: f64 = 2.0;
 
-/// Rounds that are run first: fresh memories make the first messages shorter than the others.
+/// Rounds before the trial: with fresh memories the first messages are shorter than later ones.
 const SETTLING_ROUNDS: u32 = 10;
 
 /// A job that was checked.
 pub struct Checked {
     name: String,
     /// The job with every key set.
-    pub(crate) text: String,
+    pub text: String,
     clients: usize,
     statistic: usize,
     omega: Option<f64>,
     rounds: Option<u32>,
-    pub(crate) found: Found,
+    /// The findings beside the settings.
+    pub found: Findings,
 }
 
-/// What was found beside that.
-pub(crate) enum Found {
-    /// Costs, of a job whose rows are here.
+/// Findings beside the settings.
+pub enum Findings {
+    /// The cost of a job whose rows are available.
     Tried(Costs),
-    /// What would be asked of clients who have the rows.
-    Served { offered: Box<Plan>, columns: Vec<String> },
+    /// The offer to clients, for a job whose rows are theirs.
+    Served {
+        /// The plan that a client is offered.
+        offered: Box<Plan>,
+        /// The columns that its rows must have.
+        columns: Vec<String>,
+    },
 }
 
-/// What a job costs.
-pub(crate) struct Costs {
+/// The cost of a job.
+pub struct Costs {
     rows: Option<u64>,
     memory: u64,
     seeds: usize,
-    pub(crate) trial: Trial,
+    trial: Trial,
+}
+
+impl Costs {
+    /// Whether the trial left a stage before its end.
+    pub fn is_cut_short(&self) -> bool {
+        self.trial.cut_short
+    }
 }
 
 impl Checked {
-    /// Checks a job against its data, and tries some rounds.
+    /// Checks a job against its data and runs some trial rounds, which are not saved.
     pub fn of(job: &Job, to: &dyn Listener) -> Result<Self> {
         let loaded = match load(job) {
             Err(_) if job.federation.is_some() => return Self::served(job, to),
             loaded => loaded?,
         };
-        // Minima are kept by runs: a check writes nothing.
+        // No cache of minima: a check writes nothing.
         let plan = Plan::with_cache(job, &loaded, None)?;
         plan.warnings().iter().for_each(|w| to.warning(w));
         plan.notes().iter().for_each(|n| to.note(n));
@@ -68,21 +81,21 @@ impl Checked {
         let (rows, memory) = (loaded.total_rows(), memory_bytes(&loaded, &plan));
         let seeds = job.seeds.map_or(1, |_| job.each_seed().len());
         let trial = Trial::run(&plan, loaded, job.seed)?;
-        let found = Found::Tried(Costs { rows, memory, seeds, trial });
+        let found = Findings::Tried(Costs { rows, memory, seeds, trial });
         Ok(Self::new(job, &plan, text, clients, found))
     }
 
-    /// A job whose rows are the clients': what it would be served as, and what it would ask of them.
+    /// Checks a job whose rows are with clients.
     fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
         let facts = Facts::on_network(job)?;
         let plan = Plan::on_network(job, &facts)?;
         let offered = Box::new(Offer::of(job, &facts)?.plan()?);
         plan.warnings().iter().for_each(|w| to.warning(w));
-        let found = Found::Served { offered, columns: facts.columns.clone() };
+        let found = Findings::Served { offered, columns: facts.columns.clone() };
         Ok(Self::new(job, &plan, resolved(job, &[]), facts.clients, found))
     }
 
-    fn new(job: &Job, plan: &Plan, text: String, clients: usize, found: Found) -> Self {
+    fn new(job: &Job, plan: &Plan, text: String, clients: usize, found: Findings) -> Self {
         let (name, omega) = (job.name.clone(), plan.uplink().omega());
         Self {
             name,
@@ -102,8 +115,8 @@ impl Checked {
             "omega": self.omega, "rounds": self.rounds, "job": self.text,
         });
         let more = match &self.found {
-            Found::Served { columns, .. } => json!({ "columns": columns }),
-            Found::Tried(costs @ Costs { rows, memory, trial, seeds }) => json!({
+            Findings::Served { columns, .. } => json!({ "columns": columns }),
+            Findings::Tried(costs @ Costs { rows, memory, trial, seeds }) => json!({
                 "rows": rows, "memory_bytes": memory,
                 "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
                 "bits_up_before_rounds": 8 * trial.sent_before.up,
@@ -125,12 +138,11 @@ impl Checked {
         self.rounds.map(|rounds| costs.seeds as f64 * one(rounds))
     }
 
-    pub(crate) fn page(&self, costs: &Costs) -> String {
+    /// The cost as a table.
+    pub fn page(&self, costs: &Costs) -> String {
         let Costs { rows, memory, seeds, trial } = costs;
-        let time = |s| match trial.cut_short {
-            true => format!("more than {}", format::duration(s)),
-            false => format::duration(s),
-        };
+        let more = if trial.cut_short { "more than " } else { "" };
+        let time = |s| format!("{more}{}", format::duration(s));
         let figures: [(&str, String); 13] = [
             ("clients", self.clients.to_string()),
             ("rows", rows.map_or("a stream".into(), |n| n.to_string())),
@@ -178,17 +190,17 @@ fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
     8 * (rows.sum::<u64>() + memories + 16 * q)
 }
 
-/// Seconds after which a stage that the fit can be tried without is left.
+/// Time limit in seconds of a stage that the trial does not need.
 const STAGE_SECONDS: f64 = 10.0;
 
-/// Means over a few rounds.
+/// Means over the trial rounds.
 #[derive(Default)]
 pub(crate) struct Trial {
     /// Seconds of the stages before the fit.
     before: f64,
-    /// Whether one of them was left before its end.
+    /// Whether one of them was cut short.
     pub(crate) cut_short: bool,
-    /// Bytes of these stages, and of what comes before the first round of the fit.
+    /// Bytes before the first round of the fit.
     sent_before: Traffic,
     up: f64,
     down: f64,
@@ -248,7 +260,7 @@ impl Trial {
         Ok(Self::default())
     }
 
-    /// Means over the next rounds; none where the run is over.
+    /// Means over the next rounds; `None` at the end of the run.
     fn measure(runner: &mut dyn Runner, rounds: u32) -> Result<Option<Self>> {
         let (before, clock) = (runner.traffic(), Instant::now());
         let mut done = 0;

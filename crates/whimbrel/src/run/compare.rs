@@ -4,24 +4,24 @@ use super::execute::{Ready, keep_inputs};
 use super::{Listener, page, search, view};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use whimbrel::core::Error;
-use whimbrel::engine::Ending;
-use whimbrel::families::Job;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::report::RunView;
-use whimbrel::runs::{Existing, RunDir};
+use whimbrel_core::Error;
+use whimbrel_engine::Ending;
+use whimbrel_families::Job;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_report::RunView;
+use whimbrel_runs::{Existing, RunDir};
 
-/// Several runs, the folder of theirs, and their page where it could be written.
+/// A comparison of several runs.
 pub struct Comparison {
-    /// The folder; each run has one of its job's name in it.
+    /// The folder, with one folder per job in it.
     pub dir: RunDir,
     /// The runs.
     pub compared: Compared,
-    /// The page.
+    /// The report, if it could be written.
     pub page: Option<PathBuf>,
 }
 
-/// Runs jobs of different names into folders in one; none where the user stopped it.
+/// Runs jobs of different names into one folder; `None` if interrupted.
 pub fn compare(
     jobs: Vec<Job>,
     out: Option<&Path>,
@@ -60,17 +60,16 @@ impl Parent {
 
 /// Several runs side by side.
 pub struct Compared {
-    /// What a report shows of each, with the objective of an `em` among them as the reference.
+    /// The runs as a report shows them, with the objective of an `em` run as the reference.
     pub views: Vec<RunView>,
     /// The summaries by name.
     pub summaries: Map<String, Value>,
-    /// Whether one failed, or is degenerate where its job allows none.
+    /// Whether a run failed, or is degenerate against its job's `allow_degenerate`.
     pub failed: bool,
 }
 
-/// Runs all of them; none when the user stopped it.
+/// Runs all jobs; `None` if interrupted.
 pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Option<Compared>> {
-    // A search needs runs of its own.
     let settled = jobs.into_iter().map(|job| {
         let out = parent.dir.path().join(&job.name);
         search::settle(job, Some(&out), false, to)
@@ -119,13 +118,13 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
     Ok(Some(Compared { views, summaries, failed }))
 }
 
-/// Runs are told apart by their jobs' names.
+/// Refuses jobs of equal name.
 fn check_names(jobs: &[Job]) -> Result<()> {
     let mut names: Vec<&str> = jobs.iter().map(|j| j.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|w| w[0] == w[1]) {
         Some(twice) => {
-            let error = Error::config(format!("two jobs are called `{}`", twice[0]))
+            let error = Error::config(format!("two jobs have the name `{}`", twice[0]))
                 .hint("give each job its own `name`");
             Err(error.into())
         }

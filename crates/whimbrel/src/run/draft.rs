@@ -1,17 +1,17 @@
-//! A job file to start from.
+//! Drafts of job files for a data file.
 
 use super::execute::in_text;
 use super::inspect::targets;
 use std::path::{Path, PathBuf};
-use whimbrel::data::{
+use whimbrel_data::{
     Dataset, Features, Kind, LibsvmOptions, class_numbers, guess_table, read_idx_images,
     read_libsvm,
 };
-use whimbrel::families::failure::Result;
-use whimbrel::families::load::{FileKind, read_any};
-use whimbrel::families::{DataFacts, TableFacts, template};
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::{FileKind, read_any};
+use whimbrel_families::{DataFacts, TableFacts, template};
 
-/// Names that people give to the column that says who holds a row.
+/// Usual names of the column of clients.
 const CLIENT_NAMES: [&str; 14] = [
     "client",
     "site",
@@ -29,10 +29,10 @@ const CLIENT_NAMES: [&str; 14] = [
     "subject",
 ];
 
-/// Names that people give to the column that is to be predicted.
+/// Usual names of the target column.
 const TARGET_NAMES: [&str; 5] = ["label", "class", "target", "outcome", "y"];
 
-/// A column of more values is not taken for classes.
+/// Largest number of values of a column of classes.
 const CLASSES_MAX: usize = 20;
 
 /// A commented job for a data file, or for the generator; `job` is the file it will be in.
@@ -88,7 +88,7 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     Ok(facts)
 }
 
-/// Takes a file with gaps, or with text that looks like levels, for a mixed table.
+/// Treats a file with gaps, or with text columns of few values, as a mixed table.
 fn mixed_columns(data: &Dataset, facts: &mut DataFacts) {
     let except: Vec<&str> = facts.client.as_deref().into_iter().collect();
     let types = data.guess_types(&except);
@@ -106,7 +106,7 @@ fn mixed_columns(data: &Dataset, facts: &mut DataFacts) {
     }
 }
 
-/// How a job file names a data file: relative to its own folder, where it can.
+/// The path of a data file as the job file writes it, relative to its folder if possible.
 fn seen_from(job: Option<&Path>, file: &Path) -> PathBuf {
     let folder = job.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     let Some(folder) = folder else { return file.into() };
@@ -118,7 +118,7 @@ fn seen_from(job: Option<&Path>, file: &Path) -> PathBuf {
     }
 }
 
-/// A column with one of the usual names and few values, and how many these are.
+/// A column of classes with a usual name, and its number of classes.
 fn target_column(data: &Dataset) -> Option<(String, usize)> {
     let is_usual = |name: &str| TARGET_NAMES.contains(&name.to_lowercase().as_str());
     let mut usual = data.columns().iter().filter(|c| c.named && is_usual(&c.name));
@@ -127,7 +127,7 @@ fn target_column(data: &Dataset) -> Option<(String, usize)> {
     (2..=CLASSES_MAX).contains(&classes.len()).then(|| (column.name.clone(), classes.len()))
 }
 
-/// A column with one of the usual names, else the only column of text, but for the target.
+/// A column with a usual name, else the only text column beside the target.
 fn client_column(data: &Dataset, target: Option<&str>) -> Option<String> {
     let is_target = |name: &str| target == Some(name);
     let names = || data.columns().iter().filter(|c| c.named && !is_target(&c.name));

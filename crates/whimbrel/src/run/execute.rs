@@ -1,54 +1,52 @@
-//! One job from its file to its folder.
+//! Execution of one job: from the file to the run's folder.
 
 use super::{Listener, page, search, view};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientData, Error};
-use whimbrel::data::hash_path;
-use whimbrel::engine::journal::names;
-use whimbrel::engine::metrics::Row;
-use whimbrel::engine::runner::Done;
-use whimbrel::engine::{Ending, Limits, Observer, StageRules, run as run_chain};
-use whimbrel::families::Job;
-use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::RunData;
-use whimbrel::families::load::{Loaded, load};
-use whimbrel::families::plan::Plan;
-use whimbrel::report::{RunView, format};
-use whimbrel::runs::{
-    DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, run_data,
-};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error};
+use whimbrel_data::hash_path;
+use whimbrel_engine::journal::names;
+use whimbrel_engine::metrics::Row;
+use whimbrel_engine::runner::Done;
+use whimbrel_engine::{Ending, Limits, Observer, StageRules, run as run_chain};
+use whimbrel_families::Job;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::family::RunData;
+use whimbrel_families::load::{Loaded, load};
+use whimbrel_families::plan::Plan;
+use whimbrel_report::{RunView, format};
+use whimbrel_runs::{DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, run_data};
 
-/// A job to run: where it goes, and what happens to a run that is there.
+/// A job to run, with its destination.
 pub struct Request<'a> {
     /// The job.
     pub job: Job,
-    /// The run's folder; without one, a new one in `runs`.
+    /// The run's folder; `None` makes a new one in `runs`.
     pub out: Option<&'a Path>,
-    /// What happens to a run that is there.
+    /// The treatment of an existing run in the folder.
     pub existing: Existing,
-    /// The journal of another run, whose losses, late joins and answers this one repeats.
+    /// A journal whose losses and late joins are replayed.
     pub replay: Option<&'a Path>,
 }
 
-/// A run that was carried out.
+/// The result of a [`Request`].
 pub struct CarriedOut {
-    /// Its job, with the settings that a search chose.
+    /// The job, with the settings chosen by a search.
     pub job: Job,
-    /// Its folder.
+    /// The run's folder.
     pub dir: RunDir,
-    /// How it went.
+    /// The outcome.
     pub done: Executed,
-    /// Its page, where one could be written.
+    /// The report, if it could be written.
     pub report: Option<PathBuf>,
 }
 
 impl Request<'_> {
-    /// Searches where the job asks for it, checks everything, runs the job and writes its page; none
-    /// where the user stopped the search.
+    /// Searches if the job asks for it, checks everything, runs the job and writes its report; `None`
+    /// if interrupted during the search.
     pub fn carry_out(self, to: &dyn Listener) -> Result<Option<CarriedOut>> {
         let Self { job, out, existing, replay } = self;
         let resume = existing == Existing::Resume;
@@ -72,12 +70,12 @@ impl Request<'_> {
     }
 }
 
-/// Why the fit of a run that ended like this is degenerate; none where it is not.
+/// The defect in the ending of a degenerate fit.
 pub fn defect(ending: &str) -> Option<&str> {
     ending.strip_prefix("degenerate: ")
 }
 
-/// Refuses to remove a run that the job itself reads from: its model as a start, its table as data.
+/// Refuses to replace a run that the job reads from.
 pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
     let Ok(folder) = out.canonicalize() else { return Ok(()) };
     let mut job = job.clone();
@@ -90,21 +88,21 @@ pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
     Err(Error::config(what).hint("choose another --out").into())
 }
 
-/// Refuses to go on with a run that is over; says so where there is none to go on with.
+/// Refuses to resume a finished run; warns if there is no run yet.
 fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
     let folder = dir.path().display();
     if let Some(ending) = dir.ending() {
-        let error = Error::config(format!("the run in {folder} is over: {ending}"))
+        let error = Error::config(format!("the run in {folder} has ended: {ending}"))
             .hint("`whimbrel report` shows it; --force runs it again");
         return Err(error.into());
     }
     if !dir.is_started() {
-        to.warning(&format!("{folder} holds no run yet: this starts one"));
+        to.warning(&format!("{folder} holds no run yet; starting one"));
     }
     Ok(())
 }
 
-/// A path as one word of a command line.
+/// A path quoted for a shell.
 pub fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
@@ -114,10 +112,10 @@ pub fn shell_word(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A path as a job file can hold it.
+/// A path as UTF-8, which job files are.
 pub fn in_text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
-        Error::config(format!("{} is not UTF-8, and a job file is", path.display()))
+        Error::config(format!("{} is not UTF-8, which job files require", path.display()))
             .hint("rename the file or its folder")
             .into()
     })
@@ -129,7 +127,7 @@ pub fn read_job(path: &Path) -> Result<Job> {
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }
 
-/// The same of a job's text; `name` stands for its file in messages.
+/// Reads the text of a job; `name` is its file in messages.
 pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {
     let mut job = Job::parse(text, name)?;
     for named in job.paths_mut() {
@@ -149,12 +147,12 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-/// The path without `.` and links where it exists, else only made absolute.
+/// The canonical path of an existing file, else the absolute path.
 pub fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into())
 }
 
-/// A job that can be run: data loaded, everything checked.
+/// A checked job with its data.
 pub struct Ready {
     /// The job.
     pub job: Job,
@@ -165,15 +163,15 @@ pub struct Ready {
     plan: Plan,
 }
 
-/// How a run went, or the runs of several seeds.
+/// The outcome of a run, or of the runs of several seeds.
 pub struct Executed {
-    /// How it ended.
+    /// The ending.
     pub ending: Ending,
     /// Rounds of the last stage.
     pub rounds: u32,
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
-    /// What a report shows of each.
+    /// The runs as a report shows them.
     pub views: Vec<RunView>,
 }
 
@@ -186,11 +184,11 @@ impl Ready {
         Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
     }
 
-    /// The same with the losses, late joins and numbers of a journal, which counts as one of its
-    /// files: a resumed replay needs the same one.
+    /// The same with the losses, late joins and client ids of a journal. The journal's hash is recorded
+    /// with the data, so that a resumed replay reads the same one.
     fn replaying(job: Job, journal: &Path, to: &dyn Listener) -> Result<Self> {
         if job.seeds.is_some() {
-            let error = Error::config("a journal is of one seed").hint("take `seeds` out");
+            let error = Error::config("a journal belongs to a single seed").hint("remove `seeds`");
             return Err(error.into());
         }
         let text =
@@ -209,17 +207,17 @@ impl Ready {
         &self.data.hash
     }
 
-    /// Says what should be known before it runs.
+    /// Reports warnings and notes of the plan.
     pub fn say(&self, prefix: &str, to: &dyn Listener) {
         self.plan.warnings().iter().for_each(|w| to.warning(&format!("{prefix}{w}")));
         self.plan.notes().iter().for_each(|n| to.note(&format!("{prefix}{n}")));
     }
 
-    /// Runs it in a folder, seed after seed, and writes everything but the report.
+    /// Runs all seeds in a folder, and writes everything but the report.
     pub fn execute(&mut self, dir: &RunDir, resume: bool, to: &dyn Listener) -> Result<Executed> {
         dir.record_job(&resolved(&self.job, &self.hashes), resume)?;
         if self.job.seeds.is_none() {
-            // The rows are needed once: the run takes them over.
+            // A single run takes the rows over.
             let clients = std::mem::take(&mut self.loaded.clients);
             return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
         }
@@ -228,7 +226,7 @@ impl Ready {
         for job in self.job.each_seed() {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
-                // A resumed job goes on with the seeds that are not over.
+                // A resumed job skips finished seeds.
                 Some(ending) if resume => finished_before(&seed, &ending, to)?,
                 _ => {
                     seed.record_job(&resolved(&job, &self.hashes), resume)?;
@@ -259,7 +257,7 @@ impl Ready {
         {
             summary.insert(DELIVERED.into(), seed.into());
             to.note(&view::delivered(seed));
-            // What is delivered is sound.
+            // The delivered seed is not degenerate.
             if matches!(last, Ending::Degenerate(_)) {
                 let seeds = degenerate.join(", ");
                 to.warning(&format!("the fits of these seeds are degenerate: {seeds}"));
@@ -320,7 +318,7 @@ impl Ready {
     }
 }
 
-/// Shows a run's progress, and keeps what clients have of their own.
+/// Forwards progress and writes personal artifacts.
 struct Watching<'a> {
     progress: Box<dyn Observer + 'a>,
     dir: &'a RunDir,
@@ -339,27 +337,27 @@ impl Observer for Watching<'_> {
         self.progress.row(row);
     }
 
-    fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel::core::Result<()> {
+    fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel_core::Result<()> {
         Ok(self.dir.write_client(name, &own)?)
     }
 }
 
-/// Gives clients the numbers that they have in a journal.
+/// Gives clients their ids in a journal; absent clients are dropped.
 fn number(loaded: &mut Loaded, job: &Job, journal: &str, to: &dyn Listener) -> Result<()> {
     let names = names(journal)?;
     if names.is_empty() {
-        return Err(Error::storage("journal", "it names no client").into());
+        return Err(Error::storage("journal", "it contains no client").into());
     }
     let absent = loaded.renumber(&names, job)?;
     if !absent.is_empty() {
         let those = absent.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
         let more = if absent.len() > 5 { ", ..." } else { "" };
-        to.note(&format!("left out, as the journal does not name them: {those}{more}"));
+        to.note(&format!("dropped, absent from the journal: {those}{more}"));
     }
     Ok(())
 }
 
-/// A seed's run that was over before this process.
+/// The outcome of a seed that an earlier process finished.
 fn finished_before(dir: &RunDir, ending: &str, to: &dyn Listener) -> Result<Executed> {
     let view = view::load(dir, to)?;
     let ending = match (&view.error, &view.defect) {

@@ -1,35 +1,35 @@
-//! A finished run's folder, and its model at work.
+//! Use of a finished run.
 
 use super::execute::defect;
 use super::{Listener, view};
 use serde_json::{Map, Value};
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::core::method::Artifact;
-use whimbrel::data::Sha256;
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::families::family::{AdaptOptions, Adapted, ModelUse};
-use whimbrel::families::files::{read_artifact, read_object};
-use whimbrel::net::client::read_own;
-use whimbrel::net::printable;
-use whimbrel::runs::{DELIVERED, RunDir};
+use whimbrel_core::Error;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::text::printable;
+use whimbrel_data::Sha256;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::versioned::read_own;
+use whimbrel_families::Job;
+use whimbrel_families::failure::Result;
+use whimbrel_families::family::{AdaptOptions, Adapted, ModelUse};
+use whimbrel_families::files::{read_artifact, read_object};
+use whimbrel_runs::{DELIVERED, RunDir};
 
 /// The key of an adapted client's `summary.json` that holds the hash of the model.
 const MODEL: &str = "model";
 
-/// A run's folder with a model in it.
+/// The folder of a run that has a model.
 pub struct FinishedRun<'a> {
     folder: &'a Path,
     dir: RunDir,
-    /// Its job.
+    /// The job of the run.
     pub job: Job,
     keys: Map<String, Value>,
 }
 
 impl<'a> FinishedRun<'a> {
-    /// Opens it.
+    /// Opens a folder; warns of unfinished and degenerate runs.
     pub fn read(folder: &'a Path, to: &dyn Listener) -> Result<Self> {
         let dir = RunDir::existing(folder)?;
         if dir.ending().is_none() {
@@ -58,7 +58,7 @@ impl<'a> FinishedRun<'a> {
         Ok(Self { folder, dir, job, keys: read_object(&path)? })
     }
 
-    /// What this client has of its own; without a name, what the client has in whose folder this is.
+    /// The personal artifact of a client; without a name, that of the client whose folder this is.
     pub fn own(&self, client: Option<&str>) -> Result<Option<Artifact>> {
         match client {
             Some(name) => self.own_of(name).map(Some),
@@ -66,7 +66,7 @@ impl<'a> FinishedRun<'a> {
         }
     }
 
-    /// What a client of the run has of its own, or what `adapt` left in a folder.
+    /// The personal artifact of a client of the run, or one that `adapt` wrote to a folder.
     fn own_of(&self, client: &str) -> Result<Artifact> {
         let adapted = Path::new(client).join("model.safetensors");
         let known = self.dir.client(client);
@@ -77,7 +77,7 @@ impl<'a> FinishedRun<'a> {
         let summary = read_object(&Path::new(client).join("summary.json"))?;
         if summary.get(MODEL).and_then(Value::as_str) != Some(&self.model_hash()?) {
             let what = format!(
-                "{client} was adapted to another model than that of {}",
+                "{client} was adapted to a model other than that of {}",
                 self.folder.display()
             );
             return Err(Error::config(what).hint("run `whimbrel adapt` with this run").into());
@@ -85,8 +85,8 @@ impl<'a> FinishedRun<'a> {
         read_artifact(&adapted)
     }
 
-    /// Fits what is a new client's own. Predictions for it are made with this model and no other, so that
-    /// its hash is kept beside it.
+    /// Fits the personal part of a new client. The model's hash is stored with it, since the part is
+    /// valid for this model only.
     pub fn adapt(&self, options: &AdaptOptions<'_>) -> Result<Adapted> {
         let adapted = self.job.fit.adapt(&self.model(), options)?;
         let file = options.out.join("summary.json");
@@ -97,7 +97,7 @@ impl<'a> FinishedRun<'a> {
         Ok(adapted)
     }
 
-    /// What tells this model from others.
+    /// The SHA-256 of the model file.
     fn model_hash(&self) -> Result<String> {
         let file = self.folder.join("model/model.safetensors");
         let bytes = std::fs::read(&file).map_err(|e| Error::storage(file.display(), e))?;
@@ -106,7 +106,7 @@ impl<'a> FinishedRun<'a> {
         Ok(hash.hex())
     }
 
-    /// Its model, that of no client in particular.
+    /// The model without a personal artifact.
     pub fn model(&self) -> ModelUse<'_> {
         let (folder, job, model) = (self.folder, &self.job, &self.keys);
         ModelUse { folder, job, model, tensors: None, own: None, libsvm: false }

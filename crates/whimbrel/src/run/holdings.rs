@@ -1,13 +1,13 @@
-//! What the clients of a job hold.
+//! The rows and classes of each client of a job.
 
 use super::Listener;
 use serde_json::{Map, Value, json};
-use whimbrel::core::{ClientData, Targets};
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::families::load::{Loaded, load};
+use whimbrel_core::{ClientData, Targets};
+use whimbrel_families::Job;
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::{Loaded, load};
 
-/// Rows of a client by what they are for, and the classes of those for training.
+/// A client's numbers of training, validation and test rows, and its training rows by class.
 pub(crate) struct Held {
     name: String,
     pub(crate) rows: [usize; 3],
@@ -23,7 +23,7 @@ pub(crate) fn look(job: &Job, to: &dyn Listener) -> Result<(Loaded, Vec<Held>)> 
     Ok((loaded, held))
 }
 
-/// The same as one object.
+/// The rows and classes of each client, as one JSON object.
 pub fn inspect_job(job: &Job, to: &dyn Listener) -> Result<Value> {
     let (loaded, held) = look(job, to)?;
     let clients = held.iter().map(|client| {

@@ -1,15 +1,15 @@
-//! A first look at a file.
+//! Inspection of a data file.
 
 use serde_json::{Value, json};
 use std::path::Path;
-use whimbrel::core::{FeatureRows, Labelled};
-use whimbrel::data::{
+use whimbrel_core::{FeatureRows, Labelled};
+use whimbrel_data::{
     ColumnSummary, Inspection, LibsvmOptions, TableGuess, guess_table, inspect, read_libsvm,
 };
-use whimbrel::families::failure::Result;
-use whimbrel::families::load::{FileKind, read_any};
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::{FileKind, read_any};
 
-/// The column that says who holds a row, unless another is named.
+/// The default column of clients.
 const CLIENT: &str = "client";
 
 pub(crate) fn look(file: &Path, client: Option<&str>) -> Result<(Inspection, Option<TableGuess>)> {
@@ -18,7 +18,7 @@ pub(crate) fn look(file: &Path, client: Option<&str>) -> Result<(Inspection, Opt
     Ok((inspect(&data, client.or(usual))?, guess_table(&data)))
 }
 
-/// The same as one object.
+/// The inspection as one JSON object.
 pub fn inspect_file(file: &Path, client: Option<&str>) -> Result<Value> {
     if FileKind::of(file) == FileKind::Libsvm {
         return libsvm_figures(file);
@@ -55,10 +55,10 @@ pub fn inspect_file(file: &Path, client: Option<&str>) -> Result<Value> {
     }))
 }
 
-/// Target values named; of more, the range.
+/// Largest number of target values listed.
 pub(crate) const TARGETS_MAX: usize = 10;
 
-/// Sparse rows, and the share of their values that is stored.
+/// Sparse rows with the fraction of stored values.
 pub(crate) fn read_sparse(file: &Path) -> Result<(Labelled, f64)> {
     let rows = read_libsvm(file, &LibsvmOptions::default())?;
     let stored = match &rows.rows {
@@ -80,7 +80,7 @@ fn libsvm_figures(file: &Path) -> Result<Value> {
     }))
 }
 
-/// The distinct targets in ascending order, and how many rows have each.
+/// The distinct targets in ascending order, with their numbers of rows.
 pub(crate) fn targets(all: &[f64]) -> Vec<(f64, usize)> {
     let mut sorted = all.to_vec();
     sorted.sort_by(f64::total_cmp);

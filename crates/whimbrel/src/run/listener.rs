@@ -1,18 +1,18 @@
-//! Who is told how a run goes, and can end it: the terminal, or a program that embeds this one.
+//! Receivers of a run's messages: the terminal, or a program that embeds the library.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use whimbrel::engine::Observer;
+use whimbrel_engine::Observer;
 
-/// Hears what a run has to say.
+/// Receives the messages of a run, and may interrupt it.
 pub trait Listener {
-    /// Something worth knowing.
+    /// A note.
     fn note(&self, text: &str);
-    /// Something to look at.
+    /// A warning.
     fn warning(&self, text: &str);
-    /// Watches a run with its number of rounds, where that is known; with `sends`, its bits are of
-    /// interest.
+    /// An observer of the run `name` with this number of rounds, if known; `sends` is false for pooled
+    /// methods, which send nothing.
     fn watch(&self, name: &str, rounds: Option<u32>, sends: bool) -> Box<dyn Observer + '_>;
-    /// Once set, the run ends after the exchange under way, and its state is saved.
+    /// A flag that ends the run after the current exchange, with its state saved.
     fn interrupt(&self) -> Arc<AtomicBool>;
 }

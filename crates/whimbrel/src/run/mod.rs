@@ -1,7 +1,7 @@
-//! A job from its text to what it leaves: what the commands do, with a [`Listener`] in place of the
-//! terminal. Nothing here prints, reads arguments or ends the process; the command line stands on it.
+//! The functions behind the commands, for front ends: they report to a [`Listener`] and neither print,
+//! nor read arguments, nor end the process.
 
-pub(crate) mod check;
+mod check;
 pub(crate) mod compare;
 mod draft;
 pub(crate) mod execute;
@@ -13,7 +13,7 @@ pub(crate) mod page;
 pub(crate) mod search;
 pub(crate) mod view;
 
-pub use check::Checked;
+pub use check::{Checked, Costs, Findings};
 pub use compare::{Compared, Comparison, compare};
 pub use draft::draft;
 pub use execute::{CarriedOut, Executed, Ready, Request, parse_job, read_job};
@@ -24,15 +24,15 @@ pub use listener::Listener;
 pub use page::{names, side_by_side};
 pub use search::settle;
 
-use whimbrel::families::failure::{Failure, Result};
+use whimbrel_families::failure::{Failure, Result};
 
-/// More threads than any machine has use for.
+/// Upper limit of `--threads`.
 const THREADS_MAX: usize = 1024;
 
-/// A pool of this number of threads.
+/// The builder of a thread pool of this size.
 pub fn threads_of(threads: usize) -> Result<rayon::ThreadPoolBuilder> {
-    match (1..=THREADS_MAX).contains(&threads) {
-        true => Ok(rayon::ThreadPoolBuilder::new().num_threads(threads)),
-        false => Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}"))),
+    if !(1..=THREADS_MAX).contains(&threads) {
+        return Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}")));
     }
+    Ok(rayon::ThreadPoolBuilder::new().num_threads(threads))
 }

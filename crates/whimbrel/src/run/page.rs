@@ -1,17 +1,16 @@
-//! Runs side by side, and their page.
+//! Reports of one run or several.
 
 use super::{Listener, view};
 use std::path::{Path, PathBuf};
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::families::failure::Result;
-use whimbrel::report::{RunView, html};
-use whimbrel::runs::RunDir;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_families::failure::Result;
+use whimbrel_report::{RunView, html};
+use whimbrel_runs::RunDir;
 
-/// What a page shows of runs side by side, each measured against a pooled run among them.
+/// The views of several runs, each compared with a pooled run among them.
 pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> {
     let mut views = Vec::new();
     for dir in dirs {
-        // A job of several seeds is the runs of all of them.
         match &dir.seeds()[..] {
             [] => views.push(view::load(dir, to)?),
             seeds => {
@@ -22,7 +21,7 @@ pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> 
             }
         }
     }
-    // A run that is not over has no hash yet.
+    // An unfinished run has no hash.
     let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
     warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()), to);
     view::refer_to_pooled(&mut views);
@@ -36,8 +35,7 @@ pub fn names(views: &[RunView]) -> String {
     names.join(", ")
 }
 
-/// Writes the page of a run whose model and summary are on disk: a page that cannot be written is
-/// worth a warning.
+/// Writes a report; a failure is a warning, since model and summary are already on disk.
 pub fn write_or_warn(
     title: &str,
     views: &[RunView],
@@ -48,14 +46,14 @@ pub fn write_or_warn(
     written.map_err(|failure| to.warning(&format!("no report: {failure}"))).ok()
 }
 
-/// Writes the page.
+/// Writes a report.
 pub fn write(title: &str, views: &[RunView], path: &Path) -> Result<PathBuf> {
     write_atomically(path, html(title, views).as_bytes())?;
     Ok(path.to_path_buf())
 }
 
-/// Says when runs side by side, named with the hashes of their data, are not on the same rows:
-/// objectives are means over rows, so these are other quantities.
+/// Warns if compared runs have different data: their objectives, means over rows, are then not
+/// comparable.
 pub fn warn_of_other_data<'a>(
     mut runs: impl Iterator<Item = (&'a str, &'a str)>,
     to: &dyn Listener,
@@ -66,12 +64,12 @@ pub fn warn_of_other_data<'a>(
     if !others.is_empty() {
         let others = others.join(", ");
         to.warning(&format!(
-            "the data of {others} are not those of `{first}`: objectives are not comparable"
+            "{others}: data differ from those of `{first}`, so objectives are not comparable"
         ));
     }
 }
 
-/// Says when runs side by side, named with the kinds of their models, have different objectives.
+/// Warns if compared runs have different models, and so different objectives.
 pub fn warn_of_other_models<'a>(
     mut runs: impl Iterator<Item = (&'a str, &'a str)>,
     to: &dyn Listener,
@@ -83,7 +81,7 @@ pub fn warn_of_other_models<'a>(
         .collect();
     if !others.is_empty() {
         to.warning(&format!(
-            "the model of {} is not that of `{first}` ({model}): objectives are not comparable",
+            "{}: model differs from that of `{first}` ({model}), so objectives are not comparable",
             others.join(", ")
         ));
     }

@@ -1,21 +1,21 @@
-//! Settings that the validation rows choose: a run for each candidate, before the run itself.
+//! Search over settings by validation rows: one run per candidate before the run itself.
 
 use super::Listener;
 use super::execute::Ready;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use whimbrel::core::Error;
-use whimbrel::engine::Ending;
-use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::families::Job;
-use whimbrel::families::failure::Result;
-use whimbrel::runs::{Existing, RunDir};
+use whimbrel_core::Error;
+use whimbrel_engine::Ending;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_families::Job;
+use whimbrel_families::failure::Result;
+use whimbrel_runs::{Existing, RunDir};
 
-/// Figures by which candidates are judged, the first that a run has, and whether more is better.
+/// Criteria in order of preference, and whether larger is better.
 const JUDGED_BY: [(&str, bool); 2] = [("validation_accuracy", true), ("validation_loss", false)];
 
-/// The job with the settings that do best; none when the user stopped it. Candidates run in folders
-/// beside `out`, named after what they set. A run that goes on has chosen already.
+/// The job with the best settings; `None` if interrupted. Candidates run in folders beside `out`. A
+/// resumed run keeps the settings it was started with.
 pub fn settle(
     job: Job,
     out: Option<&Path>,
@@ -31,12 +31,13 @@ pub fn settle(
         let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
         let recorded = Job::parse(&text, &file.display().to_string())?;
         let chosen = candidates.into_iter().find(|(_, job)| job.method == recorded.method);
-        let what = "the run that is to go on has settings that this search does not try";
+        let what =
+            "the interrupted run has settings that are not among the candidates of this search";
         return chosen.map(|(_, job)| Some(job)).ok_or_else(|| Error::config(what).into());
     }
     if job.data.held_out.validation == 0.0 && job.data.held_out.role.is_none() {
-        let error = Error::config("nothing in [data] keeps validation rows to search by")
-            .hint("set validation = 0.2 in [data], or take `search` out of [method]");
+        let error = Error::config("a search needs validation rows, and [data] holds out none")
+            .hint("set validation = 0.2 in [data], or remove `search` from [method]");
         return Err(error.into());
     }
     let mut best: Option<(f64, String, Job)> = None;
@@ -51,18 +52,17 @@ pub fn settle(
         candidate.name.clone_from(&job.name);
         let found = match done.ending {
             Ending::Interrupted => {
-                to.note("interrupted in a search, which starts anew with the same command");
+                to.note("interrupted during the search; the same command restarts it");
                 return Ok(None);
             }
-            // Its last figures are those of a round before it failed.
             Ending::Failed(error) => Err(error.to_string()),
             Ending::Degenerate(why) if !candidate.fit.allows_degenerate() => Err(why),
-            _ => figure(&done.summary).ok_or_else(|| "it has no validation figure".to_owned()),
+            _ => figure(&done.summary).ok_or_else(|| "no validation metric".to_owned()),
         };
         let (name, value, up) = match found {
             Ok(found) => found,
             Err(why) => {
-                to.note(&format!("{label}: left out: {why}"));
+                to.note(&format!("{label}: dropped: {why}"));
                 tried.insert(words, json!({ "left_out": why }));
                 continue;
             }
@@ -81,7 +81,7 @@ pub fn settle(
     let Some((_, words, chosen)) = best else {
         return Err(Error::config("every candidate of the search failed").into());
     };
-    to.note(&format!("{}: going on with {words}", job.name));
+    to.note(&format!("{}: continuing with {words}", job.name));
     Ok(Some(chosen))
 }
 
@@ -93,7 +93,7 @@ fn beside(out: Option<&Path>, name: &str, words: &str) -> PathBuf {
     }
 }
 
-/// The file that says what was tried and chosen.
+/// The record of candidates and choice.
 fn record_of(out: Option<&Path>, name: &str) -> PathBuf {
     match out {
         None => Path::new("runs").join(format!("{name}-search.json")),
@@ -111,7 +111,7 @@ fn searched(out: &Path) -> PathBuf {
 fn figure(summary: &Map<String, Value>) -> Option<(&'static str, f64, bool)> {
     let of = |(name, up): (&'static str, bool)| {
         let value = summary.get(name)?;
-        // Of several seeds: their mean.
+        // The mean over several seeds.
         let value = value.get("mean").unwrap_or(value);
         value.as_f64().filter(|x| x.is_finite()).map(|x| (name, x, up))
     };

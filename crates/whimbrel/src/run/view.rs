@@ -1,19 +1,19 @@
-//! From a run's folder to what a report shows.
+//! A run's folder as a report shows it.
 
 use super::Listener;
 use super::execute::shell_word;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
-use whimbrel::core::Error;
-use whimbrel::data::{CsvOptions, Dataset, read_csv};
-use whimbrel::engine::checkpoint::MEASURES;
-use whimbrel::families::failure::Result;
-use whimbrel::families::files::read_object;
-use whimbrel::report::{ClientView, RunView};
-use whimbrel::runs::{DELIVERED, RunDir};
+use whimbrel_core::Error;
+use whimbrel_data::{CsvOptions, Dataset, read_csv};
+use whimbrel_engine::checkpoint::MEASURES;
+use whimbrel_families::failure::Result;
+use whimbrel_families::files::read_object;
+use whimbrel_report::{ClientView, RunView};
+use whimbrel_runs::{DELIVERED, RunDir};
 
-/// Reads everything a report needs; what a failed or unfinished run lacks is left out.
+/// Reads a run's folder; parts that a failed or unfinished run lacks are omitted.
 pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     let path = dir.path();
     let shown = dir.shown();
@@ -40,8 +40,7 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     }
     let table = optional(path, "clients.csv").filter(|_| !shown.pooled);
     if shown.pooled {
-        // Its one client and the server are the same party: nothing travels, so bits beside those
-        // of a federation would mislead.
+        // A pooled run sends nothing: its bits are not comparable with those of a federation.
         rows.iter_mut().chain([&mut summary]).for_each(|row| row.retain(|k, _| !is_bits(k)));
     }
     Ok(RunView {
@@ -68,14 +67,14 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     })
 }
 
-/// Whose model a job of several seeds delivers, in words.
+/// A note that names the delivered seed.
 pub fn delivered(seed: u64) -> String {
     format!(
-        "the model is that of seed {seed}: its objective is the lowest of the fits that are sound"
+        "the model is that of seed {seed}, which has the lowest objective among the fits that are not degenerate"
     )
 }
 
-/// Marks the run of a job of several seeds whose model is delivered, and says so.
+/// Marks the delivered run among those of several seeds.
 pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
     let Some(seed) = summary.get(DELIVERED).and_then(Value::as_u64) else { return };
     let said = delivered(seed);
@@ -85,19 +84,19 @@ pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
     }
 }
 
-/// The same of a run that is over: what cannot be read back is worth a warning.
+/// Reads the folder of a finished run; a failure is a warning.
 pub fn load_or_warn(dir: &RunDir, to: &dyn Listener) -> Vec<RunView> {
     let view = load(dir, to).map_err(|failure| to.warning(&format!("no report: {failure}")));
     view.into_iter().collect()
 }
 
-/// The content of `summary.json`; empty while the run is not over.
+/// The content of `summary.json`; empty for an unfinished run.
 pub fn summary(dir: &RunDir) -> Result<Map<String, Value>> {
     let path = optional(dir.path(), "summary.json");
     Ok(path.map(|p| read_object(&p)).transpose()?.unwrap_or_default())
 }
 
-/// Measures every run against the lowest objective of a pooled run on the same data among them.
+/// Sets each run's reference to the lowest objective of a pooled run on the same data.
 pub fn refer_to_pooled(views: &mut [RunView]) {
     let kind = |view: &RunView| view.summary.get("model").cloned();
     let pooled: Vec<(String, Option<Value>, f64)> = views
@@ -154,9 +153,9 @@ fn clients(path: &Path) -> Result<Vec<ClientView>> {
         .collect())
 }
 
-/// A cell as a number, whatever the reader took its column for (an empty column is text).
+/// A cell as a number; `None` for text columns, which empty columns are.
 fn number(data: &Dataset, row: usize, column: usize) -> Option<f64> {
-    use whimbrel::data::Kind;
+    use whimbrel_data::Kind;
     match data.columns()[column].kind {
         Kind::Number => data.number(row, column),
         Kind::Text => None,

@@ -7,9 +7,9 @@ use crate::federation::{NAMES, Process, invitations, join, same_model, serve, wa
 use crate::pki::Authority;
 use crate::support::Sandbox;
 use std::time::Duration;
-use whimbrel::core::Key;
-use whimbrel::core::wire::hex;
-use whimbrel::net::tls::fingerprint_of_file;
+use whimbrel::parts::core::Key;
+use whimbrel::parts::core::wire::hex;
+use whimbrel::parts::net::tls::fingerprint_of_file;
 
 /// The longest time between two kills.
 const PAUSE_MAX_MS: f64 = 600.0;

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use whimbrel::net::Invitation;
+use whimbrel::parts::net::Invitation;
 
 /// A client is killed at this record of a way.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use whimbrel::net::Invitation;
+use whimbrel::parts::net::Invitation;
 
 fn manifest() -> String {
     let path =

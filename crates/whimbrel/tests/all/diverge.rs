@@ -40,7 +40,7 @@ fn it_can_be_reported_again_and_not_resumed_or_used() {
     assert_eq!(sandbox.read("page.html"), sandbox.read("out/report.html"));
     let resumed = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
     assert_eq!(resumed.code, 2);
-    assert!(resumed.stderr.contains("the run in out is over: failed"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("the run in out has ended: failed"), "{}", resumed.stderr);
     sandbox.write("rows.csv", "x1,x2\n0,0\n");
     let used = sandbox.run(&["predict", "out", "--data", "rows.csv", "--out", "p.csv"]);
     assert_eq!(used.code, 2);

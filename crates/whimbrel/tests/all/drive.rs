@@ -1,23 +1,13 @@
 //! The example `drive`: a job through the byte interface alone, clients as processes over pipes.
 
 use crate::examples;
-use crate::support::Sandbox;
+use crate::support::{Sandbox, example};
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
-
-/// The example's program, beside the tests' own.
-fn drive() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let built = tests.parent().and_then(|deps| deps.parent()).unwrap();
-    let program = built.join("examples").join(format!("drive{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.is_file(), "{} is not built: cargo build --examples", program.display());
-    program
-}
 
 fn ends_in_the_same_bits(sandbox: &Sandbox) {
     sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
-    let mut command = Command::new(drive());
+    let mut command = Command::new(example("drive"));
     command.args(["job.toml", "driven"]).current_dir(sandbox.path("."));
     let driven = command.env("WHIMBREL_CACHE", sandbox.path(".cache")).output().unwrap();
     assert!(driven.status.success(), "{}", String::from_utf8_lossy(&driven.stderr));

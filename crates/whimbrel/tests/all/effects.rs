@@ -1,8 +1,8 @@
 //! Main effects of what describes the rows and columns of a table.
 
 use crate::support::{Sandbox, number};
-use whimbrel::core::Key;
-use whimbrel::core::math::{exp, ln};
+use whimbrel::parts::core::Key;
+use whimbrel::parts::core::math::{exp, ln};
 
 const JOB: &str = r#"name = "survey"
 seed = 1

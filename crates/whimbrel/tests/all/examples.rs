@@ -1,7 +1,7 @@
 //! Rows with targets for the tests of the gradient family, and jobs on them.
 
 use crate::support::Sandbox;
-use whimbrel::core::Key;
+use whimbrel::parts::core::Key;
 
 pub const ROWS: usize = 240;
 const COLUMNS: usize = 6;

@@ -4,7 +4,7 @@ use crate::examples::{JOB, LINEAR, ROWS, doses, labels, sandbox};
 use crate::outputs::{bits, client_bits};
 use crate::support::{Sandbox, number};
 use serde_json::Value;
-use whimbrel::core::math;
+use whimbrel::parts::core::math;
 
 /// The named column of a table of predictions.
 fn column(sandbox: &Sandbox, file: &str, name: &str) -> Vec<String> {

@@ -2,8 +2,8 @@
 //! judged by.
 
 use crate::support::{Sandbox, number};
-use whimbrel::core::Key;
-use whimbrel::core::math::{exp, ln};
+use whimbrel::parts::core::Key;
+use whimbrel::parts::core::math::{exp, ln};
 
 const SITES: usize = 60;
 const MONTHS: usize = 12;

@@ -5,13 +5,13 @@ use crate::support::{Sandbox, number};
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel::core::Key;
-use whimbrel::core::math::exp;
-use whimbrel::engine::{Limits, Observer, run};
-use whimbrel::families::Job;
-use whimbrel::families::load::load;
-use whimbrel::families::plan::Plan;
-use whimbrel::runs::{RunDir, run_data};
+use whimbrel::parts::core::Key;
+use whimbrel::parts::core::math::exp;
+use whimbrel::parts::engine::{Limits, Observer, run};
+use whimbrel::parts::families::Job;
+use whimbrel::parts::families::load::load;
+use whimbrel::parts::families::plan::Plan;
+use whimbrel::parts::runs::{RunDir, run_data};
 
 const JOB: &str = r#"name = "birds"
 seed = 1

@@ -1,7 +1,9 @@
 //! Estimators over rows in memory.
 
+use crate::support::example;
 use std::ops::ControlFlow;
-use whimbrel::core::Key;
+use std::process::Command;
+use whimbrel::parts::core::Key;
 use whimbrel::{
     BayesianRegression, Codec, Covariance, GaussianMixture, Job, LinearRegression,
     LogisticRegression, LowRank, MixtureOfLearners, Preset, Rows,
@@ -47,7 +49,12 @@ fn an_estimator_is_the_job_that_says_the_same() {
 #[test]
 fn regressions_predict() {
     let clients = linear(5, 40);
-    let fit = LinearRegression::new(200).uplink(Codec::dithering(4)).fit(&clients).unwrap();
+    let regression = LinearRegression::new(200).standardize().uplink(Codec::dithering(4));
+    let fit = regression.fit(&clients).unwrap();
+    let coefficients = [fit.coefficients(), vec![fit.intercept()]].concat();
+    for (found, truth) in coefficients.iter().zip([2.0, -1.0, 0.5]) {
+        assert!((found - truth).abs() < 0.05, "{coefficients:?}");
+    }
     let found = fit.predict(&Rows::from_rows([[1.0, 1.0]])).unwrap();
     assert!((found[0] - 1.5).abs() < 0.1, "{found:?}");
     let clients = classes(5, 60);
@@ -97,7 +104,7 @@ fn gaps_are_filled() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_key() {
+fn errors_name_the_key_or_the_client() {
     let clients = linear(2, 10).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
     let error = |fit: GaussianMixture| fit.fit(&clients).err().unwrap().to_string();
     let refused = error(GaussianMixture::new(2).participation(1.5));
@@ -106,7 +113,7 @@ fn what_is_wrong_is_named_by_its_key() {
     assert!(unknown.contains("did you mean `rounds`?"), "{unknown}");
     let ragged = [Rows::from_rows([vec![1.0, 2.0], vec![1.0]])];
     let error = GaussianMixture::new(1).fit(&ragged).err().unwrap().to_string();
-    assert!(error.contains("client `0`: 3 numbers are no rows of 2"), "{error}");
+    assert!(error.contains("client `0`: 3 numbers do not make rows of 2"), "{error}");
     let twice = [Rows::new(1, [1.0, 2.0]).named("a"), Rows::new(1, [1.0, 2.0]).named("a")];
     let error = GaussianMixture::new(1).fit(&twice).err().unwrap().to_string();
     assert!(error.contains("two clients are called `a`"), "{error}");
@@ -122,4 +129,57 @@ fn a_callback_ends_a_fit() {
     });
     let fit = fit.unwrap();
     assert_eq!((fit.run().rounds(), rounds, fit.run().ending()), (7, 7, "interrupted"));
+}
+
+#[test]
+fn a_stopped_run_in_a_folder_resumes_to_the_same_bits() {
+    let job = "[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\ncomponents = 3\n\
+               [method]\nkind = \"fedem\"\nrounds = 20\n";
+    let job = Job::parse(job).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let stopped = job.run_in_with(&out, |progress| match (progress.stage, progress.round) {
+        ("fit", 9..) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    let error = stopped.err().unwrap().to_string();
+    assert!(error.contains("was stopped"), "{error}");
+    let resumed = job.resume(&out).unwrap();
+    let whole = job.run().unwrap();
+    assert_eq!(resumed.rounds(), 20);
+    for name in ["weights", "means", "covariance"] {
+        assert!(!whole.tensor(name).is_empty());
+        assert_eq!(resumed.tensor(name), whole.tensor(name));
+    }
+    assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn a_saved_fit_predicts_as_before() {
+    let clients = linear(3, 40);
+    let fit = LinearRegression::new(50).fit(&clients).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    fit.run().save(&out).unwrap();
+    let again = whimbrel::Run::open(&out).unwrap();
+    let rows = Rows::from_rows([[1.0, 2.0], [0.5, -0.5]]);
+    assert_eq!(again.predict(&rows).unwrap().numbers("prediction"), fit.predict(&rows).unwrap());
+    assert_eq!(again.history("objective"), fit.run().history("objective"));
+    assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn every_example_runs() {
+    for (name, expected) in [
+        ("mixture", "weights ["),
+        ("job", "equal bits"),
+        ("personal", "adapted: weights"),
+        ("impute", "observed"),
+        ("own_method", "median ["),
+    ] {
+        let done = Command::new(example(name)).output().unwrap();
+        let shown = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{name}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(shown.contains(expected), "{name}: {shown}");
+    }
 }

@@ -89,7 +89,8 @@ fn models_of_other_kinds_have_panels_of_their_own() {
     sandbox.write("m.toml", &mixture);
     sandbox.write("l.toml", &linear);
     let ran = sandbox.ok(&["compare", "m.toml", "l.toml", "--out", "both"]);
-    let said = "the model of `l` (linear) is not that of `m` (gmm): objectives are not comparable";
+    let said =
+        "`l` (linear): model differs from that of `m` (gmm), so objectives are not comparable";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     let page = sandbox.read("both/report.html");
     assert!(page.contains("Objective: gmm") && page.contains("Objective: linear"));

@@ -149,7 +149,7 @@ fn other_data_have_other_objectives() {
     sandbox.write("a.toml", &job.replace("\"small\"", "\"a\""));
     let other = job.replace("\"small\"", "\"b\"").replace("rows = 40", "rows = 41");
     sandbox.write("b.toml", &other);
-    let warned = "warning: the data of `b` are not those of `a`";
+    let warned = "warning: `b`: data differ from those of `a`";
     let ran = sandbox.ok(&["compare", "a.toml", "b.toml", "--out", "both"]);
     assert!(ran.stderr.contains(warned), "{}", ran.stderr);
     let ran = sandbox.ok(&["report", "both/a", "both/b", "--out", "page.html"]);

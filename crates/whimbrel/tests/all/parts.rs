@@ -2,7 +2,7 @@
 
 use crate::support::{Sandbox, mixture_job, number};
 use std::fmt::Write as _;
-use whimbrel::core::math::ln;
+use whimbrel::parts::core::math::ln;
 
 const JOB: &str = r#"name = "wards"
 seed = 3

@@ -76,7 +76,7 @@ fn clients_predict_with_their_own_and_new_ones_adapt() {
     sandbox.ok(&["run", "three.toml", "--out", "three", "-q"]);
     let other = ["predict", "three", "--client", "mine", "--data", "new.csv", "--out", "r.csv"];
     let said = refused(&sandbox, &other, 2);
-    assert!(said.contains("mine was adapted to another model"), "{said}");
+    assert!(said.contains("mine was adapted to a model other"), "{said}");
     // A class that the run does not know.
     sandbox.write("odd.csv", &rows(30).replace(",1\n", ",7\n"));
     let said = refused(&sandbox, &["adapt", "out", "--data", "odd.csv", "--out", "odd"], 3);
@@ -150,8 +150,8 @@ fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
     let text = job(method).replace("step = 3.0\n", "").replace("every = 20", "every = 1");
     let sandbox = Sandbox::with_job(&text);
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
-    assert!(ran.stderr.contains("left out: round 1: the state diverged"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("mixture: going on with step=0.5"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("dropped: round 1: the state diverged"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("mixture: continuing with step=0.5"), "{}", ran.stderr);
     assert!(sandbox.read("out/job.toml").contains("step = 0.5"));
     let record: serde_json::Value =
         serde_json::from_str(&sandbox.read("out-search/search.json")).unwrap();
@@ -162,7 +162,7 @@ fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
     assert!(left_out.as_str().unwrap().contains("diverged"), "{record}");
     // The run is over, and no candidate runs again to say so.
     let said = refused(&sandbox, &["run", "job.toml", "--out", "out", "--resume"], 2);
-    assert!(said.contains("is over: finished") && !said.contains("search step"), "{said}");
+    assert!(said.contains("has ended: finished") && !said.contains("search step"), "{said}");
 }
 
 #[test]

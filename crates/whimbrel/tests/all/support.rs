@@ -163,3 +163,12 @@ pub fn mixture_job(model: &str, method: &str) -> String {
          \n[method]\n{method}\n"
     )
 }
+
+/// The program of an example, which is built beside the tests.
+pub fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().and_then(Path::parent).unwrap();
+    let program = built.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(program.is_file(), "{} is not built: cargo build --examples", program.display());
+    program
+}

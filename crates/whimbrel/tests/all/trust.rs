@@ -291,7 +291,7 @@ fn a_flood_at_a_small_limit_of_descriptors_ends_nothing() {
     command.args(limited).args(SERVE).current_dir(sandbox.path("")).stdin(Stdio::null());
     let coordinator = Process::spawn(&sandbox, "serve", command);
     let invitations = invitations(&sandbox);
-    let address = whimbrel::net::Invitation::decode(&invitations[0].1).unwrap().address;
+    let address = whimbrel::parts::net::Invitation::decode(&invitations[0].1).unwrap().address;
     let flood: Vec<std::net::TcpStream> =
         (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
     finish(&sandbox, coordinator);
@@ -429,7 +429,7 @@ fn a_crowd_of_strangers_pushes_no_client_out() {
     let status = || sandbox.ok(&["status", "served", "--json"]).json();
     let round = || status()["round"].as_u64().unwrap();
     wait("rounds", || sandbox.path("served/status.json").exists() && round() > 0);
-    let address = whimbrel::net::Invitation::decode(&invitations[0].1).unwrap().address;
+    let address = whimbrel::parts::net::Invitation::decode(&invitations[0].1).unwrap().address;
     let flood: Vec<std::net::TcpStream> =
         (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
     let crowded = |status: &serde_json::Map<String, serde_json::Value>| {

@@ -1,4 +1,4 @@
-//! Small files of both ends, with a version and a checksum.
+//! Small files of a coordinator or a client, each with a version and a checksum.
 //!
 //! ```text
 //! "WHIMFILE"  version u32  crc u32  content          numbers little-endian, a CRC-32 of the content
@@ -7,10 +7,11 @@
 //! One version for all of them, raised when the content of any changes. A file of another version is
 //! refused by its number, and one that is damaged or of no version as that.
 
+use crate::checkpoint::write_privately;
 use std::io::ErrorKind;
 use std::path::Path;
-use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::write_privately;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Error, Result, Wire};
 
 const MAGIC: &[u8; 8] = b"WHIMFILE";
 const VERSION: u32 = 2;
@@ -43,6 +44,14 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         (true, ..) => refuse(DAMAGED.into()),
         (false, ..) => refuse("it is of no version that this program reads".into()),
     }
+}
+
+/// The file in a client's folder that holds its personal artifact.
+pub const OWN: &str = "own";
+
+/// The personal artifact in a client's folder; `None` without one.
+pub fn read_own(folder: &Path) -> Result<Option<Artifact>> {
+    read(&folder.join(OWN))?.map(|bytes| Artifact::from_bytes(&bytes)).transpose()
 }
 
 #[cfg(test)]

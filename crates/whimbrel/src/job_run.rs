@@ -1,3 +1,0 @@
-//! The former name of [`run`](crate::run).
-
-pub use crate::run::*;
