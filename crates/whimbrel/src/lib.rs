@@ -79,3 +79,12 @@ pub mod parts {
     pub use whimbrel_report as report;
     pub use whimbrel_runs as runs;
 }
+
+/// Runs the examples of the guide and of the README.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/guide/rust.md")]
+    struct Guide;
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+}
