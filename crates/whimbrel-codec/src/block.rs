@@ -15,7 +15,7 @@ pub struct BlockP {
     blocks: Blocks,
 }
 
-/// Powers up to this one neither overflow nor differ from the largest magnitude to all digits.
+/// Largest offered `p`: higher powers agree with the largest magnitude to all digits.
 const LARGEST_P: u32 = 64;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -30,7 +30,7 @@ impl BlockP {
         Self::listed_or_every(Blocks::Every(size), norm)
     }
 
-    /// Blocks of the given sizes; vectors must have exactly as many coordinates.
+    /// Blocks of the given sizes, whose sum must be the length of the vector.
     pub fn listed(sizes: Vec<usize>, norm: Norm) -> Result<Self> {
         Self::listed_or_every(Blocks::Listed(sizes), norm)
     }
@@ -53,7 +53,7 @@ impl BlockP {
         Ok(Self { norm, blocks })
     }
 
-    /// The size of every block, where they have one size.
+    /// The common block size, if there is one.
     pub fn size(&self) -> Option<usize> {
         match &self.blocks {
             Blocks::Every(size) => Some(*size),
@@ -61,7 +61,7 @@ impl BlockP {
         }
     }
 
-    /// The sizes of all blocks, where they are listed.
+    /// The listed block sizes, or empty.
     pub fn sizes(&self) -> &[usize] {
         match &self.blocks {
             Blocks::Every(_) => &[],
@@ -69,7 +69,6 @@ impl BlockP {
         }
     }
 
-    /// The norm `p`.
     pub fn norm(&self) -> Norm {
         self.norm
     }

@@ -1,4 +1,4 @@
-//! The closed list of codecs and what each of them promises.
+//! The closed list of codecs, with their constants.
 
 use whimbrel_core::{Error, Key, Probability, Result};
 
@@ -10,8 +10,7 @@ use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natura
 pub enum Codec {
     /// Every coordinate at its own width.
     Exact,
-    /// Every coordinate rounded to the nearest `f32`; its relative error of at most `2^-24` is
-    /// treated as none.
+    /// Every coordinate rounded to the nearest `f32`; the relative error of at most `2^-24` is neglected.
     ExactF32,
     /// Random dithering.
     Dithering(Dithering),
@@ -67,13 +66,13 @@ impl Codec {
         }
     }
 
-    /// Draws the compressed form of `x` and writes it. The randomness is all from `key`.
+    /// Draws the compressed form of `x` and writes it. All randomness comes from `key`.
     pub fn encode<T: Scalar>(&self, x: &[T], key: Key) -> Result<Packet> {
         self.run(x, key, None)
     }
 
-    /// [`encode`](Self::encode) that also writes to `decoded`, which is as long as `x`, exactly
-    /// what [`decode`](Self::decode) would give for the packet.
+    /// Encodes `x` and writes the result of [`decode`](Self::decode) to `decoded`, which has the length of
+    /// `x`.
     pub fn encode_decoded<T: Scalar>(
         &self,
         x: &[T],
@@ -84,8 +83,8 @@ impl Codec {
         self.run(x, key, Some(decoded))
     }
 
-    /// Reads a packet into `out`, whose length both ends know. Anything that no encoder wrote is
-    /// refused as a fault of the peer or read as some finite vector; nothing panics.
+    /// Reads a packet into `out`, whose length both ends know. Invalid bytes are refused as a fault of the
+    /// peer or decoded to some finite vector; nothing panics.
     pub fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
         check_length(out.len())?;
         match self {
@@ -100,7 +99,7 @@ impl Codec {
     }
 
     /// The constant of `E||C(x) - x||^2 <= omega ||x||^2` over vectors of `d` coordinates, for
-    /// codecs with `E C(x) = x`; none for the biased ones.
+    /// codecs with `E C(x) = x`; `None` for biased ones.
     pub fn omega(&self, d: usize) -> Option<f64> {
         match self {
             Self::Exact | Self::ExactF32 => Some(0.0),
@@ -113,8 +112,8 @@ impl Codec {
     }
 
     /// The constant of `||C(x) - x||^2 <= (1 - delta) ||x||^2` over vectors of `d` coordinates,
-    /// for the biased codecs; none for the unbiased ones, which become contractions with
-    /// `delta = 1/(1 + omega)` when divided by `1 + omega`.
+    /// for the biased codecs; `None` for unbiased ones, which are contractions with
+    /// `delta = 1/(1 + omega)` after division by `1 + omega`.
     pub fn contraction(&self, d: usize) -> Option<f64> {
         match self {
             Self::TopK(top) => Some(top.contraction(d)),
@@ -128,7 +127,7 @@ impl Codec {
         !matches!(self, Self::TopK(_) | Self::Sign)
     }
 
-    /// Whether `C(x) = x`, up to rounding to `f32` where the codec says so.
+    /// Whether `C(x) = x`, for `exact-f32` up to rounding.
     pub fn is_exact(&self) -> bool {
         matches!(self, Self::Exact | Self::ExactF32)
     }
@@ -158,7 +157,7 @@ impl Codec {
         }
     }
 
-    /// The grid of the codecs that round to multiples of a step.
+    /// The grid of codecs that round to multiples of a step.
     fn grid(&self, d: usize) -> Result<Grid<'_>> {
         match self {
             Self::Dithering(dithering) => Ok(Grid {
@@ -174,7 +173,7 @@ impl Codec {
     }
 }
 
-/// Positions are written as 32-bit numbers.
+/// Positions are 32-bit numbers.
 fn check_length(d: usize) -> Result<()> {
     if d < u32::MAX as usize {
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! `C(x)_i = (||x||_r / s) sign(x_i) floor(s |x_i| / ||x||_r + xi_i)` with `xi_i` uniform on
 //! [0, 1] (Alistarh et al., 2017; Horváth et al., 2019), on the whole vector or on buckets, each
-//! with its own norm. The step `||x||_r / s` is rounded up and sent; levels are drawn for the step
-//! sent, so the rounding does not bias them.
+//! with its own norm. The step `||x||_r / s` is rounded up and sent; levels are drawn for the rounded
+//! step, so they stay unbiased.
 
 use whimbrel_core::{Error, Result};
 
@@ -19,8 +19,8 @@ pub struct Dithering {
 }
 
 impl Dithering {
-    /// Checks `levels` (1 to 32767), `norm` (1, 2 or infinity) and `bucket` (coordinates per
-    /// norm; none: one norm for the whole vector).
+    /// Checks `levels` (1 to 32767), `norm` (1, 2 or infinity) and `bucket` (coordinates per norm; `None`
+    /// for one norm of the whole vector).
     pub fn new(levels: u32, norm: Norm, bucket: Option<usize>) -> Result<Self> {
         if levels == 0 || levels > u32::from(LARGEST_LEVEL) {
             return Err(Error::config(format!("dithering with {levels} levels is not possible"))
@@ -37,17 +37,15 @@ impl Dithering {
         Ok(Self { levels: levels as u16, norm, bucket })
     }
 
-    /// The number of levels `s`.
     pub fn levels(&self) -> u16 {
         self.levels
     }
 
-    /// The norm `r`.
     pub fn norm(&self) -> Norm {
         self.norm
     }
 
-    /// Coordinates per norm, or none for the whole vector.
+    /// Coordinates per norm; `None` for the whole vector.
     pub fn bucket(&self) -> Option<usize> {
         self.bucket
     }

@@ -1,4 +1,4 @@
-//! The codec that changes nothing: coordinates one after the other, little end first.
+//! Uncompressed vectors: coordinates one after the other, little-endian.
 //!
 //! Format: `d` numbers at the vector's own width, or all as `f32`.
 

@@ -1,8 +1,8 @@
-//! Some coordinates as they are, the others zero: what sparsification and top-k share.
+//! Sparse vectors: the common encoding of sparsification and top-k.
 //!
-//! Format: nothing at all where every kept coordinate is zero; else a level 1 for every coordinate
-//! that is sent and 0 for the others (see [`crate::coding::levels`]), then those coordinates at
-//! native width. Zeros are never sent.
+//! Format: empty if every kept coordinate is zero; otherwise a level 1 for every coordinate that is sent
+//! and 0 for the others (see [`crate::coding::levels`]), then those coordinates at native width. Zeros
+//! are never sent.
 
 use whimbrel_core::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(crate) struct Kept<T> {
 }
 
 impl<T: Scalar> Kept<T> {
-    /// The nonzero coordinates of `x` whose mark is 1; takes the marks of zeros away.
+    /// The nonzero coordinates of `x` whose mark is 1; clears the marks of zeros.
     pub fn of(x: &[T], mut marks: Vec<i16>) -> Self {
         let mut values = Vec::new();
         for (v, mark) in x.iter().zip(&mut marks) {
@@ -30,7 +30,6 @@ impl<T: Scalar> Kept<T> {
         Self { marks, values }
     }
 
-    /// The packet.
     pub fn write(&self) -> Packet {
         let mut bytes = Vec::with_capacity(self.values.len() * T::WIDTH + 16);
         if !self.values.is_empty() {
@@ -40,8 +39,8 @@ impl<T: Scalar> Kept<T> {
         Packet::from_bytes(bytes)
     }
 
-    /// Reads a packet of a vector of `d` coordinates, at most `most` of them kept, that will be
-    /// multiplied by `scale`.
+    /// Reads a packet of a vector of `d` coordinates with at most `most` kept; refuses values that `scale`
+    /// makes infinite.
     pub fn read(packet: &Packet, d: usize, most: usize, scale: f64) -> Result<Self> {
         let mut marks = vec![0; d];
         let mut bytes = packet.bytes();

@@ -1,12 +1,12 @@
 //! Compression operators with their byte encodings, and the channels built on them.
 //!
 //! A [`Codec`] is an operator, an encoding and a constant: [`Codec::encode`] draws the compressed
-//! vector and writes it as a [`Packet`], [`Codec::decode`] reads it back, and [`Codec::omega`] is
-//! the constant of the variance bound `E||C(x) - x||^2 <= omega ||x||^2`. A packet is the only
-//! form of a compressed vector, so counted bits are always the bytes that would travel.
+//! vector and writes it as a [`Packet`], [`Codec::decode`] reads it, and [`Codec::omega`] is the
+//! constant of the variance bound `E||C(x) - x||^2 <= omega ||x||^2`. A packet is the only form of a
+//! compressed vector, so reported traffic is the number of encoded bytes.
 //!
-//! Absent on purpose: randomness shared between the two ends (a packet says everything that the
-//! decoder needs but the length of the vector), and any allocation whose size a packet chooses.
+//! Deliberately absent: randomness shared between both ends (apart from the length of the vector, a
+//! packet is self-contained), and allocations whose size a packet determines.
 
 mod block;
 pub mod channel;

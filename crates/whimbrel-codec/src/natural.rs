@@ -1,9 +1,9 @@
 //! Natural compression: every coordinate rounded at random to one of the two powers of two around
 //! it (Horváth et al., 2019). `omega = 1/8`, at `|x_i| = 4/3 * 2^n`.
 //!
-//! Format: nothing at all for the zero vector; else two bytes with the largest exponent present
-//! (little end first, counted from the smallest power of two of the vector's type, which is 1),
-//! then signed levels: 0 for a zero, else 1 + how far the exponent is below the largest.
+//! Format: empty for the zero vector; otherwise two bytes with the largest exponent present
+//! (little-endian, counted from 1 for the smallest power of two of the vector's type), then signed
+//! levels: 0 for a zero, otherwise 1 plus the distance of the exponent from the largest.
 
 use whimbrel_core::{Error, Key, Result, kernel};
 
@@ -53,7 +53,7 @@ pub(crate) fn decode<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
     Ok(())
 }
 
-/// How many powers of two the type has.
+/// Number of powers of two of the type.
 fn count<T: Scalar>() -> i32 {
     T::EXPONENTS.1 - T::EXPONENTS.0 + 1
 }
@@ -73,7 +73,7 @@ fn draw<T: Scalar>(x: &[T], key: Key) -> Vec<i16> {
 }
 
 kernel! {
-    /// Rounds `|x| = 2^e (1 + m)` up with probability `m`, both read off the binary digits.
+    /// Rounds `|x| = 2^e (1 + m)` up with probability `m`, both taken from the binary representation.
     fn round(x: &[f64], words: &[u64], shift: i64, powers: &mut [i16]) {
         const LIFT: f64 = 1.844_674_407_370_955_2e19; // 2^64, to make subnormals normal
         for ((&v, &word), power) in x.iter().zip(words).zip(powers) {
@@ -87,7 +87,7 @@ kernel! {
     }
 }
 
-/// Counts magnitudes from `top` down instead of from 1 up, and back.
+/// Converts between magnitudes counted from 1 up and from `top` down.
 fn flip(powers: &mut [i16], top: u16) {
     let turn = top as i16 + 1;
     for power in powers {

@@ -1,11 +1,11 @@
-//! Norms that neither overflow nor underflow, and the form in which they are sent.
+//! Norms without overflow or underflow, and their encoding.
 
 use whimbrel_core::{Error, Result, kernel};
 
 use crate::Scalar;
 use crate::scalar::{BLOCK, check_finite};
 
-/// Which norm scales a block: `||x||_p` for an integer `p >= 1`, or the largest magnitude.
+/// The norm that scales a block: `||x||_p` for an integer `p >= 1`, or the largest magnitude.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Norm {
     /// `(sum |x_i|^p)^(1/p)`.
@@ -14,12 +14,11 @@ pub enum Norm {
     Infinity,
 }
 
-/// Sums of squares between these have lost nothing to overflow or underflow.
+/// Sums of squares in this range are free of overflow and underflow.
 const SAFE_SQUARES: std::ops::Range<f64> = 1e-280..1e300;
 
 impl Norm {
-    /// The norm of `x`, or a numerical error where `x` or its norm is not finite; `room` as in
-    /// [`Scalar::widen`].
+    /// The norm of `x`; an error if `x` or its norm is not finite. `room` as in [`Scalar::widen`].
     pub(crate) fn of<T: Scalar>(self, x: &[T], room: &mut [f64; BLOCK]) -> Result<f64> {
         match self {
             Self::P(1) => {
@@ -44,8 +43,8 @@ impl Norm {
         let norm = match self {
             Self::Infinity => largest,
             Self::P(p) => {
-                // ||x|| = largest ||x / largest||; the division is one by a power of two, thus
-                // exact, and done in two steps because the power itself may overflow.
+                // ||x|| = largest ||x / largest||; the division is by a power of two, hence exact, and
+                // in two steps, because the power itself may overflow.
                 let (first, second) = reciprocal_power(largest);
                 let sum: f64 = x.iter().map(|v| power(v.wide().abs() * first * second, p)).sum();
                 let root = root(sum, p).max(largest * first * second);
@@ -65,7 +64,7 @@ impl Norm {
 
 const LANES: usize = 16;
 
-/// Runs a kernel over the blocks of `x`; lane `l` sees coordinates `l, l + 16, ...`.
+/// Runs a kernel over the blocks of `x`; lane `l` accumulates coordinates `l, l + 16, ...`.
 fn accumulate<T: Scalar>(
     x: &[T],
     room: &mut [f64; BLOCK],
@@ -128,7 +127,7 @@ fn larger(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
 
-/// Two powers of two whose product brings `x` into [1, 2).
+/// Two powers of two whose product scales `x` into [1, 2).
 fn reciprocal_power(x: f64) -> (f64, f64) {
     let scaled = if x < f64::MIN_POSITIVE { x * exp2(64) } else { x };
     let exponent = (scaled.to_bits() >> 52) as i32 - 1023;
@@ -155,8 +154,7 @@ fn power(base: f64, exponent: u32) -> f64 {
     result
 }
 
-/// `x^(1/p)` for `x >= 1` by Newton's iteration from above, which decreases until rounding stops
-/// it.
+/// `x^(1/p)` for `x >= 1`, by Newton's iteration from above until it stops decreasing.
 fn root(x: f64, p: u32) -> f64 {
     match p {
         1 => return x,
@@ -176,13 +174,11 @@ fn root(x: f64, p: u32) -> f64 {
     }
 }
 
-/// Rounds `value` up to what [`put_scale`] can write for vectors of `T`.
-///
-/// Four bytes where an `f32` keeps 24 digits of it, eight elsewhere. Up, so that no coordinate
-/// exceeds the norm that is sent; an operator that uses the *sent* norm is unbiased whatever the
-/// rounding.
+/// Rounds `value` up to a scale that [`put_scale`] can write for vectors of `T`: four bytes if an `f32`
+/// holds 24 digits of it, otherwise eight. Rounding up keeps every coordinate below the norm that is
+/// sent; an operator that uses the *sent* norm is unbiased for any rounding.
 pub(crate) fn sent_scale<T: Scalar>(value: f64) -> f64 {
-    // An f32 vector needs a scale on its own grid, even below its normal numbers.
+    // An f32 vector needs a scale representable in f32, even a subnormal one.
     let narrow_from = if T::WIDTH == 4 { 0.0 } else { f64::from(f32::MIN_POSITIVE) };
     if value >= narrow_from && value <= f64::from(f32::MAX) {
         let nearest = value as f32;
@@ -196,8 +192,8 @@ pub(crate) fn sent_scale<T: Scalar>(value: f64) -> f64 {
 
 const WIDE: u8 = 0x80;
 
-/// Appends a non-negative scale, big end first: as `f32`, or where that would change it as `f64`
-/// with the sign bit set.
+/// Appends a non-negative scale, big-endian: as `f32` if that is exact, otherwise as `f64` with the sign
+/// bit set.
 pub(crate) fn put_scale(scale: f64, out: &mut Vec<u8>) {
     let narrow = scale as f32;
     if f64::from(narrow) == scale {
@@ -207,7 +203,7 @@ pub(crate) fn put_scale(scale: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a finite scale and drops its bytes from the front.
+/// Reads a finite scale and advances past its bytes.
 pub(crate) fn take_scale(bytes: &mut &[u8]) -> Result<f64> {
     let truncated = || Error::peer("a packet ends inside a norm");
     let first = *bytes.first().ok_or_else(truncated)?;

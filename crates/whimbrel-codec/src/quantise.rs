@@ -1,6 +1,7 @@
-//! Random rounding to multiples of a step per block: what dithering and block-p-quantization share.
+//! Random rounding to multiples of a step per block: the common part of dithering and
+//! block-p-quantization.
 //!
-//! Format: nothing at all for the zero vector; else one step per block (four bytes, see
+//! Format: empty for the zero vector; otherwise one step per block (four bytes, see
 //! [`crate::norm::put_scale`]), then the levels (see [`crate::coding::levels`]).
 
 use std::ops::Range;
@@ -21,19 +22,19 @@ pub(crate) struct Grid<'a> {
     pub largest: u16,
 }
 
-/// How a vector is cut into blocks.
+/// The blocks of a vector.
 pub(crate) enum Blocks<'a> {
-    /// Coordinates of all but the last.
+    /// Blocks of this size; the last one may be shorter.
     Every(usize),
-    /// These sizes, which make up the vector.
+    /// Blocks of these sizes, which sum to the length of the vector.
     Listed(&'a [usize]),
 }
 
-/// What a short packet takes, most often: room for it is made once.
+/// Initial capacity, enough for most short packets.
 const SHORT_PACKET: usize = 32;
 
 impl Blocks<'_> {
-    /// Where the blocks of a vector of `d` coordinates are, in order.
+    /// The ranges of the blocks of a vector of `d` coordinates, in order.
     fn of(&self, d: usize) -> impl Iterator<Item = Range<usize>> {
         let (mut start, mut count) = (0, 0);
         std::iter::from_fn(move || {
@@ -49,8 +50,8 @@ impl Blocks<'_> {
 }
 
 impl Grid<'_> {
-    /// Draws the levels of `x`, one uniform number per coordinate in order, and writes them; what
-    /// they are worth goes to `decoded`.
+    /// Draws the levels of `x`, one uniform number per coordinate in order, and writes them; their values
+    /// go to `decoded`.
     pub fn encode<T: Scalar>(
         &self,
         x: &[T],
@@ -67,7 +68,7 @@ impl Grid<'_> {
         })
     }
 
-    /// Draws the levels, and appends each block's step; false where all steps are zero.
+    /// Draws the levels and appends each block's step; false if all steps are zero.
     fn draw<T: Scalar>(
         &self,
         x: &[T],
@@ -128,11 +129,11 @@ impl Grid<'_> {
     }
 }
 
-/// `norm / largest`, rounded up to what can be sent.
+/// `norm / largest`, rounded up to a representable scale.
 fn sent_step<T: Scalar>(norm: f64, largest: u16) -> Result<f64> {
     let s = f64::from(largest);
     let mut step = norm / s;
-    // The quotient of a subnormal norm may have been rounded far down, even to zero.
+    // The quotient of a subnormal norm may be rounded down considerably, even to zero.
     if step * s < norm {
         step = step.next_up();
     }
@@ -144,7 +145,7 @@ fn sent_step<T: Scalar>(norm: f64, largest: u16) -> Result<f64> {
     }
 }
 
-/// `x / step` as `x * lift * inverse`: two factors, for the inverse of a tiny step overflows.
+/// `x / step` as `x * lift * inverse`: two factors, since the inverse of a tiny step overflows.
 struct Scale {
     lift: f64,
     inverse: f64,

@@ -1,11 +1,11 @@
-//! The two widths a vector may have.
+//! The two widths of vectors.
 
 use crate::scratch::Scratch;
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Result, Wire, kernel, vector};
 
-/// How many coordinates are widened, quantised or written at a time: they stay in the first-level
-/// cache together with their random words.
+/// Number of coordinates widened, quantised or written at a time: they fit the first-level cache together
+/// with their random words.
 pub(crate) const BLOCK: usize = 128;
 
 /// `f64` or `f32`. Every operator computes in `f64`; narrower vectors are widened block by block,
@@ -23,7 +23,7 @@ pub trait Scalar:
     #[doc(hidden)]
     const EXPONENTS: (i32, i32);
 
-    /// The block as `f64`, in `room` where it has to be converted.
+    /// The block as `f64`, converted into `room` if necessary.
     #[doc(hidden)]
     fn widen<'a>(block: &'a [Self], room: &'a mut [f64; BLOCK]) -> &'a [f64];
     /// Rounds to nearest.
@@ -35,7 +35,7 @@ pub trait Scalar:
     /// `out = levels * step`.
     #[doc(hidden)]
     fn scale_levels(levels: &[i16], step: f64, out: &mut [Self]);
-    /// One number from its `WIDTH` bytes, little end first.
+    /// One number from its `WIDTH` bytes, little-endian.
     #[doc(hidden)]
     fn take_one(bytes: &[u8]) -> Self;
 
@@ -199,7 +199,7 @@ impl Scalar for f32 {
     }
 }
 
-/// Refuses vectors with a coordinate that is not a number one can add.
+/// Refuses vectors with a coordinate that is not finite.
 pub(crate) fn check_finite<T: Scalar>(x: &[T]) -> Result<()> {
     match first_nonfinite(x) {
         None => Ok(()),
@@ -210,7 +210,7 @@ pub(crate) fn check_finite<T: Scalar>(x: &[T]) -> Result<()> {
     }
 }
 
-/// Where the first infinity or NaN stands.
+/// The index of the first infinity or NaN.
 pub(crate) fn first_nonfinite<T: Scalar>(x: &[T]) -> Option<usize> {
     let mut room = [0.0; BLOCK];
     x.chunks(BLOCK).enumerate().find_map(|(n, block)| {

@@ -1,13 +1,12 @@
-//! Vectors that do not outlive a call: each thread keeps one of a kind for its next call, so that
-//! compressing a short vector does not spend its time in the allocator.
+//! Thread-local scratch vectors, so that compressing short vectors does not allocate.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-/// Longer ones are given back at once: what idle threads keep is small.
+/// Largest capacity that a thread retains.
 const KEPT_MAX: usize = 1 << 15;
 
-/// Numbers that a thread keeps a vector of.
+/// Element types with a thread-local scratch vector.
 pub trait Scratch: Copy + Default + 'static {
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
 }
@@ -43,8 +42,7 @@ impl Scratch for f64 {
     }
 }
 
-/// Lends `work` a buffer of this length with any contents: it writes them before it reads them. A
-/// call inside `work` gets a vector of its own.
+/// Calls `work` with a buffer of this length and arbitrary contents. A nested call gets another buffer.
 pub(crate) fn with_room<T: Scratch, R>(count: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let mut room = T::kept().take();
     if room.len() < count {

@@ -2,7 +2,7 @@
 //!
 //! Biased: `||C(x) - x||^2 = ||x||^2 - ||x||_1^2 / d <= (1 - 1/d) ||x||^2`.
 //!
-//! Format: nothing at all for the zero vector; else the scale (see [`crate::norm::put_scale`]),
+//! Format: empty for the zero vector; otherwise the scale (see [`crate::norm::put_scale`]),
 //! then one level per coordinate, 1 where it is negative.
 
 use whimbrel_core::{Error, Result};
@@ -19,7 +19,7 @@ pub(crate) fn encode<T: Scalar>(x: &[T], decoded: Option<&mut [T]>) -> Result<Pa
     let scale = sent_scale::<T>(norm / x.len().max(1) as f64);
     let mut marks = vec![0; x.len()];
     let mut bytes = Vec::new();
-    // The mean of subnormal magnitudes may round to zero; then nothing is left to send.
+    // The mean of subnormal magnitudes may round to zero, which is sent as the zero vector.
     if scale > 0.0 {
         for (mark, v) in marks.iter_mut().zip(x) {
             *mark = i16::from(v.wide() < 0.0);

@@ -1,8 +1,8 @@
-//! Random sparsification: some coordinates, scaled so that the mean is the vector.
+//! Random sparsification: a random subset of the coordinates, scaled to be unbiased.
 //!
 //! Each coordinate is kept with probability q and divided by it, or exactly k of d are kept,
-//! every subset equally likely, and multiplied by d/k. What is sent is the coordinate itself; the
-//! decoder scales.
+//! every subset equally likely, and multiplied by d/k. Coordinates are sent unscaled; the decoder scales
+//! them.
 
 use whimbrel_core::{Error, Key, Probability, Result};
 
@@ -26,7 +26,7 @@ impl Sparse {
         Self(Rule::Each(q))
     }
 
-    /// Keeps exactly `k` coordinates (all where the vector has fewer).
+    /// Keeps exactly `k` coordinates, or all of a shorter vector.
     pub fn exactly(k: usize) -> Result<Self> {
         if k == 0 {
             return Err(Error::config("sparsification that keeps 0 coordinates sends nothing")
@@ -35,7 +35,7 @@ impl Sparse {
         Ok(Self(Rule::Exactly(k)))
     }
 
-    /// The probability of keeping a coordinate, unless a number of them is given.
+    /// The probability of keeping a coordinate; `None` if their number is fixed.
     pub fn probability(&self) -> Option<f64> {
         match self.0 {
             Rule::Each(q) => Some(q.value()),
@@ -43,7 +43,7 @@ impl Sparse {
         }
     }
 
-    /// How many coordinates are kept, where that is given.
+    /// The fixed number of kept coordinates, if any.
     pub fn count(&self) -> Option<usize> {
         match self.0 {
             Rule::Each(_) => None,

@@ -14,7 +14,7 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Keeps the `k` largest coordinates (all where the vector has fewer).
+    /// Keeps the `k` largest coordinates, or all of a shorter vector.
     pub fn new(k: usize) -> Result<Self> {
         if k == 0 {
             return Err(Error::config("top-k with k = 0 sends nothing").hint("k is at least 1"));
@@ -22,7 +22,7 @@ impl TopK {
         Ok(Self { k })
     }
 
-    /// How many coordinates are kept.
+    /// Number of kept coordinates.
     pub fn count(&self) -> usize {
         self.k
     }

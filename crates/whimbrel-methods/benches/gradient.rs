@@ -14,7 +14,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Sgd, StepRule};
-use whimbrel_models::convex::{Logistic, Problem};
+use whimbrel_models::convex::Problem;
 
 const CLIENTS: usize = 20;
 const ROWS: usize = 1628;
@@ -35,7 +35,7 @@ fn data() -> Vec<ClientData> {
 }
 
 fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
-    let problem: Arc<dyn Problem> = Arc::new(Logistic::new(0.0, true).unwrap());
+    let problem = Problem::logistic(0.0, true).unwrap();
     let d = COLUMNS + 1;
     let codec = Codec::dithering(1, Norm::P(2), None).unwrap();
     let (up, down) = preset.compresses();

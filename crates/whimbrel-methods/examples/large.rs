@@ -16,7 +16,7 @@ use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::convex::Logistic;
+use whimbrel_models::convex::Problem;
 
 const CLIENTS: usize = 20;
 const D: usize = 1_000_000;
@@ -30,7 +30,7 @@ fn main() -> whimbrel_core::Result<()> {
     let rule = DownRule::Preserved { alpha, memories: Memories::PerClient };
     let sgd = Sgd {
         oracle: Gradient {
-            problem: Arc::new(Logistic::new(0.0, false)?),
+            problem: Problem::logistic(0.0, false)?,
             dimension: D,
             batch: Batch::Full,
             step: StepRule::Given(Schedule::constant(0.1)?),

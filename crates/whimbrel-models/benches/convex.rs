@@ -5,7 +5,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use whimbrel_core::{ClientData, FeatureRows, Key, Labelled};
 use whimbrel_models::Rows;
-use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem, solve};
+use whimbrel_models::convex::{Examples, Problem, solve};
 
 const COLUMNS: usize = 123;
 
@@ -18,14 +18,14 @@ fn targets(rows: usize) -> Vec<f64> {
     (0..rows).map(|_| if stream.uniform() < 0.25 { 1.0 } else { -1.0 }).collect()
 }
 
-fn dense(problem: &dyn Problem, rows: usize, tag: u64) -> Examples {
+fn dense(problem: &Problem, rows: usize, tag: u64) -> Examples {
     let mut values = vec![0.0; rows * COLUMNS];
     Key::root(2).child(tag).stream().fill_normal(&mut values);
     let rows = Labelled::new(names(), FeatureRows::Dense(values), targets(rows)).unwrap();
     problem.bind(&ClientData::Labelled(rows)).unwrap()
 }
 
-fn sparse(problem: &dyn Problem, rows: usize, tag: u64) -> Examples {
+fn sparse(problem: &Problem, rows: usize, tag: u64) -> Examples {
     let mut stream = Key::root(3).child(tag).stream();
     let mut columns = Vec::new();
     for _ in 0..rows {
@@ -41,16 +41,13 @@ fn sparse(problem: &dyn Problem, rows: usize, tag: u64) -> Examples {
 }
 
 fn gradients(criterion: &mut Criterion) {
-    let problems: [Box<dyn Problem>; 2] = [
-        Box::new(Logistic::new(0.0, true).unwrap()),
-        Box::new(LeastSquares::new(0.0, true).unwrap()),
-    ];
+    let problems =
+        [Problem::logistic(0.0, true).unwrap(), Problem::least_squares(0.0, true).unwrap()];
     for problem in &problems {
-        let problem = &**problem;
         let w: Vec<f64> = (0..=COLUMNS).map(|j| 0.01 * (j % 7) as f64 - 0.03).collect();
         let mut out = vec![0.0; COLUMNS + 1];
         let mut group = criterion.benchmark_group(problem.name());
-        type Make = fn(&dyn Problem, usize, u64) -> Examples;
+        type Make = fn(&Problem, usize, u64) -> Examples;
         for (layout, make) in [("dense", dense as Make), ("sparse", sparse as Make)] {
             // Clients in turn, so that rows come from where they come from in a run.
             let clients: Vec<Examples> = (0..20).map(|c| make(problem, 1628, c)).collect();
@@ -82,7 +79,7 @@ fn gradients(criterion: &mut Criterion) {
 }
 
 fn optima(criterion: &mut Criterion) {
-    let problem = Logistic::new(0.0, true).unwrap();
+    let problem = Problem::logistic(0.0, true).unwrap();
     let clients: Vec<Examples> = (0..20).map(|c| dense(&problem, 1628, c)).collect();
     let weighted: Vec<(f64, &Examples)> = clients.iter().map(|c| (0.05, c)).collect();
     let mut group = criterion.benchmark_group("optimum");

@@ -1,7 +1,7 @@
 //! K-means for the start of a mixture: k-means++ (Arthur and Vassilvitskii, 2007), then Lloyd's
 //! steps, on rows or on weighted centres. Equal keys give equal centres, on any number of threads.
 
-use crate::gmm::lane::{LANES, one_lane_at_a_time};
+use crate::lane::{LANES, one_lane_at_a_time};
 use rayon::prelude::*;
 use whimbrel_core::{Error, Key, Result, Stream, kernel};
 

@@ -6,8 +6,10 @@ pub mod calibration;
 pub mod convex;
 pub mod gmm;
 pub mod kmeans;
+mod lane;
 pub mod lowrank;
 pub mod mixed;
+mod mixture;
 pub mod prior;
 pub mod sampler;
 
@@ -146,6 +148,16 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// The eigenvalues of weights alone.
+    pub(crate) fn of_weights(weights: &[f64], along: &[f64]) -> Self {
+        let mut reach = Self::default();
+        for (k, (weight, along)) in weights.iter().zip(along).enumerate() {
+            let relative = (*weight > 0.0).then(|| vec![along / weight]);
+            reach.add(k, relative);
+        }
+        reach
+    }
+
     pub(crate) fn include(&mut self, eigenvalue: f64) {
         self.lowest = self.lowest.min(eigenvalue);
         self.highest = self.highest.max(eigenvalue);

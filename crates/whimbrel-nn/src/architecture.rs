@@ -11,12 +11,12 @@ pub struct Architecture {
     pub kind: String,
     /// The lengths of one input, as in [`whimbrel_core::Samples`].
     pub shape: Vec<usize>,
-    /// Classes to predict; without meaning for `linear`.
+    /// Number of classes; ignored by `linear`.
     pub classes: usize,
     /// Whether `linear`, `logistic` and `softmax` have an intercept.
     pub intercept: bool,
-    /// Widths of the hidden layers of `mlp` (default 200 and 200), of the LSTM layers (one width for
-    /// both, default 256); empty for the default.
+    /// Widths of the hidden layers of `mlp` (default 200 and 200), or one width of both LSTM layers
+    /// (default 256); empty for the default.
     pub hidden: Vec<usize>,
     /// The length of an embedding of `lstm`.
     pub embedding: usize,
@@ -24,7 +24,7 @@ pub struct Architecture {
     pub latent: usize,
     /// Whether the gradients of `cnn` and `mobilenet-v2` draw dropout.
     pub dropout: bool,
-    /// Symbols that `lstm` reads; none for as many as there are classes.
+    /// Size of the alphabet of `lstm`; `None` for the number of classes.
     pub symbols: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ pub const KINDS: [&str; 10] = [
 ];
 
 impl Architecture {
-    /// The learner of this kind with everything else at its default.
+    /// A learner of this kind with default settings.
     pub fn new(kind: impl Into<String>, shape: &[usize], classes: usize) -> Self {
         Self {
             kind: kind.into(),

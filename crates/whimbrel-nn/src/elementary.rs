@@ -1,5 +1,5 @@
-//! Exponentials of `f32`, the same bits on every machine: multiplications, additions and bit
-//! operations in a fixed order, free of branches, so that a loop over them is vectorised.
+//! Exponentials of `f32` with the same bits on every machine: multiplications, additions and bit
+//! operations in a fixed order, without branches, so that loops over them are vectorised.
 
 use std::f32::consts::LOG2_E;
 
@@ -20,12 +20,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     let k = shifted - ROUND;
     let r = (limited - k * LN2_HIGH) - k * LN2_LOW;
 
-    // The Taylor polynomial: what is left out is below 2^-27.
+    // The Taylor polynomial: its remainder is below 2^-27.
     let (r2, r4) = (r * r, (r * r) * (r * r));
     let low = (1.0 / 2.0 + r * (1.0 / 6.0)) + (1.0 / 24.0 + r * (1.0 / 120.0)) * r2;
     let y = 1.0 + (r + r2 * (low + r4 * (1.0 / 720.0 + r * (1.0 / 5040.0))));
 
-    // 2^k in two factors, since 2^128 is no number.
+    // 2^k in two factors, since 2^128 overflows.
     let y = y * f32::from_bits((shifted.to_bits() << 23).wrapping_add(126 << 23)) * 2.0;
     if x < -86.9 { 0.0 } else { y }
 }

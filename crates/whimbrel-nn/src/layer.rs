@@ -1,8 +1,8 @@
-//! What a layer is: a map of activations that can be taken back.
+//! Layers: maps of activations with a forward and a backward pass.
 //!
 //! Activations lie as `[channel][row][column][sample]`, the samples padded to a multiple of 16, so that
-//! loops over samples are unit-stride and a product's columns are pixels and samples. What a padded
-//! sample holds is finite and its derivative zero, so that it adds nothing to any sum.
+//! loops over samples are unit-stride and a product's columns are pixels and samples. Padded samples
+//! hold finite numbers and have zero derivatives, so they add nothing to any sum.
 
 use whimbrel_core::Key;
 
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// So many numbers.
+    /// A vector without rows and columns.
     pub fn flat(channels: usize) -> Self {
         Self { channels, rows: 1, columns: 1 }
     }
@@ -33,16 +33,15 @@ impl Shape {
     }
 }
 
-/// What all layers of one pass share.
+/// Facts of one pass that all layers share.
 #[derive(Clone, Copy)]
 pub(crate) struct Pass {
-    /// Samples.
     pub samples: usize,
     /// Samples with padding.
     pub padded: usize,
     /// Whether dropout is drawn and statistics are those of the batch.
     pub training: bool,
-    /// What the layer draws from.
+    /// The key of the layer's random numbers.
     pub key: Key,
 }
 
@@ -53,28 +52,44 @@ impl Pass {
     }
 }
 
-/// What the forward pass left for the backward pass.
-#[derive(Clone, Copy)]
-pub(crate) struct Tape<'a> {
-    /// The layer's inputs.
+/// The arguments of a forward pass.
+pub(crate) struct Forward<'a> {
+    /// The layer's parameters.
+    pub w: &'a [f32],
     pub x: &'a [f32],
-    /// Its outputs.
-    pub y: &'a [f32],
-    /// What it kept beside them.
-    pub kept: &'a [f32],
+    pub y: &'a mut [f32],
+    /// [`Layer::kept`] numbers for the backward pass.
+    pub kept: &'a mut [f32],
+    /// Working memory.
+    pub work: &'a mut [f32],
 }
 
-/// A layer. The lengths of what it is given are those it stated; `work` is working memory.
+/// The arguments of a backward pass: those of the forward pass with its results, and the derivatives.
+pub(crate) struct Backward<'a> {
+    pub w: &'a [f32],
+    pub x: &'a [f32],
+    pub y: &'a [f32],
+    pub kept: &'a [f32],
+    /// The derivative of the outputs; its contents may be overwritten.
+    pub dy: &'a mut [f32],
+    /// The derivative of the inputs, where it is needed.
+    pub dx: Option<&'a mut [f32]>,
+    /// The derivative of the parameters.
+    pub dw: &'a mut [f32],
+    pub work: &'a mut [f32],
+}
+
+/// A layer. The caller provides slices of the lengths that the layer states.
 pub(crate) trait Layer: Send + Sync {
     /// One sample's outputs.
     fn output(&self) -> Shape;
 
-    /// Its tensors, in the order of its part of the flat vector.
+    /// The layer's tensors, in the order of its part of the flat vector.
     fn tensors(&self) -> Vec<Tensor> {
         Vec::new()
     }
 
-    /// Draws its parameters.
+    /// Draws the initial parameters.
     fn start(&self, _key: Key, _w: &mut [f32]) {}
 
     /// Numbers kept for the backward pass.
@@ -92,30 +107,11 @@ pub(crate) trait Layer: Send + Sync {
         false
     }
 
-    /// Sets `y`.
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        kept: &mut [f32],
-        work: &mut [f32],
-    );
+    /// Sets `y` and `kept`.
+    fn forward(&self, pass: Pass, given: Forward<'_>);
 
-    /// With the derivative of the outputs in `dy`, which may be used up: adds that of the parameters to
-    /// `dw` and sets that of the inputs, where it is wanted.
-    #[allow(clippy::too_many_arguments)]
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        work: &mut [f32],
-    );
+    /// Adds the derivative of the parameters to `dw` and sets `dx`.
+    fn backward(&self, pass: Pass, given: Backward<'_>);
 
     /// The outputs by their definition.
     #[cfg(test)]

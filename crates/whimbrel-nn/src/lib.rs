@@ -1,7 +1,7 @@
-//! Learners: models whose parameters are one flat vector of `f32`, with hand-derived gradients, losses
-//! for each sample and a weight for each sample.
+//! Learners: models with one flat vector of `f32` parameters, hand-derived gradients, and per-sample losses
+//! and weights.
 //!
-//! Absent on purpose: federation, threads, files, and automatic differentiation.
+//! Deliberately absent: federation, threads, files, and automatic differentiation.
 
 mod affine;
 mod architecture;

@@ -1,4 +1,4 @@
-//! The networks.
+//! The network architectures.
 
 use crate::layer::{Layer, Shape};
 use crate::layers::{

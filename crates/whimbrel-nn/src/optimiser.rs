@@ -1,36 +1,35 @@
-//! Steps on flat vectors: SGD with momentum and weight decay, Adam, either with a proximal term.
+//! Optimisers of flat vectors: SGD with momentum, and Adam, with weight decay and a proximal term.
 
 use whimbrel_core::kernel;
 
 use crate::{Role, Tensor};
 
-/// How a gradient becomes a step. Weight decay adds `weight_decay w` to the gradient.
+/// The rule of a step. Weight decay adds `weight_decay w` to the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimiser {
     /// `v <- momentum v + g`, `w <- w - step v`.
     Sgd {
-        /// What is kept of the velocity; 0 for plain SGD.
+        /// Decay factor of the velocity; 0 for plain SGD.
         momentum: f32,
         /// The coefficient of `w` in the gradient.
         weight_decay: f32,
     },
     /// Kingma and Ba (2015), Algorithm 1, with bias correction.
     Adam {
-        /// What is kept of the mean gradient.
+        /// Decay factor of the mean gradient.
         beta1: f32,
-        /// What is kept of the mean squared gradient.
+        /// Decay factor of the mean squared gradient.
         beta2: f32,
-        /// Added to the root of the mean square.
+        /// Added to the root mean square.
         epsilon: f32,
         /// The coefficient of `w` in the gradient.
         weight_decay: f32,
     },
 }
 
-/// What an optimiser keeps between steps. The vectors are empty until a step needs them.
+/// The state of an optimiser. Vectors are empty until a step needs them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OptimiserState {
-    /// Steps taken.
     pub steps: u64,
     /// The velocity, or Adam's mean gradient.
     pub first: Vec<f32>,
@@ -38,12 +37,10 @@ pub struct OptimiserState {
     pub second: Vec<f32>,
 }
 
-/// The term `mu / 2 |w - centre|^2` of an objective.
+/// The proximal term `mu / 2 |w - centre|^2`.
 #[derive(Clone, Copy, Debug)]
 pub struct Proximal<'a> {
-    /// Its weight.
     pub mu: f32,
-    /// Where it is zero.
     pub centre: &'a [f32],
 }
 
@@ -51,13 +48,13 @@ impl Optimiser {
     /// Plain stochastic gradient descent.
     pub const PLAIN: Self = Self::Sgd { momentum: 0.0, weight_decay: 0.0 };
 
-    /// Adam with the constants of its paper.
+    /// Adam with the constants of the paper.
     pub const fn adam(weight_decay: f32) -> Self {
         Self::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }
     }
 
-    /// One step. `gradient` is what a learner returned: running statistics take their new values from
-    /// it and are neither shrunk nor drawn to the centre.
+    /// One step. `gradient` comes from a learner: running statistics take their new values from it,
+    /// without weight decay and proximal term.
     pub fn step(
         self,
         state: &mut OptimiserState,
@@ -112,7 +109,7 @@ impl Optimiser {
     }
 }
 
-/// The stretches of the flat vector that are trained or are running statistics.
+/// Ranges of the flat vector, with whether they are running statistics.
 fn runs(tensors: &[Tensor]) -> impl Iterator<Item = (usize, usize, bool)> {
     let mut next = 0;
     let statistic = |tensor: &Tensor| tensor.role == Role::Statistic;
@@ -149,7 +146,7 @@ kernel! {
     }
 }
 
-/// The constants of one step of Adam; the bias corrections are in `step` and `correction`.
+/// The constants of one step of Adam; `step` and `correction` include the bias corrections.
 #[derive(Clone, Copy)]
 struct Constants {
     mu: f32,
@@ -180,7 +177,7 @@ kernel! {
     }
 }
 
-/// The gradient with weight decay and proximal term; a zero `mu` leaves the centre out, whatever it is.
+/// The gradient with weight decay and proximal term; `centre` is ignored if `mu` is zero.
 #[inline(always)]
 fn derivative(w: f32, g: f32, centre: f32, mu: f32, decay: f32) -> f32 {
     let pull = if mu == 0.0 { 0.0 } else { mu * (w - centre) };

@@ -1,10 +1,10 @@
-//! Sums of outer products over samples: the derivatives of weights, `C += A B^T`, with samples along
-//! the rows of A and B. Element k of a row goes to partial sum `k % 16` of its block.
+//! Sums of outer products over samples, `C += A B^T` with samples along the rows of A and B: the
+//! derivatives of weights. Element k of a row goes to partial sum `k % 16` of its block.
 
 use crate::lanes::{Lanes, lanes_kernel};
 use crate::rows::dots;
 
-/// The numbers of the smaller operand that stay near while the larger one passes by.
+/// Numbers of the smaller operand that stay in cache while the larger one is read.
 const NEAR: usize = 1 << 17;
 /// The longest block of a row.
 const LONGEST: usize = 2048;
@@ -14,11 +14,11 @@ const LONGEST: usize = 2048;
 pub(crate) struct Strips<'a> {
     pub values: &'a [f32],
     pub rows: usize,
-    /// From one row to the next.
+    /// Distance between rows.
     pub stride: usize,
 }
 
-/// Where the element of rows i and j of the operands lies: at `i row + j column`.
+/// The matrix C, with the element of rows i and j of the operands at `i row + j column`.
 pub(crate) struct Sums<'a> {
     pub values: &'a mut [f32],
     pub row: usize,
@@ -39,7 +39,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn add_outer_of<L: Lanes>(a: Strips<'_>, b: Strips<'_>, n: usize, mut c: Sums<'_>) {
     let holds = |s: &Strips<'_>| s.rows == 0 || s.values.len() >= (s.rows - 1) * s.stride + n;
@@ -55,7 +55,8 @@ unsafe fn add_outer_of<L: Lanes>(a: Strips<'_>, b: Strips<'_>, n: usize, mut c: 
             while j < b.rows {
                 let columns = if b.rows - j >= side { side } else { 1 };
                 let at = [i, j, from];
-                // SAFETY: rows i to i + R and j to j + C have numbers from..from + length.
+                // SAFETY: the assert above gives both strips `n >= from + length` numbers in all of their
+                // rows, and the tile's rows exist; instructions by contract.
                 unsafe {
                     match (rows, columns) {
                         (4, 4) => tile::<L, 4, 4>(a, b, at, length, &mut c),
@@ -75,8 +76,8 @@ unsafe fn add_outer_of<L: Lanes>(a: Strips<'_>, b: Strips<'_>, n: usize, mut c: 
 }
 
 /// # Safety
-/// The lanes' instructions must be there, and the strips hold `length` numbers from `at[2]` on in R
-/// rows from `at[0]` and C from `at[1]`.
+/// The instructions of `L` must be available, and the strips must hold `length` numbers from `at[2]` on in
+/// R rows from `at[0]` and C rows from `at[1]`.
 #[inline(always)]
 unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     a: Strips<'_>,
@@ -86,7 +87,7 @@ unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     c: &mut Sums<'_>,
 ) {
     let [i, j, from] = at;
-    // SAFETY: the caller's.
+    // SAFETY: every pointer starts `length` valid numbers of a row, by this function's contract.
     let dots = unsafe {
         let rows = std::array::from_fn(|r| a.values.as_ptr().add((i + r) * a.stride + from));
         let columns = std::array::from_fn(|l| b.values.as_ptr().add((j + l) * b.stride + from));

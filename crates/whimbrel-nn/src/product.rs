@@ -1,9 +1,9 @@
-//! Matrix products `C = A B` whose B has samples along its columns: the forward pass of dense and
-//! convolutional layers and the derivative of their inputs.
+//! Matrix products `C = A B` with samples along the columns of B: the forward pass of dense and
+//! convolutional layers, and the derivative of their inputs.
 //!
-//! A is packed once ([`pack`]), eight rows at a time; B is packed a block at a time, thirty-two columns
-//! side by side, straight from where its [`Columns`] lie: the patches of a convolution are never written
-//! out. Every element of C is one chain of fused multiply-adds in the order of k, whatever the blocks.
+//! A is packed once ([`pack`]), eight rows at a time; B is packed block by block, thirty-two columns side
+//! by side, directly from its [`Columns`], so that the patches of a convolution are never stored. Every
+//! element of C is one chain of fused multiply-adds in the order of k, for any block size.
 
 use crate::lanes::{Lanes, lanes_kernel};
 
@@ -16,34 +16,31 @@ const BLOCK: usize = 256;
 /// Rows of B packed at a time, as long as one channel has no more taps.
 const DEPTH: usize = 384;
 
-/// How the kernel of a convolution moves over a map.
+/// The window of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Its side.
     pub size: usize,
-    /// The step between two places.
     pub stride: usize,
-    /// Zeros around the map.
+    /// Width of the border of zeros.
     pub padding: usize,
 }
 
 impl Window {
-    /// One place per pixel.
     pub const POINT: Self = Self { size: 1, stride: 1, padding: 0 };
 
-    /// The outputs along an axis with so many inputs; none where the window does not fit.
+    /// Number of outputs along an axis of this length; `None` if the window does not fit.
     pub fn outputs(self, inputs: usize) -> Option<usize> {
         (inputs + 2 * self.padding).checked_sub(self.size).map(|room| room / self.stride + 1)
     }
 
-    /// The input that `tap` of the window reads for an output.
+    /// The input read by a tap of the window for an output; `None` in the border.
     #[inline(always)]
     pub fn input(self, output: usize, tap: usize, inputs: usize) -> Option<usize> {
         let at = (output * self.stride + tap).wrapping_sub(self.padding);
         (at < inputs).then_some(at)
     }
 
-    /// The output for which `tap` reads an input.
+    /// The output for which a tap reads an input; `None` if there is none.
     #[inline(always)]
     pub fn output(self, input: usize, tap: usize, outputs: usize) -> Option<usize> {
         let at = (input + self.padding).wrapping_sub(tap);
@@ -51,16 +48,14 @@ impl Window {
     }
 }
 
-/// The matrix B: for each channel the taps of a window, for each pixel the samples.
+/// The matrix B. Rows are channels and taps of a window; columns are pixels and samples.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a> {
-    /// A number for each channel, pixel and sample.
     pub values: &'a [f32],
-    /// Channels.
     pub channels: usize,
-    /// From one channel to the next in `values`.
+    /// Distance between channels in `values`.
     pub stride: usize,
-    /// What a window makes of the pixels; none for the pixels themselves.
+    /// The window over the pixels; `None` for the pixels themselves.
     pub patches: Option<Patches>,
 }
 
@@ -68,11 +63,11 @@ pub(crate) struct Columns<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Patches {
     pub window: Window,
-    /// Whether columns are the window's inputs and `values` its outputs.
+    /// Whether columns are the window's inputs, and `values` its outputs.
     pub transposed: bool,
-    /// Rows and columns of the map that is read.
+    /// Rows and columns of the source map.
     pub from: [usize; 2],
-    /// Columns of the map that is made.
+    /// Columns of the result's map.
     pub to_columns: usize,
     /// Samples, a multiple of 16.
     pub samples: usize,
@@ -83,13 +78,13 @@ impl Columns<'_> {
         self.patches.map_or(1, |patches| patches.window.size * patches.window.size)
     }
 
-    /// Columns from this one on that lie side by side whatever the tap.
+    /// Number of columns from this one on that are contiguous for every tap.
     #[inline(always)]
     fn run(&self, column: usize) -> usize {
         self.patches.map_or(usize::MAX, |patches| patches.samples - column % patches.samples)
     }
 
-    /// Where the run of columns from `column` on lies for a tap, within each channel.
+    /// The offset, within each channel, of the run of columns from `column` on for a tap.
     #[inline(always)]
     fn place(&self, column: usize, tap: usize) -> Option<usize> {
         let Some(Patches { window, transposed, from, to_columns, samples }) = self.patches else {
@@ -107,7 +102,7 @@ impl Columns<'_> {
     }
 }
 
-/// Where the elements of A lie: row i, channel c and tap t at `i row + c channel + t`.
+/// The matrix A, with row i, channel c and tap t at `i row + c channel + t`.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor<'a> {
     pub values: &'a [f32],
@@ -119,37 +114,38 @@ pub(crate) struct Factor<'a> {
 }
 
 impl<'a> Factor<'a> {
-    /// A matrix whose rows lie one after the other.
+    /// A row-major matrix.
     pub fn matrix(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { values, rows, channels: columns, taps: 1, row: columns, channel: 1 }
     }
 
-    /// The same with rows and channels exchanged.
+    /// The transpose: rows and channels exchanged.
     pub fn transposed(self) -> Self {
         let Self { rows, channels, row, channel, .. } = self;
         Self { rows: channels, channels: rows, row: channel, channel: row, ..self }
     }
 
-    /// Numbers that packing it takes.
+    /// Length of the packed matrix.
     pub fn packed(&self) -> usize {
         self.rows.next_multiple_of(ROWS) * self.channels * self.taps
     }
 }
 
-/// Numbers of working memory that a product needs for panels of B.
+/// Working memory of a product for the panels of B.
 pub(crate) const PANELS: usize = (DEPTH + 64) * BLOCK;
 
-/// What C holds before the products are added.
+/// The initial value of C.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     Zero,
-    /// The same number along each row.
+    /// One number per row.
     Rows(&'a [f32]),
-    /// What is there.
+    /// The current contents.
     Keep,
 }
 
-/// Packs A: for every eight rows, for every channel and tap, the eight numbers; missing rows are zero.
+/// Packs A: for every strip of eight rows, and every channel and tap, its eight numbers; missing rows are
+/// zero.
 pub(crate) fn pack(a: Factor<'_>, packed: &mut [f32]) {
     let depth = a.channels * a.taps;
     for (strip, packed) in packed.chunks_exact_mut(ROWS * depth.max(1)).enumerate() {
@@ -171,19 +167,26 @@ pub(crate) fn pack(a: Factor<'_>, packed: &mut [f32]) {
     }
 }
 
-/// Where C lies and what is done with it.
+/// The matrix C.
 pub(crate) struct Target<'a> {
     pub values: &'a mut [f32],
     pub rows: usize,
     /// Columns, a multiple of 16.
     pub columns: usize,
-    /// From one row to the next.
+    /// Distance between rows.
     pub stride: usize,
-    /// Whether negative results become zero.
+    /// Whether negative results are set to zero.
     pub positive: bool,
 }
 
-/// Working memory of [`packed_product`] for a matrix of so many rows, channels and taps, or its transpose.
+impl<'a> Target<'a> {
+    /// Rows of this length, one after the other.
+    pub fn new(values: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        Self { values, rows, columns, stride: columns, positive: false }
+    }
+}
+
+/// Working memory of [`packed_product`] for a matrix of these sizes or its transpose.
 pub(crate) fn packed_work(rows: usize, channels: usize, taps: usize) -> usize {
     let packed = |rows: usize, channels: usize| rows.next_multiple_of(ROWS) * channels * taps;
     PANELS + packed(rows, channels).max(packed(channels, rows))
@@ -211,7 +214,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn product_of<L: Lanes>(
     a: &[f32],
@@ -246,8 +249,8 @@ unsafe fn product_of<L: Lanes>(
                 for column in (0..columns).step_by(WIDE) {
                     let panel = &panels[column * k..][..WIDE * k];
                     let wide = columns - column >= WIDE;
-                    // SAFETY: strip and panel hold k times as many numbers as a tile reads, and the
-                    // tile's rows and columns lie within C.
+                    // SAFETY: `strip` and `panel` are slices of `8 k` and `32 k` numbers, and the asserts
+                    // above place the tile's rows and columns within C; instructions by contract.
                     unsafe {
                         let at = c.values.as_mut_ptr().add(row * c.stride + from + column);
                         let tile = Tile {
@@ -276,7 +279,7 @@ fn pack_panels(b: Columns<'_>, channels: [usize; 2], columns: [usize; 2], panels
     let k = channels * taps;
     let mut column = 0;
     while column < columns {
-        // Columns of one pixel lie side by side in every channel.
+        // The columns of one pixel are contiguous in every channel.
         let run = b.run(from + column).min(columns - column);
         for tap in 0..taps {
             let place = b.place(from + column, tap);
@@ -298,7 +301,7 @@ fn pack_panels(b: Columns<'_>, channels: [usize; 2], columns: [usize; 2], panels
     }
 }
 
-/// A strip of A, a panel of B, and where their product goes.
+/// A strip of A, a panel of B, and the place of their product in C.
 #[derive(Clone, Copy)]
 struct Tile<'a> {
     a: *const f32,
@@ -312,13 +315,13 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// The whole tile in as many parts as the registers ask for.
+    /// The whole tile, in parts that fit the registers.
     ///
     /// # Safety
-    /// As [`Self::part`] for every part.
+    /// The contract of [`Self::part`] must hold for every part of the tile.
     #[inline(always)]
     unsafe fn all<L: Lanes>(self, wide: bool) {
-        // SAFETY: the caller's.
+        // SAFETY: the parts lie within the tile, for which the contract holds.
         unsafe {
             match (L::MANY, wide) {
                 (true, true) => self.part::<L, 8, 2>(0, 0),
@@ -338,15 +341,16 @@ impl Tile<'_> {
         }
     }
 
-    /// R rows and 16 V columns of the tile, from these on.
+    /// R rows and 16 V columns of the tile, starting at these.
     ///
     /// # Safety
-    /// The lanes' instructions must be there; `a` is valid for `8 k` numbers, `b` for `32 k`, `c` for
-    /// the rows and columns of the part that exist.
+    /// The instructions of `L` must be available; `a` must be valid for `8 k` numbers, `b` for `32 k`, and
+    /// `c` for the existing rows and columns of the part.
     #[inline(always)]
     unsafe fn part<L: Lanes, const R: usize, const V: usize>(self, row: usize, column: usize) {
         let rows = (self.rows - row).min(R);
-        // SAFETY: the caller's.
+        // SAFETY: rows of C are accessed up to `rows`; `a` and `b` advance by 8 and 32 numbers in each of
+        // `k` steps and are read within them; instructions by contract.
         unsafe {
             let c = self.c.add(row * self.stride + column);
             let mut sums = [[L::zero(); V]; R];

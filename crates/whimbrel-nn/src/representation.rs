@@ -1,14 +1,14 @@
-//! A shared linear representation under a linear head: a number is predicted by `z^T (V x)`.
+//! A shared linear representation under a linear head: the prediction is `z^T (V x)`.
 //!
-//! Parameters: `V`, one row of input weights for each latent feature, then the head `z`. Only `V x` and
-//! the product count, so `(V, z)` and `(A V, A^-T z)` are the same model. Sums are in `f64`: data sets
-//! are small and residuals may be.
+//! Parameters: `V`, one row of input weights per latent feature, then the head `z`. `(V, z)` and
+//! `(A V, A^-T z)` are the same model. Sums are in `f64`, since data sets are small and residuals may be
+//! tiny.
 
 use crate::{Batch, Learner, Role, Room, Tensor};
 use whimbrel_core::linalg::{largest_eigenvalue, symmetric_eigen};
 use whimbrel_core::{Error, Inputs, Key, Result, Samples, Targets, vector};
 
-/// A number, predicted by a linear head on linear features.
+/// Regression with a linear head on linear features.
 pub struct LinearRepresentation {
     raw: usize,
     latent: usize,
@@ -16,7 +16,7 @@ pub struct LinearRepresentation {
 }
 
 impl LinearRepresentation {
-    /// For inputs of so many numbers, and so many latent features.
+    /// A model of `raw` inputs and `latent` features.
     pub fn new(raw: usize, latent: usize) -> Self {
         let tensors = vec![
             Tensor::new("representation", &[latent, raw], Role::Weight),
@@ -32,7 +32,7 @@ impl LinearRepresentation {
         }
     }
 
-    /// Calls `each` with the place in the batch, the input and its features, which it puts into `features`.
+    /// Calls `each` with the position in the batch, the input and its features; `features` is a buffer.
     fn each(
         &self,
         w: &[f32],
@@ -48,7 +48,7 @@ impl LinearRepresentation {
         }
     }
 
-    /// The lower triangle of a matrix in its place.
+    /// Unpacks a lower triangle into a square matrix.
     fn square(&self, packed: &[f64]) -> Vec<f64> {
         let mut square = vec![0.0; self.raw * self.raw];
         let mut at = packed.iter();
@@ -106,7 +106,7 @@ impl Learner for LinearRepresentation {
         }
     }
 
-    /// Orthogonal-ish rows of unit length in the mean, and a head of ones over `sqrt(latent)`.
+    /// Nearly orthogonal rows of unit norm in expectation, and a head of ones over `sqrt(latent)`.
     fn start(&self, key: Key) -> Vec<f32> {
         let (mut stream, scale) = (key.stream(), 1.0 / (self.raw as f64).sqrt());
         let mut w: Vec<f32> =
@@ -115,7 +115,7 @@ impl Learner for LinearRepresentation {
         w
     }
 
-    /// `sum y^2 x x^T` and `sum x x^T`, each the lower triangle row by row.
+    /// `sum y^2 x x^T` and `sum x x^T`, each as a packed lower triangle.
     fn start_sums(&self, samples: &Samples) -> Vec<f64> {
         let mut sums = vec![0.0; self.start_sums_len()];
         let (Inputs::Real(inputs), Targets::Values(y)) = (&samples.inputs, &samples.targets) else {
@@ -191,7 +191,7 @@ impl Learner for LinearRepresentation {
         losses: &mut [f32],
     ) {
         let (raw, z) = (self.raw, self.head(w));
-        // sum_j q_j e_j x_j, from which the rows of V get z_l times this, and sum_j q_j e_j h_j.
+        // sum_j q_j e_j x_j, whose multiple by z_l is the gradient of row l of V, and sum_j q_j e_j h_j.
         let (of_inputs, rest) = room.zeros(raw + 2 * self.latent).split_at_mut(raw);
         let (of_head, features) = rest.split_at_mut(self.latent);
         self.each(w, batch, features, |i, x, features| {
@@ -234,7 +234,7 @@ mod tests {
         (learner, samples, truth)
     }
 
-    /// What [`Learner::start_sums_told`] says: with as many samples as inputs the sums tell them all.
+    /// As [`Learner::start_sums_told`] states: with as many samples as inputs, the sums determine all samples.
     #[test]
     fn samples_are_read_from_the_sums_of_a_tiny_client() {
         let inputs = Inputs::Real(vec![1.5, -0.5, 0.25, 2.0]);

@@ -1,5 +1,5 @@
-//! Products with inputs that lie in rows, one sample after the other: all scores of some samples, and
-//! the sums of their rows that are a gradient. Nothing is copied or packed.
+//! Products with inputs in rows, one sample after the other: the scores of some samples, and the weighted
+//! sums of rows that make up a gradient. Nothing is copied or packed.
 
 use crate::lanes::{Lanes, lanes_kernel};
 
@@ -10,11 +10,11 @@ pub(crate) struct Rows<'a> {
     pub values: &'a [f32],
     /// The length of a row.
     pub width: usize,
-    /// Which rows; none for `first` and those that follow it.
+    /// Row numbers; `None` for consecutive rows from `first` on.
     pub places: Option<&'a [u32]>,
-    /// The first row, where there are no places.
+    /// The first row, if there are no places.
     pub first: usize,
-    /// How many rows are meant.
+    /// Number of rows.
     pub count: usize,
 }
 
@@ -26,8 +26,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The affine maps whose scores are wanted: in each vector, `outputs` weight vectors as long as a row
-/// and, if there is an intercept, `outputs` intercepts after them.
+/// Affine maps. Each vector holds `outputs` weight vectors as long as a row and, with an intercept,
+/// `outputs` intercepts after them.
 #[derive(Clone, Copy)]
 pub(crate) struct Maps<'a> {
     pub all: &'a [&'a [f32]],
@@ -56,7 +56,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]) {
     let all = maps.all.len() * maps.outputs;
@@ -65,10 +65,10 @@ unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]
         let r = if rows.count - j >= 4 { 4 } else { 1 };
         let mut o = 0;
         while o < all {
-            // Three take the tile of four, which sums across lanes fastest.
+            // Three outputs use the tile of four, which has the fastest horizontal sums.
             let c = [3, 2, 1].into_iter().find(|c| all - o >= *c).unwrap_or(1);
             let c = if all - o >= 4 { 4 } else { c };
-            // SAFETY: the lanes' instructions are the caller's business.
+            // SAFETY: the instructions of `L`, by this function's contract.
             unsafe {
                 match (r, c) {
                     (4, 3..) => tile::<L, 4, 4>(rows, maps, j, o, scores),
@@ -87,7 +87,7 @@ unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     rows: Rows<'_>,
@@ -100,7 +100,7 @@ unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     let wanted = C.min(maps.all.len() * maps.outputs - o);
     let x: [&[f32]; R] = std::array::from_fn(|i| rows.row(j + i));
     let w: [&[f32]; C] = std::array::from_fn(|i| maps.weight(o + i.min(wanted - 1), width));
-    // SAFETY: every row and weight vector has `width` numbers.
+    // SAFETY: `Rows::row` and `Maps::weight` return slices of `width` numbers; instructions by contract.
     let dots = unsafe { dots::<L, R, C>(x.map(<[f32]>::as_ptr), w.map(<[f32]>::as_ptr), width) };
     for (i, dots) in dots.iter().enumerate() {
         for (l, dot) in dots.iter().enumerate().take(wanted) {
@@ -114,14 +114,14 @@ unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
 /// The products `<a_i, b_j>` of vectors of length `n`: element k goes to partial sum `k % 16`.
 ///
 /// # Safety
-/// The lanes' instructions must be there, and the pointers valid for `n` numbers.
+/// The instructions of `L` must be available, and all pointers valid for `n` numbers.
 #[inline(always)]
 pub(crate) unsafe fn dots<L: Lanes, const R: usize, const C: usize>(
     a: [*const f32; R],
     b: [*const f32; C],
     n: usize,
 ) -> [[f32; C]; R] {
-    // SAFETY: offsets stay below `n`.
+    // SAFETY: every load reads at most `n` numbers from its pointer; instructions by contract.
     unsafe {
         let mut sums = [[L::zero(); C]; R];
         let whole = n / 16 * 16;
@@ -185,7 +185,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn add_weighted_rows_of<L: Lanes>(
     rows: Rows<'_>,
@@ -207,7 +207,7 @@ unsafe fn add_weighted_rows_of<L: Lanes>(
         let mut o = 0;
         while o < all {
             let c = (all - o).min(4);
-            // SAFETY: the lanes' instructions are the caller's business.
+            // SAFETY: the instructions of `L`, by this function's contract.
             unsafe {
                 match (c, vectors) {
                     (4, 4) => sums_tile::<L, 4, 4>(rows, wanted, o, from, sums),
@@ -230,7 +230,7 @@ unsafe fn add_weighted_rows_of<L: Lanes>(
     }
 }
 
-/// Which sums of rows are wanted.
+/// Factors and layout of the weighted sums.
 #[derive(Clone, Copy)]
 struct Sums<'a> {
     factors: &'a [f32],
@@ -239,7 +239,7 @@ struct Sums<'a> {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
     rows: Rows<'_>,
@@ -259,8 +259,8 @@ unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
         let (m, c) = map(c);
         &wanted.factors[m * rows.count * outputs + c..][..(rows.count - 1) * outputs + 1]
     });
-    // SAFETY: V vectors hold the `n` columns from `from` on, the last of them in part; rows are as
-    // long as `width`, `sums` has that many for every output.
+    // SAFETY: every pointer comes from a slice of exactly `n` numbers, which V vectors cover, the last in
+    // part; instructions by contract.
     unsafe {
         let last = n - 16 * (V - 1);
         let mut all = [[L::zero(); V]; C];
@@ -286,13 +286,13 @@ unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
     }
 }
 
-/// V vectors, of the last the first `last` numbers.
+/// Loads V vectors, of the last one the first `last` numbers.
 ///
 /// # Safety
-/// The lanes' instructions must be there, and `from` valid for as many numbers.
+/// The instructions of `L` must be available, and `from` valid for `16 (V - 1) + last` numbers.
 #[inline(always)]
 unsafe fn load_all<L: Lanes, const V: usize>(from: *const f32, last: usize) -> [L; V] {
-    // SAFETY: the caller's.
+    // SAFETY: whole vectors lie before the last one, which is read in part; instructions by contract.
     unsafe {
         let mut all = [L::zero(); V];
         for (v, x) in all.iter_mut().enumerate() {

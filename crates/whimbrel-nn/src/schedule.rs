@@ -1,23 +1,21 @@
-//! How the step size changes over the rounds.
+//! Step-size schedules.
 
 /// A step size as a function of the round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {
-    /// The same in every round.
     Constant,
-    /// Multiplied by `factor` at each of these fractions of the rounds.
+    /// Multiplied by `factor` at each fraction `at` of the rounds.
     Milestones {
-        /// The fractions, between 0 and 1.
+        /// Between 0 and 1.
         at: Vec<f64>,
-        /// What the step size is multiplied by.
         factor: f64,
     },
-    /// `a_0 / sqrt(K)` in each of `K` rounds, as the theorems ask.
+    /// `a_0 / sqrt(K)` in each of `K` rounds, as in the theorems.
     InverseRoot,
 }
 
 impl Schedule {
-    /// The step size of a round, counted from 0, of so many.
+    /// The step size of a round, counted from 0.
     pub fn step(&self, first: f64, round: u32, rounds: u32) -> f64 {
         match self {
             Self::Constant => first,

@@ -1,36 +1,34 @@
-//! Local trainings: gradient descent of one or more models on one client's samples.
+//! Local training: gradient descent of one or more models on one client's samples.
 
 use std::ops::Range;
 use whimbrel_core::{Key, Result, Samples};
 
 use crate::{Batch, Learner, Optimiser, OptimiserState, Proximal, Room};
 
-/// Addresses of draws, under the key of a training.
+/// Child keys of a training.
 const SHUFFLE: u64 = 0x5F1E;
 const DROPOUT: u64 = 0xD209;
 
-/// How a client descends.
+/// The local solver of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solver {
-    /// How long.
     pub length: Length,
-    /// Samples of a minibatch; none for all of them.
+    /// Size of a minibatch; `None` for all samples.
     pub batch: Option<u32>,
-    /// The step's rule.
     pub optimiser: Optimiser,
 }
 
-/// How long local training is.
+/// The length of a local training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Passes over the client's samples, shuffled anew for each.
+    /// Passes over the client's samples, reshuffled for each.
     Epochs(u32),
-    /// Minibatches.
+    /// Minibatch steps.
     Steps(u32),
 }
 
 impl Solver {
-    /// Samples that go through a local training.
+    /// Number of samples processed in a local training, with repeats.
     pub fn rows_used(&self, rows: u64) -> u64 {
         let each = self.batch.map_or(rows, |batch| u64::from(batch).min(rows));
         match self.length {
@@ -39,7 +37,7 @@ impl Solver {
         }
     }
 
-    /// Local steps of a client with so many samples.
+    /// Number of local steps of a client with this number of samples.
     pub fn steps(&self, samples: usize) -> u32 {
         let each = samples.div_ceil(self.batch_of(samples)) as u32;
         match self.length {
@@ -49,54 +47,51 @@ impl Solver {
         }
     }
 
-    /// Samples of a minibatch, of so many in all.
+    /// Size of a minibatch of a client with this number of samples.
     fn batch_of(&self, samples: usize) -> usize {
         self.batch.map_or(samples, |batch| batch as usize).clamp(1, samples.max(1))
     }
 }
 
-/// One client's local training. Its minibatches depend on the key alone: all models see the same.
+/// One client's local training. Minibatches depend on the key alone, so all models use the same.
 pub struct Training<'a> {
-    /// The client's samples.
     pub samples: &'a Samples,
-    /// How it descends.
     pub solver: &'a Solver,
-    /// The step.
+    /// The step size.
     pub rate: f64,
-    /// The address of its draws.
+    /// The key of all random draws.
     pub key: Key,
-    /// What is trained.
     pub models: Vec<Trainee<'a>>,
 }
 
 /// A model in training.
 pub struct Trainee<'a> {
-    /// Its parameters, which are trained in place.
+    /// The parameters, trained in place.
     pub w: &'a mut [f32],
-    /// A weight for each of the client's samples; none: one.
+    /// One weight per sample of the client; `None` stands for weights of one.
     pub weights: Option<&'a [f32]>,
-    /// A pull towards a centre.
+    /// A proximal term.
     pub proximal: Option<Proximal<'a>>,
-    /// What is added to every gradient.
+    /// Added to every gradient.
     pub shift: Option<&'a [f32]>,
-    /// Where gradients are set to zero.
+    /// Ranges of the flat vector whose gradient is set to zero.
     pub frozen: &'a [Range<usize>],
 }
 
 impl<'a> Trainee<'a> {
-    /// A model that is trained on all samples alike.
+    /// A model trained with equal weights, without a proximal term.
     pub fn new(w: &'a mut [f32]) -> Self {
         Self { w, weights: None, proximal: None, shift: None, frozen: &[] }
     }
 }
 
 impl Training<'_> {
-    /// Its minibatches, from the first on.
+    /// All minibatches, from the first on.
     pub fn minibatches(&self) -> Minibatches {
         Minibatches::new(self.samples.len(), self.solver, self.key)
     }
 
-    /// The key of a step's dropout, counted from 0.
+    /// The dropout key of a step, counted from 0.
     pub fn dropout_key(&self, step: u32) -> Key {
         self.key.child(DROPOUT).child(u64::from(step))
     }
@@ -140,14 +135,14 @@ impl Training<'_> {
     }
 }
 
-/// The minibatches of a local training, drawn as they are needed.
+/// The minibatches of a local training, drawn lazily.
 pub struct Minibatches {
     key: Key,
     order: Vec<u32>,
     size: usize,
     at: usize,
     epoch: u64,
-    /// Passes or minibatches that are left.
+    /// Remaining passes or minibatches.
     left: u32,
     by_epochs: bool,
     shuffles: bool,
@@ -172,7 +167,7 @@ impl Minibatches {
         }
     }
 
-    /// The places of the next minibatch's samples, as [`Batch`] takes them: none for all samples.
+    /// The sample indices of the next minibatch, as in [`Batch`]: the inner `None` stands for all samples.
     #[allow(clippy::should_implement_trait)] // what it lends is overwritten by the next call
     pub fn next(&mut self) -> Option<Option<&[u32]>> {
         let fresh = self.at >= self.order.len();

@@ -1,23 +1,23 @@
-//! Vectors of several blocks, one per tensor: each is compressed by itself, so that they share no norm.
+//! Vectors of several blocks, one per tensor, each compressed with its own norm.
 
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::{Error, Key, Result, Wire};
 
-/// The parts of a vector that are compressed one by one.
+/// The blocks of a vector, which are compressed one by one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Blocks {
     sizes: Vec<usize>,
-    /// Whether the last one travels exactly.
+    /// Whether the last block is sent exactly.
     exact_last: bool,
 }
 
 impl Blocks {
-    /// One, the whole vector.
+    /// A single block.
     pub fn whole(dimension: usize) -> Self {
         Self { sizes: vec![dimension], exact_last: false }
     }
 
-    /// Parts of these lengths, which fill the vector.
+    /// Blocks of these lengths; refuses lengths that do not fill the vector.
     pub fn new(sizes: &[usize], dimension: usize) -> Result<Self> {
         if sizes.iter().sum::<usize>() != dimension {
             let what = format!("the blocks {sizes:?} do not fill {dimension} coordinates");
@@ -26,24 +26,24 @@ impl Blocks {
         Ok(Self { sizes: sizes.to_vec(), exact_last: false })
     }
 
-    /// The same, with the last one sent exactly.
+    /// Sends the last block exactly.
     pub fn exact_last(self) -> Self {
         Self { exact_last: true, ..self }
     }
 
-    /// Whether there is one block, which is compressed.
+    /// Whether there is a single, compressed block.
     pub fn is_whole(&self) -> bool {
         self.sizes.len() <= 1 && !self.exact_last
     }
 
-    /// The variance constant of a codec applied to each of them: the largest of theirs.
+    /// The variance constant of a codec applied to each compressed block: the largest over blocks.
     pub fn omega(&self, codec: &Codec) -> Option<f64> {
         let compressed = self.sizes.len() - usize::from(self.exact_last);
         blocks_omega(codec, &self.sizes[..compressed])
     }
 
-    /// The packet of `x`, and what it is worth. One block is written as if there were none; among
-    /// several, one of zeros is empty, whatever the codec.
+    /// Encodes `x` and writes the decoded value. A single block is written like a plain vector; among
+    /// several, a block of zeros is empty for any codec.
     pub fn encode_decoded<T: Scalar>(
         &self,
         codec: &Codec,
@@ -75,7 +75,7 @@ impl Blocks {
         Ok(Packet::from_bytes(bytes))
     }
 
-    /// What a packet is worth.
+    /// Decodes a packet.
     pub fn decode<T: Scalar>(&self, codec: &Codec, packet: &Packet, value: &mut [T]) -> Result<()> {
         if self.sizes.len() <= 1 {
             return self.codec(0, codec).decode(packet, value);
@@ -96,7 +96,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// That of one block, where `codec` is that of the others.
+    /// The codec of one block: exact for an exact last block, otherwise `codec`.
     fn codec<'a>(&self, block: usize, codec: &'a Codec) -> &'a Codec {
         match self.exact_last && block + 1 == self.sizes.len() {
             true => &Codec::Exact,
@@ -105,7 +105,7 @@ impl Blocks {
     }
 }
 
-/// The variance constant of a codec applied to each of these parts: the largest of theirs.
+/// The variance constant of a codec applied to each of these blocks: the largest over blocks.
 pub fn blocks_omega(codec: &Codec, blocks: &[usize]) -> Option<f64> {
     let each: Option<Vec<f64>> = blocks.iter().map(|size| codec.omega(*size)).collect();
     each.map(|all| all.into_iter().fold(0.0, f64::max))

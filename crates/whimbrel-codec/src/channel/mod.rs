@@ -1,7 +1,7 @@
 //! Channels: a codec, a memory and a rule, in one direction.
 //!
-//! A channel is a plain value that any vector-valued method can take. It owns both of its ends:
-//! what the client keeps, what the server keeps, and what travels between them.
+//! A channel is a plain value that any vector-valued method can use. It defines the state of both ends
+//! and the messages between them.
 
 mod blocks;
 pub mod downlink;

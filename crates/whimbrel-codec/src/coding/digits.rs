@@ -1,4 +1,4 @@
-//! Binary digits as they are, packed from the lowest bit of each byte up.
+//! Raw binary digits, packed from the lowest bit of each byte up.
 
 use whimbrel_core::{Error, Result};
 
@@ -33,7 +33,7 @@ impl<'a> DigitWriter<'a> {
     }
 }
 
-/// Reads what [`DigitWriter`] wrote.
+/// Reads the output of [`DigitWriter`].
 pub(crate) struct DigitReader<'a> {
     bytes: &'a [u8],
     next: usize,
@@ -62,7 +62,7 @@ impl<'a> DigitReader<'a> {
         Ok(value)
     }
 
-    /// Checks that zeros fill the last byte; returns how many bytes were read.
+    /// Checks that zeros fill the last byte; returns the number of bytes read.
     pub fn finish(self) -> Result<usize> {
         if self.held == 0 {
             Ok(self.next)

@@ -1,16 +1,15 @@
-//! Vectors of small integers to bytes: the body of every codec that quantises.
+//! Entropy coding of integer levels: the body of every quantising codec.
 //!
 //! Four forms, chosen by the encoder from the length and the number of nonzeros:
 //!
 //! - *one by one*: every level through an adaptive model; best for short vectors;
 //! - *gaps*: only nonzeros, each with its distance from the one before; for sparse ones;
-//! - *table*: interleaved asymmetric coding with the message's own histogram; for long dense ones.
+//! - *table*: interleaved asymmetric coding with the message's own histogram; for long dense ones;
+//! - *rice*: only marks, for short sparse vectors with levels of magnitude at most one.
 //!
-//! - *rice*: only marks, for short sparse vectors whose levels are all zero or one.
-//!
-//! Vectors shorter than 4096 are written one by one, but for marks of 64 or more coordinates: there
-//! the lowest bit of the first byte tells the rice form (one) from a zero byte and one by one.
-//! Longer vectors start with a byte that names the form.
+//! Vectors shorter than 4096 are written one by one, except marks of 64 or more coordinates: there the
+//! lowest bit of the first byte distinguishes the rice form (one) from a zero byte followed by one by
+//! one. Longer vectors start with a form byte.
 
 use whimbrel_core::{Error, Result, kernel};
 
@@ -19,7 +18,7 @@ use super::range::{Decoder, Encoder};
 use super::rice::{self, Marks};
 use super::table::{self, Histogram};
 
-/// What levels may be: magnitudes up to `largest`, with a sign or without.
+/// The range of levels: magnitudes up to `largest`, signed or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alphabet {
     pub largest: u16,
@@ -33,15 +32,15 @@ pub(crate) const LARGEST_LEVEL: u16 = i16::MAX as u16;
 const FORM_FROM: usize = rice::LENGTH_MAX;
 /// Marks shorter than this have no form bit either.
 const RICE_FROM: usize = 64;
-/// From here on the histogram of a dense vector is a small part of the message, and coding level by
-/// level takes too long.
+/// From this length on, the histogram of a dense vector is a small part of the message, and coding level
+/// by level is too slow.
 const TABLE_FROM: usize = 8192;
-/// The table pays where at least one level in this many is not the most frequent one.
+/// The table form is used if at least one level in this number differs from the most frequent one.
 const VARIED: usize = 64;
-/// Gaps pay where at most one level in this many is nonzero.
+/// The gaps form is used if at most one level in this number is nonzero.
 const SPARSE: usize = 8;
 
-/// Gaps between random positions are geometric: nearly flat within half an octave.
+/// Gaps between random positions are geometric, hence nearly uniform within half an octave.
 type Gap = Number<1, false>;
 /// Magnitudes may have any distribution.
 type Magnitude = Number<2, true>;
@@ -79,7 +78,7 @@ pub(crate) fn write(levels: &[i16], alphabet: Alphabet, out: &mut Vec<u8>) {
     write_one_by_one(levels, alphabet, out);
 }
 
-/// Reads levels that fill `levels` from the front of `bytes` and drops what it read.
+/// Fills `levels` from the front of `bytes` and advances past the bytes read.
 pub(crate) fn read(bytes: &mut &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Result<()> {
     let short = levels.len() < FORM_FROM;
     let form = if short && (alphabet.largest > 1 || levels.len() < RICE_FROM) {
@@ -184,7 +183,7 @@ fn read_gaps(bytes: &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Result<usi
 kernel! {
     fn count_nonzeros(levels: &[i16]) -> usize {
         let mut count = 0;
-        // Blocks short enough for 16-bit counts, which fill whole vector registers.
+        // Blocks short enough for 16-bit counts, so that vector registers hold more of them.
         for chunk in levels.chunks(4096) {
             let mut part = 0u16;
             for &level in chunk {
@@ -196,7 +195,7 @@ kernel! {
     }
 }
 
-/// Calls `see` for every nonzero level, passing over blocks of zeros quickly.
+/// Calls `see` for every nonzero level; skips blocks of zeros quickly.
 fn for_each_nonzero(levels: &[i16], mut see: impl FnMut(usize, i16)) {
     const STRIDE: usize = 32;
     for (n, chunk) in levels.chunks(STRIDE).enumerate() {

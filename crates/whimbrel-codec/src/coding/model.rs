@@ -1,9 +1,9 @@
-//! Adaptive models: what the bits so far say about the next one. Nothing about them is sent.
+//! Adaptive models: the probability of the next bit given the previous ones. Models are not sent.
 
 use super::range::{Decoder, Encoder, PROBABILITY_BITS};
 
 /// The probability that a bit is 0, estimated from the `n` bits before it as
-/// `(zeros + a)/(n + 2 a)`, older bits counting less once there are [`MEMORY`].
+/// `(zeros + a)/(n + 2 a)`, with older bits down-weighted beyond [`MEMORY`].
 #[derive(Clone, Copy)]
 pub(crate) struct Bit {
     /// In units of `2^-32`.
@@ -15,9 +15,9 @@ pub(crate) struct Bit {
 const MEMORY: u32 = 4096;
 
 impl Bit {
-    /// `a = 1/2` (Krichevsky and Trofimov, 1981): nothing known.
+    /// `a = 1/2` (Krichevsky and Trofimov, 1981): no prior knowledge.
     pub const OPEN: Self = Self { zero: 1 << 31, weight: 8 };
-    /// `a = 1/4`: expected to be often the same.
+    /// `a = 1/4`: for bits that are mostly equal.
     const SETTLED: Self = Self { zero: 1 << 31, weight: 6 };
 
     #[inline]
@@ -49,10 +49,10 @@ impl Bit {
     }
 }
 
-/// Numbers in `0..=limit`, small ones thought likelier: the length of `v + 1` in unary and its next
-/// `PREFIX` digits, each given those before it, with learned probabilities; then the rest of its
-/// digits, learned by their place alone (`REST`) or as they are. Digits that the limit forces are
-/// not written, so no other number can be read.
+/// A code for numbers in `0..=limit` that favours small ones: the length of `v + 1` in unary and its next
+/// `PREFIX` digits, with adaptive probabilities given the digits before; then the remaining digits, with
+/// probabilities by position (`REST`) or raw. Digits determined by the limit are not written, so no
+/// number beyond it can be read.
 pub(crate) struct Number<const PREFIX: u32, const REST: bool> {
     longer: [Bit; LENGTHS],
     prefix: [[Bit; 1 << MOST_PREFIX]; LENGTHS],
@@ -61,7 +61,7 @@ pub(crate) struct Number<const PREFIX: u32, const REST: bool> {
 
 const LENGTHS: usize = 33;
 const MOST_PREFIX: u32 = 2;
-/// Digits from this place on are not worth learning.
+/// Digits from this position on are written raw.
 const MOST_REST: usize = 12;
 
 impl<const PREFIX: u32, const REST: bool> Number<PREFIX, REST> {
@@ -123,12 +123,12 @@ impl<const PREFIX: u32, const REST: bool> Number<PREFIX, REST> {
         (value - 1) as u32
     }
 
-    /// The model of the digit with `left` digits after it, or none where digits go raw.
+    /// The model of the digit with `left` digits after it; `None` for raw digits.
     #[inline]
     fn context(&mut self, length: u32, left: u32, before: u64) -> Option<&mut Bit> {
         let (digit, length) = (length - 1 - left, length as usize);
         if digit < PREFIX {
-            // `before` has a leading one and `digit` digits: a number below 4 for each node.
+            // `before` is a leading one and `digit` digits: an index below 4.
             Some(&mut self.prefix[length][before as usize])
         } else if REST {
             self.rest[length].get_mut(left as usize)

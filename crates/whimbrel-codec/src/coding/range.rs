@@ -1,10 +1,9 @@
 //! A binary range coder (Martin, 1979): the message narrows an interval of 56-bit numbers, and the
 //! bytes name one number inside it.
 //!
-//! A message is closed with the fewest bytes such that every continuation of them names a number in
-//! its last interval. So the decoder needs no length, whatever follows; no message is the beginning
-//! of another; and the decoder, which repeats that choice, refuses any other bytes for the same
-//! symbols.
+//! A message ends with the fewest bytes such that every continuation names a number in its last interval.
+//! The decoder therefore needs no length, no message is a prefix of another, and the decoder, which
+//! repeats that choice, refuses any other bytes for the same symbols.
 
 use whimbrel_core::{Error, Result};
 
@@ -16,10 +15,10 @@ const MASK: u64 = (1 << WINDOW_BITS) - 1;
 /// Below this the interval is widened by a byte.
 const LOW_WATER: u64 = 1 << (WINDOW_BITS - 8);
 
-/// Writes bits, each with the probability the model gives it.
+/// Writes bits with given probabilities.
 pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
-    /// Where this message starts in `out`.
+    /// The start of this message in `out`.
     start: usize,
     low: u64,
     range: u64,
@@ -73,8 +72,8 @@ impl<'a> Encoder<'a> {
         self.low = self.low << 8 & MASK;
     }
 
-    /// Adds one to the number written so far; it never overflows, for the whole message names a
-    /// number below one.
+    /// Adds one to the number written so far; it cannot overflow, since the message names a number below
+    /// one.
     fn carry(&mut self) {
         self.low &= MASK;
         for byte in self.out[self.start..].iter_mut().rev() {
@@ -95,8 +94,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The fewest leading bytes whose every continuation lies in `[low, low + range)`: the smallest
-/// such continuation, and how many bytes.
+/// The fewest leading bytes all of whose continuations lie in `[low, low + range)`: the smallest
+/// continuation, and the number of bytes.
 fn closing(low: u64, range: u64) -> (u64, usize) {
     for bytes in 0..WINDOW_BYTES {
         let unit = unit(bytes);
@@ -108,13 +107,13 @@ fn closing(low: u64, range: u64) -> (u64, usize) {
     (low, WINDOW_BYTES)
 }
 
-/// How many numbers share their first `bytes` bytes.
+/// The number of window values with the same first `bytes` bytes.
 fn unit(bytes: usize) -> u64 {
     1 << (WINDOW_BITS - 8 * bytes as u32)
 }
 
-/// Reads what [`Encoder`] wrote. Any bytes decode to some bits; [`Decoder::finish`] tells whether
-/// they were a message.
+/// Reads the output of [`Encoder`]. Any bytes decode to some bits; [`Decoder::finish`] checks that they
+/// were a message.
 pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],
     next: usize,
@@ -181,10 +180,9 @@ impl<'a> Decoder<'a> {
         self.offset = self.offset << 8 | byte;
     }
 
-    /// Checks that the bytes are what the encoder would have written, and returns how many it
-    /// wrote.
+    /// Checks that the bytes are the encoder's, and returns their number.
     pub fn finish(self) -> Result<usize> {
-        // Modulo 2^56 the low end is known, and that is enough to see what the encoder chose.
+        // The low end modulo 2^56 suffices to repeat the encoder's choice.
         let low = self.window.wrapping_sub(self.offset) & MASK;
         let (value, bytes) = closing(low, self.range);
         let length = self.next - WINDOW_BYTES + bytes;

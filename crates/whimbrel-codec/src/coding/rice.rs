@@ -1,25 +1,25 @@
 //! Short sparse vectors of marks (zero or one, with a sign or without): Golomb-Rice gaps, packed
 //! from the lowest bit of each byte up.
 //!
-//! Gaps between random marks are geometric, for which a Rice code of the right parameter is within
-//! 3 % of the entropy; and a gap takes a nanosecond or two, where adaptive models take several for
-//! each coordinate. The parameter follows from the length and the count, so it is not sent.
+//! Gaps between random marks are geometric, for which a Rice code with the right parameter is within 3 %
+//! of the entropy. A gap takes one or two nanoseconds, where adaptive models take several per coordinate.
+//! The parameter follows from the length and the count, so it is not sent.
 //!
 //! Bits: a one (the form), the count, then for each mark its gap and its sign.
 
 use whimbrel_core::{Error, Result, kernel};
 
-/// So few marks may have any signs: what they lose is less than a header.
+/// Up to this number of marks, unbalanced signs cost less than a header.
 const FEW: usize = 16;
-/// With this number of ones a whole gap fits into 32 bits: its parameter is below 12, as there are
-/// no more than `2^12` levels.
+/// With this number of ones a gap fits into 32 bits: its parameter is below 12, since there are at most
+/// `2^12` levels.
 const ONES_AT_ONCE: usize = 16;
 /// Levels per word of marks.
 const WORD: usize = u64::BITS as usize;
-/// The most levels that this form is for.
+/// The largest number of levels of this form.
 pub(crate) const LENGTH_MAX: usize = 64 * WORD;
 
-/// Where the marks among some levels are, one bit each: most levels are never looked at again.
+/// The positions of marks as a bit set, so that zeros are visited only once.
 pub(crate) struct Marks<'a> {
     levels: &'a [i16],
     words: [u64; LENGTH_MAX / WORD],
@@ -36,7 +36,7 @@ impl<'a> Marks<'a> {
         Self { levels, words, count }
     }
 
-    /// Whether they are few enough, and their signs so mixed that a bit each is no waste.
+    /// Whether there are few enough marks, and their signs are balanced enough for one bit each.
     pub fn suit(&self, signed: bool) -> bool {
         let negative = || self.levels.iter().filter(|level| **level < 0).count();
         let mixed = |negative: usize| 3 * negative.min(self.count - negative) >= self.count;
@@ -44,7 +44,7 @@ impl<'a> Marks<'a> {
             && (!signed || self.count <= FEW || mixed(negative()))
     }
 
-    /// Appends them.
+    /// Appends the marks.
     pub fn write(&self, signed: bool, out: &mut Vec<u8>) {
         let length = self.levels.len();
         let k = parameter(self.count, length);
@@ -57,7 +57,7 @@ impl<'a> Marks<'a> {
                 let i = n * WORD + left.trailing_zeros() as usize;
                 left &= left - 1;
                 let gap = i - start;
-                // As many ones as the high bits say, a zero, the low bits, the sign.
+                // The high bits in unary, a zero, the low bits, the sign.
                 let (mut ones, low) = (gap >> k, (gap & ((1 << k) - 1)) as u64);
                 while ones > ONES_AT_ONCE {
                     bits.put((1 << ONES_AT_ONCE) - 1, ONES_AT_ONCE as u32);
@@ -102,7 +102,7 @@ fn nonzeros_of(levels: &[i16; WORD]) -> u64 {
     word
 }
 
-/// Reads what [`Marks::write`] wrote; returns how many bytes it took. `levels` is all zero before.
+/// Reads the output of [`Marks::write`] into `levels`, which must be zero; returns the number of bytes.
 pub(crate) fn read(bytes: &[u8], signed: bool, levels: &mut [i16]) -> Result<usize> {
     let mut bits = BitReader { bytes, next: 0, held: 0, count: 0 };
     bits.take(1)?;
@@ -175,7 +175,7 @@ impl BitReader<'_> {
     #[inline]
     fn refill(&mut self) {
         if let Some((eight, _)) = self.bytes[self.next..].split_first_chunk::<8>() {
-            // Bits beyond the whole bytes counted are those that the next refill brings again.
+            // Bits beyond the counted whole bytes are read again by the next refill.
             self.held |= u64::from_le_bytes(*eight) << self.count;
             let whole = (63 - self.count) / 8;
             self.next += whole as usize;
@@ -218,7 +218,7 @@ impl BitReader<'_> {
                 return Err(Error::peer("a packet of gaps goes on beyond the vector"));
             }
             if run < self.count {
-                // The zero goes, too; a shift by all 64 bits is no shift.
+                // Drop the zero as well, in two shifts, since a shift by 64 bits is not allowed.
                 self.held = (self.held >> run) >> 1;
                 self.count -= run + 1;
                 return Ok(total);
@@ -231,7 +231,7 @@ impl BitReader<'_> {
         }
     }
 
-    /// Checks that zeros fill the last byte; returns how many bytes were read.
+    /// Checks that zeros fill the last byte; returns the number of bytes read.
     fn finish(self) -> Result<usize> {
         let whole = self.count / 8;
         let rest = self.held & ((1u64 << (self.count % 8)) - 1);

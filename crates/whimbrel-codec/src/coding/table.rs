@@ -1,13 +1,13 @@
-//! Asymmetric coding with the message's own histogram (range variant of Duda, 2013), four
-//! interleaved states, for long dense vectors of levels.
+//! Asymmetric coding with the message's own histogram (range variant of Duda, 2013), with four interleaved
+//! states, for long dense vectors of levels.
 //!
-//! Where no level exceeds 127, every magnitude is a class of its own. Elsewhere those below 32 are,
-//! larger ones fall into eight classes per octave, and the digits that the class does not tell
-//! follow as they are. A level's symbol is twice its class, less one where it is negative.
+//! If no level can exceed 127, every magnitude is a class. Otherwise magnitudes below 32 are classes,
+//! larger ones fall into eight classes per octave, and their remaining digits follow raw. A level's
+//! symbol is twice its class, minus one if it is negative.
 //!
 //! Format: the largest symbol and the frequency of every symbol up to it, in 4096ths, as numbers of
-//! the range coder; four 32-bit states, then 16-bit words, all little end first; then the last
-//! digits, packed from the lowest bit up.
+//! the range coder; four 32-bit states, then 16-bit words, all little-endian; then the last digits,
+//! packed from the lowest bit up.
 
 use whimbrel_core::{Error, Result, kernel};
 
@@ -22,14 +22,14 @@ const FREQUENCY_BITS: u32 = 12;
 const TOTAL: u32 = 1 << FREQUENCY_BITS;
 /// States stay in `[2^16, 2^32)` and start at the low end.
 const FLOOR: u32 = 1 << 16;
-/// Magnitudes below this are always classes of their own.
+/// Magnitudes below this are always classes.
 const PLAIN: u16 = 32;
-/// In alphabets up to this one, all magnitudes are.
+/// In alphabets up to this magnitude, all magnitudes are classes.
 const ALL_PLAIN: u16 = 127;
 
 type Frequency = Number<2, true>;
 
-/// How often each symbol occurs.
+/// The count of each symbol.
 pub(crate) struct Histogram([u32; SYMBOLS]);
 
 impl Histogram {
@@ -41,7 +41,7 @@ impl Histogram {
         })
     }
 
-    /// How many levels differ from the most frequent one.
+    /// The number of levels that differ from the most frequent one.
     pub fn but_the_most_frequent(&self) -> usize {
         let most = self.0.iter().max().copied().unwrap_or(0);
         (self.0.iter().sum::<u32>() - most) as usize
@@ -76,7 +76,7 @@ fn write_symbols<const ALL: bool>(levels: &[i16], frequencies: &[u32; SYMBOLS], 
     }
 }
 
-/// Reads levels from the front of `bytes`; returns how many bytes they took.
+/// Reads levels from the front of `bytes`; returns the number of bytes.
 pub(crate) fn read(bytes: &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Result<usize> {
     let mut rest = bytes;
     let frequencies = read_frequencies(&mut rest, alphabet)?;
@@ -87,7 +87,7 @@ pub(crate) fn read(bytes: &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Resu
     for (state, bytes) in states.iter_mut().zip(head.chunks_exact(4)) {
         *state = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
     }
-    // A symbol takes at most one word, whatever else the packet holds.
+    // A symbol takes at most one word.
     let words: Vec<u16> = body
         .chunks_exact(2)
         .take(levels.len())
@@ -101,7 +101,7 @@ pub(crate) fn read(bytes: &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Resu
     Ok(bytes.len() - digits.len() + read_levels(digits, alphabet.largest, levels)?)
 }
 
-/// The symbol of a level, where all magnitudes are classes (`ALL`) or only the small ones.
+/// The symbol of a level, with all magnitudes as classes (`ALL`) or only the small ones.
 #[inline(always)]
 fn symbol<const ALL: bool>(level: i16) -> u8 {
     let m = level.unsigned_abs();
@@ -114,23 +114,23 @@ fn symbol<const ALL: bool>(level: i16) -> u8 {
     (2 * class).wrapping_sub(u16::from(level < 0)) as u8
 }
 
-/// Where tables used in inner loops keep a level's entry: at its low byte where that tells all.
+/// The index of a level in the tables of inner loops: its low byte if that determines it.
 #[inline(always)]
 fn place<const ALL: bool>(level: i16) -> usize {
     usize::from(if ALL { level as u8 } else { symbol::<false>(level) })
 }
 
-/// The symbol whose entry is at `place`.
+/// The symbol at this index of those tables.
 fn symbol_at<const ALL: bool>(place: usize) -> usize {
     if ALL { usize::from(symbol::<true>(i16::from(place as u8 as i8))) } else { place }
 }
 
-/// Digits of a magnitude with `e + 1` digits that its class does not tell.
+/// Number of digits of a magnitude with `e + 1` digits that its class does not determine.
 fn last_digits(e: u32) -> u32 {
     e - 3
 }
 
-/// Counts symbols, in four tables so that equal neighbours do not wait for each other.
+/// Counts symbols in four tables, so that increments of equal neighbours are independent.
 fn count<const ALL: bool>(levels: &[i16]) -> [u32; SYMBOLS] {
     let mut tables = [[0u32; SYMBOLS]; 4];
     let chunks = levels.chunks_exact(4);
@@ -159,8 +159,7 @@ fn normalise(counts: &[u32; SYMBOLS], total: usize) -> [u32; SYMBOLS] {
             *f = (share as u32).max(1);
         }
     }
-    // What rounding left over or took too much is settled with the most frequent symbols, where
-    // it costs least.
+    // The rounding error is absorbed by the most frequent symbols, which costs least.
     loop {
         let sum: u32 = frequencies.iter().sum();
         let most = (0..SYMBOLS).max_by_key(|&s| frequencies[s]).unwrap_or(0);
@@ -176,9 +175,9 @@ fn normalise(counts: &[u32; SYMBOLS], total: usize) -> [u32; SYMBOLS] {
 struct Code {
     /// The upper half of `x * inverse` is `x / frequency` for every 32-bit `x`; see [`invert`].
     inverse: u64,
-    /// States above this are too large for the symbol: `frequency * 2^20 - 1`.
+    /// The largest admissible state for the symbol: `frequency * 2^20 - 1`.
     limit: u32,
-    /// The frequencies of all smaller symbols together, and what [`invert`] asks to add.
+    /// The cumulative frequency of all smaller symbols, plus the bias of [`invert`].
     below: u16,
     /// `4096 - frequency`.
     others: u16,
@@ -210,7 +209,7 @@ fn encode<const ALL: bool>(
     let mut push = |level: i16, state: &mut u32| {
         let code = &codes[place::<ALL>(level)];
         let mut x = *state;
-        // Written always, kept where the state would grow too large: no branch to mispredict.
+        // Written always, but kept only if the state would overflow: no branch to mispredict.
         words[used] = x as u16;
         let full = x > code.limit;
         used += usize::from(full);
@@ -232,8 +231,8 @@ fn encode<const ALL: bool>(
     (states, words)
 }
 
-/// `ceil(2^64 / frequency)` and 0. For frequency 1 that is a digit too long: `2^64 - 1` then gives
-/// `x - 1` for the quotient, which 4095 more make good.
+/// `ceil(2^64 / frequency)` and 0. For frequency 1 that overflows: `2^64 - 1` gives the quotient `x - 1`,
+/// corrected by a bias of 4095.
 fn invert(frequency: u32) -> (u64, u32) {
     if frequency == 1 { (u64::MAX, TOTAL - 1) } else { ((u64::MAX / u64::from(frequency)) + 1, 0) }
 }
@@ -282,8 +281,8 @@ fn largest_symbol(alphabet: Alphabet) -> u8 {
     }
 }
 
-/// For every residue of a state: symbol (8 bits), frequency less one (12), and the residue's rank
-/// within its symbol (12).
+/// For every residue of a state: symbol (8 bits), frequency minus one (12), and the residue's rank within
+/// its symbol (12).
 fn slots(frequencies: &[u32; SYMBOLS]) -> Vec<u32> {
     let mut slots = Vec::with_capacity(TOTAL as usize);
     for (symbol, &f) in frequencies.iter().enumerate() {
@@ -292,8 +291,8 @@ fn slots(frequencies: &[u32; SYMBOLS]) -> Vec<u32> {
     slots
 }
 
-/// Decodes one symbol per level; returns how many words that took, more than there are where the
-/// packet is short.
+/// Decodes one symbol per level; returns the number of words used, more than available for a truncated
+/// packet.
 fn decode(slots: &[u32], states: &mut [u32; STATES], words: &[u16], symbols: &mut [i16]) -> usize {
     let slots: &[u32; TOTAL as usize] = slots.try_into().expect("frequencies sum to 4096");
     let mut next = 0;
@@ -323,8 +322,7 @@ fn pull(slots: &[u32; TOTAL as usize], state: &mut u32, words: &[u16], next: &mu
     (slot & 0xFF) as i16
 }
 
-/// Turns symbols into levels in place, with the last digits in `bytes`; returns how many bytes
-/// those took.
+/// Replaces symbols by levels, with the last digits from `bytes`; returns the number of bytes read.
 fn read_levels(bytes: &[u8], largest: u16, levels: &mut [i16]) -> Result<usize> {
     if largest <= ALL_PLAIN {
         plain_levels(levels);
@@ -348,7 +346,7 @@ fn read_levels(bytes: &[u8], largest: u16, levels: &mut [i16]) -> Result<usize> 
 }
 
 kernel! {
-    /// Symbol to level where every class is a magnitude.
+    /// Symbols to levels if every magnitude is a class.
     fn plain_levels(levels: &mut [i16]) {
         for level in levels {
             let m = (*level + 1) >> 1;

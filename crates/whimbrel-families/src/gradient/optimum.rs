@@ -31,7 +31,7 @@ pub(super) struct Found {
 pub(super) fn optimum(
     common: &Common,
     asked: &GradientFit,
-    clients: &Weighted<'_>,
+    clients: &Weighted,
     loaded: &Loaded,
 ) -> Result<Found> {
     let dimension = clients.clients.first().map_or(0, |(_, data)| data.dimension());
@@ -41,7 +41,7 @@ pub(super) fn optimum(
         return Ok(found);
     }
     let parts: Vec<_> = clients.clients.iter().map(|(weight, data)| (*weight, data)).collect();
-    let Optimum { w, f_star, gradient_norm, .. } = solve(clients.problem, &parts, TOLERANCE)?;
+    let Optimum { w, f_star, gradient_norm, .. } = solve(&clients.problem, &parts, TOLERANCE)?;
     let found = Found { reference: Reference { w, f_star }, gradient_norm, cached: false };
     if let Some(file) = file {
         keep(&file, &found);

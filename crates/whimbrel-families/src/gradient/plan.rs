@@ -21,12 +21,12 @@ use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
 use whimbrel_methods::sgd::{Average, Gradient, Reference, Sgd, StepRule};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
-use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Penalty, Problem};
+use whimbrel_models::convex::{Examples, Penalty, Problem};
 
 /// A regression and the method that fits it.
 pub(super) struct GradientPlan {
     asked: GradientFit,
-    problem: Arc<dyn Problem>,
+    problem: Problem,
     dimension: usize,
     step: StepRule,
     average: Average,
@@ -79,7 +79,7 @@ impl GradientPlan {
     pub fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -> Result<Self> {
         let job = &common.job;
         let problem = problem(asked)?;
-        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
+        let clients = Weighted::new(problem, common.weights(), loaded)?;
         let share = asked.descent.compat.map(|_| clients.compat_step(job));
         let average = Some(clients.average_of_theory(job));
         let mut plan = Self::new(common, asked, loaded.columns.len(), share, average)?;
@@ -115,7 +115,7 @@ impl GradientPlan {
     fn constants_of_theory(
         &self,
         common: &Common,
-        clients: &Weighted<'_>,
+        clients: &Weighted,
     ) -> Result<Vec<(&'static str, f64)>> {
         let method = self.sgd(common);
         let keys = StageKeys::new(common.job.seed, 0);
@@ -148,7 +148,7 @@ impl GradientPlan {
     fn sgd(&self, common: &Common) -> Sgd {
         Sgd {
             oracle: Gradient {
-                problem: self.problem.clone(),
+                problem: self.problem,
                 dimension: self.dimension,
                 batch: common.batch(),
                 step: self.step,
@@ -215,18 +215,14 @@ fn theory_alpha(omega: f64) -> f64 {
     (0.125 / omega).min(0.5)
 }
 
-fn problem(asked: &GradientFit) -> Result<Arc<dyn Problem>> {
+fn problem(asked: &GradientFit) -> Result<Problem> {
     let Regression { ridge, nonconvex, intercept } = asked.regression;
-    Ok(match asked.logistic {
-        false => Arc::new(LeastSquares::new(ridge, intercept)?),
-        true => {
-            let penalty = match nonconvex > 0.0 {
-                true => Penalty::Bounded(nonconvex),
-                false => Penalty::Ridge(ridge),
-            };
-            Arc::new(Logistic::penalised(penalty, intercept)?)
-        }
-    })
+    if !asked.logistic {
+        return Ok(Problem::least_squares(ridge, intercept)?);
+    }
+    let bounded = nonconvex > 0.0;
+    let penalty = if bounded { Penalty::Bounded(nonconvex) } else { Penalty::Ridge(ridge) };
+    Ok(Problem::penalised_logistic(penalty, intercept)?)
 }
 
 fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
@@ -267,13 +263,13 @@ fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
 }
 
 /// All clients' rows with their shares of the loss.
-pub(super) struct Weighted<'a> {
-    pub problem: &'a dyn Problem,
+pub(super) struct Weighted {
+    pub problem: Problem,
     pub clients: Vec<(f64, Examples)>,
 }
 
-impl<'a> Weighted<'a> {
-    fn new(problem: &'a dyn Problem, weights: Weights, loaded: &Loaded) -> Result<Self> {
+impl Weighted {
+    fn new(problem: Problem, weights: Weights, loaded: &Loaded) -> Result<Self> {
         let mut clients = Vec::with_capacity(loaded.clients.len());
         for (id, (_, data)) in loaded.training() {
             let examples = problem.bind(data).map_err(|e| e.of_client(id))?;

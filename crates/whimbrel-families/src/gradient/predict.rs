@@ -7,7 +7,7 @@ use crate::load::read_any;
 use serde_json::{Value, json};
 use whimbrel_core::ClientData;
 use whimbrel_data::{Features, Input, LibsvmOptions, Standardization, read_libsvm};
-use whimbrel_models::convex::{LeastSquares, Logistic, Problem};
+use whimbrel_models::convex::Problem;
 
 /// A value, or the probability of the second class and the likelier class, of each row.
 pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
@@ -22,9 +22,10 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         return Err(run.broken("`weights` and `columns` do not fit each other"));
     }
     let logistic = object.get("kind").and_then(Value::as_str) == Some(LOGISTIC);
-    let problem: Box<dyn Problem> = match logistic {
-        true => Box::new(Logistic::new(0.0, intercept)?),
-        false => Box::new(LeastSquares::new(0.0, intercept)?),
+    let problem = if logistic {
+        Problem::logistic(0.0, intercept)?
+    } else {
+        Problem::least_squares(0.0, intercept)?
     };
     let mut data = read_rows(file, &names, run.libsvm)?;
     if let Some(done) = object.get("standardization") {

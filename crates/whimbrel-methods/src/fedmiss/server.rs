@@ -6,7 +6,7 @@ use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Push, Scores, Sparse, Uncertainty, copies_unobserved,
+    Calibration, Ceiling, Residuals, Scores, TableStep, Uncertainty, copies_unobserved,
     effective_parameters,
 };
 
@@ -44,7 +44,7 @@ impl FedMiss {
         let gamma = self.gamma(&server, copies);
         let clients = f64::from(server.clients);
         let unobserved = copies_unobserved(f64::from(server.round) * gamma);
-        let step = Push { push: &push, gamma, clients, unobserved, full: self.full_t };
+        let step = TableStep { residuals: &push, gamma, clients, unobserved, full: self.full_t };
         let round = server.round + 1;
         let moved = self
             .model
@@ -137,14 +137,19 @@ impl FedMiss {
 
     /// Residuals on the union of observed cells, where they belong in the table, with these copies
     /// or the fewest that each cell may have.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], m: Option<f64>) -> Result<Sparse> {
+    pub(super) fn on_table(
+        &self,
+        server: &Server,
+        on: &[f64],
+        m: Option<f64>,
+    ) -> Result<Residuals> {
         let cells = server.by_cell.iter().map(|place| {
             let place = *place as usize;
             (server.union[place], on[place], self.fewest_copies(server, place))
         });
         match m {
-            None => Sparse::with_copies(&self.model, cells),
-            Some(m) => Sparse::new(&self.model, cells.map(|(cell, on, _)| (cell, on)), m),
+            None => Residuals::with_copies(&self.model, cells),
+            Some(m) => Residuals::new(&self.model, cells.map(|(cell, on, _)| (cell, on)), m),
         }
     }
 }

@@ -37,7 +37,6 @@ use crate::federated::{
 };
 use crate::settings::{Batch, DRAW, check_sums};
 use std::borrow::Cow;
-use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
 use whimbrel_models::Rows;
@@ -51,7 +50,7 @@ pub type Server = federated::Server<Global>;
 /// Hyper-parameters.
 pub struct Gradient {
     /// What is minimised.
-    pub problem: Arc<dyn Problem>,
+    pub problem: Problem,
     /// Numbers in a model.
     pub dimension: usize,
     /// Which rows a gradient uses.
@@ -124,7 +123,7 @@ impl Oracle for Gradient {
             strong_convexity: if theory { self.problem.strong_convexity(data) } else { 0.0 },
             sigma2: match theory {
                 true => {
-                    steps::gradient_variance(&*self.problem, data, self.dimension, self.batch, key)?
+                    steps::gradient_variance(&self.problem, data, self.dimension, self.batch, key)?
                 }
                 false => 0.0,
             },

@@ -225,7 +225,7 @@ fn theorem_s11(bounds: &Bounds, gap: f64, nb: f64, omega_up: f64, rounds: f64) -
 
 /// `E||g(w_0) − ∇F_i(w_0)||²` of a single row's gradient; zero for full batches.
 pub(super) fn gradient_variance(
-    problem: &dyn Problem,
+    problem: &Problem,
     data: &Examples,
     dimension: usize,
     batch: Batch,

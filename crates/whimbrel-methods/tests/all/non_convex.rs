@@ -11,7 +11,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Server, Sgd, StepRule};
-use whimbrel_models::convex::{Logistic, Penalty};
+use whimbrel_models::convex::{Penalty, Problem};
 
 const DIMS: usize = 6;
 const CLIENTS: usize = 10;
@@ -44,7 +44,7 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows
     let down_rule = preset.downlink().settled(alpha, 1.0);
     let method = Sgd {
         oracle: Gradient {
-            problem: Arc::new(Logistic::penalised(penalty, false).unwrap()),
+            problem: Problem::penalised_logistic(penalty, false).unwrap(),
             dimension: DIMS,
             batch,
             step: StepRule::Theory,

@@ -14,7 +14,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
-use whimbrel_models::convex::{LeastSquares, Problem, solve};
+use whimbrel_models::convex::{Problem, solve};
 
 const DIMS: usize = 20;
 const CLIENTS: usize = 20;
@@ -56,10 +56,10 @@ impl Setup {
     }
 
     pub fn method(&self, data: &[ClientData]) -> Arc<Erased<Sgd, BindRows>> {
-        let problem: Arc<dyn Problem> = Arc::new(LeastSquares::new(0.0, false).unwrap());
+        let problem = Problem::least_squares(0.0, false).unwrap();
         let bound: Vec<_> = data.iter().map(|d| problem.bind(d).unwrap()).collect();
         let weighted: Vec<_> = bound.iter().map(|e| (1.0 / CLIENTS as f64, e)).collect();
-        let optimum = solve(&*problem, &weighted, 1e-12).unwrap();
+        let optimum = solve(&problem, &weighted, 1e-12).unwrap();
         let (up_compressed, down_compressed) = self.preset.compresses();
         let up = if up_compressed { self.up.clone() } else { Codec::Exact };
         let rule = match self.preset.uplink() {

@@ -1,12 +1,13 @@
 //! A client's rows and targets, checked and laid out for the kernels.
 
-use super::kernels::{self, BLOCK, LANES, Lane};
+use super::kernels::{self, BLOCK};
 use crate::Rows;
+use crate::lane::{LANES, Lane};
 use std::cell::RefCell;
 use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, Table, vector};
 
-/// Examples as problems read them: finite, at least one, with a column of ones at the end where
-/// the problem has an intercept.
+/// A client's examples: finite, at least one, with a column of ones at the end where the problem has
+/// an intercept.
 #[derive(Clone, Debug)]
 pub struct Examples {
     dimension: usize,
@@ -22,11 +23,7 @@ enum Features {
     Sparse { starts: Vec<usize>, columns: Vec<u32>, values: Vec<f64> },
 }
 
-/// Checks targets and makes them what the loss reads.
-pub(super) type ReadTargets = fn(&[f64]) -> Result<Vec<f64>>;
-
 impl Examples {
-    /// How many rows.
     pub fn rows(&self) -> usize {
         self.targets.len()
     }
@@ -36,27 +33,24 @@ impl Examples {
         self.dimension
     }
 
-    /// One target per row, as the problem reads it (classes are -1 and 1).
+    /// One target per row, as the loss reads it (classes are -1 and 1).
     pub fn targets(&self) -> &[f64] {
         &self.targets
     }
 
-    pub(super) fn bind(data: &ClientData, intercept: bool, read: ReadTargets) -> Result<Self> {
-        match data {
-            ClientData::Labelled(labelled) => {
-                let targets = read(&labelled.targets)?;
-                Self::lay_out(&labelled.columns, &labelled.rows, targets, intercept)
-            }
-            ClientData::Table(_)
-            | ClientData::Stream(_)
-            | ClientData::Samples(_)
-            | ClientData::Cells(_) => {
-                Err(Error::data("the rows carry no targets; this problem needs one per row"))
-            }
-        }
+    /// `read` checks targets and converts them to the form that the loss reads.
+    pub(super) fn bind(
+        data: &ClientData,
+        intercept: bool,
+        read: impl Fn(&[f64]) -> Result<Vec<f64>>,
+    ) -> Result<Self> {
+        let ClientData::Labelled(Labelled { columns, rows, targets, .. }) = data else {
+            return Err(Error::data("the rows carry no targets; this problem needs one per row"));
+        };
+        Self::lay_out(columns, rows, read(targets)?, intercept)
     }
 
-    /// Rows to predict: targets, where there are any, are not read.
+    /// Rows to predict; targets are not read.
     pub(super) fn bind_features(data: &ClientData, intercept: bool) -> Result<Self> {
         match data {
             ClientData::Labelled(Labelled { columns, rows, targets, .. }) => {
@@ -225,7 +219,7 @@ impl Examples {
         out
     }
 
-    /// Refuses a parameter of another length, and rows that are not there or none at all.
+    /// Refuses a parameter of another length, row numbers out of range, and an empty choice of rows.
     pub(super) fn check(&self, w: &[f64], rows: Rows<'_>) -> Result<()> {
         if w.len() != self.dimension {
             return Err(Error::internal(format!(
@@ -245,7 +239,7 @@ impl Examples {
         Ok(())
     }
 
-    /// Hands over the function that writes the products `<x_i, w>` of a block of rows.
+    /// Calls `run` with a function that writes the products `<x_i, w>` of a block of rows.
     fn with_products(&self, w: &[f64], run: impl FnOnce(Products<'_>)) {
         match &self.features {
             Features::Dense { lanes, per_row } => PARAMETER.with_borrow_mut(|padded| {

@@ -4,45 +4,12 @@
 //! Every sum has a fixed order that does not depend on the instruction-set level: a product adds
 //! its columns in eight lanes, a weighted sum adds its rows one after the other.
 
-use std::sync::atomic::{Ordering, compiler_fence};
+use crate::lane::{LANES, Lane, one_lane_at_a_time};
 use whimbrel_core::{kernel, math};
 
-/// Columns per lane.
-pub(super) const LANES: usize = 8;
 /// Rows handled at once: the terms of a loss are vectorised over them, and 32 rows of about 100
 /// columns are still in the first cache when their weighted sum follows their products.
 pub(super) const BLOCK: usize = 32;
-
-/// Eight neighbouring columns of a row, or of a vector.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C, align(64))]
-pub(super) struct Lane(pub [f64; LANES]);
-
-impl Lane {
-    pub const ZERO: Self = Self([0.0; LANES]);
-
-    /// `self += a * b`, eight times.
-    #[inline(always)]
-    fn add_product(&mut self, a: &Lane, b: &Lane) {
-        for l in 0..LANES {
-            self.0[l] = a.0[l].mul_add(b.0[l], self.0[l]);
-        }
-    }
-
-    /// `self += a b` for a number `a`.
-    #[inline(always)]
-    fn add_scaled(&mut self, a: f64, b: &Lane) {
-        for l in 0..LANES {
-            self.0[l] = a.mul_add(b.0[l], self.0[l]);
-        }
-    }
-
-    #[inline(always)]
-    fn sum(&self) -> f64 {
-        let v = &self.0;
-        ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]))
-    }
-}
 
 /// Writes a vector into lanes, zeros after its end.
 pub(super) fn pad(lanes: &mut Vec<Lane>, x: &[f64]) {
@@ -54,14 +21,6 @@ pub(super) fn pad(lanes: &mut Vec<Lane>, x: &[f64]) {
         last.0[..rest.len()].copy_from_slice(rest);
         lanes.push(last);
     }
-}
-
-/// Stands in loops over lanes: an empty fence, no instruction, that keeps the compiler from
-/// working on several turns of the loop at once, for which it would gather and scatter single
-/// numbers at ten times the cost.
-#[inline(always)]
-fn one_lane_at_a_time() {
-    compiler_fence(Ordering::SeqCst);
 }
 
 #[inline(always)]
@@ -256,7 +215,7 @@ kernel! {
 
 kernel! {
     /// Products `z` become `s (1 - s)` with `s = 1 / (1 + e^-z)`: the curvature of the loss.
-    pub(super) fn logistic_curvatures(z: &mut [f64; BLOCK]) {
+    pub(super) fn logistic_curvatures(z: &mut [f64]) {
         for z in z {
             let e = math::exp(-z.abs());
             let inverse = 1.0 / (1.0 + e);

@@ -1,8 +1,8 @@
-//! What is added to a regression's loss.
+//! Penalties on the coefficients of a regression.
 
 use whimbrel_core::{Error, Result, vector};
 
-/// A penalty on the coefficients, the intercept's too.
+/// A penalty on all coefficients, the intercept included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Penalty {
     /// `(ridge/2) ||w||^2`.
@@ -24,12 +24,11 @@ impl Penalty {
         Err(Error::config(format!("{name} = {factor} is not a finite number of at least 0")))
     }
 
-    /// Whether it is convex.
     pub fn is_convex(self) -> bool {
         !matches!(self, Self::Bounded(lambda) if lambda > 0.0)
     }
 
-    /// The Lipschitz constant of its gradient: the second derivative of `x^2/(1 + x^2)` is
+    /// The Lipschitz constant of the gradient: the second derivative of `x^2/(1 + x^2)` is
     /// `2 (1 - 3x^2)/(1 + x^2)^3`, at most 2 at zero and at least -1/2 at `|x| = 1`.
     pub fn smoothness(self) -> f64 {
         match self {
@@ -38,7 +37,7 @@ impl Penalty {
         }
     }
 
-    /// Its strong convexity: the ridge.
+    /// The constant of strong convexity: the ridge.
     pub fn strong_convexity(self) -> f64 {
         match self {
             Self::Ridge(ridge) => ridge,
@@ -46,7 +45,6 @@ impl Penalty {
         }
     }
 
-    /// Its value at `w`.
     pub fn value(self, w: &[f64]) -> f64 {
         match self {
             Self::Ridge(ridge) => 0.5 * ridge * vector::norm2_squared(w),
@@ -54,7 +52,7 @@ impl Penalty {
         }
     }
 
-    /// Adds its gradient at `w` and returns its value there.
+    /// Adds the gradient at `w` and returns the value there.
     pub(super) fn add_gradient(self, w: &[f64], out: &mut [f64]) -> f64 {
         match self {
             Self::Ridge(0.0) => return 0.0,
@@ -69,7 +67,7 @@ impl Penalty {
         self.value(w)
     }
 
-    /// Its second derivative along a coordinate at `x`; there are no mixed ones.
+    /// The second derivative along a coordinate at `x`; mixed derivatives are zero.
     pub(super) fn second_derivative(self, x: f64) -> f64 {
         match self {
             Self::Ridge(ridge) => ridge,

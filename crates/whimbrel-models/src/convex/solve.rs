@@ -2,9 +2,9 @@
 //!
 //! Newton's method from zero, with a line search. Up to [`DENSE_MAX`] coordinates the Hessian is
 //! formed and factored; a shift of a few ulps of its diagonal carries the factorisation over
-//! directions in which the loss does not change, and those are taken out of the result. Beyond,
-//! conjugate gradients, which never leave the span of the rows, find the step from products with
-//! the Hessian. For least squares the second and later steps are iterative refinement.
+//! directions in which the loss does not change, and those are removed from the result. Above
+//! [`DENSE_MAX`], conjugate gradients, which stay in the span of the rows, find the step from products
+//! with the Hessian. For least squares the second and later steps are iterative refinement.
 
 use super::{Examples, Problem, spectrum};
 use crate::Rows;
@@ -14,17 +14,17 @@ use whimbrel_core::{Error, Result, linalg, vector};
 /// The widest Hessian that is formed.
 const DENSE_MAX: usize = spectrum::DENSE_MAX;
 const ITERATIONS_MAX: u32 = 200;
-/// Steps taken where the gradient is no more than its rounding but above the tolerance.
+/// Steps allowed once the gradient has reached rounding level but is still above the tolerance.
 const POLISH_MAX: u32 = 10;
-/// Clients are summed in this many groups, whatever the number of threads.
+/// Clients are summed in this number of groups for any number of threads.
 const GROUPS: usize = 16;
-/// What is added to the diagonal of the Hessian, relative to its upper bounds. With these scaled to
-/// 1, a step leaves `SHIFT / (SHIFT + e)` of the error along an eigenvalue `e`. Relative to the
-/// entries themselves it would be too small where a loss has become flat: rounding of the gradient
-/// would run away along directions in which no row has a component.
+/// Shift of the Hessian's diagonal, relative to upper bounds of its entries. With these bounds scaled
+/// to 1, a step leaves `SHIFT / (SHIFT + e)` of the error along an eigenvalue `e`. A shift relative to
+/// the entries themselves would be too small where a loss has become flat: rounding errors of the
+/// gradient would grow along directions in which no row has a component.
 const SHIFT: f64 = 1e-14;
 
-/// What [`solve`] found.
+/// The result of [`solve`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimum {
     /// The minimiser; where there are several, the shortest.
@@ -41,15 +41,11 @@ pub struct Optimum {
 /// Minimises `sum_c weight_c F_c(w)` until the gradient's norm is at most `tolerance`. The weights
 /// sum to one.
 ///
-/// Logistic data that a hyperplane separates have no minimiser without a ridge: an error that says
-/// so. Where only some directions are separated (a rare feature that occurs in one class), the
-/// infimum is not attained either, but the gradient does reach the tolerance and `f_star` is above
-/// the infimum by about as little.
-pub fn solve(
-    problem: &dyn Problem,
-    clients: &[(f64, &Examples)],
-    tolerance: f64,
-) -> Result<Optimum> {
+/// Linearly separable classes have no minimiser without a ridge, which is an error. Where only some
+/// directions are separated (a rare feature that occurs in one class), the infimum is not attained
+/// either, but the gradient does reach the tolerance and `f_star` exceeds the infimum by a similarly
+/// small amount.
+pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) -> Result<Optimum> {
     if !problem.penalty().is_convex() {
         return Err(Error::config("the loss is not convex, so that no minimum is looked for"));
     }
@@ -64,9 +60,10 @@ pub fn solve(
         let size = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
         let rounding = point.norm <= 16.0 * f64::EPSILON * size;
         polished += u32::from(rounding);
-        let next = match point.norm <= tolerance || polished > POLISH_MAX {
-            true => None,
-            false => mean.search(&point, &mean.newton_step(&point)?)?,
+        let next = if point.norm <= tolerance || polished > POLISH_MAX {
+            None
+        } else {
+            mean.search(&point, &mean.newton_step(&point)?)?
         };
         match next {
             // Where rounding is all that is left, steps go on only as long as they help.
@@ -90,10 +87,10 @@ pub fn solve(
 
 /// The function to minimise.
 struct Mean<'a> {
-    problem: &'a dyn Problem,
+    problem: &'a Problem,
     clients: Vec<(f64, &'a Examples)>,
     dimension: usize,
-    /// Upper bounds of the Hessian's diagonal, wherever it is taken.
+    /// Upper bounds of the Hessian's diagonal at any point.
     diagonal: Vec<f64>,
 }
 
@@ -112,7 +109,7 @@ impl Point {
 }
 
 impl<'a> Mean<'a> {
-    fn new(problem: &'a dyn Problem, clients: &[(f64, &'a Examples)]) -> Result<Self> {
+    fn new(problem: &'a Problem, clients: &[(f64, &'a Examples)]) -> Result<Self> {
         let Some((_, first)) = clients.first() else {
             return Err(Error::config("a mean over no clients has no minimiser"));
         };
@@ -263,8 +260,8 @@ impl<'a> Mean<'a> {
         Ok(None)
     }
 
-    /// The same point without its part along directions in which no row has a component, where the
-    /// gradient there is as good.
+    /// Removes the part of a point along directions in which no row has a component, if the gradient
+    /// stays as small.
     fn shortest(&self, point: Point, tolerance: f64) -> Result<Point> {
         if self.dimension > DENSE_MAX || self.problem.penalty().strong_convexity() > 0.0 {
             return Ok(point);

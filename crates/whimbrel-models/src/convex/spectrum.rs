@@ -1,7 +1,7 @@
 //! Eigenvalues of the Gram matrix `A^T A / n`, of one client or of a weighted mean over clients.
 //!
-//! Up to [`DENSE_MAX`] columns the matrix is formed and diagonalised. Beyond, restarted Lanczos
-//! with full reorthogonalisation finds the largest eigenvalue from products alone.
+//! Up to [`DENSE_MAX`] columns the matrix is formed and diagonalised. For more columns, restarted
+//! Lanczos with full reorthogonalisation finds the largest eigenvalue from products alone.
 
 use super::{Examples, Problem};
 use crate::Rows;
@@ -19,13 +19,13 @@ const ACCURACY: f64 = 1e-11;
 type Clients<'a> = [(f64, &'a Examples)];
 
 /// `L` of the weighted mean of the clients' losses: at most the mean of their own constants.
-pub fn smoothness_of_mean(problem: &dyn Problem, clients: &Clients<'_>) -> f64 {
+pub fn smoothness_of_mean(problem: &Problem, clients: &Clients<'_>) -> f64 {
     problem.curvature() * largest(clients) + problem.penalty().smoothness()
 }
 
 /// The smallest eigenvalue of the mean Gram matrix plus the ridge, to 1e-10 of the largest: `mu`
 /// of the weighted mean of least-squares losses.
-pub fn strong_convexity_of_mean(problem: &dyn Problem, clients: &Clients<'_>) -> f64 {
+pub fn strong_convexity_of_mean(problem: &Problem, clients: &Clients<'_>) -> f64 {
     smallest(clients) + problem.penalty().strong_convexity()
 }
 
@@ -63,7 +63,7 @@ pub(super) fn smallest(clients: &Clients<'_>) -> f64 {
     (top - gap).max(0.0)
 }
 
-/// Unit vectors, one after the other, that every row is orthogonal to, up to rounding.
+/// Unit vectors, one after the other, orthogonal to every row up to rounding.
 pub(super) fn null_space(clients: &Clients<'_>) -> Result<Vec<f64>> {
     let Some((_, first)) = clients.first() else { return Ok(Vec::new()) };
     let d = first.dimension();

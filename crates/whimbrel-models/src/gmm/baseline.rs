@@ -3,11 +3,9 @@
 use super::factor::inverse_factor;
 use super::mstep::subtract_outer;
 use super::{Covariance, Gmm, GmmPenalty};
+use crate::mixture::LN_TWO_PI;
 use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::math;
-
-/// `ln(2 pi)`.
-const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
 
 impl Gmm {
     /// The mean negative log-likelihood of one Gaussian of the same covariance kind and `reg_covar`,

@@ -5,11 +5,9 @@
 
 use super::factor::InverseFactor;
 use super::{Covariance, Gmm, GmmParameters};
+use crate::mixture::{LOG_MAX, check_coordinates, softmax};
 use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Error, Result, math};
-
-/// Logarithms are clipped to this: beyond it a variance is no number.
-pub(crate) const LOG_MAX: f64 = 300.0;
 
 impl Gmm {
     pub(super) fn coordinates_count(&self) -> usize {
@@ -42,16 +40,7 @@ impl Gmm {
 
     pub(super) fn parameters_at(&self, coordinates: &[f64]) -> Result<GmmParameters> {
         let (components, d) = (self.components(), self.columns());
-        let expected = self.coordinates_count();
-        if coordinates.len() != expected {
-            return Err(Error::peer(format!(
-                "{} coordinates given where the mixture has {expected}",
-                coordinates.len()
-            )));
-        }
-        if let Some(at) = coordinates.iter().position(|c| !c.is_finite()) {
-            return Err(Error::peer(format!("coordinate {} is {}", at + 1, coordinates[at])));
-        }
+        check_coordinates(coordinates, self.coordinates_count())?;
         let (logits, rest) = coordinates.split_at(components);
         let (means, logs) = rest.split_at(components * d);
         let weights = softmax(logits, self.settings().weight_floor);
@@ -73,18 +62,6 @@ impl Gmm {
             }
         }
     }
-}
-
-/// Weights from logits, none below the floor.
-pub(crate) fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
-    let top = logits.iter().fold(f64::NEG_INFINITY, |m, l| m.max(*l));
-    let mut weights: Vec<f64> = logits.iter().map(|l| l - top).collect();
-    math::exp_slice(&mut weights);
-    let sum: f64 = weights.iter().sum();
-    weights.iter_mut().for_each(|w| *w = (*w / sum).max(floor));
-    let floored: f64 = weights.iter().sum();
-    weights.iter_mut().for_each(|w| *w /= floored);
-    weights
 }
 
 /// An inverse factor from its triangle with a logarithmic diagonal.

@@ -4,7 +4,7 @@
 use super::Gmm;
 use super::estep::BLOCK_TILES;
 use super::kernels;
-use super::lane::{LANES, Lane};
+use crate::lane::{LANES, Lane};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Error, Result, RowStream};
 

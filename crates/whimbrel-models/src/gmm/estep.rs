@@ -6,13 +6,13 @@
 
 use super::data::GmmData;
 use super::kernels::{self, GROUP};
-use super::lane::{LANES, Lane};
 use super::parameters::{Factors, GmmParameters};
 use super::second_moments::SecondMoments;
 use super::{Covariance, Gmm};
+use crate::lane::{LANES, Lane};
+use crate::mixture::{check_density, sum_tree};
 use crate::{LatentModel, Rows};
 use std::cell::RefCell;
-use std::ops::Range;
 use whimbrel_core::{Error, Result};
 
 /// Tiles whose scores, rows and statistics are worked on together: 64 rows of 20 columns and
@@ -249,26 +249,6 @@ impl Scratch {
     }
 }
 
-/// Writes the chunks' sums and returns their summed log-density: each half in parallel, then one
-/// added to the other. The tree of additions depends on the number of chunks alone.
-pub(crate) fn sum_tree(
-    chunks: Range<usize>,
-    sum: &(impl Fn(usize, &mut [f64]) -> f64 + Sync),
-    out: &mut [f64],
-) -> f64 {
-    if chunks.len() == 1 {
-        return sum(chunks.start, out);
-    }
-    let middle = chunks.start + chunks.len() / 2;
-    let mut other = vec![0.0; out.len()];
-    let (first, second) = rayon::join(
-        || sum_tree(chunks.start..middle, sum, out),
-        || sum_tree(middle..chunks.end, sum, &mut other),
-    );
-    out.iter_mut().zip(&other).for_each(|(out, x)| *out += x);
-    first + second
-}
-
 fn row_count(data: &GmmData, rows: Rows<'_>) -> usize {
     match rows {
         Rows::All => data.rows,
@@ -303,16 +283,6 @@ fn with_chunk<R>(
             }
         }
     })
-}
-
-pub(crate) fn check_density(log_density: f64, statistic: &[f64]) -> Result<()> {
-    if log_density.is_finite() && statistic.iter().all(|s| s.is_finite()) {
-        return Ok(());
-    }
-    Err(Error::numerical(
-        "the mixture gives some row no finite density: a component lies too far away or its \
-         covariance is too small",
-    ))
 }
 
 /// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many

@@ -4,7 +4,7 @@
 //! them, and elimination on whole lanes, the two halves at once, is about three times faster at
 //! twenty columns.
 
-use super::lane::{LANES, Lane, one_lane_at_a_time};
+use crate::lane::{LANES, Lane, one_lane_at_a_time};
 use whimbrel_core::linalg::{invert_lower, packed_index, packed_len};
 use whimbrel_core::{kernel, math};
 

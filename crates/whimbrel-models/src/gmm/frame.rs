@@ -17,8 +17,8 @@
 //! `W = L^-1` and `G = dW L`, it is `sqrt(pi) d ln pi`, `sqrt(pi) W dmu` and `sqrt(pi) G`, the diagonal
 //! times `sqrt(2)`; a tied covariance is every row's, so without `sqrt(pi)`.
 
-use super::lane::LANES;
 use super::parameters::{Factors, GmmParameters};
+use crate::lane::LANES;
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use whimbrel_core::linalg::{invert_lower, matmul, pack, packed_index, packed_len, unpack};
 use whimbrel_core::vector::dot_inline;

@@ -6,7 +6,7 @@
 //! Rows and whitened rows lie tile after tile, `y[t * columns + j]`; scores and responsibilities
 //! component after component, `r[k * tiles + t]`.
 
-use super::lane::{LANES, Lane, flat_mut, one_lane_at_a_time};
+use crate::lane::{LANES, Lane, flat_mut, one_lane_at_a_time};
 use whimbrel_core::{kernel, math};
 
 /// Rows of a triangular factor, or components, worked on together: their sums stay in registers.

@@ -21,15 +21,11 @@ impl Gmm {
         moments: &[f64],
     ) -> Result<Reach> {
         debug_assert_eq!(statistic.len(), self.statistic_len());
-        let mut reach = Reach { lowest: 0.0, highest: 0.0, outside: Vec::new() };
+        let mut reach = Reach::default();
         match self.settings().covariance {
             Covariance::Known(_) => {
-                for k in 0..self.components() {
-                    match statistic[k] > 0.0 {
-                        true => reach.include(direction[k] / statistic[k]),
-                        false => reach.outside.push(k),
-                    }
-                }
+                let components = self.components();
+                reach = Reach::of_weights(&statistic[..components], &direction[..components]);
             }
             Covariance::Tied => {
                 let size = self.components() + self.columns();

@@ -23,15 +23,14 @@
 //! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
 
 mod baseline;
-pub(crate) mod coordinates;
+mod coordinates;
 mod data;
-pub(crate) mod estep;
+mod estep;
 mod factor;
 mod frame;
 mod kernels;
-pub(crate) mod lane;
 mod max_step;
-pub(crate) mod mstep;
+mod mstep;
 mod parameters;
 mod predict;
 mod second_moments;

@@ -16,6 +16,7 @@
 use super::factor::definite_above;
 use super::parameters::{Factors, GmmParameters};
 use super::{Covariance, Gmm};
+use crate::mixture::{check_finite, weights_of};
 use crate::{LatentModel, Maximum};
 use whimbrel_core::linalg::{floor_eigenvalues, pack, packed_index, unpack};
 use whimbrel_core::{Error, Result, math};
@@ -35,9 +36,8 @@ impl Gmm {
                 self.moments_len()
             )));
         }
-        if !statistic.iter().chain(moments).all(|x| x.is_finite()) {
-            return Err(Error::numerical("the statistic holds a number that is not finite"));
-        }
+        check_finite("the statistic holds", statistic)?;
+        check_finite("the statistic's moments hold", moments)?;
         let step = Step::new(self, statistic, moments)?;
         let (covariance, floored) = step.covariances()?;
         let repairs = step.dead.len() as u32 + floored;
@@ -250,30 +250,6 @@ impl<'a> Step<'a> {
         subtract_outer(&mut second, 1.0, &mean);
         second
     }
-}
-
-/// `s1` with 0 for the dead, the weights, and who is dead.
-pub(crate) fn weights_of(
-    s1: &[f64],
-    weight_floor: f64,
-    lambda: f64,
-) -> Result<(Vec<f64>, Vec<f64>, Vec<usize>)> {
-    let total: f64 = s1.iter().filter(|s| **s > 0.0).sum();
-    let floor = weight_floor * total;
-    let dead: Vec<usize> = (0..s1.len()).filter(|k| s1[*k] <= floor).collect();
-    if dead.len() == s1.len() || !total.is_finite() {
-        return Err(Error::numerical(
-            "no component has a positive weight left in the statistic; a smaller step or a \
-             codec with less noise would keep it in the domain of the M-step",
-        ));
-    }
-    let s1: Vec<f64> = s1.iter().map(|s| if *s > floor { *s } else { 0.0 }).collect();
-    // pi_k ∝ s1_k + lambda (60); floored, then normalised.
-    let sum: f64 = s1.iter().map(|s| s + lambda).sum();
-    let mut weights: Vec<f64> = s1.iter().map(|s| ((s + lambda) / sum).max(weight_floor)).collect();
-    let sum: f64 = weights.iter().sum();
-    weights.iter_mut().for_each(|w| *w /= sum);
-    Ok((s1, weights, dead))
 }
 
 /// `packed -= weight v v'`, on the lower triangle.

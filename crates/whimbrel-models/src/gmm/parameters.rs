@@ -2,13 +2,11 @@
 
 use super::factor::{InverseFactor, inverse_factor};
 use super::kernels::{self, GROUP, pack_panels, panels_len};
-use super::lane::LANES;
 use super::{Covariance, Gmm};
+use crate::lane::LANES;
+use crate::mixture::LN_TWO_PI;
 use whimbrel_core::linalg::{packed_index, packed_len, unpack};
 use whimbrel_core::{Error, Result, math};
-
-/// `ln(2 pi)`.
-const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
 
 /// The parameters of a Gaussian mixture.
 #[derive(Clone, Debug)]

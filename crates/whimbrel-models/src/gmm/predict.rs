@@ -2,8 +2,8 @@
 
 use super::data::GmmData;
 use super::estep::{BLOCK_TILES, Scratch, score_block};
-use super::lane::LANES;
 use super::{Gmm, GmmParameters};
+use crate::lane::LANES;
 use whimbrel_core::linalg::cholesky;
 use whimbrel_core::{Error, Key, Result};
 

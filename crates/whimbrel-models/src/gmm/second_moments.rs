@@ -6,7 +6,7 @@
 //! are worked on together, and an instruction set with more registers can take more.
 
 use super::kernels::GROUP;
-use super::lane::{LANES, Lane, one_lane_at_a_time};
+use crate::lane::{LANES, Lane, one_lane_at_a_time};
 use whimbrel_core::isa::{self, Isa};
 use whimbrel_core::kernel;
 

@@ -2,6 +2,7 @@
 
 use super::mstep::{column_scale, floor_packed, subtract_outer};
 use super::{Covariance, Gmm, GmmParameters};
+use crate::mixture::{check_finite, floored, shares_of};
 use whimbrel_core::linalg::{cholesky, packed_index, unpack};
 use whimbrel_core::{Error, Key, Result};
 
@@ -37,33 +38,20 @@ impl Gmm {
         counts: &[f64],
         moments: &[f64],
     ) -> Result<GmmParameters> {
-        let (components, d) = (self.components(), self.columns());
-        if counts.len() != components || centres.len() != components * d {
-            return Err(Error::data(format!(
-                "{} centres were found for {components} components; the data may hold too few \
-                 distinct rows",
-                counts.len()
-            )));
-        }
-        let total: f64 = counts.iter().sum();
-        if !(total > 0.0 && total.is_finite() && counts.iter().all(|c| *c >= 0.0)) {
-            return Err(Error::data("the centres' counts must not be negative, nor all zero"));
-        }
+        let d = self.columns();
+        let shares = shares_of(counts, centres, [self.components(), d])?;
         let (mean, pooled) = self.pooled_from(moments)?;
         let mut within = pooled.clone();
-        for (count, centre) in counts.iter().zip(centres.chunks_exact(d)) {
+        for (share, centre) in shares.iter().zip(centres.chunks_exact(d)) {
             let shift: Vec<f64> = centre.iter().zip(&mean).map(|(c, m)| c - m).collect();
-            subtract_outer(&mut within, count / total, &shift);
+            subtract_outer(&mut within, *share, &shift);
         }
         floor_packed(
             &mut within,
             self.settings().covariance_floor,
             &scales_of(&pooled, moments, d),
         )?;
-        let floor = self.settings().weight_floor;
-        let mut weights: Vec<f64> = counts.iter().map(|c| (c / total).max(floor)).collect();
-        let sum: f64 = weights.iter().sum();
-        weights.iter_mut().for_each(|w| *w /= sum);
+        let weights = floored(shares.into_iter(), self.settings().weight_floor);
         self.start(weights, centres.to_vec(), within)
     }
 
@@ -74,9 +62,7 @@ impl Gmm {
             return Err(Error::config("this start needs the pooled moments")
                 .hint("set `want_moments` in the mixture's settings"));
         }
-        if !moments.iter().all(|m| m.is_finite()) {
-            return Err(Error::numerical("the pooled moments hold a number that is not finite"));
-        }
+        check_finite("the pooled moments hold", moments)?;
         let (mean, second) = moments.split_at(d);
         let mut covariance = second.to_vec();
         subtract_outer(&mut covariance, 1.0, mean);

@@ -1,5 +1,4 @@
-//! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
-//! rows that no client had.
+//! Use of a finished fit outside the run: a new client's personal effect, and factors of new rows.
 
 use super::interval::CLASSES;
 use super::newton::{Case, regression};
@@ -9,13 +8,12 @@ use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter
 use std::borrow::Cow;
 use whimbrel_core::{Cell, Error, Key, Result, vector};
 
-/// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
-/// less than the others, and the server's step can allow for it without knowing whose effect is
-/// what.
+/// Bound on personal effects in absolute value: a client's counts differ from the others by a factor of
+/// at most `e^2`, so that the server's step size is safe without knowledge of the effects.
 pub const PERSONAL_MAX: f64 = 2.0;
 
-/// The `e` within plus and minus [`PERSONAL_MAX`] that minimises
-/// `sum_i [psi(theta_i + e) - y_i e] + (ridge/2) e^2`, from `start` on.
+/// The personal effect: minimises `sum_i [psi(theta_i + e) - y_i e] + (ridge/2) e^2` over
+/// `|e| <= PERSONAL_MAX`, starting from `start`.
 pub fn own_effect(
     family: Family,
     cells: impl Iterator<Item = (f64, f64)>,
@@ -23,28 +21,28 @@ pub fn own_effect(
     start: f64,
 ) -> Result<f64> {
     let terms: Vec<Case> = cells.map(|(offset, y)| Case { z: vec![1.0], offset, y }).collect();
-    // The objective is convex in e, so the best in the box is the nearest to the best.
+    // The objective is convex in e, so clipping its minimiser gives the constrained one.
     let effect = regression(family, &terms, &[ridge], vec![start])?[0];
     Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
 }
 
-/// A row that the run did not have.
+/// A row added after the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRow {
-    /// `u`, and the numbers of the terms in which each row has its own.
+    /// `u`, then the coefficients of terms with one coefficient per row.
     pub own: Vec<f64>,
-    /// The precisions of their prior.
+    /// Their prior precisions.
     pub prior: Vec<f64>,
-    /// Their [posterior](super::Posteriors::each): what few cells leave open.
+    /// Their [posterior](super::Posteriors::each).
     pub posterior: Vec<f64>,
-    /// The largest `theta` of its cells; minus infinity where it has none.
+    /// The largest fitted `theta` of its cells; minus infinity without cells.
     pub ceiling: f64,
-    /// How many cells it has.
+    /// Number of observed cells.
     pub observations: u32,
 }
 
 impl LowRankFit {
-    /// A new client's own effect, from its cells of known rows: `theta + e` is its table.
+    /// A new client's personal effect `e`, from its cells of known rows; its table is `theta + e`.
     pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
         cells.iter().try_for_each(|cell| self.check(cell))?;
         let theta = |cell: &Cell| self.below_ceiling(cell.row as usize, cell.column as usize);
@@ -53,9 +51,8 @@ impl LowRankFit {
         own_effect(self.model.family(), cells, ridge, 0.0)
     }
 
-    /// Factors and effects of a row that the run did not have, from its cells `(column, value)`, with
-    /// everything else as it is and the penalties of the fit. `offset` is added to every `theta`: a
-    /// client's own effect, or 0.
+    /// Fits a new row to its cells `(column, value)`, with all other parameters fixed and the penalties of
+    /// the fit. `offset` is added to every `theta`: the client's personal effect, or 0.
     pub fn new_row(&self, cells: &[(u32, f64)], offset: f64) -> Result<NewRow> {
         let model = &self.model;
         let mut terms = Vec::with_capacity(cells.len());
@@ -82,14 +79,14 @@ impl LowRankFit {
         Ok(NewRow { own: x, prior, posterior, ceiling, observations: cells.len() as u32 })
     }
 
-    /// The number that stands for the new row's own effect; 0 where rows have none.
+    /// The row effect of a new row; 0 if the model has no row effects.
     pub fn effect_of(&self, row: &NewRow) -> f64 {
-        // Of the terms in which a row has its own numbers, that of lines comes first.
+        // Row effects come first among the terms with coefficients per row.
         self.model.line_term(Side::Row).map_or(0.0, |_| row.own[self.model.rank()])
     }
 
-    /// The parameter of a new row's cell as if it were sure: below the ceiling of its own cells and
-    /// of the column, with a client's own effect added.
+    /// The parameter of a new row's cell without its error, at most the ceilings of its own cells and of
+    /// the column, plus a client's personal effect.
     pub fn sure_of(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
         let design = self.model.row_design(&self.factors, column);
         let elsewhere = self.model.elsewhere(&self.factors, None, column);
@@ -100,7 +97,7 @@ impl LowRankFit {
         Parameter::sure(self.model.family().boxed(theta + effect), u32::MAX)
     }
 
-    /// The parts of the error of a new row's `theta` in a column; `number` tells the row from others.
+    /// The parts of the error of a new row's `theta` in a column; `number` identifies the row.
     pub fn shares_of(&self, row: &NewRow, number: usize, column: usize) -> Vec<Share> {
         let design = self.model.row_design(&self.factors, column);
         let own = share(Source::NewRow(number), &row.posterior, &row.prior, &design);
@@ -124,13 +121,13 @@ impl LowRankFit {
     }
 }
 
-/// The stream that thins rows.
+/// The key of the subsamples of rows.
 const THIN: u64 = 0x7417;
 
 impl Delivered {
-    /// Predicts a client's held-out cells from a few of its others in the same row, with everything else
-    /// as it is: what would be said of them if no more was observed of the row. Both lists are by row, and
-    /// `effect` is the client's own; visits each prediction with the number of the others and its mean.
+    /// Predicts each held-out cell of a client from subsamples of the observed cells of its row, with all
+    /// other parameters fixed. Both lists are sorted by row, and `effect` is the client's personal effect.
+    /// Calls `visit` with the cell, the size of the subsample and the predicted mean.
     pub fn thinned(
         &self,
         model: &LowRank,
@@ -143,7 +140,7 @@ impl Delivered {
             let count = data.cells[first..].partition_point(|other| other.row == cell.row);
             let row = &data.cells[first..][..count];
             for class in 0..CLASSES - 1 {
-                // As many as the class has, and fewer than there are.
+                // Sizes of the class, less than the number of cells.
                 let (fewest, most) = (1usize << class, (2usize << class) - 1);
                 let most = most.min(row.len().saturating_sub(1));
                 if most < fewest {
@@ -161,7 +158,7 @@ impl Delivered {
         Ok(())
     }
 
-    /// The mean of a cell whose row is fitted to these cells.
+    /// The mean of a cell after fitting its row to `others`.
     fn predicted(
         &self,
         model: &LowRank,
@@ -186,17 +183,17 @@ impl Delivered {
 }
 
 impl LowRank {
-    /// Terms in which each row has numbers of its own.
+    /// Terms with coefficients per row.
     fn row_terms(&self) -> impl Iterator<Item = usize> {
         (0..self.terms().len()).filter(|t| self.terms()[*t].is_of_row())
     }
 
-    /// How many numbers of such a term a row has.
+    /// Number of coefficients of such a term per row.
     fn term_width(&self, t: usize) -> usize {
         self.terms()[t].shape(1, self.columns())[1]
     }
 
-    /// What a row's own numbers are multiplied with in a column: `v_l`, then those of its terms.
+    /// The regressors of a row's own parameters in a column: `v_l`, then those of its terms.
     fn row_design(&self, factors: &Factors, column: usize) -> Vec<f64> {
         let r = self.rank();
         let mut design = factors.v[column * r..][..r].to_vec();
@@ -209,8 +206,8 @@ impl LowRank {
         design
     }
 
-    /// Intercept and all terms in which a row has no numbers of its own. Of an unknown row (`None`)
-    /// the covariates count as average, and a class of it as none.
+    /// Intercept plus all terms without coefficients per row. For an unknown row (`None`), covariates are
+    /// taken as average and class effects as zero.
     fn elsewhere(&self, factors: &Factors, row: Option<usize>, column: usize) -> f64 {
         let terms = self.terms().iter().enumerate().filter(|(_, term)| !term.is_of_row());
         let known = terms.filter(|(_, term)| row.is_some() || term.ignores(Side::Row));
@@ -219,7 +216,7 @@ impl LowRank {
         })
     }
 
-    /// A cell of the regression that finds a row's own numbers.
+    /// A cell as an observation of its row's regression.
     fn case(
         &self,
         factors: &Factors,
@@ -232,13 +229,13 @@ impl LowRank {
         Case { z: self.row_design(factors, column), offset, y }
     }
 
-    /// A row's own numbers, from its cells alone.
+    /// Fits a row's own parameters to its cells.
     fn fit_row(&self, cells: &[Case], clients: u32) -> Result<Vec<f64>> {
         let ridge = self.row_ridge(clients);
         regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
     }
 
-    /// The penalties on a row's own numbers.
+    /// The penalties on a row's own parameters.
     fn row_ridge(&self, clients: u32) -> Vec<f64> {
         let n = f64::from(clients);
         let mut ridge = vec![n * self.settings().lambda; self.rank()];
@@ -248,7 +245,7 @@ impl LowRank {
         ridge
     }
 
-    /// The prior of a row's own numbers.
+    /// The prior precisions of a row's own parameters.
     fn row_prior(&self, sure: &Uncertainty) -> Vec<f64> {
         let mut prior = sure.lines[0].prior.clone();
         for t in self.row_terms().filter(|t| Some(*t) != self.line_term(Side::Row)) {

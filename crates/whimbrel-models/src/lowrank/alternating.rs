@@ -1,11 +1,12 @@
-//! `T`: Newton steps by rows, by columns and of all effects, damped so that none increases its objective.
+//! The map `T`: damped Newton steps over rows, over columns and over all effects, none of which increases
+//! the objective.
 //!
-//! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
-//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column, then
-//! over all effects with the factors fixed. For a Gaussian table with one `M` this is alternating least
-//! squares, whose limit is the soft-thresholded singular value decomposition of `S` less the effects.
+//! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over `(u_j, a_j)` of each row with
+//! the columns fixed, then over `(v_l, b_l)` of each column, then over all effects with the factors
+//! fixed. For a Gaussian table with one `M` this is alternating least squares, whose limit is the
+//! soft-thresholded singular value decomposition of `S` minus the effects.
 
-use super::complete::{Advance, Frame, Push, chunk_rows, transposed};
+use super::complete::{Advance, RowMeans, TableStep, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
 use super::newton::{Joint, System, add_square, factorised};
 use super::side::Side;
@@ -15,17 +16,16 @@ use std::sync::Arc;
 use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Result, vector};
 
-/// `S` is clipped this far inside the range of the means.
+/// `S` is clipped to this distance inside the range of the means.
 const EPSILON: f64 = 1e-12;
-/// `S` counts as outside its range when it is further out than this.
+/// Tolerance beyond the range before a cell of `S` counts as outside.
 const SLACK: f64 = 1e-9;
-/// Sweeps go on until the decrement is this small beside that of a whole step of EM, which is the
-/// first sweep's over the square of the step.
+/// Sweeps stop at this decrement relative to that of a full EM step (the first sweep's over the squared
+/// step size), at [`ROUNDING`] relative to the objective, or after [`SWEEPS_MAX`].
 const ACCURACY: f64 = 0.05;
-/// ... or until rounding is all that is left, or for this number of sweeps.
 const ROUNDING: f64 = 1e-28;
 const SWEEPS_MAX: u32 = 10;
-/// The same where `T` is carried out to the end.
+/// Maximal sweeps where `T` is solved to convergence.
 const FULL_SWEEPS_MAX: u32 = 10_000;
 
 /// `S += gamma H`, then sweeps, then the effects.
@@ -33,10 +33,11 @@ pub(super) fn advance(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
-    step: Push<'_>,
+    step: TableStep<'_>,
 ) -> Result<Advance> {
-    let alike = step.push.uniform;
-    // Where copies are alike, sweeps and effects fit the same; those of lines are in the sweeps.
+    let alike = step.residuals.uniform;
+    // With uniform copies, sweeps and effects share an objective; row and column effects are part of
+    // the sweeps.
     let in_sweeps = alike && model.shared_terms().next().is_some();
     let mut done = Advance::default();
     let mut moves = true;
@@ -70,7 +71,7 @@ pub(super) fn advance(
     }
 }
 
-/// What one sweep found.
+/// Diagnostics of one sweep.
 #[derive(Default)]
 struct Found {
     field2: f64,
@@ -78,37 +79,37 @@ struct Found {
     repairs: u64,
     /// `sum g^T H^-1 g` over rows and columns.
     decrement: f64,
-    /// The sum of the means, which is the size of the objective.
+    /// The sum of the means: the scale of the objective.
     size: f64,
 }
 
-/// One chunk of rows, its own unknowns solved.
+/// A chunk of rows after its own unknowns were solved.
 struct Part {
     u: Vec<f64>,
     row_effects: Vec<f64>,
-    /// Gradients and packed curvatures of the columns, one coordinate after the other.
+    /// Gradients and packed curvatures of the columns, one component after the other.
     gradient: Vec<f64>,
     curvature: Vec<f64>,
     found: Found,
 }
 
-/// Rows, then columns; `moves`: the table moves first.
+/// One sweep over rows, then columns; with `moves` the table takes its step first.
 fn sweep(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
-    step: &Push<'_>,
+    step: &TableStep<'_>,
     moves: bool,
 ) -> Result<Found> {
     let (columns, rows) = (model.columns(), chunk_rows(model.rows()));
     let ridges = Side::BOTH.map(|side| model.ridge(side, step.shrink()));
-    let frame = Frame::new(model, factors);
+    let row_means = RowMeans::new(model, factors);
     // The rows' design: v_l, and 1 where rows have effects.
-    let mut x = frame.vt.clone();
+    let mut x = row_means.vt.clone();
     x.resize(ridges[0].len() * columns, 1.0);
-    let reach = Reach::new(&factors.v, model.rank());
-    let (frame, ridges, x, reach) = (&frame, &ridges, &x[..], &reach);
-    let job = RowJob { model, frame, ridges, x, reach, step, moves };
+    let bound = MoveBound::new(&factors.v, model.rank());
+    let (row_means, ridges, x, bound) = (&row_means, &ridges, &x[..], &bound);
+    let job = RowJob { model, row_means, ridges, x, bound, step, moves };
     let parts = s.par_chunks_mut(columns * rows).enumerate();
     let parts: Vec<Part> =
         parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
@@ -137,15 +138,15 @@ fn sweep(
     Ok(found)
 }
 
-/// What the chunks of a sweep share.
+/// The data that all chunks of a sweep share.
 struct RowJob<'a> {
     model: &'a LowRank,
-    frame: &'a Frame<'a>,
-    /// The penalties on the unknowns of a row, and of a column.
+    row_means: &'a RowMeans<'a>,
+    /// Ridges on the unknowns of a row, and of a column.
     ridges: &'a [Vec<f64>; 2],
     x: &'a [f64],
-    reach: &'a Reach,
-    step: &'a Push<'a>,
+    bound: &'a MoveBound,
+    step: &'a TableStep<'a>,
     moves: bool,
 }
 
@@ -155,8 +156,8 @@ impl RowJob<'_> {
         let [ridge, of_columns] = self.ridges;
         let (q, count) = (of_columns.len(), s.len() / columns);
         let mut part = Part {
-            u: self.frame.factors.u[first * r..][..count * r].to_vec(),
-            row_effects: (first..first + count).map(|row| self.frame.effect(row)).collect(),
+            u: self.row_means.factors.u[first * r..][..count * r].to_vec(),
+            row_effects: (first..first + count).map(|row| self.row_means.effect(row)).collect(),
             gradient: vec![0.0; q * columns],
             curvature: vec![0.0; packed_len(q) * columns],
             found: Found::default(),
@@ -168,13 +169,13 @@ impl RowJob<'_> {
         for (i, s) in s.chunks_exact_mut(columns).enumerate() {
             let row = first + i;
             if self.moves {
-                self.frame.field(self.step.push, row, s, [&mut mean, &mut d]);
-                let [field2, table2] = self.step.push.norms2(self.model, row, [s, &mean, &d]);
+                self.row_means.field(self.step.residuals, row, s, [&mut mean, &mut d]);
+                let [field2, table2] = self.step.residuals.norms2(self.model, row, [s, &mean, &d]);
                 part.found.field2 += field2;
                 part.found.table2 += table2;
                 vector::axpy(s, self.step.gamma, &d);
             } else {
-                self.frame.means(row, &mut mean);
+                self.row_means.means(row, &mut mean);
             }
             let weighs = self.step.weights(self.model, row, s, &mut weights);
             let weights = weighs.then_some(&weights[..]);
@@ -186,10 +187,10 @@ impl RowJob<'_> {
             if !ridge.is_empty() {
                 row_system(&d, &mean, self.x, &mut scratch, &mut system.g, &mut system.h);
                 part.found.decrement +=
-                    step_line(&system, self.model.family(), ridge, u, effect, self.reach)?;
+                    step_line(&system, self.model.family(), ridge, u, effect, self.bound)?;
             }
-            // The columns see the row where it is now.
-            self.frame.means_at(row, self.frame.base(row, *effect), u, &mut mean);
+            // The columns use the updated row.
+            self.row_means.means_at(row, self.row_means.base(row, *effect), u, &mut mean);
             slopes(self.model.family(), &mut d, &mut mean, s, weights);
             z[..r].copy_from_slice(u);
             add_to_columns(&d, &mean, &z, &mut part.gradient, &mut part.curvature);
@@ -198,8 +199,8 @@ impl RowJob<'_> {
     }
 }
 
-/// Slopes `psi' - S`, and curvatures in place of the means; how many cells of `S` were outside, and the
-/// sum of the means.
+/// Writes slopes `psi' - S` and replaces means by curvatures. Returns the number of cells of `S` outside
+/// the range, and the sum of the means.
 fn slopes(
     family: Family,
     d: &mut [f64],
@@ -208,7 +209,7 @@ fn slopes(
     weights: Option<&[f64]>,
 ) -> (u64, f64) {
     let (low, high) = range(family);
-    // Zero counts are at the end of the range, not outside it; rounding is no way out either.
+    // Zero counts lie on the boundary, and rounding errors are tolerated.
     let (out_low, out_high) = (low - EPSILON - SLACK, high + EPSILON + SLACK);
     let repairs = row_slopes(d, mean, s, low, high, out_low, out_high);
     let size = vector::norm1(mean);
@@ -223,11 +224,11 @@ fn slopes(
     (repairs, size)
 }
 
-/// Damped Newton steps of all effects at once, with the factors as they are; the decrement of the first.
-/// Where copies differ only the observed cells count, in which it is `F` that falls: what held the others
-/// near their last value does not hold effects that few cells link. Without factors these steps are the
-/// fit, and are carried to its end.
-fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<'_>) -> f64 {
+/// Damped Newton steps of all effects jointly, with the factors fixed; returns the decrement of the
+/// first. Where copies differ, only the observed cells enter, so that the steps decrease `F` itself and
+/// weakly linked effects are not slowed by unobserved cells. In a model without factors these steps are
+/// the fit and run to convergence.
+fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &TableStep<'_>) -> f64 {
     let (columns, (low, high)) = (model.columns(), range(model.family()));
     let mut starts = vec![1];
     starts.extend(factors.effects.iter().scan(1, |end, own| {
@@ -246,9 +247,10 @@ fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<
             let design = std::iter::once((0, 1.0)).chain(places);
             joint.add(design, vector::dot(u, v), s[l].clamp(low, high), copies);
         };
-        match step.push.uniform {
-            true => (0..columns).for_each(|l| add(l, 1.0)),
-            false => step.push.each_of(row).for_each(|(l, copies)| add(l, copies)),
+        if step.residuals.uniform {
+            (0..columns).for_each(|l| add(l, 1.0));
+        } else {
+            step.residuals.each_of(row).for_each(|(l, copies)| add(l, copies));
         }
     }
     let (mut x, mut ridge) = (vec![factors.intercept], vec![0.0]);
@@ -263,7 +265,7 @@ fn solve_effects(model: &LowRank, factors: &mut Factors, s: &[f64], step: &Push<
     decrement
 }
 
-/// The means of a family, [`EPSILON`] inside their range.
+/// The range of a family's means, reduced by [`EPSILON`].
 fn range(family: Family) -> (f64, f64) {
     match family {
         Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY),
@@ -272,25 +274,25 @@ fn range(family: Family) -> (f64, f64) {
     }
 }
 
-/// How large the other side's factors are: what a change of this side can do to a cell.
-struct Reach {
+/// Sizes of the other side's factors, which bound the change of a cell's `theta` by a step of this side.
+struct MoveBound {
     components: Vec<f64>,
     norm: f64,
 }
 
-impl Reach {
+impl MoveBound {
     fn new(other: &[f64], r: usize) -> Self {
-        let mut reach = Self { components: vec![0.0; r], norm: 0.0 };
+        let mut bound = Self { components: vec![0.0; r], norm: 0.0 };
         for row in other.chunks_exact(r.max(1)) {
-            for (most, value) in reach.components.iter_mut().zip(row) {
+            for (most, value) in bound.components.iter_mut().zip(row) {
                 *most = value.abs().max(*most);
             }
-            reach.norm = vector::norm2_squared(row).sqrt().max(reach.norm);
+            bound.norm = vector::norm2_squared(row).sqrt().max(bound.norm);
         }
-        reach
+        bound
     }
 
-    /// The most by which `delta` moves a cell.
+    /// A bound on the change of any cell's `theta` by `delta`.
     fn bound(&self, delta: &[f64]) -> f64 {
         let (factors, effect) = delta.split_at(self.components.len());
         let box_bound: f64 = factors.iter().zip(&self.components).map(|(d, m)| d.abs() * m).sum();
@@ -299,25 +301,25 @@ impl Reach {
     }
 }
 
-/// One damped Newton step of a row or column; its decrement.
+/// One damped Newton step of a row or column; returns its decrement.
 fn step_line(
     system: &System,
     family: Family,
     ridge: &[f64],
     factors: &mut [f64],
     effect: &mut f64,
-    reach: &Reach,
+    bound: &MoveBound,
 ) -> Result<f64> {
     let r = factors.len();
     let mut x = factors.to_vec();
     x.resize(ridge.len(), *effect);
-    let (_, decrement) = system.step(family, ridge, &mut x, |delta| reach.bound(delta))?;
+    let (_, decrement) = system.step(family, ridge, &mut x, |delta| bound.bound(delta))?;
     factors.copy_from_slice(&x[..r]);
     x[r..].iter().for_each(|moved| *effect = *moved);
     Ok(decrement)
 }
 
-/// Newton steps of all columns; the sum of their decrements.
+/// Newton steps of all columns; returns the sum of their decrements.
 fn solve_columns(
     model: &LowRank,
     factors: &mut Factors,
@@ -329,8 +331,7 @@ fn solve_columns(
     if q == 0 {
         return Ok(0.0);
     }
-    let reach = Reach::new(&factors.u, r);
-    // One column after the other.
+    let bound = MoveBound::new(&factors.u, r);
     let (g, h) = (transposed(gradient, columns), transposed(curvature, columns));
     let mut system = System::new(q);
     let (own, mut decrement) = (model.line_term(Side::Column), 0.0);
@@ -340,23 +341,20 @@ fn solve_columns(
         let mut none = 0.0;
         let b = own.map_or(&mut none, |t| &mut factors.effects[t][l]);
         let v = &mut factors.v[l * r..][..r];
-        decrement += step_line(&system, model.family(), ridge, v, b, &reach)?;
+        decrement += step_line(&system, model.family(), ridge, v, b, &bound)?;
     }
     Ok(decrement)
 }
 
-/// Moves what factors and effects can both say to where the penalty is least, as `theta` stays: a vector
-/// that is added to all factors of one side is taken from the effects of the other, and means of effects
-/// go to the intercept.
+/// Among equal `theta`, picks the parametrisation of least penalty: a vector added to all factors of one
+/// side is subtracted from the effects of the other, and the means of effects go to the intercept.
 fn centre(model: &LowRank, factors: &mut Factors) -> Result<()> {
     let (r, lambda) = (model.rank(), model.settings().lambda);
-    for (side, t) in
-        Side::BOTH.into_iter().zip([Side::Column, Side::Row].map(|s| model.line_term(s)))
-    {
-        let Some(t) = t.filter(|_| r > 0) else { continue };
+    for side in [Side::Column, Side::Row] {
+        let Some(t) = model.line_term(side).filter(|_| r > 0) else { continue };
         let Factors { u, v, effects, .. } = &mut *factors;
-        let (own, other) = if side == Side::Row { (u, v) } else { (v, u) };
-        // c least in lambda sum |u_j + c|^2 + ridge sum (b_l - <c, v_l>)^2
+        let (own, other) = if side == Side::Column { (u, v) } else { (v, u) };
+        // c = argmin lambda sum |u_j + c|^2 + ridge sum (b_l - <c, v_l>)^2
         let (ridge, count) = (model.term_ridge(t), (own.len() / r) as f64);
         let (mut curvature, mut c) = (vec![0.0; packed_len(r)], vec![0.0; r]);
         for (v, b) in other.chunks_exact(r).zip(&effects[t]) {

@@ -1,10 +1,10 @@
 //! A fitted table as named tensors.
 //!
-//! Effects of single rows and columns are `row_effects` and `column_effects`. Term `k` of the others is
-//! `effect_k`, by class of the row and of the column, with the classes (`effect_k_rows`,
-//! `effect_k_columns`) where they are neither one in all nor one per line, and the weights
-//! (`effect_k_row_weights`, `effect_k_column_weights`) where there are any. `row_errors`,
-//! `row_prior`, those of columns and of `effect_k`, and `usual_variance` are [`Uncertainty`]'s.
+//! Row and column effects are `row_effects` and `column_effects`. The `k`-th other term is `effect_k`, by
+//! class of the row and of the column. Its classes (`effect_k_rows`, `effect_k_columns`) are stored if
+//! they are neither one in all nor one per line, its covariates (`effect_k_row_weights`,
+//! `effect_k_column_weights`) if it has any. `row_errors` and `row_prior`, their counterparts for columns
+//! and `effect_k`, and `usual_variance` store the [`Uncertainty`].
 
 use super::ceiling::Ceiling;
 use super::interval::{Calibration, Group};
@@ -16,11 +16,9 @@ use super::{
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Result, vector};
 
-/// The kind of the artifact.
 pub const KIND: &str = "low-rank";
-/// Names of the sides in tensors.
 const SIDES: [&str; 2] = ["row", "column"];
-/// The groups of the calibration, and what is stored of each.
+/// Tensor of the calibration groups, and numbers per group.
 const GROUPS: &str = "variance_groups";
 const GROUP: usize = 4;
 
@@ -29,11 +27,9 @@ impl LowRankFit {
     pub fn to_artifact(&self) -> Artifact {
         let (settings, lines) = (self.model.settings(), [self.model.rows(), self.model.columns()]);
         let Factors { intercept, u, v, .. } = &self.factors;
-        let mut out = Artifact::new(KIND).with("u", &[lines[0], settings.rank], u.clone()).with(
-            "v",
-            &[lines[1], settings.rank],
-            v.clone(),
-        );
+        let mut out = Artifact::new(KIND);
+        out.add("u", &[lines[0], settings.rank], u.clone());
+        out.add("v", &[lines[1], settings.rank], v.clone());
         let numbers = [
             ("intercept", *intercept),
             ("family", settings.family.code()),
@@ -91,10 +87,9 @@ impl LowRankFit {
         out
     }
 
-    /// Reads an artifact back.
     pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
         if artifact.kind != KIND {
-            return Err(Error::data(format!("a model of kind `{}` has no cells", artifact.kind)));
+            return Err(Error::data(format!("a model of kind `{}` is not a table", artifact.kind)));
         }
         let has = |name: &str| artifact.tensor(name).is_some();
         let optional =
@@ -133,42 +128,19 @@ impl LowRankFit {
         })?;
         let lengths = model.terms().iter().map(|term| model.term_len(term));
         if !lengths.eq(effects.iter().map(Vec::len)) {
-            return Err(Error::data("an effect has not a number for each of its classes"));
+            return Err(Error::data("an effect does not have one coefficient per class"));
         }
-        let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
-            None => Ok(Posteriors::default()),
-            Some(k) => read_posteriors(artifact, &format!("effect_{k}"), own.len(), 1),
-        };
         if (of_lines..effects.len())
             .any(|t| Side::BOTH.map(|s| model.line_term(s)).contains(&Some(t)))
         {
-            return Err(Error::data("an effect of single rows or columns has another name"));
+            return Err(Error::data("a row or column effect is stored under another name"));
         }
-        let uncertainty = match has("usual_variance") {
-            false if has("row_errors") => {
-                let what = "the model's errors are of another version of the program";
-                return Err(Error::data(what).hint("fit it again"));
-            }
-            false => None,
-            true => {
-                let side = |side: Side| {
-                    let count = [rows, columns][side as usize];
-                    read_posteriors(artifact, SIDES[side as usize], count, model.unknowns(side))
-                };
-                let lines = [side(Side::Row)?, side(Side::Column)?];
-                let terms = effects.iter().enumerate().map(term).collect::<Result<_>>()?;
-                let usual = artifact.number("usual_variance")?;
-                if !(usual >= 0.0 && usual.is_finite()) {
-                    return Err(Error::data("the model's usual variance is none"));
-                }
-                Some(Uncertainty { lines, terms, usual })
-            }
-        };
+        let uncertainty = read_uncertainty(artifact, &model, &effects, of_lines)?;
         let ceiling = match optional("row_ceiling", rows)? {
-            None => None,
             Some(rows) => {
                 Some(Ceiling { rows, columns: artifact.values("column_ceiling", columns)? })
             }
+            None => None,
         };
         let groups = artifact.tensor(GROUPS);
         let calibration = groups.map(|groups| read_calibration(artifact, groups)).transpose()?;
@@ -196,6 +168,37 @@ impl LowRankFit {
     }
 }
 
+/// The posteriors, if stored; `of_lines` is the number of row and column effects.
+fn read_uncertainty(
+    artifact: &Artifact,
+    model: &LowRank,
+    effects: &[Vec<f64>],
+    of_lines: usize,
+) -> Result<Option<Uncertainty>> {
+    if artifact.tensor("usual_variance").is_none() {
+        if artifact.tensor("row_errors").is_none() {
+            return Ok(None);
+        }
+        let what = "the model's errors are from another version of the program";
+        return Err(Error::data(what).hint("fit it again"));
+    }
+    let side = |side: Side| {
+        let count = [model.rows(), model.columns()][side as usize];
+        read_posteriors(artifact, SIDES[side as usize], count, model.unknowns(side))
+    };
+    let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
+        None => Ok(Posteriors::default()),
+        Some(k) => read_posteriors(artifact, &format!("effect_{k}"), own.len(), 1),
+    };
+    let lines = [side(Side::Row)?, side(Side::Column)?];
+    let terms = effects.iter().enumerate().map(term).collect::<Result<_>>()?;
+    let usual = artifact.number("usual_variance")?;
+    if !(usual >= 0.0 && usual.is_finite()) {
+        return Err(Error::data("the model's usual variance is not a variance"));
+    }
+    Ok(Some(Uncertainty { lines, terms, usual }))
+}
+
 fn read_calibration(artifact: &Artifact, groups: &Tensor) -> Result<Calibration> {
     let group = |g: &[f64]| Group {
         class: g[0] as u32,
@@ -205,7 +208,7 @@ fn read_calibration(artifact: &Artifact, groups: &Tensor) -> Result<Calibration>
     };
     let groups: Vec<Group> = groups.values.chunks_exact(GROUP).map(group).collect();
     if groups.is_empty() {
-        return Err(Error::data("the model's intervals have no group"));
+        return Err(Error::data("the model's calibration has no group"));
     }
     Ok(Calibration {
         dispersion: artifact.number("dispersion")?,
@@ -216,7 +219,7 @@ fn read_calibration(artifact: &Artifact, groups: &Tensor) -> Result<Calibration>
     })
 }
 
-/// Adds the `k`-th of the terms that are not of lines.
+/// Adds the `k`-th term other than row and column effects.
 fn put_term(
     out: &mut Artifact,
     k: usize,
@@ -252,15 +255,15 @@ fn read_posteriors(artifact: &Artifact, of: &str, count: usize, q: usize) -> Res
     let mut factors = each.chunks_exact(Posteriors::width(q));
     let diagonals = factors.all(|each| (0..q).all(|k| is_positive(&each[k * q + k])));
     if !(diagonals && prior.iter().all(is_positive) && vector::all_finite(&each)) {
-        return Err(Error::data(format!("`{of}_errors` are no posteriors")));
+        return Err(Error::data(format!("`{of}_errors` are not posteriors")));
     }
     Ok(Posteriors { prior, each })
 }
 
-/// The `k`-th term that is not of lines, whose numbers are these.
+/// The `k`-th term other than row and column effects, with these coefficients.
 fn read_term(artifact: &Artifact, k: usize, numbers: &Tensor, lines: [usize; 2]) -> Result<Term> {
     let &[of_rows, of_columns] = &numbers.shape[..] else {
-        return Err(Error::data(format!("`effect_{k}` has not two sides")));
+        return Err(Error::data(format!("`effect_{k}` is not a matrix")));
     };
     let side = |name: &str, count: usize, lines: usize| {
         let values = |name: &str| artifact.tensor(name).map(|tensor| tensor.values.clone());

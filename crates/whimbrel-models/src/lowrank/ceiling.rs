@@ -1,31 +1,28 @@
-//! A ceiling over estimates of unobserved cells.
+//! A ceiling on the estimates of unobserved counts.
 //!
-//! A count's mean is the exponential of `theta`, and effects and factors that were never seen together
-//! multiply to a mean far above anything in the data: one such cell can outweigh the deviance of all
-//! others. So where there are factors no cell is estimated above the
-//! larger of two fitted values: the largest among the observed cells of its row, and the largest
-//! among those of its column. Every observed cell is below its ceiling by construction, so
-//! the fit and its objective are what they are without one.
+//! The mean of a count is the exponential of `theta`, so effects and factors that were never observed
+//! together can multiply to a mean far above the data, and one such cell can dominate the deviance. In a
+//! model with factors, no estimate therefore exceeds the larger of two fitted values: the maximum over
+//! the observed cells of its row, and that over its column. Observed cells are never changed, so the
+//! ceiling affects neither the fit nor its objective.
 
 use super::{Factors, Family, LowRank};
 use whimbrel_core::{Error, Result, vector, wire};
 
-/// The largest `theta` of an observed cell, by row and by column; that of the whole table where a row
-/// or a column has none. They reveal the cells that they are from.
+/// The largest fitted `theta` over the observed cells of each row and of each column, or of the whole
+/// table for a row or column without observations. Each value discloses the cell that attains it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ceiling {
-    /// One per row.
     pub rows: Vec<f64>,
-    /// One per column.
     pub columns: Vec<f64>,
 }
 
 wire!(Ceiling { rows, columns });
 
 impl Ceiling {
-    /// From the numbers of the observed cells (`row * columns + column`). Counts alone have one, since
-    /// the means of other families do not run away, and only beside factors: effects alone are the
-    /// simple model that others are compared with, and stay what they are.
+    /// The ceiling of a fit to the observed cells, given by their indices. `None` for other families,
+    /// whose means are bounded or linear in `theta`, and for models without factors, which serve as
+    /// baselines.
     pub fn over(
         model: &LowRank,
         factors: &Factors,
@@ -48,7 +45,6 @@ impl Ceiling {
         (all > none).then_some(Self { rows, columns })
     }
 
-    /// The ceiling of one cell.
     #[inline]
     pub fn at(&self, row: usize, column: usize) -> f64 {
         self.rows[row].max(self.columns[column])
@@ -59,35 +55,33 @@ impl Ceiling {
         if fits && vector::all_finite(&self.rows) && vector::all_finite(&self.columns) {
             return Ok(());
         }
-        Err(Error::peer("the ceiling is not one of this table"))
+        Err(Error::peer("the ceiling does not fit this table"))
     }
 }
 
-/// A table as it is judged and handed out.
+/// The published form of a fit: parameters and ceiling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivered {
-    /// Effects and factors.
     pub factors: Factors,
-    /// What no estimate goes beyond, for counts.
     pub ceiling: Option<Ceiling>,
 }
 
 impl Delivered {
-    /// From what a client was sent; refuses what does not fit the model.
+    /// A received fit; refuses lengths that do not match the model.
     pub fn received(model: &LowRank, theta: &[f64], ceiling: Option<&Ceiling>) -> Result<Self> {
         ceiling.map_or(Ok(()), |ceiling| ceiling.check(model))?;
         let factors = Factors::from_vector(model, theta)?;
         Ok(Self { factors, ceiling: ceiling.cloned() })
     }
 
-    /// `theta_jl` of the model it is of, not boxed.
+    /// `theta_jl` below its ceiling, not clipped to the family's bound.
     #[inline]
     pub fn theta(&self, model: &LowRank, row: usize, column: usize) -> f64 {
         capped(self.ceiling.as_ref(), model.theta(&self.factors, row, column), row, column)
     }
 }
 
-/// `theta` below the ceiling, where there is one.
+/// `theta`, at most its ceiling if there is one.
 #[inline]
 pub(super) fn capped(ceiling: Option<&Ceiling>, theta: f64, row: usize, column: usize) -> f64 {
     ceiling.map_or(theta, |ceiling| theta.min(ceiling.at(row, column)))

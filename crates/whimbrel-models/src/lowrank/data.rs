@@ -1,28 +1,29 @@
-//! A client's observed cells, checked.
+//! A client's observed cells.
 
 use super::LowRank;
 use whimbrel_core::{Cell, ClientData, Error, Result};
 
-/// What one client observed, by row and then column.
+/// One client's observations, sorted by row and then column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Cells that the fit uses; a cell observed twice is there twice.
+    /// Cells used by the fit; a cell observed twice occurs twice.
     pub cells: Vec<Cell>,
-    /// Cells kept out of the fit, to judge it by.
+    /// Held-out cells, for evaluation.
     pub held_out: Vec<Cell>,
 }
 
 impl LowRank {
-    /// Checks that the client's cells belong to this table and to the family, and that there is
-    /// one to fit.
+    /// Checks that the client's cells fit the table and the family, and that at least one is observed.
     pub fn bind(&self, data: &ClientData) -> Result<Observed> {
         let ClientData::Cells(cells) = data else {
-            return Err(Error::data("a low-rank model is fitted to cells, and these are rows")
-                .hint("name the columns that say row, column and value in [data]"));
+            return Err(Error::data(
+                "a low-rank model is fitted to cells, but these data are rows",
+            )
+            .hint("name the columns that hold row, column and value in [data]"));
         };
         if cells.rows.len() != self.rows() || cells.columns.len() != self.columns() {
             return Err(Error::data(format!(
-                "its table is {} x {} where the model's is {} x {}",
+                "its table is {} x {}, but the model's is {} x {}",
                 cells.rows.len(),
                 cells.columns.len(),
                 self.rows(),

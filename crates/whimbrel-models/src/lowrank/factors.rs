@@ -1,12 +1,11 @@
-//! Effects and factors: the parameters of a low-rank table.
+//! The parameters of a low-rank model: main effects and factors.
 
 use super::LowRank;
 use whimbrel_core::{Error, Key, Result, vector, wire};
 
-/// Random parts of the first factors have this standard deviation.
+/// Standard deviation of the random part of the initial factors.
 const START_SD: f64 = 0.1;
-/// Neither factor of a component falls below this norm: from exactly zero none comes back when the
-/// table later asks for it.
+/// Smallest norm of a component's factors: alternating steps cannot leave an exact zero.
 const FACTOR_MIN: f64 = 1e-7;
 
 /// `mu`, the main effects, `U` and `V`.
@@ -14,13 +13,13 @@ const FACTOR_MIN: f64 = 1e-7;
 pub struct Factors {
     /// `r`.
     pub rank: u32,
-    /// `mu`; 0 where the model has none.
+    /// `mu`; 0 if the model has no effects.
     pub intercept: f64,
-    /// The numbers of each term, by class of the row and then of the column.
+    /// The coefficients of each term, by class of the row and then of the column.
     pub effects: Vec<Vec<f64>>,
-    /// `U`, row after row.
+    /// `U`, row-major.
     pub u: Vec<f64>,
-    /// `V`, column of the table after column.
+    /// `V`, row-major: one line per column of the table.
     pub v: Vec<f64>,
 }
 
@@ -38,7 +37,8 @@ impl Factors {
         }
     }
 
-    /// Every cell near one mean, with small random factors: `U = V = 0` would be a saddle.
+    /// Initial parameters: every cell near `mean`, with small random factors, since `U = V = 0` is a
+    /// saddle point.
     pub fn start(model: &LowRank, mean: f64, key: Key) -> Self {
         let mut first = Self::zero(model);
         key.child(0).stream().fill_normal(&mut first.u);
@@ -57,9 +57,9 @@ impl Factors {
         first
     }
 
-    /// Gives both factors of each component the same norm; the product stays, and
-    /// `(|u_k|^2 + |v_k|^2)/2` is least. Alternating steps tend to `U^T U = V^T V`, where the sum
-    /// over components is the nuclear norm of the product.
+    /// Rescales both factors of each component to the same norm. This keeps the product and minimises
+    /// `(|u_k|^2 + |v_k|^2)/2`. Alternating steps tend to `U^T U = V^T V`, where the sum over components
+    /// is the nuclear norm of the product.
     pub(super) fn balance(&mut self) {
         let r = self.rank as usize;
         for k in 0..r {
@@ -89,23 +89,23 @@ impl Factors {
         self.effects.iter_mut().chain([&mut self.u, &mut self.v])
     }
 
-    /// The coordinates in which the parameters travel: [`LowRank::blocks`] in order.
+    /// The parameters as one vector, in the order of [`LowRank::blocks`].
     pub fn to_vector(&self, model: &LowRank) -> Vec<f64> {
         let intercept = (!model.terms().is_empty()).then_some(self.intercept);
         intercept.into_iter().chain(self.parts().flatten().copied()).collect()
     }
 
-    /// Back from the coordinates.
+    /// The inverse of [`to_vector`](Self::to_vector).
     pub fn from_vector(model: &LowRank, coordinates: &[f64]) -> Result<Self> {
         if coordinates.len() != model.coordinates_len() {
             return Err(Error::peer(format!(
-                "the factors have {} numbers where the model has {}",
+                "{} coordinates given where the model has {}",
                 coordinates.len(),
                 model.coordinates_len()
             )));
         }
         if !vector::all_finite(coordinates) {
-            return Err(Error::peer("the factors hold a number that is not finite"));
+            return Err(Error::peer("the factors contain a number that is not finite"));
         }
         let mut out = Self::zero(model);
         let (intercept, mut rest) = coordinates.split_at(usize::from(!model.terms().is_empty()));

@@ -1,12 +1,12 @@
-//! The distributions of a cell: `p(y; theta)` proportional to `exp(y theta - psi(theta))`.
+//! Distributions of a cell: `p(y; theta)` proportional to `exp(y theta - psi(theta))`.
 
 use whimbrel_core::math::{exp, ln, ln_1p};
 use whimbrel_core::{Error, Result, Stream};
 
-/// Natural parameters of counts and of yes-or-no values stay within plus and minus this.
+/// Bound on the natural parameters of the Poisson and Bernoulli families, in absolute value.
 pub const THETA_MAX: f64 = 30.0;
 
-/// How the value of a cell is distributed given its natural parameter `theta`.
+/// The distribution of a cell given its natural parameter `theta`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// A number with mean `theta`.
@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Every family, in the order of their codes.
+    /// All families, in the order of their codes.
     pub const ALL: [Self; 3] = [Self::Gaussian, Self::Poisson, Self::Bernoulli];
 
     /// The name used in jobs and reports.
@@ -30,18 +30,17 @@ impl Family {
         }
     }
 
-    /// The number that stands for it in an artifact.
+    /// The family's code in an artifact.
     pub fn code(self) -> f64 {
         f64::from(self as u8)
     }
 
-    /// The family of a code.
     pub fn from_code(code: f64) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|family| family.code() == code);
-        found.ok_or_else(|| Error::data(format!("{code} stands for no family of cells")))
+        found.ok_or_else(|| Error::data(format!("{code} is not the code of a family of cells")))
     }
 
-    /// Refuses values that the family cannot take; says what would be right.
+    /// Refuses values outside the family's support; the error describes the support.
     pub fn check(self, y: f64) -> Result<(), &'static str> {
         let (fits, wanted) = match self {
             Self::Gaussian => (y.is_finite(), "a finite number"),
@@ -54,7 +53,7 @@ impl Family {
         if fits { Ok(()) } else { Err(wanted) }
     }
 
-    /// `theta`, kept in the box where the family has one.
+    /// Clips `theta` to [`THETA_MAX`] for the Poisson and Bernoulli families.
     #[inline(always)]
     pub fn boxed(self, theta: f64) -> f64 {
         match self {
@@ -95,7 +94,7 @@ impl Family {
         }
     }
 
-    /// The `theta` whose mean this is, for means kept away from the ends of their range.
+    /// The canonical link: the `theta` of a mean, after moving the mean inside its range.
     pub fn link(self, mean: f64) -> f64 {
         match self {
             Self::Gaussian => mean,
@@ -107,7 +106,7 @@ impl Family {
         }
     }
 
-    /// Twice the log-likelihood ratio between the value's own mean and `mean`.
+    /// The unit deviance: twice the log-likelihood ratio of the saturated model to `mean`.
     pub fn deviance(self, y: f64, mean: f64) -> f64 {
         // y ln(y/mean), which is 0 at y = 0
         let entropy = |y: f64, mean: f64| if y > 0.0 { y * (ln(y) - ln(mean)) } else { 0.0 };
@@ -118,9 +117,8 @@ impl Family {
         }
     }
 
-    /// The deviance by which models are compared: the mean is kept [`JUDGED_MEAN_MIN`] inside its
-    /// range, so that a column of zeros does not make a count impossible. Every contender is judged
-    /// by this one.
+    /// The deviance used to compare models. The mean is moved [`JUDGED_MEAN_MIN`] inside its range, so
+    /// that a positive count in a column fitted as zero has a finite deviance.
     pub fn judged_deviance(self, y: f64, mean: f64) -> f64 {
         let inside = match self {
             Self::Gaussian => mean,
@@ -130,7 +128,7 @@ impl Family {
         self.deviance(y, inside)
     }
 
-    /// A value drawn from the family; `sd` is a Gaussian's.
+    /// Draws a value; `sd` is the standard deviation of a Gaussian cell.
     pub fn draw(self, mean: f64, sd: f64, stream: &mut Stream) -> f64 {
         match self {
             Self::Gaussian => mean + sd * stream.normal(),
@@ -140,9 +138,9 @@ impl Family {
     }
 }
 
-/// Counts above this lose their unit beside the sums they enter.
+/// Larger counts would be lost to rounding in sums.
 const COUNT_MAX: f64 = 1e12;
-/// Starting means are kept so far inside their range.
+/// Distance of the means of [`Family::link`] from the ends of their range.
 const MEAN_MIN: f64 = 1e-6;
-/// How far inside their range means are kept when models are compared.
+/// Distance of the means of [`Family::judged_deviance`] from the ends of their range.
 pub const JUDGED_MEAN_MIN: f64 = 1e-3;

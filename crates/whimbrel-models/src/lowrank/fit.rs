@@ -1,4 +1,4 @@
-//! A fitted table: what is expected of a cell, and how sure that is.
+//! A fitted table: expected values of cells, their uncertainty, intervals and draws.
 
 use super::ceiling::{Ceiling, capped};
 use super::interval::{CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
@@ -9,49 +9,46 @@ use std::f64::consts::PI;
 use whimbrel_core::math::exp;
 use whimbrel_core::{Key, Stream};
 
-/// Rates above this are not drawn from: counts there have lost their unit.
+/// Largest rate of a Poisson draw: larger counts are not exact integers.
 const RATE_MAX: f64 = 1e15;
-/// Counts that cluster less than this are Poisson's to all digits that are written.
+/// Below this overdispersion, counts are drawn as Poisson.
 const CLUSTERING_MIN: f64 = 1e-9;
 
-/// A low-rank fit, as read from or written to an artifact.
+/// A low-rank fit, in the form stored in an artifact.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankFit {
-    /// The model.
     pub model: LowRank,
-    /// Effects and factors.
     pub factors: Factors,
-    /// What no estimate of a count goes beyond.
     pub ceiling: Option<Ceiling>,
-    /// `n`, which the penalties weigh against the cells: a row is fitted with ridge `n lambda`.
+    /// `n`, which multiplies the penalties: a row is fitted with ridge `n lambda`.
     pub clients: u32,
-    /// How often each row, and each column, was observed.
+    /// Number of observations of each row, and of each column.
     pub observations: [Vec<u32>; 2],
-    /// How far off values are; none where a run stopped before it was known.
+    /// `None` if the run stopped before calibration.
     pub calibration: Option<Calibration>,
-    /// How sure the parameters are; none where a run stopped before its errors were known.
+    /// `None` if the run stopped before the posteriors were computed.
     pub uncertainty: Option<Uncertainty>,
 }
 
-/// The natural parameter of a cell.
+/// The natural parameter of a cell, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
     /// `theta`.
     pub theta: f64,
-    /// Its standard deviation, apart from what errors on held-out cells have in them already.
+    /// Standard deviation of the part of the error that held-out cells do not measure.
     pub spread: f64,
-    /// The variance that these have in them; 0 where nothing was held out.
+    /// Variance of the part that errors on held-out cells include; 0 if nothing was held out.
     pub measured: f64,
-    /// The mean error of `theta`: where draws lie around.
+    /// Posterior mean of the error of `theta`, around which draws are centred.
     pub shift: f64,
-    /// How often the row or the column was observed, whichever is less.
+    /// Number of observations of the row or of the column, whichever is smaller.
     pub observations: u32,
-    /// What no `theta` that is drawn goes beyond.
+    /// Upper limit of drawn `theta`.
     pub ceiling: f64,
 }
 
 impl Parameter {
-    /// Of a sure `theta`.
+    /// A `theta` without error.
     pub fn sure(theta: f64, observations: u32) -> Self {
         let (spread, measured, shift, ceiling) = (0.0, 0.0, 0.0, f64::INFINITY);
         Self { theta, spread, measured, shift, observations, ceiling }
@@ -62,29 +59,29 @@ impl Parameter {
         self.spread * self.spread + self.measured
     }
 
-    /// `theta` moved by so much, below the ceiling.
+    /// `theta + by`, at most the ceiling.
     fn moved(&self, by: f64) -> f64 {
         (self.theta + by).min(self.top())
     }
 
-    /// The largest that is drawn.
+    /// The largest `theta` of a draw.
     fn top(&self) -> f64 {
         self.ceiling.max(self.theta)
     }
 }
 
 impl LowRankFit {
-    /// `theta_jl`, below its ceiling and in its box.
+    /// `theta_jl`, at most its ceiling and clipped to the family's bound.
     pub fn theta(&self, row: usize, column: usize) -> f64 {
         self.model.family().boxed(self.below_ceiling(row, column))
     }
 
-    /// `theta_jl`, below its ceiling.
+    /// `theta_jl`, at most its ceiling.
     pub(super) fn below_ceiling(&self, row: usize, column: usize) -> f64 {
         capped(self.ceiling.as_ref(), self.model.theta(&self.factors, row, column), row, column)
     }
 
-    /// What is expected of a cell.
+    /// The expected value of a cell.
     pub fn mean(&self, row: usize, column: usize) -> f64 {
         self.model.family().mean(self.theta(row, column))
     }
@@ -95,14 +92,14 @@ impl LowRankFit {
         self.uncertainty.as_ref().map_or(Vec::new(), of)
     }
 
-    /// The parameter of a cell as if it were sure, with a client's own effect added under the box alone.
+    /// The parameter of a cell without its error. A client's personal effect is added after the ceiling.
     pub fn sure(&self, row: usize, column: usize, effect: f64) -> Parameter {
         let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
         Parameter::sure(theta, self.observations[0][row].min(self.observations[1][column]))
     }
 
-    /// A parameter with these errors. A row or column without a cell has its prior for a posterior, which
-    /// no held-out cell has measured: it counts as well observed, with all of its error beside.
+    /// Adds errors to a parameter. A row or column without observations has its prior as posterior, which
+    /// no held-out cell measures: the cell is treated as well observed, and all of its error is added.
     pub fn unsure(&self, sure: Parameter, shares: &[Share]) -> Parameter {
         let is_bare = sure.observations == 0;
         let total: f64 = shares.iter().map(Share::variance).sum();
@@ -119,7 +116,7 @@ impl LowRankFit {
         Parameter { spread, measured: kept * measured, shift, observations, ..sure }
     }
 
-    /// The error of `theta` in the imputation of a key: cells that share a source of errors share its
+    /// The error of `theta` in the imputation with this key. Cells with a common source share its random
     /// numbers.
     pub fn deviation(&self, parameter: Parameter, shares: &[Share], key: Key) -> f64 {
         let total: f64 = shares.iter().map(Share::variance).sum();
@@ -130,9 +127,8 @@ impl LowRankFit {
         drawn * (parameter.variance() / total).sqrt()
     }
 
-    /// An interval that is to hold nine values in ten, within the range of the family: on each side
-    /// the root of the sum of squares of what the noise and what the mean's own error reach. Ends of
-    /// counts are whole numbers.
+    /// A 90 % prediction interval within the family's range. On each side the half-width is the root of
+    /// the sum of squares of the noise's and the mean's. Ends of intervals for counts are integers.
     pub fn interval(&self, parameter: Parameter) -> (f64, f64) {
         let family = self.model.family();
         let mean = family.mean(parameter.theta);
@@ -147,16 +143,16 @@ impl LowRankFit {
             Family::Gaussian => (mean - down, mean + up),
             Family::Bernoulli => ((mean - down).max(0.0), (mean + up).min(1.0)),
             Family::Poisson => {
-                // The counts inside, or those around the mean where there is none.
+                // The integers inside, or those around the mean if there are none.
                 let (low, high) = ((mean - down).max(0.0).ceil(), (mean + up).floor());
                 if low <= high { (low, high) } else { (mean.floor(), mean.ceil()) }
             }
         }
     }
 
-    /// What is left of the dispersion of well observed cells with such a mean when the error of their
-    /// parameter, which it has in it, is taken out. Counts whose mean has a factor of mean 1 and
-    /// variance `v`, and `a` around it, have `alpha = (1 + a)(1 + v) - 1` in all.
+    /// The dispersion around the true mean: that of well observed cells, with the variance of their
+    /// parameter's error removed. If the mean of a count has a random factor of mean 1 and variance `v`,
+    /// and the count has dispersion `a` around it, the total is `alpha = (1 + a)(1 + v) - 1`.
     fn own_dispersion(&self, parameter: Parameter) -> f64 {
         let family = self.model.family();
         let dispersion = self.group_of(self.expected(parameter), u32::MAX).dispersion;
@@ -169,25 +165,25 @@ impl LowRankFit {
         }
     }
 
-    /// The mean of draws. In a row with few cells it is not the estimate: the fit has one ridge for all
-    /// rows, and a draw follows the posterior of this one.
+    /// The mean of draws. In sparsely observed rows it differs from the estimate, since the fit has one
+    /// ridge for all rows while draws follow each row's posterior.
     pub fn expected(&self, parameter: Parameter) -> f64 {
         self.drawn_mean(parameter)[0]
     }
 
-    /// Mean and variance of the mean from which a value is drawn.
+    /// Mean and variance of the random mean of a draw.
     pub fn drawn_mean(&self, parameter: Parameter) -> [f64; 2] {
         let (family, v) = (self.model.family(), parameter.variance());
         let centre = parameter.theta + parameter.shift;
         match family {
             Family::Gaussian => [centre, v],
-            // A logistic curve of a normal number, by the normal curve that is closest to it.
+            // E[logistic(N)] with the logistic approximated by a normal distribution function.
             Family::Bernoulli => {
                 let p = family.mean(centre / (1.0 + PI / 8.0 * v).sqrt());
                 [p, (p * (1.0 - p)).powi(2) * v]
             }
             Family::Poisson if v == 0.0 => [family.mean(parameter.moved(parameter.shift)), 0.0],
-            // The exponential of a normal number that is cut off at the ceiling.
+            // The exponential of a normal variable censored at the ceiling.
             Family::Poisson => {
                 let (s, top) = (v.sqrt(), family.boxed(parameter.top()));
                 let moment = |k: f64| {
@@ -201,14 +197,14 @@ impl LowRankFit {
         }
     }
 
-    /// The variance of a value around its mean, on average over what the mean may be.
+    /// The variance of a value around its mean, averaged over the mean's distribution.
     pub fn noise(&self, parameter: Parameter) -> f64 {
         let (family, own) = (self.model.family(), self.own_dispersion(parameter));
         let [mean, variance] = self.drawn_mean(parameter);
         match family {
             Family::Gaussian => own,
             Family::Poisson => mean + own * (mean * mean + variance),
-            // Of 0 and 1 the mean says it all.
+            // The mean determines the law of a Bernoulli variable.
             Family::Bernoulli => (family.variance(mean) - variance).max(0.0),
         }
     }
@@ -218,8 +214,8 @@ impl LowRankFit {
         (self.noise(parameter) + self.drawn_mean(parameter)[1]).sqrt()
     }
 
-    /// A value drawn from the fitted model, for a multiple imputation, with this [error](Self::deviation)
-    /// of the parameter beside its mean. Counts around a mean are negative binomial.
+    /// Draws a value for a multiple imputation, with this [error](Self::deviation) of the parameter
+    /// around its mean. Overdispersed counts are negative binomial.
     pub fn draw(&self, parameter: Parameter, deviation: f64, stream: &mut Stream) -> f64 {
         let (family, own) = (self.model.family(), self.own_dispersion(parameter));
         let mean = family.mean(parameter.moved(parameter.shift + deviation));
@@ -230,8 +226,8 @@ impl LowRankFit {
         family.draw(mean, own.sqrt(), stream)
     }
 
-    /// What is known about cells with such a mean, whose row and column were observed so often; the
-    /// family alone where nothing is.
+    /// The calibration group of cells with this mean and number of observations; the family's own
+    /// dispersion without a calibration.
     pub(super) fn group_of(&self, mean: f64, observations: u32) -> Group {
         let family = self.model.family();
         let found = self.calibration.as_ref().map(|c| c.group_of(family, mean, observations));

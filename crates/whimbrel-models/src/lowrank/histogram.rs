@@ -1,46 +1,44 @@
-//! Counts of scores on a fixed grid: what clients send in place of the scores.
+//! Histograms of scores on a fixed grid, which clients send instead of the scores.
 
 use std::collections::BTreeMap;
 use whimbrel_core::math::{exp, ln};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire};
 
-/// The logarithm of the ratio of neighbouring edges (2 %), and an edge.
+/// Logarithm of the ratio of neighbouring edges (2 %), and one of the edges.
 const LOG_RATIO: f64 = 0.02;
 const EDGE: f64 = 1e-3;
-/// Bins below that edge, and bins in all: from 1e-30 to 1e30. Scores of a Gaussian table have the
-/// units of its values, so the grid is wide; a histogram holds only the bins that have scores.
+/// Number of bins below that edge, and in total: from 1e-30 to 1e30. Scores of a Gaussian table have
+/// the units of its values, so the grid is wide; a histogram stores nonempty bins only.
 const BELOW: u32 = 3_109;
-/// Bins of an octave.
 pub const BINS: u32 = 6_910;
-/// Octaves of means that are told apart, the first up to `2^FIRST_OCTAVE`.
+/// Number of octaves of the means; the first ends at `2^FIRST_OCTAVE`.
 pub const OCTAVES: u32 = 32;
 const FIRST_OCTAVE: f64 = -9.0;
-/// Parts of the held-out cells, for cross-checking.
+/// Number of folds of the held-out cells.
 pub const PARTS: u32 = 5;
-/// Classes of how often the row or the column of a cell was observed, whichever is less: up to once,
-/// to 3, to 7, to 15 times, and more often.
+/// Classes of the number of observations of a cell's row or column, whichever is smaller: up to 1, 3, 7,
+/// 15, and more.
 pub const CLASSES: u32 = 5;
-/// Where a score comes from: a cell that was held out, or one that was predicted from a part of its row.
+/// Sources of a score: a held-out cell, or a cell predicted from a subsample of its row.
 const SOURCES: u32 = 2;
-/// Strata in all.
 pub const STRATA: u32 = SOURCES * CLASSES * PARTS * OCTAVES;
-/// No histogram holds more.
+/// Largest total count of a histogram.
 const COUNT_MAX: u64 = 1 << 48;
 
-/// How many scores fell where: by [`Stratum`], and within it on a geometric grid whose bin `i` holds
-/// what is at most [`Histogram::edge`] of `i` and above that of `i - 1`; the last bin holds all the rest.
+/// Counts of scores by [`Stratum`] and bin. Bin `i` of the geometric grid holds scores in
+/// `(edge(i - 1), edge(i)]`; the last bin also holds all larger scores.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Histogram(BTreeMap<u32, u64>);
 
-/// Which scores are counted together.
+/// A stratum of scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stratum {
-    /// Whether the cell was predicted from a part of its row, rather than held out.
+    /// Whether the cell was predicted from a subsample of its row, rather than held out.
     pub thinned: bool,
-    /// The class of how often its row or column was observed.
+    /// The class of its number of observations.
     pub class: u32,
-    /// The part, for cross-checking.
+    /// The fold.
     pub part: u32,
     /// The octave of its mean.
     pub octave: u32,
@@ -59,7 +57,7 @@ impl Stratum {
     }
 }
 
-/// The class of a cell whose row or column was observed so often, whichever is less.
+/// The class of a number of observations.
 pub fn class_of(observations: u32) -> u32 {
     (observations.max(1).ilog2()).min(CLASSES - 1)
 }
@@ -71,48 +69,46 @@ impl Histogram {
         octave.clamp(0.0, f64::from(OCTAVES - 1)) as u32
     }
 
-    /// The mean that stands for those of an octave: its middle.
+    /// The midpoint of an octave, which represents its means.
     pub fn mean_of(octave: u32) -> f64 {
         0.75 * exp(std::f64::consts::LN_2 * (f64::from(octave) + FIRST_OCTAVE))
     }
 
-    /// Adds one score.
     pub fn add(&mut self, stratum: Stratum, score: f64) {
-        // NaN, which no score of finite numbers is, lands in the last bin.
+        // NaN, which finite values cannot produce, goes to the last bin.
         let bin = (ln(score / EDGE) / LOG_RATIO).ceil() + f64::from(BELOW);
         let bin = if bin <= 0.0 { 0 } else { bin.min(f64::from(BINS - 1)) as u32 };
         let bin = if score.is_nan() { BINS - 1 } else { bin };
         *self.0.entry(stratum.number() * BINS + bin).or_default() += 1;
     }
 
-    /// The largest score of a bin.
+    /// The upper edge of a bin.
     pub fn edge(bin: u32) -> f64 {
         EDGE * exp(LOG_RATIO * (f64::from(bin) - f64::from(BELOW)))
     }
 
-    /// How many scores.
     pub fn count(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Adds another.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         let total = self.count().checked_add(other.count());
         if total.is_none_or(|total| total > COUNT_MAX) {
-            return Err(Error::peer("a client has more scores than any table has cells"));
+            return Err(Error::peer("a client sent more scores than a table can have cells"));
         }
         other.0.iter().for_each(|(bin, count)| *self.0.entry(*bin).or_default() += count);
         Ok(())
     }
 
-    /// Stratum, bin and count of all scores of some strata.
+    /// Stratum, bin and count of the nonempty bins of some strata.
     fn of(&self, strata: impl Fn(Stratum) -> bool) -> impl Iterator<Item = (Stratum, u32, u64)> {
         let each =
             self.0.iter().map(|(at, count)| (Stratum::of_number(at / BINS), at % BINS, *count));
         each.filter(move |(stratum, ..)| strata(*stratum))
     }
 
-    /// The scores of some strata, by bin alone.
+    /// The scores of some strata, summed by bin.
     pub fn within(&self, strata: impl Fn(Stratum) -> bool) -> Self {
         let mut bins = Self::default();
         self.of(strata).for_each(|(_, bin, count)| *bins.0.entry(bin).or_default() += count);
@@ -125,7 +121,7 @@ impl Histogram {
         let mut out = Self::default();
         for (stratum, bin, count) in self.of(strata) {
             let moved = f64::from(bin) + shifts[stratum.octave as usize];
-            // The outermost bins hold all that is beyond.
+            // Scores in the outermost bins have no finite value to rescale.
             let is_end = bin == 0 || bin == BINS - 1;
             let bin = if is_end { bin } else { moved.clamp(0.0, f64::from(BINS - 2)) as u32 };
             *out.0.entry(stratum.number() * BINS + bin).or_default() += count;
@@ -133,8 +129,8 @@ impl Histogram {
         out
     }
 
-    /// How many scores of these strata each octave has, and the sum of their squares, each taken at the
-    /// middle of its bin.
+    /// Count and sum of squares of the scores of these strata, by octave, with scores at the middle of
+    /// their bins.
     pub fn squares(&self, strata: impl Fn(Stratum) -> bool) -> Vec<[f64; 2]> {
         let mut out = vec![[0.0; 2]; OCTAVES as usize];
         for (stratum, bin, count) in self.of(strata) {
@@ -145,20 +141,19 @@ impl Histogram {
         out
     }
 
-    /// How many are in bins up to this one.
+    /// Number of scores in bins up to this one.
     pub fn count_to(&self, bin: u32) -> u64 {
         self.0.range(..=bin).map(|(_, count)| count).sum()
     }
 
-    /// The mean of the squared scores, each taken at the middle of its bin.
+    /// Mean squared score, with scores at the middle of their bins.
     pub fn mean_square(&self) -> f64 {
         let square = |(bin, count): (&u32, &u64)| *count as f64 * middle(*bin).powi(2);
         self.0.iter().map(square).sum::<f64>() / (self.count() as f64).max(1.0)
     }
 
-    /// The bin at whose edge `ceil((n + 1) level)` of the `n` scores are reached: conformal
-    /// prediction's quantile. None where there are too few scores for it, or where it is in the
-    /// last bin, which has no upper end.
+    /// The bin of the conformal quantile, the `ceil((n + 1) level)`-th smallest of `n` scores. `None` with
+    /// too few scores, or in the last bin, which has no upper edge.
     pub fn quantile_bin(&self, level: f64) -> Option<u32> {
         let wanted = ((self.count() + 1) as f64 * level).ceil() as u64;
         let mut below = 0;
@@ -169,8 +164,8 @@ impl Histogram {
         found.filter(|bin| *bin < BINS - 1)
     }
 
-    /// The same with one standard error of the share more, as far as there are scores: a quantile that
-    /// falls short does so in all cells of its group.
+    /// The quantile at one standard error above the level, as far as the number of scores allows: too
+    /// small a quantile would affect all cells of its group.
     pub fn upper_quantile_bin(&self, level: f64) -> Option<u32> {
         let n = self.count() as f64;
         let margin = (level * (1.0 - level) / n.max(1.0)).sqrt();
@@ -178,7 +173,7 @@ impl Histogram {
     }
 }
 
-/// The middle of a bin.
+/// The geometric middle of a bin.
 fn middle(bin: u32) -> f64 {
     Histogram::edge(bin) * exp(-0.5 * LOG_RATIO)
 }
@@ -201,7 +196,7 @@ impl Wire for Histogram {
             let bin = last.checked_add(step).filter(|bin| *bin < u64::from(STRATA * BINS));
             let ordered = at == 0 || step > 0;
             let (Some(bin), true) = (bin, ordered && count > 0 && count <= COUNT_MAX) else {
-                return Err(Error::peer("a histogram of scores is not in order"));
+                return Err(Error::peer("the bins of a histogram of scores are not in order"));
             };
             all.0.insert(bin as u32, count);
             last = bin;

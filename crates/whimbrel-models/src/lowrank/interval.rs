@@ -1,20 +1,19 @@
-//! How far off the fit is: dispersion, and intervals calibrated on cells that were held out.
+//! Dispersion, and prediction intervals calibrated on held-out cells.
 //!
-//! Federated conformal prediction. A client answers with a histogram of the scores
-//! `s = |y - mu| / scale(mu)` of its held-out cells, by how often their row and column were observed
-//! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells. Counts of a group
-//! have the variance `mu + alpha mu^2` of a negative binomial law, with its `alpha` by moments. Its
-//! scores are taken relative to the root of that (each at the middle of its octave), and their 90 %
-//! quantile `q`, with one standard error of the share more, makes the intervals `mu +- q scale(mu)` of
-//! its cells: so small and large counts, and well and hardly known rows, are each covered, however the
-//! spread grows.
+//! Federated conformal prediction. A client sends a histogram of the scores `s = |y - mu| / scale(mu)` of
+//! its held-out cells, by number of observations of row and column and by octave of `mu`. Neighbouring
+//! classes and octaves are merged to groups of at least [`GROUP_MIN`] cells. Counts of a group have the
+//! negative binomial variance `mu + alpha mu^2`, with `alpha` estimated by moments. The 90 % quantile `q`
+//! of the scores relative to that standard deviation, raised by one standard error of the level, gives
+//! the intervals `mu +- q scale(mu)`. Small and large counts, and frequently and rarely observed rows,
+//! thus have the nominal coverage, whatever the growth of the variance.
 //!
-//! Of hardly known rows few cells are held out. So a client also predicts each held-out cell from one
-//! to fifteen of its others in the row, with the columns as they are: what the fit would say of the
-//! cell if that were all that was observed of the row. Such scores stand beside those of the fit.
+//! Rarely observed rows have few held-out cells. A client therefore also predicts each held-out cell from
+//! a subsample of one to fifteen other cells of its row, with the columns fixed. These scores calibrate
+//! the classes of few observations.
 //!
-//! How many such intervals hold is found by cross-checking: the cells fall into five parts that
-//! depend only on where a cell lies, and each part is held against the quantiles of the others.
+//! Coverage is estimated by cross-validation: cells are assigned to five folds by their position, and
+//! each fold is compared with the quantiles of the others.
 
 pub use super::histogram::{BINS, CLASSES, Histogram, OCTAVES, Stratum, class_of};
 use super::histogram::{PARTS, STRATA};
@@ -23,19 +22,18 @@ use std::ops::RangeInclusive;
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Key, Result, vector, wire};
 
-/// The share of values that an interval is to hold.
+/// The nominal coverage of intervals.
 pub const LEVEL: f64 = 0.9;
-/// The fewest held-out cells whose means make a group; with fewer, all are one group.
+/// Fewest held-out cells of a group; with fewer in total, there is a single group.
 pub const GROUP_MIN: u64 = 100;
-/// The most groups.
 const GROUPS_MAX: u64 = 10;
-/// The normal quantile that goes with [`LEVEL`] on two sides, used where nothing was held out.
+/// The two-sided normal quantile of [`LEVEL`], used if nothing was held out.
 pub const NORMAL_QUANTILE: f64 = 1.644_853_626_951_472_2;
-/// The stream that deals the held-out cells to parts.
+/// The key that assigns held-out cells to folds.
 const DEAL: u64 = 0xCA11;
 
-/// The spread of a value around its mean, up to one factor that calibration finds: the family's
-/// own, and a little more so that a mean near the end of its range does not promise certainty.
+/// The scale of a value around its mean, up to a factor found by calibration: the family's standard
+/// deviation, with a floor on the variance for means near the end of their range.
 pub fn scale(family: Family, mean: f64) -> f64 {
     (family.variance(mean) + floor(family)).sqrt()
 }
@@ -53,8 +51,8 @@ pub fn score(family: Family, y: f64, mean: f64) -> f64 {
     (y - mean).abs() / scale(family, mean)
 }
 
-/// Where a mean belongs. The spread of counts grows with the mean in ways that the family does not
-/// know; other values are all treated alike.
+/// The octave of a mean. Only counts are stratified by mean, since their variance may grow faster than
+/// the family's.
 fn octave(family: Family, mean: f64) -> u32 {
     match family {
         Family::Poisson => Histogram::octave(mean),
@@ -63,7 +61,7 @@ fn octave(family: Family, mean: f64) -> u32 {
 }
 
 impl Stratum {
-    /// Of a cell with this number in the table, whose row or column was observed so often.
+    /// The stratum of a cell, from its index in the table and its number of observations.
     fn of(family: Family, (position, observations): (u64, u32), mean: f64) -> Self {
         let part = (Key::root(DEAL).child(position).uniform() * f64::from(PARTS)) as u32;
         let (class, octave) = (class_of(observations), octave(family, mean));
@@ -71,23 +69,21 @@ impl Stratum {
     }
 }
 
-/// Sums over some cells.
+/// Sums of errors over some cells.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Tally {
-    /// How many.
     pub count: u64,
-    /// Squared errors of the mean.
+    /// Sum of squared errors.
     pub squared: f64,
-    /// Deviances, as models are compared by.
+    /// Sum of [judged deviances](Family::judged_deviance).
     pub deviance: f64,
-    /// Squared scores: Pearson's chi-square.
+    /// Sum of squared scores: Pearson's chi-square.
     pub pearson: f64,
 }
 
 wire!(Tally { count, squared, deviance, pearson });
 
 impl Tally {
-    /// Adds one cell.
     pub fn add(&mut self, family: Family, y: f64, mean: f64) {
         let s = score(family, y, mean);
         self.count += 1;
@@ -96,12 +92,12 @@ impl Tally {
         self.pearson += s * s;
     }
 
-    /// The root mean squared error; none where there is no cell.
+    /// The root mean squared error; `None` without cells.
     pub fn rmse(&self) -> Option<f64> {
         self.per_cell(self.squared).map(f64::sqrt)
     }
 
-    /// The mean deviance; none where there is no cell.
+    /// The mean deviance; `None` without cells.
     pub fn mean_deviance(&self) -> Option<f64> {
         self.per_cell(self.deviance)
     }
@@ -111,30 +107,27 @@ impl Tally {
     }
 }
 
-/// What a client says about how well the fit does on its cells.
+/// A client's evaluation of the fit on its cells.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Scores {
-    /// Over the cells of the fit.
+    /// Cells used by the fit.
     pub observed: Tally,
-    /// Over the cells held out.
     pub held_out: Tally,
-    /// Scores of the held-out cells.
     pub histogram: Histogram,
 }
 
 wire!(Scores { observed, held_out, histogram });
 
 impl Scores {
-    /// The most bytes that the scores of a number of held-out cells take: a cell is in one bin, and
-    /// a bin is at most eleven bytes.
+    /// Upper bound on the encoded length of the scores of `held_out` cells: each cell fills one bin of at
+    /// most eleven bytes.
     pub fn bytes_max(family: Family, held_out: usize) -> usize {
         let octaves = if family == Family::Poisson { 1 } else { OCTAVES };
         let bins = held_out.min((STRATA / octaves * BINS) as usize);
         64 + 10 + 11 * bins
     }
 
-    /// Adds a held-out cell whose row and column were observed so often, whichever is less; the part
-    /// it belongs to follows from its number in the table.
+    /// Adds a held-out cell, given its index in the table and its number of observations.
     pub fn add_held_out(
         &mut self,
         family: Family,
@@ -147,7 +140,7 @@ impl Scores {
         self.histogram.add(stratum, score(family, y, mean));
     }
 
-    /// Adds a cell, with the number of cells of its row from which it was predicted.
+    /// Adds a cell predicted from a subsample of its row of this size.
     pub fn add_thinned(
         &mut self,
         family: Family,
@@ -159,8 +152,7 @@ impl Scores {
         self.histogram.add(Stratum { thinned: true, ..stratum }, score(family, y, mean));
     }
 
-    /// The share of held-out cells inside the interval of this level that the other parts' scores
-    /// make; none where there are too few.
+    /// The cross-validated coverage of intervals of this level; `None` with too few cells.
     pub fn coverage(&self, family: Family, level: f64) -> Option<f64> {
         let (mut inside, mut checked) = (0, 0);
         for group in self.groups() {
@@ -177,8 +169,8 @@ impl Scores {
         (checked > 0).then(|| inside as f64 / checked as f64)
     }
 
-    /// `alpha` of a group's counts; 0 for other values.
-    fn clustering(&self, family: Family, group: &Together) -> f64 {
+    /// The `alpha` of a group's counts; 0 for other families.
+    fn clustering(&self, family: Family, group: &GroupStrata) -> f64 {
         if family != Family::Poisson {
             return 0.0;
         }
@@ -188,8 +180,8 @@ impl Scores {
         clustering(squares, octaves.iter().map(|[count, _]| *count).zip(means))
     }
 
-    /// The scores of a group relative to the variance that its `alpha` gives.
-    fn relative(&self, family: Family, group: &Together, alpha: f64) -> Histogram {
+    /// The scores of a group, standardised by the variance `mu + alpha mu^2`.
+    fn relative(&self, family: Family, group: &GroupStrata, alpha: f64) -> Histogram {
         let factor = |octave| {
             let mean = Histogram::mean_of(octave);
             let base = scale(family, mean).powi(2);
@@ -198,10 +190,9 @@ impl Scores {
         self.histogram.rescaled(|s| group.has(s), factor)
     }
 
-    /// Which strata make up each group: classes of observations are joined, the fewest first, until
-    /// they have enough cells, and within them octaves, small means first; a rest that has not enough
-    /// goes with the group before it.
-    fn groups(&self) -> Vec<Together> {
+    /// The strata of each group. Classes of observations are merged upwards until they have enough cells,
+    /// and within them octaves of the mean; a remainder with too few cells joins the last group.
+    fn groups(&self) -> Vec<GroupStrata> {
         let mut groups = Vec::new();
         let classes = joined(CLASSES, |classes| {
             self.histogram.within(|s| classes.contains(&s.class)).count() >= GROUP_MIN
@@ -214,27 +205,29 @@ impl Scores {
             let enough = GROUP_MIN.max(of(&(0..=OCTAVES - 1)).div_ceil(GROUPS_MAX));
             let octaves = joined(OCTAVES, |octaves| of(octaves) >= enough);
             groups.extend(
-                octaves.into_iter().map(|octaves| Together { classes: classes.clone(), octaves }),
+                octaves
+                    .into_iter()
+                    .map(|octaves| GroupStrata { classes: classes.clone(), octaves }),
             );
         }
         groups
     }
 }
 
-/// Strata that make up a group.
+/// The strata of a group.
 #[derive(Clone, Debug, PartialEq)]
-struct Together {
+struct GroupStrata {
     classes: RangeInclusive<u32>,
     octaves: RangeInclusive<u32>,
 }
 
-impl Together {
+impl GroupStrata {
     fn has(&self, s: Stratum) -> bool {
         self.classes.contains(&s.class) && self.octaves.contains(&s.octave)
     }
 }
 
-/// Neighbouring numbers from 0 on, joined until they are enough; a rest goes with those before it.
+/// Merges neighbouring numbers from 0 on until `enough`; a remainder joins the last range.
 fn joined(count: u32, enough: impl Fn(&RangeInclusive<u32>) -> bool) -> Vec<RangeInclusive<u32>> {
     let (mut groups, mut first) = (Vec::new(), 0);
     for last in 0..count {
@@ -248,10 +241,10 @@ fn joined(count: u32, enough: impl Fn(&RangeInclusive<u32>) -> bool) -> Vec<Rang
     groups
 }
 
-/// The scores of several clients, added exactly: the same bits in whatever order.
+/// The scores of several clients, summed exactly: bits do not depend on the order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoreSums {
-    /// Of the observed cells and of those held out: the count, then the sums of the tally.
+    /// The tallies of observed and of held-out cells.
     tallies: ExactSum,
     histogram: Histogram,
 }
@@ -264,18 +257,17 @@ impl Default for ScoreSums {
     }
 }
 
-/// Numbers of a tally.
 const TALLY: usize = 4;
 
 impl ScoreSums {
-    /// Adds a client's.
+    /// Adds a client's scores.
     pub fn absorb(&mut self, scores: &Scores) -> Result<()> {
         let of = |t: &Tally| [t.count as f64, t.squared, t.deviance, t.pearson];
         let tallies = [of(&scores.observed), of(&scores.held_out)].concat();
         if !vector::all_finite(&tallies) {
-            return Err(Error::peer("a client's sums over cells are not finite"));
+            return Err(Error::peer("a client sent sums over cells that are not finite"));
         }
-        // A refused answer changes nothing.
+        // A refused answer leaves the sums unchanged.
         let mut next = self.clone();
         next.histogram.merge(&scores.histogram)?;
         next.tallies.add(&tallies, 1.0)?;
@@ -283,13 +275,13 @@ impl ScoreSums {
         Ok(())
     }
 
-    /// Adds those of others.
+    /// Adds the sums of other clients.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.histogram.merge(&other.histogram)?;
         self.tallies.merge(&other.tallies)
     }
 
-    /// The scores of all.
+    /// The scores of all clients.
     pub fn value(&self) -> Scores {
         let tallies = self.tallies.value();
         let of = |at: usize| {
@@ -300,17 +292,17 @@ impl ScoreSums {
     }
 }
 
-/// What is known about cells that are alike.
+/// The calibration of a group of similar cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// The last class of how often rows and columns were observed.
+    /// The last class of observations.
     pub class: u32,
     /// The last octave of the means.
     pub last: u32,
     /// Intervals are `mu +- quantile scale(mu)`.
     pub quantile: f64,
-    /// Of counts `alpha`, whose variance is `mu + alpha mu^2`; of other values the factor by which
-    /// variances exceed the family's.
+    /// For counts `alpha` of the variance `mu + alpha mu^2`; for other families the ratio of the variance
+    /// to the family's.
     pub dispersion: f64,
 }
 
@@ -325,7 +317,7 @@ impl Group {
         }
     }
 
-    /// What quantiles are multiplied with.
+    /// The factor of the quantile in an interval.
     pub fn scale(&self, family: Family, mean: f64) -> f64 {
         match family {
             Family::Poisson => (self.variance(family, mean) + floor(family)).sqrt(),
@@ -334,8 +326,8 @@ impl Group {
     }
 }
 
-/// `alpha` by moments: such that squared scores, which sum to this, are what variances of
-/// `mu + alpha mu^2` lead to expect of cells with these means.
+/// `alpha` by moments: equates the sum of squared scores with its expectation under variances
+/// `mu + alpha mu^2`, given counts and means of the cells.
 fn clustering(squares: f64, cells: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (mut poisson, mut excess) = (0.0, 0.0);
     for (count, mean) in cells {
@@ -346,29 +338,28 @@ fn clustering(squares: f64, cells: impl Iterator<Item = (f64, f64)>) -> f64 {
     if excess > 0.0 { ((squares - poisson) / excess).max(0.0) } else { 0.0 }
 }
 
-/// What the scores of everyone amount to.
+/// The calibration of intervals from all clients' scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// By how much variances exceed the family's, over all cells: Pearson's chi-square per degree
-    /// of freedom, at least 1 for counts and yes-or-no values. The variance itself for a Gaussian (1
-    /// where the model says so).
+    /// The dispersion over all cells: Pearson's chi-square per degree of freedom, at least 1 for counts
+    /// and binary values. For a Gaussian, the variance (1 if fixed by the model).
     pub dispersion: f64,
-    /// By the class of observations and then by the size of the mean, ascending; at least one.
+    /// At least one, ascending by class of observations and then by mean.
     pub groups: Vec<Group>,
-    /// Whether the quantiles were found on held-out cells; else they are the normal one.
+    /// Whether quantiles were estimated on held-out cells; otherwise they are normal.
     pub calibrated: bool,
-    /// The share of held-out cells inside the intervals, cross-checked.
+    /// The cross-validated coverage of the intervals.
     pub coverage: Option<f64>,
-    /// Whether nothing was held out and the fit has too many parameters for its residuals.
+    /// Whether nothing was held out and the fit has too many parameters for a reliable dispersion.
     pub doubtful: bool,
 }
 
 wire!(Calibration { dispersion, groups, calibrated, coverage, doubtful });
 
 impl Calibration {
-    /// From the scores of all clients. `parameters` is how many the observed cells determine, and
-    /// `means` are theirs, with how often each was observed; both matter where fewer than
-    /// [`HELD_OUT_MIN`] cells were held out.
+    /// From the scores of all clients. `parameters` is the effective number of parameters, and `means`
+    /// holds the mean and the number of observations of each observed cell; both are used only if fewer
+    /// than [`HELD_OUT_MIN`] cells were held out.
     pub fn new(
         settings: &Settings,
         scores: &Scores,
@@ -377,18 +368,18 @@ impl Calibration {
     ) -> Self {
         let family = settings.family;
         let unit = family == Family::Gaussian && settings.variance == Variance::Unit;
-        // Counts and yes-or-no values spread at least as much as their family says; if residuals
-        // are smaller, that is the fit's doing.
+        // Counts and binary values vary at least as much as their family implies; smaller residuals are
+        // due to overfitting.
         let floor = if family == Family::Gaussian { 0.0 } else { 1.0 };
         let dispersion = if unit { 1.0 } else { dispersion(scores, parameters).max(floor) };
-        let group = |together: &Together| {
-            let alpha = scores.clustering(family, together);
-            let bins = scores.relative(family, together, alpha).within(|_| true);
-            // A single group is everyone, and its chi-square is known better.
+        let group = |strata: &GroupStrata| {
+            let alpha = scores.clustering(family, strata);
+            let bins = scores.relative(family, strata, alpha).within(|_| true);
+            // The chi-square of a single group is that of all cells.
             let alone = bins.count() == scores.held_out.count || unit;
             Some(Group {
-                class: *together.classes.end(),
-                last: *together.octaves.end(),
+                class: *strata.classes.end(),
+                last: *strata.octaves.end(),
                 quantile: Histogram::edge(bins.upper_quantile_bin(LEVEL)?),
                 dispersion: match family {
                     Family::Poisson => alpha,
@@ -397,8 +388,8 @@ impl Calibration {
                 },
             })
         };
-        // A group without a quantile (too few cells, or scores beyond the grid) leaves all to the
-        // dispersion.
+        // If any group lacks a quantile (too few cells, or scores beyond the grid), intervals follow
+        // from the dispersion.
         let found: Option<Vec<Group>> = scores.groups().iter().map(group).collect();
         let few = (scores.observed.count as f64) < FREEDOM_MIN * parameters as f64;
         Self {
@@ -410,12 +401,12 @@ impl Calibration {
         }
     }
 
-    /// The variance of a value around its mean, as in rows and columns that were observed often.
+    /// The variance of a value around its mean in frequently observed rows and columns.
     pub fn noise(&self, family: Family, mean: f64) -> f64 {
         self.group_of(family, mean, u32::MAX).variance(family, mean)
     }
 
-    /// What is known about cells with such a mean, whose row and column were observed so often.
+    /// The group of cells with this mean and number of observations.
     pub fn group_of(&self, family: Family, mean: f64, observations: u32) -> Group {
         let (octave, class) = (octave(family, mean), class_of(observations));
         let found = self.groups.iter().find(|group| class <= group.class && octave <= group.last);
@@ -423,7 +414,7 @@ impl Calibration {
     }
 }
 
-/// One group for all, from the dispersion and the means of the observed cells.
+/// A single group, from the dispersion and the means of the observed cells.
 fn unchecked(family: Family, dispersion: f64, means: &[(f64, u32)]) -> Group {
     let (class, last) = (CLASSES - 1, OCTAVES - 1);
     if family != Family::Poisson {
@@ -437,15 +428,14 @@ fn unchecked(family: Family, dispersion: f64, means: &[(f64, u32)]) -> Group {
 
 /// Fewest held-out cells for a quantile of [`LEVEL`] and a dispersion.
 pub const HELD_OUT_MIN: u64 = 9;
-/// With fewer observations per parameter than this, residuals cannot tell noise from fit.
+/// Fewest observations per parameter for which residuals can estimate the noise.
 const FREEDOM_MIN: f64 = 2.0;
-/// At least this share of the observations counts as degrees of freedom.
+/// Smallest ratio of degrees of freedom to observations.
 const FREEDOM_SHARE_MIN: f64 = 0.1;
 
-/// Held-out cells measure the spread around the fit without having shaped it. Without them the
-/// observed ones must do, over the degrees of freedom that are left. Where these are few the
-/// squares of a fit that could follow most values are scaled up by as much again: the cross-
-/// validation error of a linear fit, `sum r^2 / N / (1 - p/N)^2`.
+/// The dispersion of the held-out cells. Without enough of them, that of the observed cells over the
+/// residual degrees of freedom; if these are few, the generalised cross-validation error
+/// `sum r^2 / N / (1 - p/N)^2`.
 fn dispersion(scores: &Scores, parameters: usize) -> f64 {
     let Scores { observed, held_out, .. } = scores;
     if held_out.count >= HELD_OUT_MIN {

@@ -1,7 +1,5 @@
-//! Loops over one row of the completed table.
-//!
-//! Factors of the columns come transposed, one component after the other, so that every loop runs
-//! over neighbouring columns.
+//! Loops over one row of the completed table. Column factors are transposed, one component after the
+//! other, so that every loop has unit stride.
 
 use super::family::THETA_MAX;
 use whimbrel_core::kernel;
@@ -22,7 +20,7 @@ kernel! {
 }
 
 kernel! {
-    /// Poisson means of boxed parameters, in place.
+    /// Replaces natural parameters by Poisson means.
     pub fn poisson_means(theta: &mut [f64]) {
         for t in theta {
             *t = exp(boxed(*t));
@@ -31,7 +29,7 @@ kernel! {
 }
 
 kernel! {
-    /// Bernoulli means of boxed parameters, in place.
+    /// Replaces natural parameters by Bernoulli means.
     pub fn bernoulli_means(theta: &mut [f64]) {
         for t in theta {
             *t = 1.0 / (1.0 + exp(-boxed(*t)));
@@ -49,8 +47,8 @@ kernel! {
 }
 
 kernel! {
-    /// `d = mean - s` with `s` clipped to `[low, high]`; returns how many lay outside `[out_low,
-    /// out_high]`.
+    /// `d = mean - s` with `s` clipped to `[low, high]`; returns the number of entries outside
+    /// `[out_low, out_high]`.
     pub fn row_slopes(
         d: &mut [f64],
         mean: &[f64],
@@ -82,7 +80,7 @@ kernel! {
 }
 
 kernel! {
-    /// Bernoulli variances in place of means.
+    /// Replaces means by Bernoulli variances.
     pub fn bernoulli_variances(mean: &mut [f64]) {
         for m in mean {
             *m *= 1.0 - *m;

@@ -1,16 +1,16 @@
-//! A table of low rank, seen at some of its cells.
+//! Low-rank models of a partially observed table.
 //!
 //! Cell `(j, l)` has natural parameter `theta_jl = mu + a_j + b_l + ... + <u_j, v_l>`, with main effects
-//! of the row, of the column or of what describes them, and a value from an exponential family. With
-//! `n` clients the fit minimises
+//! of the row, the column or their covariates, and a value from an exponential family. With `n` clients
+//! the fit minimises
 //!
 //! ```text
 //! F = (1/n) sum_observed [psi(theta_jl) - y theta_jl]
 //!     + (lambda/2)(|U|^2 + |V|^2) + sum over terms of (ridge/2)|beta|^2
 //! ```
 //!
-//! EM completes the table: `T` maps a dense `S` (what every cell would be expected to be) to the
-//! factors that minimise `sum_all [psi(theta) - S theta]` plus the penalties.
+//! EM completes the table: `T` maps a dense `S` (the expected value of every cell) to the factors that
+//! minimise `sum_all [psi(theta) - S theta]` plus the penalties.
 
 mod adapt;
 mod alternating;
@@ -33,7 +33,7 @@ mod uncertainty;
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use artifact::KIND;
 pub use ceiling::{Ceiling, Delivered};
-pub use complete::{Advance, Push, Sparse, copies_unobserved};
+pub use complete::{Advance, Residuals, TableStep, copies_unobserved};
 pub use data::Observed;
 pub use effects::{Classes, Effects, Lines, Term};
 pub use factors::Factors;
@@ -42,46 +42,46 @@ pub use fit::{LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
 pub use uncertainty::{Counted, Posteriors, Share, Source, Uncertainty, effective_parameters};
 
-use whimbrel_core::{Cell, Error, Result};
+use whimbrel_core::{Cell, Error, Result, vector::norm2_squared};
 
-/// What the variance of a Gaussian cell is.
+/// The variance of a Gaussian cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Variance {
     /// One.
     Unit,
-    /// Estimated from the residuals; it widens intervals and leaves the fit as it is.
+    /// Estimated from the residuals; used for intervals only, not in the fit.
     #[default]
     Estimated,
 }
 
-/// The default of [`Settings::lambda_effects`]: enough to hold a row of zero counts in place.
+/// The default of [`Settings::lambda_effects`]: large enough that the effect of a row of zero counts
+/// stays finite.
 pub const LAMBDA_EFFECTS: f64 = 1e-3;
 
-/// What a low-rank model is, before it is checked.
+/// The settings of a low-rank model, not yet checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `J`.
     pub rows: usize,
     /// `L`.
     pub columns: usize,
-    /// `r`, below the smaller of `J` and `L`; 0 leaves the effects alone.
+    /// `r`, less than `min(J, L)`; a model of rank 0 has main effects only.
     pub rank: usize,
     /// The distribution of a cell.
     pub family: Family,
-    /// Main effects.
     pub effects: Effects,
     /// Ridge on the factors.
     pub lambda: f64,
-    /// Ridge on the main effects, and on a client's own.
+    /// Ridge on the main effects, and on clients' personal effects.
     pub lambda_effects: f64,
-    /// Ridges of the single terms, where they differ from that; empty: they do not.
+    /// One ridge per term, or empty for `lambda_effects` on every term.
     pub term_ridges: Vec<f64>,
     /// The variance of a Gaussian cell.
     pub variance: Variance,
 }
 
 impl Settings {
-    /// Rank 2 of a Gaussian table without effects and without penalty on the factors: the paper's.
+    /// The paper's model: rank 2, no effects, no penalty on the factors.
     pub fn new(rows: usize, columns: usize, family: Family) -> Self {
         Self {
             rows,
@@ -132,33 +132,28 @@ impl LowRank {
             }
         }
         if ![0, settings.effects.0.len()].contains(&settings.term_ridges.len()) {
-            return Err(Error::config("there is a ridge for each term of the effects, or one"));
+            return Err(Error::config("give one ridge, or one for each term of the effects"));
         }
         settings.effects.check(rows, columns)?;
         Ok(Self { settings })
     }
 
-    /// What the model is.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// `J`.
     pub fn rows(&self) -> usize {
         self.settings.rows
     }
 
-    /// `L`.
     pub fn columns(&self) -> usize {
         self.settings.columns
     }
 
-    /// `r`.
     pub fn rank(&self) -> usize {
         self.settings.rank
     }
 
-    /// The distribution of a cell.
     pub fn family(&self) -> Family {
         self.settings.family
     }
@@ -168,23 +163,23 @@ impl LowRank {
         self.settings.term_ridges.get(t).copied().unwrap_or(self.settings.lambda_effects)
     }
 
-    /// Cells of the whole table.
+    /// Number of cells of the whole table.
     pub fn cells(&self) -> usize {
         self.rows() * self.columns()
     }
 
-    /// The number of a cell: row after row.
+    /// The index of a cell in row-major order.
     pub fn position(&self, cell: &Cell) -> u64 {
         u64::from(cell.row) * self.columns() as u64 + u64::from(cell.column)
     }
 
-    /// Row and column of the cell with this number.
+    /// Row and column of the cell with this index.
     pub fn place(&self, position: u64) -> [usize; 2] {
         [position as usize / self.columns(), position as usize % self.columns()]
     }
 
-    /// Lengths of the parts of [`Factors::to_vector`]: intercept and effects where there are any,
-    /// then the factors of the rows and of the columns.
+    /// Lengths of the parts of [`Factors::to_vector`]: intercept and effects if the model has any, then
+    /// row factors and column factors.
     pub fn blocks(&self) -> Vec<usize> {
         let Settings { rows, columns, rank, .. } = self.settings;
         let intercept = (!self.terms().is_empty()).then_some(1);
@@ -193,16 +188,15 @@ impl LowRank {
         intercept.into_iter().chain(terms).chain(factors).collect()
     }
 
-    /// How many numbers the factors and effects are.
+    /// Number of parameters: intercept, effects and factors.
     pub fn coordinates_len(&self) -> usize {
         self.blocks().iter().sum()
     }
 
-    /// `(lambda/2)(|U|^2 + |V|^2)`, and `(ridge/2)|beta|^2` of each term.
+    /// `(lambda/2)(|U|^2 + |V|^2)` plus `(ridge/2)|beta|^2` over the terms.
     pub fn penalty(&self, factors: &Factors) -> f64 {
-        let norm2 = whimbrel_core::vector::norm2_squared;
         let terms = factors.effects.iter().enumerate();
-        0.5 * self.settings.lambda * (norm2(&factors.u) + norm2(&factors.v))
-            + terms.map(|(t, own)| 0.5 * self.term_ridge(t) * norm2(own)).sum::<f64>()
+        0.5 * self.settings.lambda * (norm2_squared(&factors.u) + norm2_squared(&factors.v))
+            + terms.map(|(t, own)| 0.5 * self.term_ridge(t) * norm2_squared(own)).sum::<f64>()
     }
 }

@@ -1,16 +1,16 @@
-//! Damped Newton steps of a penalised regression in an exponential family: the unknowns of one row
-//! given the columns, of one column given the rows, of all effects given the factors, of a new row, of
-//! a client's own effect.
+//! Damped Newton steps for penalised regressions in an exponential family: the unknowns of a row given
+//! the columns, of a column given the rows, all effects given the factors, a new row, and a client's
+//! personal effect.
 //!
-//! Every family has `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
-//! `D = g^T delta` that moves no cell by more than `m`,
+//! Every family satisfies `|psi'''| <= psi''`. For a Newton direction `delta` with decrement
+//! `D = g^T delta` that changes no cell's `theta` by more than `m`,
 //!
 //! ```text
 //! f(x - t delta) <= f(x) - D [t - (e^(t m) - t m - 1)/m^2],
 //! ```
 //!
-//! and the bound is lowest at `t = ln(1 + m)/m`: a step that needs no line search, never increases
-//! the objective, and tends to Newton's own. For a Gaussian `psi''' = 0`, and `t = 1` is exact.
+//! and `t = ln(1 + m)/m` minimises the bound. This step needs no line search, never increases the
+//! objective, and tends to a full Newton step. For a Gaussian `psi''' = 0`, and `t = 1` is exact.
 
 use super::Family;
 use whimbrel_core::linalg::{cholesky, packed_index, packed_len, solve_lower};
@@ -18,27 +18,27 @@ use whimbrel_core::linalg::{solve_lower_transposed, unpack};
 use whimbrel_core::math::ln_1p;
 use whimbrel_core::{Error, Result, vector};
 
-/// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
+/// Added to curvatures, relative to the largest, so that flat directions can be solved.
 const CURVATURE_MIN: f64 = 1e-13;
-/// A regression of few unknowns ends when none moves by more than this, any after this number of steps:
-/// they double the digits that are right.
+/// A small regression stops when no unknown changes by more than this; any regression stops after
+/// [`STEPS_MAX`] steps. Convergence is quadratic.
 const CHANGE_MIN: f64 = 1e-12;
 const STEPS_MAX: u32 = 100;
-/// A step that is damped less than this is near the end.
+/// A step length above this counts as a full Newton step.
 const WHOLE: f64 = 0.99;
-/// From below this mean square a step ends at rounding: a second one would be for nothing.
+/// Below this relative decrement a step reaches rounding level, and another would gain nothing.
 const LAST: f64 = 1e-16;
-/// Conjugate gradients stop between these shares of the gradient's square, or after so many products.
+/// Bounds of the relative squared residual at which conjugate gradients stop, and of their iterations.
 const REST_MIN: f64 = 1e-12;
 const REST_MAX: f64 = 1e-2;
 const PRODUCTS_MAX: u32 = 500;
 
-/// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m`.
+/// `ln(1 + m)/m`: the step length along a Newton direction that changes no `theta` by more than `m`.
 pub(super) fn damping(family: Family, m: f64) -> f64 {
     if family == Family::Gaussian || m < 1e-8 { 1.0 } else { ln_1p(m) / m }
 }
 
-/// The Cholesky factor of a packed curvature with the penalties on its diagonal.
+/// The Cholesky factor of a packed curvature plus the penalties on its diagonal.
 pub(super) fn factorised(packed: &[f64], ridge: &[f64]) -> Result<Vec<f64>> {
     let q = ridge.len();
     let mut h = unpack(packed, q);
@@ -46,13 +46,12 @@ pub(super) fn factorised(packed: &[f64], ridge: &[f64]) -> Result<Vec<f64>> {
     for (k, ridge) in ridge.iter().enumerate() {
         h[k * q + k] += ridge + CURVATURE_MIN * (largest + f64::MIN_POSITIVE.sqrt());
     }
-    match cholesky(&mut h, q) {
-        Ok(()) => Ok(h),
-        Err(_) => Err(Error::numerical("a row or column of the table has no finite curvature")),
-    }
+    cholesky(&mut h, q)
+        .map_err(|_| Error::numerical("a row or column of the table has no finite curvature"))?;
+    Ok(h)
 }
 
-/// The Newton system of a few unknowns: gradient and packed curvature of the data, without
+/// The Newton system of a small regression: gradient and packed curvature of the data, without the
 /// penalties.
 pub(super) struct System {
     pub g: Vec<f64>,
@@ -64,8 +63,8 @@ impl System {
         Self { g: vec![0.0; unknowns], h: vec![0.0; packed_len(unknowns)] }
     }
 
-    /// One damped step of `x`; `reach` bounds how far a direction moves a cell. The direction and
-    /// its decrement.
+    /// Takes one damped step of `x`; `reach` bounds the change of any cell's `theta` along a direction.
+    /// Returns the direction and its decrement.
     pub fn step(
         &self,
         family: Family,
@@ -85,15 +84,14 @@ impl System {
     }
 }
 
-/// A cell of a regression: its design, the part of `theta` that is fixed, and its value.
+/// One observation of a regression: regressors, the fixed part of `theta`, and the value.
 pub(super) struct Case {
     pub z: Vec<f64>,
     pub offset: f64,
     pub y: f64,
 }
 
-/// The `x` that minimises `sum [psi(offset + <z, x>) - y <z, x>] + sum_k ridge_k x_k^2/2`, from `x`
-/// on.
+/// Minimises `sum [psi(offset + <z, x>) - y <z, x>] + sum_k ridge_k x_k^2/2`, starting from `x`.
 pub(super) fn regression(
     family: Family,
     terms: &[Case],
@@ -118,14 +116,14 @@ pub(super) fn regression(
     Ok(x)
 }
 
-/// A regression with many unknowns, of which each cell has a few.
+/// A regression with many unknowns and a sparse design.
 pub(super) struct Joint {
     family: Family,
-    /// How many unknowns a cell has.
+    /// Number of unknowns per cell.
     width: usize,
-    /// Which these are and what they are multiplied with, cell after cell.
+    /// Index and regressor of each of them, cell after cell.
     design: Vec<(u32, f64)>,
-    /// The fixed part of `theta`, what is wanted, and how often.
+    /// The fixed part of `theta`, the value, and the weight of each cell.
     cells: Vec<[f64; 3]>,
 }
 
@@ -134,22 +132,22 @@ impl Joint {
         Self { family, width, design: Vec::new(), cells: Vec::new() }
     }
 
-    /// Adds a cell that counts `copies` times.
+    /// Adds a cell of weight `copies`.
     pub fn add(&mut self, z: impl Iterator<Item = (usize, f64)>, offset: f64, y: f64, copies: f64) {
         self.design.extend(z.map(|(k, z)| (k as u32, z)));
         self.cells.push([offset, y, copies]);
     }
 
-    /// Damped steps of `x` until one is whole or, `to_the_end`, until rounding is all that is left; the
-    /// decrement of the first. Directions are found by conjugate gradients and not quite Newton's: with
-    /// `D = <g, delta>` and `B = <delta, H delta>` the bound is lowest at `t = ln(1 + m D/B)/m`.
+    /// Takes damped steps of `x` until one is a full step or, with `to_the_end`, until rounding level.
+    /// Returns the decrement of the first step. Directions come from conjugate gradients and are inexact:
+    /// with `D = <g, delta>` and `B = <delta, H delta>`, `t = ln(1 + m D/B)/m` minimises the bound.
     pub fn solve(&self, ridge: &[f64], x: &mut [f64], to_the_end: bool) -> f64 {
         let (mut first, mut last) = (0.0, f64::INFINITY);
         for step in 0..STEPS_MAX {
             let mut g: Vec<f64> = ridge.iter().zip(&*x).map(|(ridge, x)| ridge * x).collect();
             let mut diagonal = ridge.to_vec();
             let mut weights = Vec::with_capacity(self.cells.len());
-            // Beside which a mean square by which `theta` moves is large or small.
+            // The scale of the decrement.
             let mut size = 0.0;
             for (z, [offset, y, copies]) in self.each() {
                 let mean = self.family.mean(offset + along(z, x));
@@ -161,7 +159,7 @@ impl Joint {
                 weights.push(weight);
                 size += if self.family == Family::Gaussian { copies * y * y } else { weight };
             }
-            // Where effects are collinear and free of a penalty, some combinations have no curvature.
+            // Collinear effects without a penalty have combinations of zero curvature.
             let each = ridge.iter().zip(&diagonal);
             let floors: Vec<f64> = each.map(|(ridge, d)| ridge + CURVATURE_MIN * d).collect();
             let delta = self.direction(&weights, &floors, [&g, &diagonal], size);
@@ -174,14 +172,14 @@ impl Joint {
                 reach = reach.max(moved.abs());
             }
             let share = decrement / bent;
-            // Nothing is left to gain, or nothing is finite.
+            // Converged, or not finite.
             if !(decrement > 0.0 && share.is_finite()) {
                 break;
             }
             let length = share * damping(self.family, share * reach);
             vector::axpy(x, -length, &delta);
             first = if step == 0 { decrement } else { first };
-            // Whole steps divide the decrement by more than two, until rounding is all that is left.
+            // Full steps divide the decrement by more than two, until rounding level.
             let is_last = decrement < LAST * size || decrement > 0.5 * last;
             if length > WHOLE && (!to_the_end || is_last) {
                 break;
@@ -195,8 +193,8 @@ impl Joint {
         self.design.chunks_exact(self.width).zip(&self.cells)
     }
 
-    /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients on its diagonal's scale, the closer the less
-    /// there is to gain: so steps converge faster than linearly.
+    /// `(sum weight z z^T + ridge)^-1 g` by conjugate gradients with a diagonal preconditioner. The
+    /// tolerance decreases with the decrement, so that the steps converge superlinearly.
     fn direction(
         &self,
         weights: &[f64],

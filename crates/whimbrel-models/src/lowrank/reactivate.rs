@@ -1,34 +1,33 @@
-//! Zeroed components whose gradient exceeds the ridge.
+//! Reactivation of zero components.
 //!
-//! `u_k = v_k = 0` is stationary whatever the data: rows and columns fitted in turn leave it only as
-//! fast as what the component would gain exceeds its penalty, and one with a small singular value can
-//! reach it on the way and stay. With `G` the gradient of the fit with respect to `U V^T`, a zero
-//! component pays if `G` has a singular value above `lambda` orthogonal to the spaces of the others,
-//! whose own values are `lambda` at the optimum. Its direction is then the component to add, and
-//! along it `F` is least, to second order, at the size that is given here.
+//! `u_k = v_k = 0` is stationary for any data, so alternating fits can stall there although the component
+//! would lower the objective. With `G` the gradient of the loss with respect to `U V^T`, a zero component
+//! lowers it if `G` has a singular value above `lambda` orthogonal to the spans of the other components,
+//! whose singular values are `lambda` at the optimum. The singular vectors are the component to add; its
+//! size minimises `F` along them to second order.
 
-use super::complete::Sparse;
+use super::complete::Residuals;
 use super::newton::damping;
 use super::{Factors, LowRank};
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{Key, Result, vector};
 
-/// A component this much smaller than the largest counts as zero.
+/// Relative size below which a component counts as zero.
 const ZERO: f64 = 1e-6;
-/// A singular value must be above `lambda` by this share.
+/// Relative margin by which a singular value must exceed `lambda`.
 const EXCESS: f64 = 1e-5;
-/// Steps of the power method, and the change of the value that ends them.
+/// Maximal iterations of the power method, and the relative change at which it stops.
 const POWER_STEPS: usize = 300;
 const POWER_SETTLED: f64 = 1e-10;
-/// The stream of the first direction.
+/// The key of the initial direction.
 const POWER: u64 = 0x3A6E;
 
-/// Gives a zero component of balanced factors the direction that pays best, if one does. `n` is what
-/// penalties are multiplied with beside the residuals.
+/// Gives a zero component of balanced factors the best direction, if one lowers the objective. `n` is
+/// the number of clients, which multiplies the penalties.
 pub(super) fn reactivate(
     model: &LowRank,
     factors: &mut Factors,
-    cells: &Sparse,
+    cells: &Residuals,
     n: f64,
 ) -> Result<()> {
     if model.rank() == 0 || model.settings().lambda <= 0.0 {
@@ -41,15 +40,15 @@ pub(super) fn reactivate(
 }
 
 impl LowRank {
-    /// The smallest ridge at which factors do not pay, given the residuals of an optimum of rank 0 and
-    /// their `n`: the spectral norm of the mean residual.
-    pub fn lambda_max(&self, cells: &Sparse, n: f64) -> f64 {
+    /// The smallest `lambda` for which all factors are zero, given the residuals of the rank-0 optimum and
+    /// the number of clients: the spectral norm of the mean residual.
+    pub fn lambda_max(&self, cells: &Residuals, n: f64) -> f64 {
         self.best_direction(cells, n, &[], &[]).map_or(0.0, |(_, _, sigma)| sigma)
     }
 
-    /// Factors of which each component is one singular value, largest first, with one more; none where
-    /// it does not pay.
-    fn with_component(&self, mut factors: Factors, cells: &Sparse, n: f64) -> Option<Factors> {
+    /// Adds a component to factors whose components are singular vectors, largest first; `None` if that
+    /// does not lower the objective.
+    fn with_component(&self, mut factors: Factors, cells: &Residuals, n: f64) -> Option<Factors> {
         let (r, lambda) = (self.rank(), self.settings().lambda);
         let sizes: Vec<f64> = (0..r).map(|k| size_of(&factors, k, r)).collect();
         let zero = (0..r).find(|k| sizes[*k] <= ZERO * sizes[0])?;
@@ -78,10 +77,10 @@ impl LowRank {
         Some(factors)
     }
 
-    /// The largest singular value of the mean residual beside these spaces, and its vectors.
+    /// The largest singular value of the mean residual orthogonal to these bases, with its vectors.
     fn best_direction(
         &self,
-        cells: &Sparse,
+        cells: &Residuals,
         n: f64,
         left: &[Vec<f64>],
         right: &[Vec<f64>],
@@ -111,8 +110,8 @@ impl LowRank {
 }
 
 impl Factors {
-    /// Components turned so that each is one singular value, largest first: by the eigenvectors of
-    /// `U^T U + V^T V`. Where the two are equal, as they are in a penalised optimum, that is exact.
+    /// Rotates the components to singular vectors, largest first, by the eigenvectors of
+    /// `U^T U + V^T V`. Exact where the two Gram matrices are equal, as at a penalised optimum.
     pub fn separated(&self) -> Result<Self> {
         let r = self.rank as usize;
         if r == 0 {
@@ -155,8 +154,8 @@ fn size_of(factors: &Factors, k: usize, r: usize) -> f64 {
     (norm2(&factors.u) * norm2(&factors.v)).sqrt()
 }
 
-/// Takes what lies in a space, given by an orthonormal basis, out of a vector. Twice: once leaves
-/// rounding there, which a power method would blow up.
+/// Removes a vector's projection onto the span of an orthonormal basis. Done twice, since the power
+/// method would amplify the rounding errors of a single pass.
 fn clear(a: &mut [f64], basis: &[Vec<f64>]) {
     for q in basis.iter().chain(basis) {
         let along = vector::dot(q, a);
@@ -164,7 +163,7 @@ fn clear(a: &mut [f64], basis: &[Vec<f64>]) {
     }
 }
 
-/// An orthonormal basis of the space of some vectors.
+/// An orthonormal basis of the span of some vectors.
 fn basis(vectors: impl Iterator<Item = Vec<f64>>) -> Vec<Vec<f64>> {
     let mut out: Vec<Vec<f64>> = Vec::new();
     for mut a in vectors {

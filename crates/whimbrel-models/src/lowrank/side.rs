@@ -1,8 +1,8 @@
-//! Rows and columns: what is unknown of one, what multiplies it in a cell, how it is penalised.
+//! A row or a column as a regression: its unknowns, their design in a cell, and their penalties.
 
 use super::{Factors, LowRank};
 
-/// Which lines of the table.
+/// Rows or columns. A *line* is a row or a column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Row = 0,
@@ -14,7 +14,7 @@ impl Side {
 }
 
 impl LowRank {
-    /// Unknowns of a line: its factors and, where its side has effects, its effect.
+    /// Number of unknowns of a line: its factors and, if its side has a main effect, that effect.
     pub(super) fn unknowns(&self, side: Side) -> usize {
         self.rank() + usize::from(self.line_term(side).is_some())
     }
@@ -30,15 +30,14 @@ impl LowRank {
         (0..[self.rows(), self.columns()][side as usize]).flat_map(line).collect()
     }
 
-    /// The penalties on the unknowns of a line, times `shrink`.
+    /// The ridge on each unknown of a line, times `shrink`.
     pub(super) fn ridge(&self, side: Side, shrink: f64) -> Vec<f64> {
         let mut ridge = vec![shrink * self.settings().lambda; self.rank()];
         ridge.extend(self.line_term(side).map(|t| shrink * self.term_ridge(t)));
         ridge
     }
 
-    /// What the unknowns of a line are multiplied by in a cell: `(v_l, 1)` for a row, `(u_j, 1)` for
-    /// a column.
+    /// The regressors of a line in a cell: `(v_l, 1)` for a row, `(u_j, 1)` for a column.
     pub(super) fn design(&self, side: Side, factors: &Factors, [j, l]: [usize; 2]) -> Vec<f64> {
         let r = self.rank();
         let mut design = match side {

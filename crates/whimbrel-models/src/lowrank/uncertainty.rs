@@ -1,25 +1,26 @@
-//! How sure the parameters are: a posterior of each row, each column and each number of a term.
+//! Posterior uncertainty of the parameters: of each row, each column and each coefficient of a term.
 //!
-//! With the columns as they are, the unknowns `x = (u_j, a_j)` of row `j` are a regression on
-//! `z_l = (v_l, 1)` with curvature `A = sum_observed psi'' z z^T`. The fit with ridge `R` found `x`;
-//! without one it would be `x_0` with `A x_0 = (A + R) x`, to first order. Values vary `phi` times as
-//! much as the family says, where `phi = sum V / sum psi''` over the row's cells and `V` is the variance
-//! that calibration found. So under a normal prior of precision `P`, which all rows share,
+//! With the columns fixed, the unknowns `x = (u_j, a_j)` of row `j` are the coefficients of a regression
+//! on `z_l = (v_l, 1)` with curvature `A = sum_observed psi'' z z^T`. The fit has ridge `R` and estimate
+//! `x`; the unpenalised estimate `x_0` satisfies `A x_0 = (A + R) x` to first order. The variance is
+//! `phi` times the family's, where `phi = sum V / sum psi''` over the row's cells and `V` is the
+//! calibrated variance. Under a normal prior of precision `P`, common to all rows,
 //!
 //! ```text
 //! Sigma = (A/phi + P)^-1,    x_post = Sigma (A/phi) x_0 = x + Sigma (R/phi - P) x,
 //! ```
 //!
-//! with the same damping upwards of counts as a Newton step has, since `e^theta` outruns its tangent; and EM over the rows finds the prior: `1/P_k` is the mean of `x_post_k^2 + Sigma_kk` (empirical
-//! Bayes). A row with few cells is moved towards the others as far as its noise says, which the ridge
-//! of the fit, one for all rows, cannot.
+//! where an upward shift of counts is damped like a Newton step, since `e^theta` grows faster than its
+//! tangent. EM over the rows estimates the prior (empirical Bayes): `1/P_k` is the mean of
+//! `x_post_k^2 + Sigma_kk`. Sparsely observed rows are thereby shrunk according to their noise, which the
+//! common ridge of the fit cannot do.
 //!
-//! Likelihoods are skew: the mean of `<z, x>` is below its mode by
+//! The likelihood is skewed: the posterior mean of `<z, x>` is below its mode by
 //! `(c/2) z^T Sigma (A/phi) Sigma z`. For counts `c = 2/phi - 1`, from the third derivative of a negative
-//! binomial likelihood: 1 of Poisson's, -1 where a factor of Gamma law makes the noise.
+//! binomial likelihood: 1 for Poisson noise, -1 for noise from a gamma factor.
 //!
-//! Columns and each number of the other terms likewise. To first order the errors of a cell's `theta`
-//! are added: one [`Share`] for its row, one for its column, one for each term.
+//! Columns and the coefficients of the other terms are treated alike. To first order the error of a
+//! cell's `theta` is a sum: one [`Share`] for its row, one for its column, one for each term.
 
 use super::histogram::{CLASSES, class_of};
 use super::newton::{add_square, damping, factorised};
@@ -29,44 +30,41 @@ use rayon::prelude::*;
 use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Key, Result, vector};
 
-/// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
-/// the mean. Probabilities need no such bound.
+/// Largest reported standard deviation of a count's `theta`: a factor of twenty in the mean.
 const SPREAD_MAX: f64 = 3.0;
-/// EM of a prior ends when no variance changes by a larger share, or after this number of steps.
+/// EM for a prior stops at this relative change of the variances, or after [`STEPS_MAX`] steps.
 const CHANGE_MIN: f64 = 0.01;
 const STEPS_MAX: u32 = 20;
-/// Keeps `A/phi` and `P` finite where nothing varies.
+/// Keeps `A/phi` and `P` finite for constant data.
 const VARIANCE_MIN: f64 = 1e-100;
 
-/// How sure the parameters are.
+/// Posterior uncertainty of all parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// Of the rows, and of the columns.
+    /// Rows, then columns.
     pub lines: [Posteriors; 2],
-    /// Of each number of the other terms; none for those of lines.
+    /// The coefficients of each other term; empty for row and column effects.
     pub terms: Vec<Posteriors>,
-    /// The mean variance of `theta` over the well observed cells of the fit.
+    /// The mean variance of `theta` over the frequently observed cells.
     pub usual: f64,
 }
 
-/// A cell, and how often it was observed.
+/// The index of a cell, and its number of observations.
 pub type Counted = (u64, u32);
 
-/// Whose error it is. Cells with the same source share it.
+/// The parameters that an error comes from. Cells with a common source share the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Of a row of the fit.
     Row(usize),
-    /// Of a column of the fit.
     Column(usize),
-    /// Of a number of a term.
+    /// A term, and the index of its coefficient.
     Term(usize, usize),
-    /// Of a row that was fitted after the run.
+    /// A row added after the run.
     NewRow(usize),
 }
 
 impl Source {
-    /// Whether errors on held-out cells have it in them.
+    /// Whether errors on held-out cells include it.
     pub fn is_of_fit(self) -> bool {
         matches!(self, Self::Row(_) | Self::Column(_) | Self::Term(..))
     }
@@ -82,25 +80,22 @@ impl Source {
     }
 }
 
-/// A part of the error of a cell's `theta`: `shift + <weights, e>`, with standard normal numbers `e` of
-/// its source.
+/// A part of the error of a cell's `theta`: `shift + <weights, e>`, with standard normal `e` that belong
+/// to the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// Whose error it is.
     pub source: Source,
-    /// What the source's numbers are multiplied with.
     pub weights: Vec<f64>,
-    /// Its mean.
+    /// The mean.
     pub shift: f64,
 }
 
 impl Share {
-    /// Its variance.
     pub fn variance(&self) -> f64 {
         vector::norm2_squared(&self.weights)
     }
 
-    /// How far it is from its mean under a key: the same `e` for all cells that have the source.
+    /// The deviation from the mean under a key: all cells with this source get the same `e`.
     pub fn drawn(&self, key: Key) -> f64 {
         let mut stream = self.source.address().into_iter().fold(key, Key::child).stream();
         self.weights.iter().map(|weight| weight * stream.normal()).sum()
@@ -108,7 +103,7 @@ impl Share {
 }
 
 impl Uncertainty {
-    /// Of factors fitted to these cells, whose errors are these.
+    /// The posterior of factors fitted to these cells.
     pub fn new(
         model: &LowRank,
         factors: &Factors,
@@ -119,11 +114,8 @@ impl Uncertainty {
         let family = model.family();
         let noise = |mean| calibration.noise(family, mean);
         let all = Regressions::new(model, factors, cells, &noise);
-        let fitted = |own: &[Regression], x: &[f64], ridge: &[f64]| {
-            Posteriors::fitted(family, own, x, ridge)
-        };
-        let mut sure = all.solved(model, factors, clients, &fitted)?;
-        // Where no cell was observed often, all count.
+        let mut sure = all.posteriors(model, factors, clients, Posteriors::fitted)?;
+        // All cells, if none was observed often.
         let (mut often, mut any) = ([0.0; 2], [0.0; 2]);
         for (at, count) in cells {
             let cell = model.place(*at);
@@ -138,13 +130,10 @@ impl Uncertainty {
         Ok(sure)
     }
 
-    /// Of factors of which no cell is known: priors as wide as what was fitted.
+    /// The posterior without cells: priors as wide as the fitted parameters.
     pub(super) fn of_priors(model: &LowRank, factors: &Factors) -> Result<Self> {
         let all = Regressions::new(model, factors, &[], &|mean| mean);
-        let fitted = |own: &[Regression], x: &[f64], ridge: &[f64]| {
-            Posteriors::fitted(model.family(), own, x, ridge)
-        };
-        all.solved(model, factors, 1, &fitted)
+        all.posteriors(model, factors, 1, Posteriors::fitted)
     }
 
     /// The parts of the error of a cell's `theta`.
@@ -158,8 +147,8 @@ impl Uncertainty {
         Side::BOTH.into_iter().zip(sides).map(of_side).chain(terms).collect()
     }
 
-    /// What a column and the terms that do not depend on the row add to the error of a row with
-    /// these factors, which the fit did not have.
+    /// The error parts that a new row with these factors shares with the fit: those of the column and
+    /// of terms that do not depend on the row.
     pub(super) fn shares_beside(&self, model: &LowRank, u: &[f64], column: usize) -> Vec<Share> {
         let mut design = u.to_vec();
         design.resize(model.unknowns(Side::Column), 1.0);
@@ -169,7 +158,7 @@ impl Uncertainty {
         std::iter::once(own).chain(terms).collect()
     }
 
-    /// None for the terms of lines.
+    /// The part of a term; `None` for row and column effects.
     fn of_term(&self, model: &LowRank, t: usize, cell: [usize; 2]) -> Option<Share> {
         let (at, x) = model.terms()[t].place(model.columns(), cell);
         let own = &self.terms[t];
@@ -182,29 +171,29 @@ impl Uncertainty {
     }
 }
 
-/// The posteriors of what has a prior in common: all rows, all columns, or all numbers of a term.
+/// The posteriors of all rows, all columns, or all coefficients of a term, which share a prior.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Posteriors {
-    /// The diagonal of `P`: a number for each unknown.
+    /// The diagonal of `P`.
     pub prior: Vec<f64>,
-    /// One after the other the Cholesky factor of `Sigma^-1`, `x_post - x`, and `c`.
+    /// For each of them the Cholesky factor of `Sigma^-1`, then `x_post - x`, then `c`.
     pub each: Vec<f64>,
 }
 
 impl Posteriors {
-    /// How many numbers the posterior of this number of unknowns is.
+    /// Stored numbers per posterior of this number of unknowns.
     pub fn width(unknowns: usize) -> usize {
         unknowns * unknowns + unknowns + 1
     }
 
-    /// Under a prior that EM finds.
+    /// The posteriors under the prior estimated by EM.
     fn fitted(family: Family, own: &[Regression], x: &[f64], ridge: &[f64]) -> Result<Self> {
         let q = ridge.len();
         let seen: Vec<usize> = (0..own.len()).filter(|at| own[*at].observations > 0).collect();
-        // Without a cell the prior is as wide as what was fitted.
+        // Without cells the prior is as wide as the fitted parameters.
         let is_blind = seen.is_empty();
         let seen = if is_blind { (0..own.len()).collect() } else { seen };
-        // Prior variances: the mean over what was seen, and never quite zero.
+        // Prior variances: means over observed lines, bounded away from zero.
         let mean = |of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
             let sum = |k: usize| seen.iter().map(|at| of(*at, k)).sum::<f64>();
             (0..q).map(|k| (sum(k) / seen.len() as f64).max(VARIANCE_MIN)).collect()
@@ -225,7 +214,7 @@ impl Posteriors {
         unreachable!("the loop ends after {STEPS_MAX} steps")
     }
 
-    /// `x_post_k^2 + Sigma_kk` of one of them.
+    /// `x_post_k^2 + Sigma_kk` of each unknown.
     fn seconds(&self, at: usize, x: &[f64], q: usize) -> Vec<f64> {
         let each = &self.each[at * Self::width(q)..][..Self::width(q)];
         let second = |k: usize| {
@@ -237,7 +226,7 @@ impl Posteriors {
         (0..q).map(second).collect()
     }
 
-    /// Under a given prior.
+    /// The posteriors under a given prior.
     fn under(
         family: Family,
         own: &[Regression],
@@ -259,7 +248,7 @@ impl Posteriors {
     }
 }
 
-/// What a posterior says about a cell with design `z`.
+/// The error part of a cell with design `z`.
 pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64]) -> Share {
     let q = z.len();
     let (factor, rest) = posterior.split_at(q * q);
@@ -273,7 +262,7 @@ pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64])
     Share { source, weights, shift }
 }
 
-/// The regression of one line, or of one number of a term.
+/// The regression of one line, or of one coefficient of a term.
 #[derive(Clone)]
 pub(super) struct Regression {
     /// `A`, packed.
@@ -286,13 +275,12 @@ pub(super) struct Regression {
 }
 
 impl Regression {
-    /// Of no cell.
     pub fn new(unknowns: usize) -> Self {
         let (curvature, slope) = (vec![0.0; packed_len(unknowns)], vec![0.0; unknowns]);
         Self { curvature, slope, weight: 0.0, noise: 0.0, observations: 0 }
     }
 
-    /// Adds a cell with this design, observed so often: its `psi''` and its variance.
+    /// Adds a cell with this design and number of observations, its `psi''` and its variance.
     pub fn add(&mut self, z: &[f64], count: u32, [weight, noise]: [f64; 2]) {
         let times = f64::from(count);
         add_square(&mut self.curvature, z, times * weight);
@@ -302,8 +290,8 @@ impl Regression {
         self.observations += count;
     }
 
-    /// The posterior of a fit `x` with this ridge under this prior: the Cholesky factor of `Sigma^-1`,
-    /// then `x_post - x`, then `c`.
+    /// The posterior under a prior, given the estimate `x` with its ridge: the Cholesky factor of
+    /// `Sigma^-1`, then `x_post - x`, then `c`.
     pub fn posterior(
         &self,
         family: Family,
@@ -323,7 +311,7 @@ impl Regression {
             }
             solve_lower(&out, q, &mut shift);
             solve_lower_transposed(&out, q, &mut shift);
-            // How far it moves the row's cells on average.
+            // The mean change of the row's `theta`.
             let up = vector::dot(&shift, &self.slope) / self.weight;
             vector::scale(&mut shift, damping(family, up.max(0.0)));
         }
@@ -333,10 +321,7 @@ impl Regression {
     }
 }
 
-/// What finds posteriors: of these regressions, whose fit with this ridge is `x`.
-type Solve<'a> = dyn Fn(&[Regression], &[f64], &[f64]) -> Result<Posteriors> + 'a;
-
-/// The regressions of all rows, of all columns and of the numbers of the other terms.
+/// The regressions of all rows, all columns and all coefficients of the other terms.
 struct Regressions {
     lines: [Vec<Regression>; 2],
     terms: Vec<Vec<Regression>>,
@@ -374,26 +359,29 @@ impl Regressions {
         Self { lines, terms }
     }
 
-    /// How often the row or the column of a cell was observed, whichever is less.
+    /// Number of observations of a cell's row or column, whichever is smaller.
     fn observations(&self, cell: [usize; 2]) -> u32 {
         self.lines[0][cell[0]].observations.min(self.lines[1][cell[1]].observations)
     }
 
-    fn solved(
+    /// The posteriors of all regressions; `solve` takes the family, regressions, estimates and ridges.
+    fn posteriors(
         &self,
         model: &LowRank,
         factors: &Factors,
         clients: u32,
-        solve: &Solve<'_>,
+        solve: impl Fn(Family, &[Regression], &[f64], &[f64]) -> Result<Posteriors>,
     ) -> Result<Uncertainty> {
-        let n = f64::from(clients);
+        let (family, n) = (model.family(), f64::from(clients));
         let of_side = |side: Side| {
             let x = model.line_unknowns(side, factors);
-            solve(&self.lines[side as usize], &x, &model.ridge(side, n))
+            solve(family, &self.lines[side as usize], &x, &model.ridge(side, n))
         };
-        let of_term = |(t, own): (usize, &Vec<Regression>)| match own.is_empty() {
-            true => Ok(Posteriors::default()),
-            false => solve(own, &factors.effects[t], &[n * model.term_ridge(t)]),
+        let of_term = |(t, own): (usize, &Vec<Regression>)| {
+            if own.is_empty() {
+                return Ok(Posteriors::default());
+            }
+            solve(family, own, &factors.effects[t], &[n * model.term_ridge(t)])
         };
         let lines = [of_side(Side::Row)?, of_side(Side::Column)?];
         let terms = self.terms.iter().enumerate().map(of_term).collect::<Result<_>>()?;
@@ -401,21 +389,21 @@ impl Regressions {
     }
 }
 
-/// How many parameters the cells determine: the trace of the rows' regressions and of the columns',
-/// each with the penalties of the fit, at most as many as there are numbers.
+/// The effective number of parameters: the traces of the hat matrices of all penalised row and column
+/// regressions, at most the number of parameters.
 pub fn effective_parameters(
     model: &LowRank,
     factors: &Factors,
     clients: u32,
     cells: &[Counted],
 ) -> Result<f64> {
-    // With the family's own variance phi is one, and under the ridge as a prior Sigma = (A + R)^-1.
+    // With the family's variance phi = 1, and with the ridge as prior Sigma = (A + R)^-1.
     let family = model.family();
     let all = Regressions::new(model, factors, cells, &|mean| family.variance(mean));
-    let under = |own: &[Regression], x: &[f64], ridge: &[f64]| {
+    let under = |family, own: &[Regression], x: &[f64], ridge: &[f64]| {
         Posteriors::under(family, own, x, ridge, ridge.to_vec())
     };
-    let sure = all.solved(model, factors, clients, &under)?;
+    let sure = all.posteriors(model, factors, clients, under)?;
     let trace = cells.iter().map(|(at, count)| {
         let cell = model.place(*at);
         let weight = f64::from(*count) * family.variance(model.mean(factors, cell));
@@ -424,7 +412,7 @@ pub fn effective_parameters(
     Ok(trace.sum::<f64>().min(model.coordinates_len() as f64))
 }
 
-/// The standard deviation that goes with a variance of `theta`, at most [`SPREAD_MAX`] for counts.
+/// The standard deviation of `theta`, at most [`SPREAD_MAX`] for counts.
 pub(super) fn spread_of(family: Family, variance: f64) -> f64 {
     match family {
         Family::Gaussian | Family::Bernoulli => variance.sqrt(),

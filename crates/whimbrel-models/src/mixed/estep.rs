@@ -5,10 +5,10 @@
 
 use super::numbers::Conditional;
 use super::{Levels, Mixed, MixedData, MixedParameters};
-use crate::gmm::estep::{check_density, sum_tree};
+use crate::mixture::{check_density, log_sum_exp, sum_tree};
 use crate::{LatentModel, Rows};
 use std::borrow::Cow;
-use whimbrel_core::{Error, Result, math};
+use whimbrel_core::{Error, Result};
 
 /// Rows that one thread sums.
 const CHUNK_ROWS: usize = 512;
@@ -179,13 +179,6 @@ impl<'a> Scorer<'a> {
             }
             self.scores[k] = score;
         }
-        let top = self.scores.iter().fold(f64::NEG_INFINITY, |top, score| top.max(*score));
-        let mut sum = 0.0;
-        for score in &mut self.scores {
-            *score = math::exp(*score - top);
-            sum += *score;
-        }
-        self.scores.iter_mut().for_each(|score| *score /= sum);
-        Ok(top + math::ln(sum) - data.log_factorials[row])
+        Ok(log_sum_exp(&mut self.scores) - data.log_factorials[row])
     }
 }

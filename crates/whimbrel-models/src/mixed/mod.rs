@@ -31,8 +31,8 @@ pub use parameters::MixedParameters;
 pub(crate) use predict::normal_cdf;
 pub use predict::{Filled, MixedPrediction};
 
-use crate::gmm::mstep::weights_of;
 use crate::gmm::{Covariance, Gmm, GmmSettings};
+use crate::mixture::{check_finite, weights_of};
 use crate::{LatentModel, Maximum, Reach, Rows};
 use whimbrel_core::{ClientData, Error, Frame, Result, math};
 
@@ -216,9 +216,7 @@ impl Mixed {
                 self.statistic_len()
             )));
         }
-        if !statistic.iter().all(|x| x.is_finite()) {
-            return Err(Error::numerical("the statistic holds a number that is not finite"));
-        }
+        check_finite("the statistic holds", statistic)?;
         let (gaussian, counts, levels) = self.parts(statistic);
         let (s1, weights, dead) =
             weights_of(&gaussian[..self.components()], self.settings.weight_floor, 0.0)?;
@@ -258,9 +256,8 @@ impl Mixed {
             pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
         }
         let each = sums.chunks_exact(width).zip(s1);
-        let quotient = |(sums, s1): (&[f64], &f64)| match *s1 > 0.0 {
-            true => sums.iter().map(|x| x / s1).collect(),
-            false => pooled.clone(),
+        let quotient = |(sums, s1): (&[f64], &f64)| -> Vec<f64> {
+            if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
         };
         each.flat_map(quotient).collect()
     }
@@ -272,16 +269,7 @@ impl Mixed {
         let (along_gaussian, along_counts, along_levels) = self.parts(direction);
         let mut reach = match &self.gaussian {
             Some(gmm) => gmm.reach(gaussian, along_gaussian, &[])?.unwrap_or_default(),
-            None => {
-                let mut reach = Reach::default();
-                for k in 0..components {
-                    match gaussian[k] > 0.0 {
-                        true => reach.include(along_gaussian[k] / gaussian[k]),
-                        false => reach.outside.push(k),
-                    }
-                }
-                reach
-            }
+            None => Reach::of_weights(gaussian, along_gaussian),
         };
         let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
         let (c, l) = (self.counts.len(), self.free_levels());

@@ -4,9 +4,8 @@
 //! (counts); the indicator of each level.
 
 use super::{ColumnKind, Mixed, MixedData};
+use crate::mixture::LN_TWO_PI;
 use whimbrel_core::math;
-
-const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
 
 /// What pooled moments say of a column.
 #[derive(Clone, Debug, PartialEq)]

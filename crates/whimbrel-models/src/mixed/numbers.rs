@@ -3,10 +3,9 @@
 //! component; diagonal ones are the same for every pattern.
 
 use super::{Mixed, MixedParameters, Numeric};
+use crate::mixture::LN_TWO_PI;
 use whimbrel_core::linalg::{cholesky, log_det_from_cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Error, Result, math};
-
-const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
 
 /// The numbers of one component.
 pub(super) struct Conditional {

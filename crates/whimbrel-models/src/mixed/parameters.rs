@@ -6,7 +6,7 @@
 use super::{FLOOR, Levels, Mixed};
 use crate::LatentModel;
 use crate::gmm::GmmParameters;
-use crate::gmm::coordinates::{LOG_MAX, softmax};
+use crate::mixture::{LOG_MAX, check_coordinates, softmax};
 use whimbrel_core::{Error, Result, math};
 
 /// The parameters of a mixture over a table.
@@ -144,15 +144,7 @@ impl Mixed {
 
     pub(super) fn parameters_at(&self, coordinates: &[f64]) -> Result<MixedParameters> {
         let expected = self.coordinates_len();
-        if coordinates.len() != expected {
-            return Err(Error::peer(format!(
-                "{} coordinates given where the mixture has {expected}",
-                coordinates.len()
-            )));
-        }
-        if let Some(at) = coordinates.iter().position(|c| !c.is_finite()) {
-            return Err(Error::peer(format!("coordinate {} is {}", at + 1, coordinates[at])));
-        }
+        check_coordinates(coordinates, expected)?;
         let k = self.components();
         let others = k * (self.counts.len() + self.free_levels());
         let (first, rest) = coordinates.split_at(expected - others);

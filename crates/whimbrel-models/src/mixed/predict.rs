@@ -129,9 +129,11 @@ fn normal_quantile(parts: &[Normal], p: f64) -> f64 {
         let middle = 0.5 * (low + high);
         let below: f64 = parts
             .iter()
-            .map(|part| match part.deviation > 0.0 {
-                true => part.weight * normal_cdf((middle - part.mean) / part.deviation),
-                false => part.weight * f64::from(u8::from(middle >= part.mean)),
+            .map(|part| {
+                let is_point = part.deviation <= 0.0;
+                let step = || f64::from(u8::from(middle >= part.mean));
+                let curve = || normal_cdf((middle - part.mean) / part.deviation);
+                part.weight * if is_point { step() } else { curve() }
             })
             .sum();
         *if below < p { &mut low } else { &mut high } = middle;

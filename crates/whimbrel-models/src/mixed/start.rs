@@ -5,6 +5,7 @@
 
 use super::moments::Column;
 use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters, Numeric};
+use crate::mixture::{check_finite, floored, shares_of};
 use whimbrel_core::{Error, Key, Result, math};
 
 /// The share of the pooled rates and probabilities in those of a start: on the boundary EM would not
@@ -62,7 +63,7 @@ impl Mixed {
         };
         let mut scales: Vec<f64> = self.numbers.iter().chain(&self.counts).map(scale).collect();
         for Levels { column, count, .. } in &self.levels {
-            let shares = shares_of(&columns[*column], *count);
+            let shares = level_shares(&columns[*column], *count);
             let variance = 1.0 - shares.iter().map(|p| p * p).sum::<f64>();
             let scale = if variance > f64::EPSILON { variance.sqrt() } else { 1.0 };
             scales.extend(vec![scale; *count]);
@@ -92,7 +93,7 @@ impl Mixed {
         };
         let mut means: Vec<f64> = self.numbers.iter().chain(&self.counts).map(mean).collect();
         for Levels { column, count, .. } in &self.levels {
-            means.extend(shares_of(&columns[*column], *count));
+            means.extend(level_shares(&columns[*column], *count));
         }
         means
     }
@@ -112,14 +113,13 @@ impl Mixed {
             }
             for j in &self.counts {
                 let Column::Scalar { mean, variance, .. } = columns[*j] else { continue };
-                let spread = match mean > 0.0 {
-                    true => math::ln_1p(variance / (mean * mean)).sqrt(),
-                    false => 0.0,
-                };
+                let is_seen = mean > 0.0;
+                let spread =
+                    if is_seen { math::ln_1p(variance / (mean * mean)).sqrt() } else { 0.0 };
                 centres.push(mean * math::exp(spread * (stream.normal() - 0.5 * spread)));
             }
             for Levels { column, count, .. } in &self.levels {
-                let shares = shares_of(&columns[*column], *count);
+                let shares = level_shares(&columns[*column], *count);
                 let mut drawn: Vec<f64> =
                     shares.iter().map(|p| p * math::exp(stream.normal())).collect();
                 let sum: f64 = drawn.iter().sum();
@@ -139,21 +139,8 @@ impl Mixed {
         moments: &[f64],
     ) -> Result<MixedParameters> {
         self.check_moments(moments)?;
-        let k = self.components();
-        if counts.len() != k || centres.len() != k * self.point_len() {
-            return Err(Error::data(format!(
-                "{} centres were found for {k} components; the data may hold too few distinct rows",
-                counts.len()
-            )));
-        }
-        let total: f64 = counts.iter().sum();
-        if !(total > 0.0 && total.is_finite() && counts.iter().all(|c| *c >= 0.0)) {
-            return Err(Error::data("the centres' counts must not be negative, nor all zero"));
-        }
-        let floor = self.settings.weight_floor;
-        let mut weights: Vec<f64> = counts.iter().map(|c| (c / total).max(floor)).collect();
-        let sum: f64 = weights.iter().sum();
-        weights.iter_mut().for_each(|w| *w /= sum);
+        let shares = shares_of(counts, centres, [self.components(), self.point_len()])?;
+        let weights = floored(shares.into_iter(), self.settings.weight_floor);
         self.start(weights, centres, moments, true)
     }
 
@@ -161,10 +148,7 @@ impl Mixed {
         if moments.len() != self.moments_len() {
             return Err(Error::config("this start needs the pooled moments"));
         }
-        match moments.iter().all(|m| m.is_finite()) {
-            true => Ok(()),
-            false => Err(Error::numerical("the pooled moments hold a number that is not finite")),
-        }
+        check_finite("the pooled moments hold", moments)
     }
 
     fn start(
@@ -212,14 +196,11 @@ impl Mixed {
 }
 
 /// The probabilities of a column's levels; equal where no cell is observed.
-fn shares_of(column: &Column, count: usize) -> Vec<f64> {
+fn level_shares(column: &Column, count: usize) -> Vec<f64> {
     let equal = vec![1.0 / count as f64; count];
     let Column::Levels(shares) = column else { return equal };
     let sum: f64 = shares.iter().sum();
-    match sum > 0.0 {
-        true => shares.iter().map(|share| share / sum).collect(),
-        false => equal,
-    }
+    if sum > 0.0 { shares.iter().map(|share| share / sum).collect() } else { equal }
 }
 
 impl ColumnKind {

@@ -1,6 +1,7 @@
 //! A prior with its parameters, ready to evaluate.
 
 use super::{Prior, Shape};
+use crate::mixture::log_sum_exp;
 use whimbrel_core::linalg::{self, packed_len};
 use whimbrel_core::{Stream, math};
 
@@ -315,10 +316,7 @@ impl Mixture {
             self.shares[0] = 1.0;
             return -largest;
         }
-        self.shares.iter_mut().for_each(|share| *share = math::exp(*share - largest));
-        let total: f64 = self.shares.iter().sum();
-        self.shares.iter_mut().for_each(|share| *share /= total);
-        -largest - math::ln(total)
+        -log_sum_exp(&mut self.shares)
     }
 
     fn add_parameter_gradient(&mut self, z: &[f64], weight: f64, gradient: &mut [f64]) {

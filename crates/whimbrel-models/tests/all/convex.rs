@@ -4,15 +4,11 @@ use whimbrel_core::isa::{self, Isa};
 use whimbrel_core::{ClientData, Error, FeatureRows, Key, Labelled, Table, linalg, math, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{
-    Examples, LeastSquares, Logistic, Penalty, Problem, smoothness_of_mean,
-    strong_convexity_of_mean,
+    Examples, Penalty, Problem, smoothness_of_mean, strong_convexity_of_mean,
 };
 
-pub fn problems(ridge: f64, intercept: bool) -> [Box<dyn Problem>; 2] {
-    [
-        Box::new(LeastSquares::new(ridge, intercept).unwrap()),
-        Box::new(Logistic::new(ridge, intercept).unwrap()),
-    ]
+pub fn problems(ridge: f64, intercept: bool) -> [Problem; 2] {
+    [Problem::least_squares, Problem::logistic].map(|new| new(ridge, intercept).unwrap())
 }
 
 pub fn labelled(width: usize, rows: FeatureRows, targets: Vec<f64>) -> ClientData {
@@ -57,7 +53,7 @@ fn gap(a: &[f64], b: &[f64]) -> f64 {
 /// Every cell of a client's rows, with the column of ones where there is one: at `w = 0` one row's
 /// least-squares gradient is `-y x`.
 fn cells(data: &Examples) -> Vec<Vec<f64>> {
-    let squares = LeastSquares::new(0.0, false).unwrap();
+    let squares = Problem::least_squares(0.0, false).unwrap();
     let zero = vec![0.0; data.dimension()];
     let one = |i: usize| {
         let mut x = zero.clone();
@@ -74,7 +70,7 @@ fn gradients_are_means_of_each_rows_own_derivative() {
             for data in both_layouts(rows, width) {
                 let d = width + usize::from(intercept);
                 let w = numbers(5, d);
-                let squares = LeastSquares::new(0.0, intercept).unwrap();
+                let squares = Problem::least_squares(0.0, intercept).unwrap();
                 let x = cells(&squares.bind(&data).unwrap());
                 if intercept {
                     assert!(x.iter().all(|x| x[d - 1] == 1.0));
@@ -112,8 +108,7 @@ fn gradients_are_means_of_each_rows_own_derivative() {
 #[test]
 fn derivatives_agree_with_differences() {
     for intercept in [false, true] {
-        let bounded = Logistic::penalised(Penalty::Bounded(0.4), intercept).unwrap();
-        let bounded: Box<dyn Problem> = Box::new(bounded);
+        let bounded = Problem::penalised_logistic(Penalty::Bounded(0.4), intercept).unwrap();
         for problem in problems(0.1, intercept).into_iter().chain([bounded]) {
             for data in both_layouts(67, 11) {
                 let data = problem.bind(&data).unwrap();
@@ -189,7 +184,7 @@ fn wide_gram_matrices_have_the_eigenvalues_of_their_transposes() {
         }
     }
     let right = linalg::largest_eigenvalue(&outer, rows).unwrap();
-    let problem = LeastSquares::new(0.0, false).unwrap();
+    let problem = Problem::least_squares(0.0, false).unwrap();
     let data = labelled(width, FeatureRows::Dense(values), classes(9, rows));
     let data = problem.bind(&data).unwrap();
     let found = problem.smoothness(&data);
@@ -208,7 +203,7 @@ fn wide_gram_matrices_have_the_eigenvalues_of_their_transposes() {
 
 #[test]
 fn the_mean_is_no_less_smooth_than_clients_are_on_average() {
-    let problem = LeastSquares::new(0.1, false).unwrap();
+    let problem = Problem::least_squares(0.1, false).unwrap();
     let bound: Vec<Examples> = (0..3)
         .map(|c| {
             let mut values = numbers(20 + c, 50 * 4);
@@ -226,7 +221,7 @@ fn the_mean_is_no_less_smooth_than_clients_are_on_average() {
 
 #[test]
 fn large_margins_neither_overflow_nor_vanish() {
-    let problem = Logistic::new(0.0, false).unwrap();
+    let problem = Problem::logistic(0.0, false).unwrap();
     let data = labelled(1, FeatureRows::Dense(vec![1.0, 1.0]), vec![1.0, -1.0]);
     let data = problem.bind(&data).unwrap();
     let mut out = [0.0];
@@ -285,7 +280,7 @@ fn bits_do_not_depend_on_the_instruction_set() {
                 bits.extend(predictions);
                 bits.extend([problem.smoothness(&data), problem.frobenius(&data)]);
                 let clients = [(1.0, &data)];
-                let found = whimbrel_models::convex::solve(&*problem, &clients, 1e-10).unwrap();
+                let found = whimbrel_models::convex::solve(&problem, &clients, 1e-10).unwrap();
                 bits.extend(found.w);
             }
         }
@@ -304,7 +299,7 @@ fn bits_do_not_depend_on_the_instruction_set() {
 #[test]
 fn unusable_data_are_refused_with_the_place() {
     let [squares, logistic] = problems(0.0, false);
-    let refuse = |problem: &dyn Problem, data: ClientData| {
+    let refuse = |problem: &Problem, data: ClientData| {
         let error = problem.bind(&data).expect_err("must be refused");
         assert!(matches!(error, Error::Data { .. }), "{error}");
         error.to_string()
@@ -316,36 +311,36 @@ fn unusable_data_are_refused_with_the_place() {
         let (starts, columns, values) = (starts.to_vec(), columns.to_vec(), values.to_vec());
         labelled(3, FeatureRows::Sparse { starts, columns, values }, vec![1.0; rows])
     };
-    assert!(refuse(&*squares, dense(&[], &[])).contains("no rows"));
-    assert!(refuse(&*squares, dense(&[1.0; 3], &[1.0; 2])).contains("3 values"));
-    let nan = refuse(&*squares, dense(&[1.0, 2.0, 3.0, f64::NAN], &[1.0; 2]));
+    assert!(refuse(&squares, dense(&[], &[])).contains("no rows"));
+    assert!(refuse(&squares, dense(&[1.0; 3], &[1.0; 2])).contains("3 values"));
+    let nan = refuse(&squares, dense(&[1.0, 2.0, 3.0, f64::NAN], &[1.0; 2]));
     assert!(nan.contains("row 2, column `c1` holds NaN"), "{nan}");
-    let target = refuse(&*squares, dense(&[1.0; 4], &[1.0, f64::INFINITY]));
+    let target = refuse(&squares, dense(&[1.0; 4], &[1.0, f64::INFINITY]));
     assert!(target.contains("row 2: the target is inf"), "{target}");
     for (targets, row) in
         [([1.0, 2.0], "row 2"), ([-1.0, 0.0], "row 1"), ([f64::NAN, 1.0], "row 1")]
     {
-        let error = refuse(&*logistic, dense(&[1.0; 4], &targets));
+        let error = refuse(&logistic, dense(&[1.0; 4], &targets));
         assert!(error.contains(row) && error.contains("logistic"), "{error}");
     }
     let none = labelled(0, FeatureRows::Dense(vec![]), vec![1.0]);
-    assert!(refuse(&*squares, none.clone()).contains("no columns"));
+    assert!(refuse(&squares, none.clone()).contains("no columns"));
     assert_eq!(problems(0.0, true)[0].bind(&none).unwrap().dimension(), 1);
 
-    assert!(refuse(&*squares, sparse(&[0, 1], &[3], &[1.0], 1)).contains("row 1 names column 4"));
-    assert!(refuse(&*squares, sparse(&[0, 2], &[1, 1], &[1.0; 2], 1)).contains("ascend"));
-    let infinite = refuse(&*squares, sparse(&[0, 0, 1], &[2], &[f64::INFINITY], 2));
+    assert!(refuse(&squares, sparse(&[0, 1], &[3], &[1.0], 1)).contains("row 1 names column 4"));
+    assert!(refuse(&squares, sparse(&[0, 2], &[1, 1], &[1.0; 2], 1)).contains("ascend"));
+    let infinite = refuse(&squares, sparse(&[0, 0, 1], &[2], &[f64::INFINITY], 2));
     assert!(infinite.contains("row 2, column `c2`"), "{infinite}");
     for starts in [&[0, 2][..], &[0], &[1, 1], &[], &[0, 1, 1]] {
-        assert!(refuse(&*squares, sparse(starts, &[0], &[1.0], 1)).contains("starts"));
+        assert!(refuse(&squares, sparse(starts, &[0], &[1.0], 1)).contains("starts"));
     }
-    assert!(refuse(&*squares, sparse(&[0, 2, 1], &[0], &[1.0], 2)).contains("starts"));
+    assert!(refuse(&squares, sparse(&[0, 2, 1], &[0], &[1.0], 2)).contains("starts"));
 
     let read = logistic.bind(&dense(&[1.0; 6], &[0.0, 1.0, 0.0])).unwrap();
     assert_eq!(read.targets(), [-1.0, 1.0, -1.0]);
     for ridge in [-1.0, f64::NAN, f64::INFINITY] {
-        assert!(matches!(Logistic::new(ridge, true), Err(Error::Config { .. })));
-        assert!(matches!(LeastSquares::new(ridge, true), Err(Error::Config { .. })));
+        assert!(matches!(Problem::logistic(ridge, true), Err(Error::Config { .. })));
+        assert!(matches!(Problem::least_squares(ridge, true), Err(Error::Config { .. })));
     }
 }
 

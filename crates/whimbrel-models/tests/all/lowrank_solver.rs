@@ -1,7 +1,7 @@
 //! The step of a completed table: effects that few cells link, and components that come back.
 
 use whimbrel_core::Key;
-use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Push, Settings, Sparse};
+use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Residuals, Settings, TableStep};
 
 const ROWS: usize = 30;
 const COLUMNS: usize = 6;
@@ -47,8 +47,9 @@ fn three_rounds(model: &LowRank, cells: &[(u64, f64)], clients: f64) -> Factors 
             let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
             (*cell, value - model.family().mean(model.theta(&factors, row, column)), 1.0)
         };
-        let push = Sparse::with_copies(model, cells.iter().map(residual)).unwrap();
-        let step = Push { push: &push, gamma: 1.0, clients, unobserved: 0.05, full: false };
+        let push = Residuals::with_copies(model, cells.iter().map(residual)).unwrap();
+        let step =
+            TableStep { residuals: &push, gamma: 1.0, clients, unobserved: 0.05, full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
     }
     factors
@@ -71,7 +72,7 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
 
 /// A Gaussian table seen whole, `5 a b^T + 2 c d^T` with orthonormal vectors, and a fit of rank 2 whose
 /// first component is in place and whose second is zero; the two are rotated.
-fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Sparse) {
+fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Residuals) {
     let settings = Settings { rank: 2, lambda, ..Settings::new(6, 5, Family::Gaussian) };
     let model = LowRank::new(settings).unwrap();
     let mut factors = Factors::zero(&model);
@@ -82,7 +83,7 @@ fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Sparse) {
     }
     let values: Vec<f64> = (0..30).map(|i| fitted(i, 5.0, 2.0)).collect();
     let cell = |i: usize| (i as u64, values[i] - model.theta(&factors, i / 5, i % 5), 1.0);
-    let cells = Sparse::with_copies(&model, (0..30).map(cell)).unwrap();
+    let cells = Residuals::with_copies(&model, (0..30).map(cell)).unwrap();
     (model, factors, values, cells)
 }
 
@@ -103,7 +104,8 @@ fn fitted(i: usize, first: f64, second: f64) -> f64 {
 fn a_component_that_pays_is_reactivated_at_its_size() {
     for lambda in [1.5, 2.0, 2.5] {
         let (model, mut factors, mut s, push) = stalled(lambda);
-        let step = Push { push: &push, gamma: 1.0, clients: 1.0, unobserved: 0.05, full: false };
+        let step =
+            TableStep { residuals: &push, gamma: 1.0, clients: 1.0, unobserved: 0.05, full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
         for i in 0..30 {
             let wanted = fitted(i, 5.0 - lambda, (2.0 - lambda).max(0.0));

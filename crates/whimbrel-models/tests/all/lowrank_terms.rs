@@ -3,7 +3,8 @@
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Key, Stream};
 use whimbrel_models::lowrank::{
-    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Push, Settings, Sparse, Term,
+    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Residuals, Settings, TableStep,
+    Term,
 };
 
 const ROWS: usize = 20;
@@ -60,9 +61,14 @@ fn fitted(model: &LowRank, cells: &[(u64, f64)], rounds: usize) -> Factors {
             let at = *cell as usize;
             (*cell, y - model.family().mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)), 1.0)
         };
-        let push = Sparse::with_copies(model, cells.iter().map(residual)).unwrap();
-        let step =
-            Push { push: &push, gamma: 1.0, clients: CLIENTS, unobserved: 0.05, full: false };
+        let push = Residuals::with_copies(model, cells.iter().map(residual)).unwrap();
+        let step = TableStep {
+            residuals: &push,
+            gamma: 1.0,
+            clients: CLIENTS,
+            unobserved: 0.05,
+            full: false,
+        };
         model.advance(&mut s, &mut factors, step).unwrap();
     }
     factors
@@ -171,8 +177,14 @@ fn a_table_with_copies_alike_has_the_same_optimum() {
             let at = *cell as usize;
             (*cell, y - family.mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)))
         };
-        let push = Sparse::new(&model, cells.iter().map(residual), 1.0).unwrap();
-        let step = Push { push: &push, gamma: 1.0, clients: CLIENTS, unobserved: 0.0, full: false };
+        let push = Residuals::new(&model, cells.iter().map(residual), 1.0).unwrap();
+        let step = TableStep {
+            residuals: &push,
+            gamma: 1.0,
+            clients: CLIENTS,
+            unobserved: 0.0,
+            full: false,
+        };
         model.advance(&mut s, &mut factors, step).unwrap();
     }
     for cell in 0..ROWS * COLUMNS {

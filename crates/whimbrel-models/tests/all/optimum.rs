@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::io::Read;
 use whimbrel_core::{ClientData, Error, FeatureRows, vector};
 use whimbrel_models::Rows;
-use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem, solve};
+use whimbrel_models::convex::{Examples, Problem, solve};
 use whimbrel_testkit::data_file;
 
 /// A client of the script `peers/convex.py`, bit for bit.
@@ -47,7 +47,7 @@ fn optima_are_those_of_l_bfgs() {
             .collect();
         let weighted: Vec<(f64, &Examples)> =
             clients.iter().map(|c| (1.0 / count as f64, c)).collect();
-        let found = solve(&*problem, &weighted, 1e-12).unwrap();
+        let found = solve(&problem, &weighted, 1e-12).unwrap();
         assert!(found.gradient_norm <= 1e-12, "{:e}", found.gradient_norm);
         let (norm, value, w) = (numbers[4], numbers[5], &numbers[6..]);
         assert!((found.f_star - value).abs() <= 1e-13 * value, "{words:?}: {}", found.f_star);
@@ -64,7 +64,7 @@ fn optima_are_those_of_l_bfgs() {
 #[test]
 fn weights_move_the_optimum_as_the_closed_form_says() {
     // One column of ones: the minimiser is the weighted mean of the clients' mean targets.
-    let problem = LeastSquares::new(0.0, true).unwrap();
+    let problem = Problem::least_squares(0.0, true).unwrap();
     let bind = |targets: &[f64]| {
         let rows = FeatureRows::Dense(Vec::new());
         problem.bind(&labelled(0, rows, targets.to_vec())).unwrap()
@@ -74,7 +74,7 @@ fn weights_move_the_optimum_as_the_closed_form_says() {
         let found = solve(&problem, &[(first, &a), (1.0 - first, &b)], 1e-12).unwrap();
         assert!((found.w[0] - right).abs() < 1e-12, "{found:?}");
     }
-    let ridged = LeastSquares::new(1.0, true).unwrap();
+    let ridged = Problem::least_squares(1.0, true).unwrap();
     let found = solve(&ridged, &[(1.0, &a)], 1e-12).unwrap();
     assert!((found.w[0] - 1.0).abs() < 1e-12, "{found:?}");
 }
@@ -89,15 +89,15 @@ fn dependent_columns_and_more_columns_than_rows_still_have_an_optimum() {
         targets.iter_mut().zip(&x).for_each(|(y, x)| *y = if *x > 1.0 { 1.0 } else { *y });
         let narrow = problem.bind(&labelled(1, FeatureRows::Dense(x), targets.clone())).unwrap();
         let wide = problem.bind(&labelled(4, FeatureRows::Dense(dense), targets)).unwrap();
-        let right = solve(&*problem, &[(1.0, &narrow)], 1e-10).unwrap();
-        let found = solve(&*problem, &[(1.0, &wide)], 1e-10).unwrap();
+        let right = solve(&problem, &[(1.0, &narrow)], 1e-10).unwrap();
+        let found = solve(&problem, &[(1.0, &wide)], 1e-10).unwrap();
         assert!(found.gradient_norm <= 1e-10);
         assert!((found.f_star - right.f_star).abs() < 1e-14, "{} {}", found.f_star, right.f_star);
         // The shortest of the minimisers shares a weight equally among equal columns.
         let shared = [right.w[0] / 2.0, right.w[0] / 2.0, right.w[1] / 2.0, 0.0, right.w[1] / 2.0];
         assert!(found.w.iter().zip(shared).all(|(a, b)| (a - b).abs() < 1e-8), "{found:?}");
     }
-    let problem = LeastSquares::new(0.0, false).unwrap();
+    let problem = Problem::least_squares(0.0, false).unwrap();
     let few = labelled(30, FeatureRows::Dense(numbers(32, 300)), numbers(33, 10));
     let few = problem.bind(&few).unwrap();
     let found = solve(&problem, &[(1.0, &few)], 1e-10).unwrap();
@@ -111,7 +111,7 @@ fn many_columns_are_solved_by_products_alone() {
         let data =
             labelled(width, FeatureRows::Dense(numbers(40, rows * width)), classes(41, rows));
         let data = problem.bind(&data).unwrap();
-        let found = solve(&*problem, &[(1.0, &data)], 1e-10).unwrap();
+        let found = solve(&problem, &[(1.0, &data)], 1e-10).unwrap();
         assert!(found.gradient_norm <= 1e-10);
         let mut gradient = vec![0.0; width];
         let f = problem.gradient(&found.w, &data, Rows::All, &mut gradient).unwrap();
@@ -122,7 +122,7 @@ fn many_columns_are_solved_by_products_alone() {
 
 #[test]
 fn badly_scaled_columns_are_solved_as_far_as_rounding_allows() {
-    let problem = LeastSquares::new(0.0, true).unwrap();
+    let problem = Problem::least_squares(0.0, true).unwrap();
     let mut values = numbers(50, 200);
     values.iter_mut().step_by(2).for_each(|x| *x = 1e6 + 1e3 * *x);
     let targets: Vec<f64> = values.chunks(2).map(|x| 3.0 * x[0] - x[1] + 1e4).collect();
@@ -136,7 +136,7 @@ fn separated_classes_have_no_minimiser_without_a_ridge() {
     let x: Vec<f64> = numbers(60, 100);
     let targets: Vec<f64> = x.chunks(2).map(|x| (x[0] + 0.2 * x[1]).signum()).collect();
     let rows = labelled(2, FeatureRows::Dense(x), targets);
-    let free = Logistic::new(0.0, true).unwrap();
+    let free = Problem::logistic(0.0, true).unwrap();
     let data = free.bind(&rows).unwrap();
     let error = solve(&free, &[(1.0, &data)], 1e-10).unwrap_err();
     assert!(matches!(error, Error::Numerical { .. }));
@@ -145,14 +145,14 @@ fn separated_classes_have_no_minimiser_without_a_ridge() {
     let other = labelled(2, FeatureRows::Dense(numbers(61, 100)), classes(62, 50));
     let other = free.bind(&other).unwrap();
     assert!(solve(&free, &[(0.5, &data), (0.5, &other)], 1e-10).is_ok());
-    let ridged = Logistic::new(1e-6, true).unwrap();
+    let ridged = Problem::logistic(1e-6, true).unwrap();
     let found = solve(&ridged, &[(1.0, &data)], 1e-10).unwrap();
     assert!(found.gradient_norm <= 1e-10 && found.w[0] > 5.0, "{found:?}");
 }
 
 #[test]
 fn impossible_requests_are_refused() {
-    let problem = LeastSquares::new(0.0, false).unwrap();
+    let problem = Problem::least_squares(0.0, false).unwrap();
     let bind = |width: usize| {
         let rows = FeatureRows::Dense(numbers(70, 5 * width));
         problem.bind(&labelled(width, rows, classes(71, 5))).unwrap()
@@ -172,11 +172,11 @@ fn impossible_requests_are_refused() {
     for problem in problems(0.0, false) {
         let huge = labelled(1, FeatureRows::Dense(vec![1e300, -1e299]), vec![1.0, 1.0]);
         let huge = problem.bind(&huge).unwrap();
-        let error = solve(&*problem, &[(1.0, &huge)], 1e-10).unwrap_err();
+        let error = solve(&problem, &[(1.0, &huge)], 1e-10).unwrap_err();
         assert!(matches!(error, Error::Numerical { .. }), "{error}");
         let zero = labelled(1, FeatureRows::Dense(vec![0.0; 2]), vec![1.0, -1.0]);
         let zero = problem.bind(&zero).unwrap();
-        assert_eq!(solve(&*problem, &[(1.0, &zero)], 1e-10).unwrap().w, [0.0]);
+        assert_eq!(solve(&problem, &[(1.0, &zero)], 1e-10).unwrap().w, [0.0]);
     }
 }
 
@@ -207,7 +207,7 @@ const A9A: f64 = 0.322_620_707_902_203_7;
 #[test]
 fn a9a_is_solved_to_a_gradient_of_1e_10() {
     let Some(rows) = libsvm("a9a/a9a.gz", 123) else { return };
-    let problem = Logistic::new(0.0, true).unwrap();
+    let problem = Problem::logistic(0.0, true).unwrap();
     let data = problem.bind(&rows).unwrap();
     assert_eq!((data.rows(), data.dimension()), (32_561, 124));
     let found = solve(&problem, &[(1.0, &data)], 1e-10).unwrap();
@@ -272,7 +272,7 @@ proptest! {
             }
             prop_assert!(problem.smoothness(&data) >= problem.strong_convexity(&data) * (1.0 - 1e-9));
             prop_assert!(!problem.frobenius(&data).is_nan());
-            if let Ok(found) = solve(&*problem, &[(1.0, &data)], 1e-10) {
+            if let Ok(found) = solve(&problem, &[(1.0, &data)], 1e-10) {
                 let again = problem.gradient(&found.w, &data, Rows::All, &mut gradient).unwrap();
                 prop_assert_eq!(again, found.f_star);
                 prop_assert_eq!(vector::norm2_squared(&gradient).sqrt(), found.gradient_norm);

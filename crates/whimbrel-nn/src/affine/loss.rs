@@ -1,30 +1,30 @@
-//! The losses of an affine map's scores, and their derivatives.
+//! Losses of scores, and their derivatives.
 
 use whimbrel_core::{Error, Result, Targets, kernel, math};
 
 use crate::Batch;
 use crate::elementary::exp;
 
-/// What is made of the scores of one sample.
+/// A loss of the scores of a sample.
 pub trait Loss: Send + Sync + 'static {
     /// The learner's name.
     const NAME: &'static str;
-    /// Scores for so many outputs of the learner.
+    /// Number of scores for this number of outputs of the learner.
     fn scores(outputs: usize) -> usize;
     /// Whether classes are predicted.
     const CLASSIFIES: bool;
-    /// The largest eigenvalue that its Hessian in the scores has anywhere.
+    /// Upper bound on the eigenvalues of the Hessian in the scores.
     const CURVATURE: f64;
     /// Refuses targets that these outputs cannot predict.
     fn check(targets: &Targets, outputs: usize) -> Result<()>;
-    /// Sets each sample's loss, and `scores` to the losses' derivatives; the samples are
-    /// those of the batch from `from` on.
+    /// Sets each sample's loss, and replaces `scores` by the losses' derivatives; samples are those of the
+    /// batch from `from` on.
     fn derive(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]);
-    /// The same without the losses.
+    /// Replaces `scores` by the derivatives, without the losses.
     fn derive_alone(scores: &mut [f32], batch: Batch<'_>, from: usize, room: &mut [f32]) {
         Self::derive(scores, batch, from, room);
     }
-    /// Each sample's loss; `scores` are lost.
+    /// Sets each sample's loss; `scores` are overwritten.
     fn losses(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]) {
         Self::derive(scores, batch, from, losses);
     }
@@ -34,7 +34,7 @@ pub trait Loss: Send + Sync + 'static {
 
 /// Half the squared error of one score.
 pub struct SquaredError;
-/// The cross-entropy of two classes, the score being the log-odds of class 1.
+/// The cross-entropy of two classes; the score is the log-odds of class 1.
 pub struct LogOdds;
 /// The cross-entropy of the softmax of one score per class.
 pub struct CrossEntropy;
@@ -106,7 +106,7 @@ impl Loss for LogOdds {
     }
 }
 
-/// The classes of samples, as numbers.
+/// Writes the classes of samples as numbers.
 fn classes(batch: Batch<'_>, from: usize, classes: &mut [f32]) {
     let Targets::Classes { of, .. } = &batch.samples.targets else { return };
     for (j, class) in classes.iter_mut().enumerate() {

@@ -1,8 +1,7 @@
 //! Linear, logistic and softmax regression: a loss of the scores `W x + b`.
 //!
-//! Parameters: the weights, one vector per score, then the intercepts if there are any. All start at
-//! zero: the losses are convex. Inputs are read where they lie; bytes are copied as `x / 255` for the
-//! samples of a batch.
+//! Parameters: one weight vector per score, then the intercepts, if any. Real inputs are read in place;
+//! bytes are converted to `x / 255` batch by batch.
 
 mod loss;
 #[cfg(test)]
@@ -23,9 +22,9 @@ pub type Logistic = Affine<LogOdds>;
 /// Softmax regression of any number of classes: one weight vector each.
 pub type Softmax = Affine<CrossEntropy>;
 
-/// Samples whose scores are computed at a time.
+/// Number of samples whose scores are computed at a time.
 const CHUNK: usize = 256;
-/// Of the largest curvature, which they find from below.
+/// Iterations for the largest curvature, which they approach from below.
 const POWER_ITERATIONS: usize = 20;
 
 /// A loss of the scores of an affine map.
@@ -38,21 +37,18 @@ pub struct Affine<L> {
 }
 
 impl Linear {
-    /// For inputs of so many features.
     pub fn new(features: usize, intercept: bool) -> Self {
         Self::with(features, 1, intercept)
     }
 }
 
 impl Logistic {
-    /// For inputs of so many features.
     pub fn new(features: usize, intercept: bool) -> Self {
         Self::with(features, 2, intercept)
     }
 }
 
 impl Softmax {
-    /// For inputs of so many features.
     pub fn new(features: usize, classes: usize, intercept: bool) -> Self {
         Self::with(features, classes, intercept)
     }
@@ -68,13 +64,13 @@ impl<L: Loss> Affine<L> {
         Self { features, outputs, intercept, tensors, loss: PhantomData }
     }
 
-    /// Scores of a sample.
+    /// Number of scores per sample.
     fn scores(&self) -> usize {
         L::scores(self.outputs)
     }
 
-    /// Calls `each` with the first of at most [`CHUNK`] samples, the rows, the scores of them all under
-    /// every map, and room for a number of each.
+    /// Calls `each` with the index of the first of at most [`CHUNK`] samples, the rows, their scores under
+    /// every map, and a buffer of one number per sample.
     fn each_chunk(
         &self,
         all: &[&[f32]],
@@ -109,8 +105,8 @@ impl<L: Loss> Affine<L> {
 }
 
 impl<L: Loss> Affine<L> {
-    /// Adds to every map's gradient what some rows of a batch of `n` contribute, from the derivatives of
-    /// their losses, which become those of the batch's.
+    /// Adds the contribution of some rows of a batch of `n` to every map's gradient, from the derivatives
+    /// of the rows' losses, which are scaled in place.
     fn add_gradients(
         &self,
         n: usize,
@@ -266,7 +262,7 @@ impl<L: Loss> Learner for Affine<L> {
     }
 }
 
-/// The inputs of `count` samples of a batch, one row each.
+/// Converts the byte inputs of `count` samples of a batch to rows.
 fn copy_rows(batch: Batch<'_>, from: usize, count: usize, rows: &mut [f32]) {
     let Inputs::Bytes(bytes) = &batch.samples.inputs else { return };
     let width = batch.samples.width();

@@ -1,11 +1,11 @@
 //! Layers one after the other.
 
 use crate::Tensor;
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use whimbrel_core::Key;
 
-/// The outputs of each layer are the inputs of the next; all are kept for the backward pass, after
-/// what the layer itself keeps.
+/// The outputs of each layer are the inputs of the next; all are kept for the backward pass, each
+/// after the numbers that its layer keeps.
 pub(crate) struct Chain {
     layers: Vec<Box<dyn Layer>>,
     /// Parameters of each layer.
@@ -14,7 +14,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Of at least one layer.
+    /// A chain of at least one layer.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
         let tensors = layers.iter().map(|layer| layer.tensors());
         let parameters = tensors.map(|tensors| tensors.iter().map(Tensor::len).sum()).collect();
@@ -22,12 +22,12 @@ impl Chain {
         Self { layers, parameters, output }
     }
 
-    /// Numbers that the outputs of a layer take in what is kept: none for the last.
+    /// Kept numbers of a layer's outputs: none for the last layer.
     fn outputs(&self, i: usize, padded: usize) -> usize {
         if i + 1 < self.layers.len() { self.layers[i].output().len() * padded } else { 0 }
     }
 
-    /// The inputs of the last layer, in what a forward pass kept; none where it is the only one.
+    /// The inputs of the last layer among the kept numbers; `None` for a chain of one layer.
     pub fn inputs_of_last<'a>(&self, padded: usize, kept: &'a [f32]) -> Option<&'a [f32]> {
         let (last, below) = self.layers.split_last()?;
         let end = kept.len() - last.kept(padded);
@@ -35,7 +35,7 @@ impl Chain {
         Some(&kept[end - inputs..end])
     }
 
-    /// Numbers of the longest derivative between two layers.
+    /// Length of the longest derivative between two layers.
     fn longest(&self, padded: usize) -> usize {
         (0..self.layers.len()).map(|i| self.outputs(i, padded)).max().unwrap_or(0)
     }
@@ -72,69 +72,46 @@ impl Layer for Chain {
         self.layers.iter().any(|layer| layer.mixes_samples())
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        mut w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        mut kept: &mut [f32],
-        work: &mut [f32],
-    ) {
-        let (n, mut x) = (pass.padded, x);
+    fn forward(&self, pass: Pass, given: Forward<'_>) {
+        let Forward { mut w, mut x, y, mut kept, work } = given;
+        let n = pass.padded;
         for (i, layer) in self.layers.iter().enumerate() {
-            let (w_here, w_rest) = w.split_at(self.parameters[i]);
+            let (own, w_rest) = w.split_at(self.parameters[i]);
             let (mine, rest) = kept.split_at_mut(layer.kept(n));
             let (outputs, rest) = rest.split_at_mut(self.outputs(i, n));
-            let pass = pass.child(i);
-            if i + 1 < self.layers.len() {
-                layer.forward(pass, w_here, x, outputs, mine, work);
-            } else {
-                layer.forward(pass, w_here, x, y, mine, work);
-            }
+            let is_last = i + 1 == self.layers.len();
+            let y = if is_last { &mut *y } else { &mut *outputs };
+            let here = Forward { w: own, x, y, kept: mine, work: &mut *work };
+            layer.forward(pass.child(i), here);
             (w, x, kept) = (w_rest, outputs, rest);
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        mut w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        mut dx: Option<&mut [f32]>,
-        mut dw: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, given: Backward<'_>) {
+        let Backward { mut w, x: first_x, mut y, mut kept, dy, mut dx, mut dw, work } = given;
         let n = pass.padded;
-        let (first, work) = work.split_at_mut(self.longest(n));
-        let (second, work) = work.split_at_mut(self.longest(n));
-        let (mut above, mut below) = (first, second);
-        let (mut kept, mut y) = (tape.kept, tape.y);
+        let (mut above, work) = work.split_at_mut(self.longest(n));
+        let (mut below, work) = work.split_at_mut(self.longest(n));
         for (i, layer) in self.layers.iter().enumerate().rev() {
-            let (w_rest, w_here) = w.split_at(w.len() - self.parameters[i]);
-            let (dw_rest, dw_here) = dw.split_at_mut(dw.len() - self.parameters[i]);
-            // What is kept ends with this layer's own, before it the outputs of the layer below.
+            let (w_rest, own) = w.split_at(w.len() - self.parameters[i]);
+            let (dw_rest, d_own) = dw.split_at_mut(dw.len() - self.parameters[i]);
+            // `kept` ends with this layer's own numbers, before them the outputs of the layer below.
             let (rest, mine) = kept.split_at(kept.len() - layer.kept(n));
             let inputs = if i == 0 { 0 } else { self.outputs(i - 1, n) };
             let (rest, x) = rest.split_at(rest.len() - inputs);
-            let x = if i == 0 { tape.x } else { x };
-            let here = Tape { x, y, kept: mine };
-            let outputs = self.outputs(i, n);
-            let dx = if i == 0 { dx.take() } else { Some(&mut below[..inputs]) };
-            if i + 1 < self.layers.len() {
-                layer.backward(
-                    pass.child(i),
-                    w_here,
-                    here,
-                    &mut above[..outputs],
-                    dx,
-                    dw_here,
-                    work,
-                );
-            } else {
-                layer.backward(pass.child(i), w_here, here, dy, dx, dw_here, work);
-            }
+            let x = if i == 0 { first_x } else { x };
+            let is_last = i + 1 == self.layers.len();
+            let here = Backward {
+                w: own,
+                x,
+                y,
+                kept: mine,
+                dy: if is_last { &mut *dy } else { &mut above[..self.outputs(i, n)] },
+                dx: if i == 0 { dx.take() } else { Some(&mut below[..inputs]) },
+                dw: d_own,
+                work: &mut *work,
+            };
+            layer.backward(pass.child(i), here);
             (w, dw, kept, y) = (w_rest, dw_rest, rest, x);
             std::mem::swap(&mut above, &mut below);
         }

@@ -1,7 +1,7 @@
-//! Convolutions of all channels, by matrix products over the patches of a window.
+//! Convolutions over all channels, as matrix products over the patches of a window.
 
 use super::pointwise::{add_row_sums, mask_positive};
-use crate::layer::{Layer, Pass, Shape, Tape, fill_normal, fill_uniform};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape, fill_normal, fill_uniform};
 use crate::outer::{Strips, Sums, add_outer};
 use crate::product::{
     Columns, Factor, Patches, Start, Target, Window, packed_product, packed_work,
@@ -9,7 +9,7 @@ use crate::product::{
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
 
-/// Numbers of a row whose outer products are taken at a time.
+/// Length of the runs whose outer products are summed at a time.
 const RUN: usize = 1024;
 
 /// A convolution with square windows.
@@ -21,7 +21,7 @@ pub(crate) struct Conv {
     /// Whether there is an intercept per channel. If so, weights and intercepts start uniform within
     /// `1 / sqrt(fan in)`; otherwise normal with variance `2 / fan out` (He et al., 2015).
     pub bias: bool,
-    /// Whether negative outputs become zero.
+    /// Whether negative outputs are set to zero.
     pub relu: bool,
 }
 
@@ -75,7 +75,7 @@ impl Conv {
         if self.window == Window::POINT {
             return add(0, 0, dy_stride, 0);
         }
-        // Pixels side by side are one run where the window moves one pixel at a time.
+        // With stride 1, neighbouring pixels form one contiguous run.
         let at_once = if self.window.stride == 1 { (RUN / n).max(1) } else { 1 };
         for row in 0..to.rows {
             for first in (0..to.columns).step_by(at_once) {
@@ -125,15 +125,7 @@ impl Layer for Conv {
         packed_work(self.output.channels, self.input.channels, self.taps())
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { w, x, y, work, .. }: Forward<'_>) {
         let n = pass.padded;
         let b = Columns {
             values: x,
@@ -141,49 +133,27 @@ impl Layer for Conv {
             stride: self.input.pixels() * n,
             patches: self.patches(false, n),
         };
-        let columns = self.output.pixels() * n;
-        let c = Target {
-            values: y,
-            rows: self.output.channels,
-            columns,
-            stride: columns,
-            positive: self.relu,
-        };
+        let c = Target::new(y, self.output.channels, self.output.pixels() * n);
+        let c = Target { positive: self.relu, ..c };
         let start = if self.bias { Start::Rows(&w[self.weights()..]) } else { Start::Zero };
         packed_product(self.factor(w), b, start, c, work);
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { w, x, y, dy, dx, dw, work, .. }: Backward<'_>) {
         let n = pass.padded;
         let stride = self.output.pixels() * n;
         if self.relu {
-            mask_positive(dy, tape.y);
+            mask_positive(dy, y);
         }
         let (weights, intercepts) = dw.split_at_mut(self.weights());
         if self.bias {
             add_row_sums(dy, stride, intercepts);
         }
-        self.add_weights(n, tape.x, dy, weights);
+        self.add_weights(n, x, dy, weights);
         if let Some(dx) = dx {
             let patches = self.patches(true, n);
             let b = Columns { values: dy, channels: self.output.channels, stride, patches };
-            let columns = self.input.pixels() * n;
-            let c = Target {
-                values: dx,
-                rows: self.input.channels,
-                columns,
-                stride: columns,
-                positive: false,
-            };
+            let c = Target::new(dx, self.input.channels, self.input.pixels() * n);
             packed_product(self.factor(w).transposed(), b, Start::Zero, c, work);
         }
     }

@@ -1,7 +1,7 @@
 //! Dense layers: `y = W x + b`.
 
 use super::pointwise::{add_row_sums, mask_positive};
-use crate::layer::{Layer, Pass, Shape, Tape, fill_normal, fill_uniform};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape, fill_normal, fill_uniform};
 use crate::outer::{Strips, Sums, add_outer};
 use crate::product::{Columns, Factor, Start, Target, packed_product, packed_work};
 use crate::{Role, Tensor};
@@ -12,7 +12,7 @@ pub(crate) struct Dense {
     pub name: String,
     pub inputs: usize,
     pub outputs: usize,
-    /// Whether negative outputs become zero.
+    /// Whether negative outputs are set to zero.
     pub relu: bool,
     pub role: Role,
     /// The standard deviation of normal weights with zero intercepts; otherwise weights and intercepts
@@ -21,7 +21,7 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    /// Inner layer with rectified outputs.
+    /// An inner layer with rectified outputs.
     pub fn inner(name: impl Into<String>, inputs: usize, outputs: usize) -> Self {
         Self { name: name.into(), inputs, outputs, relu: true, role: Role::Weight, deviation: None }
     }
@@ -64,46 +64,27 @@ impl Layer for Dense {
         packed_work(self.outputs, self.inputs, 1)
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { w, x, y, work, .. }: Forward<'_>) {
         let n = pass.padded;
         let b = Columns { values: x, channels: self.inputs, stride: n, patches: None };
-        let c =
-            Target { values: y, rows: self.outputs, columns: n, stride: n, positive: self.relu };
+        let c = Target { positive: self.relu, ..Target::new(y, self.outputs, n) };
         let start = Start::Rows(&w[self.outputs * self.inputs..]);
         packed_product(self.factor(w), b, start, c, work);
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { w, x, y, dy, dx, dw, work, .. }: Backward<'_>) {
         let n = pass.padded;
         if self.relu {
-            mask_positive(dy, tape.y);
+            mask_positive(dy, y);
         }
         let (weights, intercepts) = dw.split_at_mut(self.outputs * self.inputs);
         add_row_sums(dy, n, intercepts);
         let a = Strips { values: dy, rows: self.outputs, stride: n };
-        let b = Strips { values: tape.x, rows: self.inputs, stride: n };
+        let b = Strips { values: x, rows: self.inputs, stride: n };
         add_outer(a, b, n, Sums { values: weights, row: self.inputs, column: 1 });
         if let Some(dx) = dx {
             let b = Columns { values: dy, channels: self.outputs, stride: n, patches: None };
-            let c =
-                Target { values: dx, rows: self.inputs, columns: n, stride: n, positive: false };
+            let c = Target::new(dx, self.inputs, n);
             packed_product(self.factor(w).transposed(), b, Start::Zero, c, work);
         }
     }

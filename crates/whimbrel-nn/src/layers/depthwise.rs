@@ -1,7 +1,7 @@
-//! Convolutions of each channel by itself.
+//! Depthwise convolutions: each channel by itself.
 
 use crate::lanes::{Lanes, lanes_kernel};
-use crate::layer::{Layer, Pass, Shape, Tape, fill_normal};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape, fill_normal};
 use crate::product::Window;
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
@@ -13,7 +13,7 @@ pub(crate) struct Depthwise {
     pub window: Window,
 }
 
-/// Taps of a window at most.
+/// Maximal number of taps of a window.
 const TAPS: usize = 9;
 
 impl Depthwise {
@@ -49,34 +49,17 @@ impl Layer for Depthwise {
     }
 
     fn start(&self, key: Key, w: &mut [f32]) {
-        // As PyTorch counts the fan out of grouped convolutions: all channels' windows over channels.
+        // PyTorch's fan-out of a grouped convolution: the taps of all channels, divided by the channels.
         fill_normal(key, (2.0 / TAPS as f64).sqrt(), w);
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { w, x, y, .. }: Forward<'_>) {
         convolve(self.map(pass.padded), w, x, y);
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { w, x, dy, dx, dw, .. }: Backward<'_>) {
         let map = self.map(pass.padded);
-        add_weights(map, tape.x, dy, dw);
+        add_weights(map, x, dy, dw);
         if let Some(dx) = dx {
             let back = Map { from: map.to, to: map.from, transposed: true, ..map };
             convolve(back, w, dy, dx);
@@ -93,11 +76,11 @@ impl Layer for Depthwise {
 #[derive(Clone, Copy)]
 struct Map {
     window: Window,
-    /// Rows and columns that are read.
+    /// Rows and columns of the source.
     from: [usize; 2],
-    /// Rows and columns that are made.
+    /// Rows and columns of the result.
     to: [usize; 2],
-    /// Whether the window's outputs are read.
+    /// Whether the source holds the window's outputs.
     transposed: bool,
     samples: usize,
 }
@@ -111,7 +94,7 @@ impl Map {
         self.to[0] * self.to[1] * self.samples
     }
 
-    /// The taps that read a pixel for this one, and where those pixels begin.
+    /// The taps that read a pixel for this one, with the offsets of those pixels.
     #[inline(always)]
     fn taps(&self, row: usize, column: usize, found: &mut [(usize, usize); TAPS]) -> usize {
         let Self { window, from, transposed, .. } = *self;
@@ -138,7 +121,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn convolve_of<L: Lanes>(map: Map, w: &[f32], x: &[f32], y: &mut [f32]) {
     let (reads, makes, n) = (map.reads(), map.makes(), map.samples);
@@ -154,7 +137,8 @@ unsafe fn convolve_of<L: Lanes>(map: Map, w: &[f32], x: &[f32], y: &mut [f32]) {
                 let y = &mut y[(row * map.to[1] + column) * n..][..n];
                 assert!(found.iter().all(|(_, at)| at + n <= x.len()));
                 let (mut at, y) = (0, y.as_mut_ptr());
-                // SAFETY: `at` plus the vectors' lengths stays within the n samples of each pixel.
+                // SAFETY: `at` plus the vectors' length is at most `n`, a multiple of 16; the assert above
+                // keeps every tap's n samples inside `x`; instructions by contract.
                 unsafe {
                     while at + 64 <= n {
                         sum_taps::<L, 4>(found, w, x.as_ptr().add(at), y.add(at));
@@ -171,7 +155,8 @@ unsafe fn convolve_of<L: Lanes>(map: Map, w: &[f32], x: &[f32], y: &mut [f32]) {
 }
 
 /// # Safety
-/// The lanes' instructions must be there; `x` plus each tap's place and `y` are valid for 16 V numbers.
+/// The instructions of `L` must be available; `y`, and `x` plus each tap's place, must be valid for 16 V
+/// numbers.
 #[inline(always)]
 unsafe fn sum_taps<L: Lanes, const V: usize>(
     taps: &[(usize, usize)],
@@ -179,7 +164,7 @@ unsafe fn sum_taps<L: Lanes, const V: usize>(
     x: *const f32,
     y: *mut f32,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: loads and stores of 16 V numbers at these places, by this function's contract.
     unsafe {
         let mut sums = [L::zero(); V];
         for (tap, at) in taps {
@@ -200,7 +185,7 @@ lanes_kernel! {
 }
 
 /// # Safety
-/// The lanes' instructions must be there.
+/// The instructions of `L` must be available: call only from a [`lanes_kernel!`].
 #[inline(always)]
 unsafe fn add_weights_of<L: Lanes>(map: Map, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     let (reads, makes, n) = (map.reads(), map.makes(), map.samples);
@@ -209,7 +194,8 @@ unsafe fn add_weights_of<L: Lanes>(map: Map, x: &[f32], dy: &[f32], dw: &mut [f3
     let mut found = [(0, 0); TAPS];
     let channels = x.chunks_exact(reads).zip(dy.chunks_exact(makes));
     for ((x, dy), dw) in channels.zip(dw.chunks_exact_mut(taps)) {
-        // SAFETY: the lanes' instructions are the caller's business; pixels have n samples.
+        // SAFETY: `x` and `dy` are slices of `n` numbers, a multiple of 16, read in steps of 16;
+        // instructions by contract.
         unsafe {
             let mut sums = [L::zero(); TAPS];
             for (pixel, dy) in dy.chunks_exact(n).enumerate() {

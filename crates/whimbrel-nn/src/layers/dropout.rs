@@ -1,16 +1,16 @@
 //! Dropout.
 
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use whimbrel_core::kernel;
 
-/// In training, zeroes each number with a probability and scales the others so that their mean stays.
+/// In training mode, zeroes each number with a probability and scales the others to keep the mean.
 pub(crate) struct Dropout {
     pub shape: Shape,
     /// Below 1; rounded to a multiple of 2^-16.
     pub probability: f32,
 }
 
-/// Random words drawn at a time; each decides over four numbers.
+/// Random words drawn at a time, each for four numbers.
 const WORDS: usize = 256;
 
 impl Layer for Dropout {
@@ -22,15 +22,7 @@ impl Layer for Dropout {
         self.shape.len() * padded
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { x, y, kept, .. }: Forward<'_>) {
         if !pass.training {
             return y.copy_from_slice(x);
         }
@@ -48,18 +40,9 @@ impl Layer for Dropout {
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        _dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { kept, dy, dx, .. }: Backward<'_>) {
         match dx {
-            Some(dx) if pass.training => multiply(dy, tape.kept, dx),
+            Some(dx) if pass.training => multiply(dy, kept, dx),
             Some(dx) => dx.copy_from_slice(dy),
             None => {}
         }

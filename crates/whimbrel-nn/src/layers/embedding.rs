@@ -1,10 +1,10 @@
 //! Embeddings of symbols.
 
-use crate::layer::{Layer, Pass, Shape, Tape, fill_normal};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape, fill_normal};
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
 
-/// A vector for each symbol of a sequence; the inputs hold the symbols as numbers.
+/// One vector per symbol of a sequence; inputs are symbols as numbers.
 pub(crate) struct Embedding {
     pub name: &'static str,
     pub symbols: usize,
@@ -26,15 +26,7 @@ impl Layer for Embedding {
         fill_normal(key, 1.0, w);
     }
 
-    fn forward(
-        &self,
-        _pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, _pass: Pass, Forward { w, x, y, .. }: Forward<'_>) {
         for (channel, y) in y.chunks_exact_mut(x.len()).enumerate() {
             for (y, x) in y.iter_mut().zip(x) {
                 *y = w[*x as usize * self.width + channel];
@@ -42,18 +34,9 @@ impl Layer for Embedding {
         }
     }
 
-    fn backward(
-        &self,
-        _pass: Pass,
-        _w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        _dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
-        for (channel, dy) in dy.chunks_exact(tape.x.len()).enumerate() {
-            for (dy, x) in dy.iter().zip(tape.x) {
+    fn backward(&self, _pass: Pass, Backward { x, dy, dw, .. }: Backward<'_>) {
+        for (channel, dy) in dy.chunks_exact(x.len()).enumerate() {
+            for (dy, x) in dy.iter().zip(x) {
                 dw[*x as usize * self.width + channel] += dy;
             }
         }

@@ -6,12 +6,12 @@
 //! | c_t | `cells` | `f c_{t-1} + i g` |
 //! | h_t | outputs | `o tanh(c_t)` |
 //!
-//! One intercept per gate, where PyTorch has two that are added. The input's share of all steps is one
-//! product, and so is every derivative of a weight; the recurrent weights are packed once per pass.
+//! There is one intercept per gate, where PyTorch adds two. The inputs of all steps enter by one matrix
+//! product, as do the derivatives of the weights; recurrent weights are packed once per pass.
 
 use super::pointwise::add_row_sums;
 use crate::elementary::{sigmoid, tanh};
-use crate::layer::{Layer, Pass, Shape, Tape, fill_uniform};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape, fill_uniform};
 use crate::outer::{Strips, Sums, add_outer};
 use crate::product::{Columns, Factor, PANELS, Start, Target, pack, product};
 use crate::{Role, Tensor};
@@ -33,7 +33,7 @@ impl Lstm {
         [input, recurrent, intercepts]
     }
 
-    /// Numbers of the largest packed factor.
+    /// Length of the largest packed factor.
     fn packed(&self) -> usize {
         let gates = (4 * self.hidden).next_multiple_of(8);
         gates * self.inputs.next_multiple_of(8).max(self.hidden.next_multiple_of(8))
@@ -70,15 +70,7 @@ impl Layer for Lstm {
         PANELS + self.packed() + (4 * self.steps + 2) * self.hidden * padded
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        kept: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { w, x, y, kept, work }: Forward<'_>) {
         let (n, hidden) = (pass.padded, self.hidden);
         let row = self.steps * n;
         let (gates, rest) = kept.split_at_mut(4 * hidden * row);
@@ -91,8 +83,7 @@ impl Layer for Lstm {
         // W x_t + b for all t
         pack_all(Factor::matrix(input, 4 * hidden, self.inputs), packed);
         let b = Columns { values: x, channels: self.inputs, stride: row, patches: None };
-        let c =
-            Target { values: gates, rows: 4 * hidden, columns: row, stride: row, positive: false };
+        let c = Target::new(gates, 4 * hidden, row);
         product(packed, b, Start::Rows(intercepts), c, panels);
 
         pack_all(Factor::matrix(recurrent, 4 * hidden, hidden), packed);
@@ -100,13 +91,7 @@ impl Layer for Lstm {
             if t > 0 {
                 // + U h_{t-1}
                 let b = Columns { values: last, channels: hidden, stride: n, patches: None };
-                let c = Target {
-                    values: &mut gates[t * n..],
-                    rows: 4 * hidden,
-                    columns: n,
-                    stride: row,
-                    positive: false,
-                };
+                let c = Target { stride: row, ..Target::new(&mut gates[t * n..], 4 * hidden, n) };
                 product(packed, b, Start::Keep, c, panels);
             }
             let (i, rest) = gates.split_at_mut(hidden * row);
@@ -128,19 +113,10 @@ impl Layer for Lstm {
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { w, x, y, kept, dy, dx, dw, work }: Backward<'_>) {
         let (n, hidden) = (pass.padded, self.hidden);
         let row = self.steps * n;
-        let (gates, rest) = tape.kept.split_at(4 * hidden * row);
+        let (gates, rest) = kept.split_at(4 * hidden * row);
         let (cells, tanhs) = rest.split_at(hidden * row);
         let (panels, work) = work.split_at_mut(PANELS);
         let (packed, work) = work.split_at_mut(self.packed());
@@ -177,9 +153,7 @@ impl Layer for Lstm {
                 // dh_{t-1} = U^T dz_t
                 let values = &d_gates[t * n..];
                 let b = Columns { values, channels: 4 * hidden, stride: row, patches: None };
-                let c =
-                    Target { values: d_last, rows: hidden, columns: n, stride: n, positive: false };
-                product(packed, b, Start::Zero, c, panels);
+                product(packed, b, Start::Zero, Target::new(d_last, hidden, n), panels);
             }
         }
 
@@ -187,23 +161,16 @@ impl Layer for Lstm {
         let (of_recurrent, intercepts) = rest.split_at_mut(4 * hidden * hidden);
         add_row_sums(d_gates, row, intercepts);
         let a = Strips { values: d_gates, rows: 4 * hidden, stride: row };
-        let b = Strips { values: tape.x, rows: self.inputs, stride: row };
+        let b = Strips { values: x, rows: self.inputs, stride: row };
         add_outer(a, b, row, Sums { values: of_input, row: self.inputs, column: 1 });
         // h_{t-1} lies one step before dz_t.
         let a = Strips { values: &d_gates[n..], rows: 4 * hidden, stride: row };
-        let b = Strips { values: tape.y, rows: hidden, stride: row };
+        let b = Strips { values: y, rows: hidden, stride: row };
         add_outer(a, b, row - n, Sums { values: of_recurrent, row: hidden, column: 1 });
         if let Some(dx) = dx {
             pack_all(Factor::matrix(input, 4 * hidden, self.inputs).transposed(), packed);
             let b = Columns { values: d_gates, channels: 4 * hidden, stride: row, patches: None };
-            let c = Target {
-                values: dx,
-                rows: self.inputs,
-                columns: row,
-                stride: row,
-                positive: false,
-            };
-            product(packed, b, Start::Zero, c, panels);
+            product(packed, b, Start::Zero, Target::new(dx, self.inputs, row), panels);
         }
     }
 
@@ -218,7 +185,8 @@ fn pack_all(a: Factor<'_>, packed: &mut [f32]) {
 }
 
 kernel! {
-    /// One step of one unit: gates from sums in place, the cell, its hyperbolic tangent, the output.
+    /// One step of one unit: replaces sums by gates, and sets the cell, its hyperbolic tangent and the
+    /// output.
     fn step(
         gates: [&mut [f32]; 4],
         before: Option<&[f32]>,
@@ -295,31 +263,14 @@ impl Layer for LastStep {
         Shape::flat(self.channels)
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { x, y, .. }: Forward<'_>) {
         let (n, row) = (pass.padded, self.steps * pass.padded);
         for (x, y) in x.chunks_exact(row).zip(y.chunks_exact_mut(n)) {
             y.copy_from_slice(&x[row - n..]);
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        _tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        _dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { dy, dx, .. }: Backward<'_>) {
         let Some(dx) = dx else { return };
         let (n, row) = (pass.padded, self.steps * pass.padded);
         dx.fill(0.0);

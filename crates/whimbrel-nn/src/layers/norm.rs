@@ -1,16 +1,16 @@
 //! Batch normalisation (Ioffe and Szegedy, 2015) with the activation that follows it.
 
 use super::pointwise::{halves, sum};
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use crate::{Role, Tensor};
 use whimbrel_core::{Key, kernel};
 
 /// Added to a variance.
 const EPSILON: f32 = 1e-5;
-/// The weight of a batch in the running statistics.
+/// Weight of a batch in the running statistics.
 const NEW: f32 = 0.1;
 
-/// What is done with the normalised numbers: limits at 0 and above.
+/// The activation after the normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Activation {
     None,
@@ -28,7 +28,7 @@ impl Activation {
     }
 }
 
-/// Normalises each channel over samples and pixels, in an evaluation with running statistics.
+/// Normalises each channel over samples and pixels; in evaluation mode with running statistics.
 pub(crate) struct BatchNorm {
     pub name: String,
     pub shape: Shape,
@@ -67,15 +67,7 @@ impl Layer for BatchNorm {
         true
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { w, x, y, kept, .. }: Forward<'_>) {
         let (channels, length) = (self.shape.channels, self.shape.pixels() * pass.padded);
         let [low, high] = self.activation.limits();
         for c in 0..channels {
@@ -93,23 +85,14 @@ impl Layer for BatchNorm {
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        mut dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { w, x, y, kept, dy, mut dx, dw, .. }: Backward<'_>) {
         let (channels, length) = (self.shape.channels, self.shape.pixels() * pass.padded);
         let count = (self.shape.pixels() * pass.samples) as f32;
         let [low, high] = self.activation.limits();
         for c in 0..channels {
-            let (x, y) = (&tape.x[c * length..][..length], &tape.y[c * length..][..length]);
+            let (x, y) = (&x[c * length..][..length], &y[c * length..][..length]);
             let dy = &mut dy[c * length..][..length];
-            let (mean, inverse) = (tape.kept[c], tape.kept[channels + c]);
+            let (mean, inverse) = (kept[c], kept[channels + c]);
             if self.activation != Activation::None {
                 mask_within(dy, y, low, high);
             }

@@ -1,4 +1,4 @@
-//! Loops over numbers that several layers use.
+//! Elementwise loops of several layers.
 
 use whimbrel_core::kernel;
 

@@ -1,17 +1,18 @@
 //! Pooling.
 
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use whimbrel_core::kernel;
 
 /// The largest of two by two pixels; a last odd row or column is left out.
 pub(crate) struct MaxPool {
     pub input: Shape,
-    /// Whether negative outputs become zero: as good as rectifying the inputs, at a quarter of the work.
+    /// Whether negative outputs are set to zero: equivalent to rectifying the inputs, at a quarter of the
+    /// cost.
     pub relu: bool,
 }
 
 impl MaxPool {
-    /// Where in the inputs the four pixels of an output begin.
+    /// Offsets of the four input pixels of an output.
     fn four(&self, pixel: usize, n: usize) -> [usize; 4] {
         let (rows, columns) = (self.input.rows / 2, self.input.columns / 2);
         let (channel, pixel) = (pixel / (rows * columns), pixel % (rows * columns));
@@ -27,15 +28,7 @@ impl Layer for MaxPool {
         Shape { channels, rows: rows / 2, columns: columns / 2 }
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { x, y, .. }: Forward<'_>) {
         let least = if self.relu { 0.0 } else { f32::NEG_INFINITY };
         for (pixel, y) in y.chunks_exact_mut(pass.padded).enumerate() {
             let four = self.four(pixel, pass.padded).map(|at| &x[at..][..pass.padded]);
@@ -43,27 +36,18 @@ impl Layer for MaxPool {
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        _dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { x, y, dy, dx, .. }: Backward<'_>) {
         let Some(dx) = dx else { return };
         let n = pass.padded;
         if self.input.rows % 2 + self.input.columns % 2 > 0 {
             dx.fill(0.0);
         }
-        for (pixel, (y, dy)) in tape.y.chunks_exact(n).zip(dy.chunks_exact_mut(n)).enumerate() {
+        for (pixel, (y, dy)) in y.chunks_exact(n).zip(dy.chunks_exact_mut(n)).enumerate() {
             if self.relu {
                 super::pointwise::mask_positive(dy, y);
             }
             for at in self.four(pixel, n) {
-                take_share(&tape.x[at..][..n], y, dy, &mut dx[at..][..n]);
+                take_share(&x[at..][..n], y, dy, &mut dx[at..][..n]);
             }
         }
     }
@@ -85,7 +69,7 @@ kernel! {
 }
 
 kernel! {
-    /// The first pixel that is the largest takes the derivative.
+    /// Routes the derivative to the first of the largest pixels.
     fn take_share(x: &[f32], y: &[f32], dy: &mut [f32], dx: &mut [f32]) {
         for (((x, y), dy), dx) in x.iter().zip(y).zip(dy).zip(dx) {
             let taken = if x == y { *dy } else { 0.0 };
@@ -105,15 +89,7 @@ impl Layer for AveragePool {
         Shape::flat(self.input.channels)
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        _kept: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn forward(&self, pass: Pass, Forward { x, y, .. }: Forward<'_>) {
         let share = 1.0 / self.input.pixels() as f32;
         let channels = x.chunks_exact(self.input.pixels() * pass.padded);
         for (x, y) in channels.zip(y.chunks_exact_mut(pass.padded)) {
@@ -125,16 +101,7 @@ impl Layer for AveragePool {
         }
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        _w: &[f32],
-        _tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        _dw: &mut [f32],
-        _work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, Backward { dy, dx, .. }: Backward<'_>) {
         let Some(dx) = dx else { return };
         let share = 1.0 / self.input.pixels() as f32;
         dy.iter_mut().for_each(|dy| *dy *= share);

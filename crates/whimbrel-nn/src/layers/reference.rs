@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Tensor;
-use crate::layer::{Layer, Pass, Shape};
+use crate::layer::{Forward, Layer, Pass, Shape};
 
 fn relu(x: f64) -> f64 {
     x.max(0.0)
@@ -89,7 +89,8 @@ pub(super) fn depthwise(pass: Pass, layer: &Depthwise, w: &[f64], x: &[f64]) -> 
 pub(super) fn dropout(pass: Pass, layer: &Dropout, x: &[f64]) -> Vec<f64> {
     let n = layer.shape.len() * pass.padded;
     let (mut factors, mut kept) = (vec![0.0; n], vec![0.0; n]);
-    layer.forward(pass, &[], &vec![1.0; n], &mut factors, &mut kept, &mut []);
+    let (ones, y, kept) = (vec![1.0; n], &mut factors[..], &mut kept[..]);
+    layer.forward(pass, Forward { w: &[], x: &ones, y, kept, work: &mut [] });
     x.iter().zip(factors).map(|(x, factor)| x * f64::from(factor)).collect()
 }
 

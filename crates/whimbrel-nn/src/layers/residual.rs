@@ -1,14 +1,15 @@
-//! Two branches that are added.
+//! Residual blocks: the sum of two branches.
 
 use super::Chain;
 use super::pointwise::{add_to, mask_positive};
 use crate::Tensor;
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use whimbrel_core::Key;
 
-/// `body(x) + shortcut(x)`, the shortcut being the inputs themselves where there is no other.
+/// `body(x) + shortcut(x)`; without a shortcut, `body(x) + x`.
 ///
-/// The branches end in layers whose backward pass does not read their outputs: only the sum is kept.
+/// Both branches must end in layers whose backward pass does not read their outputs: only the sum
+/// is kept.
 pub(crate) struct Residual {
     pub body: Chain,
     pub shortcut: Option<Chain>,
@@ -56,57 +57,48 @@ impl Layer for Residual {
         self.body.mixes_samples()
     }
 
-    fn forward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        x: &[f32],
-        y: &mut [f32],
-        kept: &mut [f32],
-        work: &mut [f32],
-    ) {
-        let (of_body, of_shortcut) = w.split_at(self.of_body());
+    fn forward(&self, pass: Pass, Forward { w, x, y, kept, work }: Forward<'_>) {
+        let (w_body, w_shortcut) = w.split_at(self.of_body());
         let (kept_body, kept_shortcut) = kept.split_at_mut(self.body.kept(pass.padded));
-        self.body.forward(pass.child(0), of_body, x, y, kept_body, work);
-        match &self.shortcut {
-            Some(chain) => {
-                let (other, work) = work.split_at_mut(y.len());
-                chain.forward(pass.child(1), of_shortcut, x, other, kept_shortcut, work);
-                add_to(y, other, self.relu);
-            }
-            None => add_to(y, x, self.relu),
-        }
+        let body = Forward { w: w_body, x, y: &mut *y, kept: kept_body, work: &mut *work };
+        self.body.forward(pass.child(0), body);
+        let Some(chain) = &self.shortcut else { return add_to(y, x, self.relu) };
+        let (other, work) = work.split_at_mut(y.len());
+        let shortcut = Forward { w: w_shortcut, x, y: &mut *other, kept: kept_shortcut, work };
+        chain.forward(pass.child(1), shortcut);
+        add_to(y, other, self.relu);
     }
 
-    fn backward(
-        &self,
-        pass: Pass,
-        w: &[f32],
-        tape: Tape<'_>,
-        dy: &mut [f32],
-        dx: Option<&mut [f32]>,
-        dw: &mut [f32],
-        work: &mut [f32],
-    ) {
+    fn backward(&self, pass: Pass, given: Backward<'_>) {
+        let Backward { w, x, y, kept, dy, dx, dw, work } = given;
         if self.relu {
-            mask_positive(dy, tape.y);
+            mask_positive(dy, y);
         }
         let (w_body, w_shortcut) = w.split_at(self.of_body());
         let (dw_body, dw_shortcut) = dw.split_at_mut(self.of_body());
-        let (kept_body, kept_shortcut) = tape.kept.split_at(self.body.kept(pass.padded));
+        let (kept_body, kept_shortcut) = kept.split_at(self.body.kept(pass.padded));
         let (copy, work) = work.split_at_mut(dy.len());
         copy.copy_from_slice(dy);
-        let (other, work) = work.split_at_mut(tape.x.len());
-        let body = Tape { kept: kept_body, ..tape };
+        let (other, work) = work.split_at_mut(x.len());
         let wanted = dx.is_some();
         let dx = dx.unwrap_or(&mut []);
-        let of_inputs = wanted.then_some(&mut *dx);
-        self.body.backward(pass.child(0), w_body, body, copy, of_inputs, dw_body, work);
+        let body = Backward {
+            w: w_body,
+            x,
+            y,
+            kept: kept_body,
+            dy: copy,
+            dx: wanted.then_some(&mut *dx),
+            dw: dw_body,
+            work: &mut *work,
+        };
+        self.body.backward(pass.child(0), body);
         match &self.shortcut {
             Some(chain) => {
-                let tape = Tape { kept: kept_shortcut, ..tape };
+                let (w, kept, dw) = (w_shortcut, kept_shortcut, dw_shortcut);
                 let of_inputs = wanted.then_some(&mut *other);
-                chain.backward(pass.child(1), w_shortcut, tape, dy, of_inputs, dw_shortcut, work);
+                let shortcut = Backward { w, x, y, kept, dy, dx: of_inputs, dw, work };
+                chain.backward(pass.child(1), shortcut);
                 if wanted {
                     add_to(dx, other, false);
                 }

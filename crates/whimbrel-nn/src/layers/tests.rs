@@ -2,7 +2,7 @@
 //! definition in `f64`.
 
 use super::*;
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use crate::product::Window;
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
@@ -34,7 +34,8 @@ fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) 
     let mut y = vec![f32::NAN; layer.output().len() * padded];
     let (mut kept, mut work) =
         (vec![f32::NAN; layer.kept(padded)], vec![f32::NAN; layer.work(padded)]);
-    layer.forward(pass, &w, &x, &mut y, &mut kept, &mut work);
+    let forward = Forward { w: &w, x: &x, y: &mut y, kept: &mut kept, work: &mut work };
+    layer.forward(pass, forward);
 
     let right = layer.reference(pass, &wide(&w), &wide(&x));
     // Sums of at most 200 products below 1 in `f32`: 200 times 2^-24 times their mean size, doubled for
@@ -51,8 +52,17 @@ fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) 
 
     let (mut dw, mut dx) = (vec![0.0; parameters], vec![f32::NAN; x.len()]);
     let mut dy = r.clone();
-    let tape = Tape { x: &x, y: &y, kept: &kept };
-    layer.backward(pass, &w, tape, &mut dy, Some(&mut dx), &mut dw, &mut work);
+    let backward = Backward {
+        w: &w,
+        x: &x,
+        y: &y,
+        kept: &kept,
+        dy: &mut dy,
+        dx: Some(&mut dx),
+        dw: &mut dw,
+        work: &mut work,
+    };
+    layer.backward(pass, backward);
     let objective = |w: &[f64], x: &[f64]| -> f64 {
         layer.reference(pass, w, x).iter().zip(&r).map(|(y, r)| y * f64::from(*r)).sum()
     };
@@ -169,14 +179,17 @@ fn running_statistics_move_a_tenth_to_the_batch() {
     (x[0], x[1], x[16], x[17]) = (1.0, 2.0, 3.0, 6.0);
     let w = [1.0, 0.0, 10.0, 20.0];
     let (mut y, mut kept, mut dw) = (vec![0.0; 32], vec![0.0; 16], vec![0.0; 4]);
-    layer.forward(pass, &w, &x, &mut y, &mut kept, &mut []);
-    let tape = Tape { x: &x, y: &y, kept: &kept };
-    layer.backward(pass, &w, tape, &mut [0.0; 32], None, &mut dw, &mut []);
+    let forward = Forward { w: &w, x: &x, y: &mut y, kept: &mut kept, work: &mut [] };
+    layer.forward(pass, forward);
+    let (dy, work) = (&mut [0.0; 32][..], &mut [][..]);
+    let backward = Backward { w: &w, x: &x, y: &y, kept: &kept, dy, dx: None, dw: &mut dw, work };
+    layer.backward(pass, backward);
     // Mean 3; variance (4 + 1 + 0 + 9) / 3.
     assert!((dw[2] - (9.0 + 0.3)).abs() < 1e-5);
     assert!((dw[3] - (18.0 + 14.0 / 30.0)).abs() < 1e-4);
     let evaluated = Pass { training: false, ..pass };
-    layer.forward(evaluated, &w, &x, &mut y, &mut kept, &mut []);
+    let forward = Forward { w: &w, x: &x, y: &mut y, kept: &mut kept, work: &mut [] };
+    layer.forward(evaluated, forward);
     assert!((y[0] + 9.0 / 20f32.sqrt()).abs() < 1e-5);
 }
 
@@ -188,7 +201,8 @@ fn dropout_keeps_the_mean_and_draws_by_key() {
     let factors = |key: u64, training: bool| {
         let pass = Pass { samples: 16, padded: 16, training, key: Key::root(key) };
         let (mut y, mut kept) = (vec![0.0; 16_000], vec![0.0; 16_000]);
-        big.forward(pass, &[], &vec![1.0; 16_000], &mut y, &mut kept, &mut []);
+        let (x, kept) = (&vec![1.0; 16_000][..], &mut kept[..]);
+        big.forward(pass, Forward { w: &[], x, y: &mut y, kept, work: &mut [] });
         y
     };
     let dropped = factors(1, true).iter().filter(|y| **y == 0.0).count() as f64;

@@ -4,7 +4,7 @@ use whimbrel_core::{Error, Inputs, Key, Result, Samples, Targets, kernel, math};
 
 use crate::affine::check_classes;
 use crate::elementary::exp;
-use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layer::{Backward, Forward, Layer, Pass, Shape};
 use crate::layers::{Chain, Dense};
 use crate::{Batch, Learner, Role, Room, Tensor};
 
@@ -23,14 +23,14 @@ pub struct Network {
     dropout: bool,
 }
 
-/// What a network reads.
+/// The inputs of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// So many numbers, whatever their shape.
+    /// Vectors of this length, whatever their shape.
     Numbers(usize),
     /// Images of this shape.
     Image(Shape),
-    /// Sequences of so many steps, of symbols below a number.
+    /// Sequences of `steps` symbols, each less than `below`.
     Symbols { steps: usize, below: usize },
 }
 
@@ -84,14 +84,13 @@ impl Network {
         Self { name, input, chain, classes, tensors, mixes_samples, dropout: true }
     }
 
-    /// The same, with or without dropout in gradients.
+    /// Turns dropout in gradients on or off.
     pub fn with_dropout(self, dropout: bool) -> Self {
         Self { dropout, ..self }
     }
 
-    /// Runs some samples forward and calls `each` with their scores, class by class. If `backward` is
-    /// there, `each` leaves the derivative of the scores in their place, and that of the parameters is
-    /// added.
+    /// Runs some samples forward and calls `each` with their scores, class by class. With a `gradient`,
+    /// `each` replaces the scores by their derivative, and that of the parameters is added.
     fn run(
         &self,
         w: &[f32],
@@ -111,12 +110,14 @@ impl Network {
             if gradient.is_some() { self.classes * n } else { 0 },
         ]);
         chunk.read(x, n);
-        self.chain.forward(pass, w, x, scores, kept, work);
+        let forward = Forward { w, x, y: &mut *scores, kept: &mut *kept, work: &mut *work };
+        self.chain.forward(pass, forward);
         copy.copy_from_slice(&scores[..copy.len()]);
         each(scores, columns);
         if let Some(gradient) = gradient {
-            let tape = Tape { x, y: copy, kept };
-            self.chain.backward(pass, w, tape, scores, None, gradient, work);
+            let (dy, dw) = (scores, gradient);
+            let backward = Backward { w, x, y: copy, kept, dy, dx: None, dw, work };
+            self.chain.backward(pass, backward);
         }
     }
 
@@ -183,7 +184,8 @@ impl Learner for Network {
                 self.chain.work(n),
             ]);
             chunk.read(x, n);
-            self.chain.forward(pass, w, x, scores, kept, work);
+            let forward = Forward { w, x, y: scores, kept: &mut *kept, work };
+            self.chain.forward(pass, forward);
             let inputs = self.chain.inputs_of_last(n, kept)?;
             for (j, row) in
                 features[from * width..].chunks_exact_mut(width).take(chunk.count).enumerate()
@@ -278,7 +280,7 @@ impl Chunk<'_> {
         Pass { samples: self.count, padded: self.count.next_multiple_of(16), training, key }
     }
 
-    /// The inputs, samples innermost; padding is zero.
+    /// Copies the inputs, samples innermost; padding is zero.
     fn read(&self, x: &mut [f32], padded: usize) {
         let width = x.len() / padded;
         match &self.batch.samples.inputs {

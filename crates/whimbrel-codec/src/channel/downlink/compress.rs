@@ -1,4 +1,4 @@
-//! Compression of a downlink's vectors, block by block.
+//! Compression of a downlink's vectors.
 
 use super::{DownRule, Downlink, Feedback};
 use crate::channel::uplink::mapped;
@@ -6,7 +6,7 @@ use crate::{Packet, Scalar};
 use whimbrel_core::{Frame, Key, Result};
 
 impl Downlink {
-    /// The packet of `x`, compressed in the frame, and what it is worth.
+    /// Compresses `x` in the frame; returns the packet and its decoded value.
     pub(super) fn compress<T: Scalar>(
         &self,
         index: usize,
@@ -28,7 +28,7 @@ impl Downlink {
         Ok((packet, value))
     }
 
-    /// What a packet is worth.
+    /// Decodes a packet.
     pub(super) fn value<T: Scalar>(
         &self,
         index: usize,
@@ -62,7 +62,7 @@ pub(super) fn difference<T: Scalar>(a: &[T], b: &[T]) -> Vec<T> {
     out
 }
 
-/// `sum += a x`: sums over clients are wide.
+/// `sum += a x`; sums over clients are in `f64`.
 pub(super) fn add_wide<T: Scalar>(sum: &mut [f64], a: f64, x: &[T]) {
     for (sum, x) in sum.iter_mut().zip(x) {
         *sum += a * x.wide();

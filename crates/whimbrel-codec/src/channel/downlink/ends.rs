@@ -1,14 +1,14 @@
-//! What the two ends of a downlink keep, and what a round tells the server about them.
+//! The states of both ends of a downlink, and their summary over a round.
 
 use super::Track;
 use crate::{Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Key, wire};
 
-/// What the server keeps once.
+/// The server's end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownServer<T = f64> {
-    /// Where the next messages draw from.
+    /// The key of the next messages.
     pub(super) key: Key,
     pub(super) tracks: Vec<Track<T>>,
     /// `E` of error feedback.
@@ -17,58 +17,58 @@ pub struct DownServer<T = f64> {
     pub(super) previous: Vec<T>,
     /// The last ghost's base and packet.
     pub(super) ghost: Option<(Vec<T>, Packet)>,
-    /// How far that packet leaves clients from the state.
+    /// The distance of clients from the state after that packet.
     pub(super) ghost_spread: Option<Spread>,
     pub(super) single: Option<Single<T>>,
 }
 
-/// The server's end of one mean memory.
+/// The server's part of a single memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Single<T> {
-    /// `Σ H_i` over everyone enrolled.
+    /// `Σ H_i` over all enrolled clients.
     pub(super) sum: Vec<f64>,
     pub(super) clients: f64,
-    /// The mean at the last reset: what a client that was absent starts from.
+    /// The mean at the last reset, from which absent clients start.
     pub(super) reset_to: Vec<T>,
     pub(super) resets: u32,
     pub(super) rounds: u32,
 }
 
-/// What the server keeps per client.
+/// The server's record of one client.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct DownPeer<T = f64> {
     pub(super) id: u32,
-    /// Messages of its track that it holds, or resets it has seen; none before first contact.
+    /// Number of messages of its track that it holds, or of resets it has received; `None` before first
+    /// contact.
     pub(super) version: Option<u64>,
-    /// `H_i`, where each client has its own on both ends.
+    /// `H_i`, for memories per client.
     pub(super) memory: Vec<T>,
-    /// What it computes at, where that is its own and frames need it.
+    /// The state at which it computes, for memories per client with frames.
     pub(super) local: Vec<T>,
-    /// The last packet, where the server sums what clients decode.
+    /// The last packet, for a single memory.
     pub(super) sent: Option<Packet>,
-    /// How far the last message left the client from the server's state, where that is known.
+    /// The client's distance from the server's state after the last message, if known.
     pub(super) spread: Option<Spread>,
 }
 
 impl<T> DownPeer<T> {
-    /// What the client computes at in the exchange under way, where it alone does.
+    /// The state at which the client computes in the current exchange, for memories per client with frames.
     pub fn local(&self) -> &[T] {
         &self.local
     }
 
-    /// The client's number.
     pub fn id(&self) -> u32 {
         self.id
     }
 }
 
-/// What the client keeps: its replica or memory.
+/// The client's end: its replica or memory.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct DownClient<T = f64> {
     pub(super) memory: Vec<T>,
 }
 
-/// What accepted uploads say about the messages that went down.
+/// Sums over the clients whose uploads were accepted in a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownFold {
     pub(super) groups: Vec<u32>,
@@ -80,18 +80,18 @@ pub struct DownFold {
 }
 
 impl DownFold {
-    /// How many uploads it holds.
+    /// Number of accepted uploads.
     pub fn count(&self) -> u32 {
         self.count
     }
 }
 
-/// How far a client, or clients on average, computed from the server's state.
+/// Squared distances of a client, or means over clients, from the server's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// `||ŵ_i − w||²`.
     pub local2: f64,
-    /// `||w − H_i||²`, where there is a memory.
+    /// `||w − H_i||²`, with a memory.
     pub memory2: Option<f64>,
 }
 
@@ -109,7 +109,7 @@ impl<T: Scalar> Single<T> {
     }
 }
 
-/// From `w − H` and what was sent of it.
+/// The distances, from `w − H` and its decoded compression.
 pub(super) fn spread<T: Scalar>(omega: &[T], value: &[T]) -> Spread {
     let gap = |(o, v): (&T, &T)| v.wide() - o.wide();
     let local2 = omega.iter().zip(value).map(gap).map(|gap| gap * gap).sum();

@@ -1,25 +1,24 @@
-//! Frames: the coordinates in which a downlink compresses, and those in which its clients' uploads are.
+//! Frames: the coordinates in which a downlink and its clients' uplinks compress.
 //!
 //! A difference is compressed in the frame at the memory (or replica) that both ends held before the
-//! message. What clients then compute at is what their uploads' frames are made from.
+//! message. The frames of uploads are those at the states where clients then compute.
 
 use super::{DownRule, DownServer, Downlink, Memories};
 use crate::Scalar;
 use std::borrow::Cow;
 use whimbrel_core::{Frame, Result};
 
-/// Makes the frame at a vector that both ends hold; none where there are no frames.
+/// A function from a vector that both ends hold to its frame, or no frames.
 #[derive(Clone, Copy)]
 pub struct Frames<'a, T>(Option<&'a MakeFrame<'a, T>>);
 
-/// Makes the frame at a state; none where there is none.
+/// The frame at a state, if there is one.
 pub type MakeFrame<'a, T> = dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>> + 'a;
 
 impl<'a, T> Frames<'a, T> {
     /// No frames.
     pub const NONE: Self = Self(None);
 
-    /// The frames that this function makes.
     pub fn new(make: &'a MakeFrame<'a, T>) -> Self {
         Self(Some(make))
     }
@@ -34,19 +33,19 @@ impl<'a, T> Frames<'a, T> {
     }
 }
 
-/// Which clients compute at the same vector.
+/// Groups of clients that compute at the same vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Those of each group: client `i` is in group `i` modulo their number.
+    /// This number of groups; client `i` belongs to group `i` modulo the number.
     Groups(u32),
-    /// Each has its own, and the server knows it.
+    /// One vector per client, known to the server.
     Each,
-    /// Each has its own, and the server does not know it.
+    /// One vector per client, unknown to the server.
     Unknown,
 }
 
 impl Downlink {
-    /// Which clients compute at the same vector.
+    /// The groups of clients that compute at the same vector.
     pub fn sharing(&self) -> Sharing {
         match self.rule {
             DownRule::Preserved { memories: Memories::Groups(groups), .. } => {
@@ -58,8 +57,8 @@ impl Downlink {
         }
     }
 
-    /// What the clients of each group compute at in the exchange under way; empty where clients do
-    /// not share it.
+    /// The state at which each group's clients compute in the current exchange; empty if clients do not
+    /// share it.
     pub fn decoded<'a, T: Scalar>(
         &self,
         end: &'a DownServer<T>,

@@ -1,11 +1,11 @@
-//! One message to one client.
+//! Downlink messages.
 
 use crate::{Packet, Scalar};
 use std::sync::OnceLock;
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Shared, Wire};
 
-/// A whole state (first contact, catch-up, exact channels), then the packets that follow it.
+/// A message to one client: a whole state (first contact, catch-up, exact channels), then packets.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct DownMessage<T = f64> {
     whole: Option<Vec<T>>,
@@ -24,7 +24,7 @@ impl<T: Scalar> DownMessage<T> {
         Self { steps: vec![packet], ..Self::default() }
     }
 
-    /// The same message with one more packet.
+    /// Appends a packet.
     #[must_use]
     pub fn then(mut self, packet: Packet) -> Self {
         self.steps.push(packet);
@@ -36,19 +36,18 @@ impl<T: Scalar> DownMessage<T> {
         Self { steps, ..Self::default() }
     }
 
-    /// The same message, written with the codec of that number.
+    /// Sets the index of the codec.
     #[must_use]
     pub(super) fn with_codec(mut self, codec: u8) -> Self {
         self.codec = codec;
         self
     }
 
-    /// The whole state, where there is one.
+    /// The whole state, if there is one.
     pub fn state(&self) -> Option<&[T]> {
         self.whole.as_deref()
     }
 
-    /// The packets.
     pub fn steps(&self) -> &[Packet] {
         &self.steps
     }
@@ -58,17 +57,16 @@ impl<T: Scalar> DownMessage<T> {
     }
 }
 
-/// Messages of one exchange that several clients get, each made and encoded when the first of them
-/// asks for it.
+/// The messages of one exchange that go to several clients, each built and encoded on first use.
 pub struct SharedMessages<T: Scalar = f64>(Vec<OnceLock<Shared<DownMessage<T>>>>);
 
 impl<T: Scalar> SharedMessages<T> {
-    /// Room for this number of different messages.
+    /// A cache of this number of messages.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| OnceLock::new()).collect())
     }
 
-    /// The message of that number; one for its recipient alone where there is no such number.
+    /// The message with this index; an uncached one if the index is out of range.
     pub fn get(
         &self,
         number: usize,
@@ -81,8 +79,8 @@ impl<T: Scalar> SharedMessages<T> {
     }
 }
 
-/// One number holds how many packets there are, whether a whole state comes first, and whether a
-/// codec's number follows: a byte in nearly every message.
+/// The first number encodes the number of packets, whether a whole state comes first, and whether a codec
+/// index follows: one byte in most messages.
 impl<T: Scalar> Wire for DownMessage<T> {
     fn put(&self, out: &mut Vec<u8>) {
         let flags = u64::from(self.whole.is_some()) | u64::from(self.codec > 0) << 1;

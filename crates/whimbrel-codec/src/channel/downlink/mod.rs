@@ -1,8 +1,8 @@
-//! From the server to the clients.
+//! The downlink: from the server to the clients.
 //!
 //! The server holds a state `w`; a client computes at `ŵ_i`. Per rule:
 //!
-//! | rule | what travels | the client computes at | the server goes on with |
+//! | rule | message | the client computes at | the server continues with |
 //! |---|---|---|---|
 //! | exact | `w` | `w` | `w` |
 //! | degraded | `q = C(w − w_held + c E)`, `E = v − q` with feedback | `w_held + q` | the same |
@@ -10,12 +10,12 @@
 //! | preserved | `q = C(w − H)`, then `H += alpha q` on both ends | `H + q` | `w` |
 //! | ghost | `w_previous` and `q = C(w − w_previous)` | `w_previous + q` | `w` |
 //!
-//! Preserved memories are one for all (MCM), one per group (Rand-MCM-G), one per client (Rand-MCM),
-//! or one mean on the server for memories that each client keeps alone, with a periodic reset.
+//! Preserved memories are common to all clients (MCM), to a group (Rand-MCM-G), or per client (Rand-MCM);
+//! a single memory keeps the mean of the clients' memories on the server, with a periodic reset.
 //!
-//! A client that missed messages gets them, or the whole state where that is shorter; first contact
-//! is the same case. A shared or group memory advances in rounds in which an upload of one of its
-//! clients was accepted, a client's own memory when its own was: both ends always agree.
+//! A client that missed messages receives them, or the whole state if that is shorter; first contact is
+//! the same case. A shared or group memory advances in rounds in which the upload of one of its clients
+//! was accepted, a client's own memory when its own upload was: both ends always agree.
 
 mod compress;
 mod ends;
@@ -41,32 +41,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{ClientId, Error, Key, Result, Shared, vector};
 
-/// How the server's state travels down.
+/// A downlink channel for vectors of one length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Downlink {
-    /// The codec of everyone, then those of clients that have their own.
+    /// The default codec, then those of individual clients.
     codecs: Vec<Codec>,
-    /// The memory's step with each of them.
+    /// The memory step of each codec.
     alphas: Vec<f64>,
-    /// Clients with a codec of their own, by id.
+    /// Codec indices of clients that do not use the default, by id.
     own: BTreeMap<u32, u8>,
     rule: DownRule,
     dimension: usize,
-    /// Lengths of the parts that are compressed one by one; one part is the whole vector.
     blocks: Blocks,
 }
 
 impl Downlink {
-    /// The state itself, at native width.
+    /// The uncompressed state, at native width.
     pub fn exact(dimension: usize) -> Self {
         let (codecs, alphas) = (vec![Codec::Exact], vec![1.0]);
         let blocks = Blocks::whole(dimension);
         Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension, blocks }
     }
 
-    /// Checks that the rule can work with the codec. The codec `exact` makes every rule exact;
-    /// `exact-f32` does not: it rounds differences, and what it leaves out is relative to them.
-    /// Memory steps that are known to diverge need `allow_divergence`.
+    /// Checks that rule and codec are compatible. The codec `exact` makes every rule exact; `exact-f32`
+    /// does not, since it rounds the differences that the rule sends. Memory steps known to diverge need
+    /// `allow_divergence`.
     pub fn new(
         codec: Codec,
         rule: DownRule,
@@ -107,14 +106,13 @@ impl Downlink {
         Ok(Self { codecs, alphas, own: BTreeMap::new(), rule, dimension, blocks })
     }
 
-    /// Compresses parts of these lengths one by one: parts of different sizes then do not share a
-    /// norm. They make up the whole vector.
+    /// Compresses blocks of these lengths one by one, each with its own norm; they must fill the vector.
     pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
         self.blocks = Blocks::new(blocks, self.dimension)?;
         Ok(self)
     }
 
-    /// Gives one client a codec of its own, with the memory step that suits it.
+    /// Sets the codec and the memory step of one client.
     pub fn with_own(mut self, id: ClientId, codec: Codec, alpha: f64) -> Result<Self> {
         if !matches!(self.rule, DownRule::Preserved { memories: Memories::PerClient, .. }) {
             return Err(Error::config(
@@ -139,22 +137,21 @@ impl Downlink {
         Ok(self)
     }
 
-    /// The rule.
     pub fn rule(&self) -> &DownRule {
         &self.rule
     }
 
-    /// The codec of clients that have none of their own.
+    /// The default codec.
     pub fn codec(&self) -> &Codec {
         &self.codecs[0]
     }
 
-    /// Whether clients compute at the server's own state.
+    /// Whether clients compute at the server's exact state.
     pub fn is_exact(&self) -> bool {
         self.rule == DownRule::Exact
     }
 
-    /// Whether the server gives its own state up for what clients decode.
+    /// Whether the server replaces its state by the one that clients decode.
     pub fn replaces_state(&self) -> bool {
         matches!(self.rule, DownRule::Degraded { .. })
     }
@@ -164,7 +161,7 @@ impl Downlink {
         self.blocks.omega(self.codec())
     }
 
-    /// Numbers kept on the server for each client.
+    /// Numbers stored on the server per client.
     pub fn numbers_per_client(&self) -> usize {
         match self.rule {
             DownRule::Preserved { memories: Memories::PerClient, .. } => self.dimension,
@@ -172,8 +169,8 @@ impl Downlink {
         }
     }
 
-    /// Numbers kept on the server in the memories of groups (their recent messages take as much
-    /// again); none for one group, whose memory is no more than the state itself.
+    /// Numbers stored on the server for group memories, whose recent messages take as much again; 0 for a
+    /// single group, whose memory is as large as the state.
     pub fn numbers_per_group(&self) -> usize {
         match self.rule {
             DownRule::Preserved { memories: Memories::Groups(groups), .. } if groups > 1 => {
@@ -183,7 +180,7 @@ impl Downlink {
         }
     }
 
-    /// Rounds from one reset of the clients' own memories to the next; none where none is reset.
+    /// Rounds between resets of the clients' memories; `None` without resets.
     pub fn reset_rounds(&self) -> Option<u32> {
         match self.rule {
             DownRule::Preserved { memories: Memories::Single { reset }, .. } => match reset {
@@ -195,7 +192,7 @@ impl Downlink {
         }
     }
 
-    /// The server's end, for a first state.
+    /// The server's end for an initial state.
     pub fn server<T: Scalar>(&self, state: &[T]) -> DownServer<T> {
         let tracks = match self.rule {
             DownRule::Degraded { .. } | DownRule::Detached => 1,
@@ -222,7 +219,7 @@ impl Downlink {
         }
     }
 
-    /// Starts over from a state: enrolled clients stay so and are sent the whole state next.
+    /// Restarts from a state: clients stay enrolled and receive the whole state next.
     pub fn restart<T: Scalar>(&self, end: &mut DownServer<T>, state: &[T]) {
         let clients = end.single.as_ref().map_or(0.0, |single| single.clients);
         *end = self.server(state);
@@ -232,17 +229,16 @@ impl Downlink {
         }
     }
 
-    /// The server's record of one client; the server's end takes note of it.
+    /// Admits a client: updates the server's end and returns the client's record.
     pub fn admit<T: Scalar>(&self, end: &mut DownServer<T>, id: ClientId) -> DownPeer<T> {
         if let Some(single) = &mut end.single {
-            // A client that has not been heard yet starts from the last reset.
+            // A new client starts from the last reset.
             single.clients += 1.0;
             add_wide(&mut single.sum, 1.0, &single.reset_to);
         }
         DownPeer { id: id.0, ..DownPeer::default() }
     }
 
-    /// The client's end.
     pub fn client<T: Scalar>(&self) -> DownClient<T> {
         DownClient::default()
     }
@@ -261,7 +257,7 @@ impl Downlink {
         }
     }
 
-    /// Notes that the upload of a client was accepted; `peer` is the record staged for it.
+    /// Records that a client's upload was accepted; `peer` is the record staged for it.
     pub fn absorb<T: Scalar>(&self, fold: &mut DownFold, peer: &DownPeer<T>) -> Result<()> {
         if self.is_exact() {
             return Ok(());
@@ -299,8 +295,7 @@ impl Downlink {
         Ok(())
     }
 
-    /// How far the clients of a round computed from the server's state, on average; none where that
-    /// is not known.
+    /// The mean distances of the round's clients from the server's state, if known.
     pub fn spread(&self, fold: &DownFold) -> Option<Spread> {
         let sums = fold.spread.value();
         let mean = |sum: f64, n: u32| (n > 0).then(|| sum / f64::from(n));
@@ -308,8 +303,8 @@ impl Downlink {
         Some(Spread { local2, memory2: mean(sums[1], fold.memory_count) })
     }
 
-    /// Called once per server step with the state the method wants and what became of the last
-    /// messages; returns the state the server must hold from now on.
+    /// Publishes a state, once per server step; `fold` holds the accepted uploads of the last messages.
+    /// Returns the state that the server must continue with.
     pub fn publish<T: Scalar>(
         &self,
         end: &mut DownServer<T>,
@@ -345,8 +340,8 @@ impl Downlink {
             DownRule::Preserved { memories: Memories::PerClient, .. } => Ok(state),
             DownRule::Preserved { alpha, memories: Memories::Groups(_) } => {
                 for (group, track) in end.tracks.iter_mut().enumerate() {
-                    // H += alpha C(.), once a client has answered to it; else the message was
-                    // never used and the next one starts from the same memory.
+                    // H += alpha C(.) once a client has answered; otherwise the message was never used,
+                    // and the next one starts from the same memory.
                     if let Some(packet) = track.take_pending()
                         && fold.groups.binary_search(&(group as u32)).is_ok()
                     {
@@ -380,13 +375,13 @@ impl Downlink {
         }
     }
 
-    /// Where the messages of an exchange are kept that several clients get.
+    /// The cache of one exchange's messages that go to several clients.
     pub fn shared_messages<T: Scalar>(&self, end: &DownServer<T>) -> SharedMessages<T> {
         SharedMessages::new(3 * end.tracks.len().max(1))
     }
 
-    /// One recipient's message, and the record kept of it once its upload is accepted. Messages
-    /// that several clients get are made once.
+    /// One recipient's message, and its record once its upload is accepted. Messages to several clients
+    /// are built once.
     pub fn send_shared<T: Scalar>(
         &self,
         end: &DownServer<T>,
@@ -416,7 +411,7 @@ impl Downlink {
                 next.version = Some(track.next_version());
                 let missed = track.missed(peer.version);
                 let make = || track.message(missed);
-                // Most clients missed nothing, or only the last round's message.
+                // Most clients missed no message, or the last one only.
                 match missed {
                     None => shared.get(3 * at, make),
                     Some(0 | 1) => shared.get(3 * at + 1 + missed.unwrap_or(0), make),
@@ -454,7 +449,7 @@ impl Downlink {
                 let single = end.single.as_ref().ok_or_else(broken)?;
                 let omega = difference(state, &single.mean());
                 let key = end.key.child(u64::from(peer.id));
-                // How far the client is from w depends on its own memory, which the server lacks.
+                // The distance of the client from w depends on its memory, unknown to the server.
                 let (packet, _) = self.compress(index, &omega, None, key)?;
                 next.sent = Some(packet.clone());
                 next.version = Some(u64::from(single.resets));
@@ -468,7 +463,7 @@ impl Downlink {
         Ok((next, message))
     }
 
-    /// What the client computes at, and its end once its upload is accepted.
+    /// The client's end once its upload is accepted, and the state at which it computes.
     pub fn receive<'a, T: Scalar>(
         &self,
         end: &DownClient<T>,
@@ -511,7 +506,7 @@ impl Downlink {
         Ok((DownClient { memory }, local.into()))
     }
 
-    /// Bytes of the packet that a ghost would need if clients knew the server's previous state.
+    /// Length of the packet that a ghost would send if clients knew the server's previous state.
     pub fn ghost_bytes<T: Scalar>(&self, end: &DownServer<T>) -> Option<u64> {
         (self.rule == DownRule::Ghost)
             .then(|| end.ghost.as_ref().map_or(0, |(_, packet)| packet.len() as u64))
@@ -553,7 +548,7 @@ impl Downlink {
     }
 }
 
-/// How far both ends of the channel move what they keep.
+/// The step of the replica or memory on both ends.
 fn alpha_of(rule: &DownRule) -> f64 {
     match rule {
         DownRule::Preserved { alpha, .. } => *alpha,

@@ -1,33 +1,31 @@
-//! What a downlink compresses and keeps.
+//! The rules of a downlink.
 
 use crate::channel::Auto;
 
-/// What is compressed, and what is kept.
+/// The rule of a downlink: the compressed vector, and the state of both ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DownRule<C = f64> {
-    /// Nothing is compressed.
+    /// No compression.
     Exact,
-    /// Updates are compressed, and the server takes what clients decode for its own state.
+    /// Updates are compressed, and the server continues with the decoded state.
     Degraded {
-        /// What happens to the compression error.
         feedback: Feedback<C>,
     },
-    /// Updates are compressed, and the server keeps its exact state all the same.
+    /// Updates are compressed, but the server keeps its exact state.
     Detached,
     /// The difference to a memory is compressed, and the server keeps its exact state.
     Preserved {
-        /// The memory's step.
+        /// The memory step.
         alpha: C,
-        /// Whose memories.
         memories: Memories,
     },
-    /// The client computes at the server's previous state plus the compressed update: it needs the
-    /// exact bytes of that state and exists for comparison only.
+    /// The client computes at the server's previous state plus the compressed update. It needs that state
+    /// exactly, so the rule is for comparison only.
     Ghost,
 }
 
 impl DownRule<Auto> {
-    /// The rule with this memory step and this share of the error, where it gives none.
+    /// Fills in the memory step and the share of the error if they are automatic.
     pub fn settled(self, alpha: f64, share: f64) -> DownRule {
         match self {
             Self::Exact => DownRule::Exact,
@@ -50,35 +48,33 @@ impl DownRule<Auto> {
 /// Error feedback on a degraded downlink.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Feedback<C = f64> {
-    /// The error is forgotten.
+    /// No feedback.
     Off,
-    /// All of it is added to the next update; an unbiased codec is scaled to a contraction.
+    /// The whole error is added to the next update; an unbiased codec is scaled to a contraction.
     Contractive,
-    /// This share of it is added to the next update, and the codec is used as it is (Dore).
+    /// This share of the error is added to the next update; the codec is not scaled (Dore).
     Share(C),
 }
 
-/// Whose memories a preserved downlink keeps.
+/// The memories of a preserved downlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memories {
-    /// Groups of clients (by id, in turn) with one memory each; one group is everyone.
+    /// One memory per group; client `i` belongs to group `i` modulo the number of groups.
     Groups(u32),
-    /// One per client, on both ends.
+    /// One memory per client, on both ends.
     PerClient,
-    /// One per client on its own end, their mean on the server.
+    /// One memory per client on its end; the server keeps their mean.
     Single {
-        /// When all memories are set to the mean.
         reset: Reset,
     },
 }
 
-/// When the memories of single clients are set to their mean.
+/// The reset of all clients' memories to their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Every `4 sqrt(d)` rounds, for vectors of length `d`.
     Auto,
-    /// Once in this number of rounds.
+    /// Every this number of rounds.
     Every(u32),
-    /// Never.
     Never,
 }

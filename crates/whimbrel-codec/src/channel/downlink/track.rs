@@ -1,21 +1,21 @@
-//! A sequence of messages that several clients follow: one replica or memory, and the recent
-//! packets that bring a client up to date.
+//! A sequence of messages common to several clients: a replica or memory, and the recent packets for
+//! clients that missed some.
 
 use super::DownMessage;
 use super::ends::Spread;
 use crate::{Packet, Scalar};
 use whimbrel_core::wire;
 
-/// What the server keeps of one such sequence.
+/// The server's record of such a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track<T = f64> {
     /// The replica or memory, after all committed messages.
     current: Vec<T>,
-    /// How many messages were committed.
+    /// Number of committed messages.
     version: u64,
-    /// The last of them, in order; together never longer than one whole state.
+    /// The most recent ones in order, in total at most as long as a whole state.
     log: Vec<Packet>,
-    /// The message of the round under way, where it is not committed yet.
+    /// The message of the current round, until it is committed.
     pending: Option<Packet>,
     spread: Option<Spread>,
 }
@@ -43,7 +43,7 @@ impl<T: Scalar> Track<T> {
         self.pending.take()
     }
 
-    /// Applies a message for good; its value is added `alpha` times.
+    /// Commits a message: adds `alpha` times its value.
     pub(super) fn commit(&mut self, packet: Packet, alpha: f64, value: &[T]) {
         T::axpy(&mut self.current, alpha, value);
         self.version += 1;
@@ -57,32 +57,31 @@ impl<T: Scalar> Track<T> {
         self.log.drain(..dropped);
     }
 
-    /// The message of the next round, and how far it leaves clients from the state.
+    /// Sets the message of the next round, and the distance of clients from the state after it.
     pub(super) fn set_pending(&mut self, packet: Packet, spread: Spread) {
         self.spread = Some(spread);
         self.pending = Some(packet);
     }
 
-    /// How far the replica is from `state`.
+    /// Records the distance of the replica from `state`.
     pub(super) fn note_spread(&mut self, state: &[T]) {
         let mut gap = state.to_vec();
         T::axpy(&mut gap, -1.0, &self.current);
         self.spread = Some(Spread { local2: T::norm2_squared(&gap), memory2: None });
     }
 
-    /// How many messages a client that holds `version` of them missed; none where it needs the
-    /// whole state.
+    /// Number of messages missed by a client at `version`; `None` if it needs the whole state.
     pub(super) fn missed(&self, version: Option<u64>) -> Option<usize> {
         let missed = usize::try_from(self.version.checked_sub(version?)?).ok()?;
         (missed <= self.log.len()).then_some(missed)
     }
 
-    /// How many messages a client holds once it has the next one.
+    /// The version of a client after the next message.
     pub(super) fn next_version(&self) -> u64 {
         self.version + u64::from(self.pending.is_some())
     }
 
-    /// What a client needs that missed this number of messages.
+    /// The message to a client that missed this number of messages.
     pub(super) fn message(&self, missed: Option<usize>) -> DownMessage<T> {
         let caught_up = match missed {
             Some(missed) => DownMessage::of_steps(self.log[self.log.len() - missed..].to_vec()),
@@ -95,7 +94,7 @@ impl<T: Scalar> Track<T> {
     }
 }
 
-/// What a packet takes in a message, its length included.
+/// Encoded size of a packet in a message, its length prefix included.
 fn framed(packet: &Packet) -> usize {
     let digits = u64::BITS - (packet.len() as u64 | 1).leading_zeros();
     packet.len() + digits.div_ceil(7) as usize

@@ -1,21 +1,19 @@
-//! Eight rows at once: one number for each, with plain loops that compile to vector instructions
-//! at every level of [`whimbrel_core::isa`].
+//! Eight numbers at once, with plain loops that compile to vector instructions at every level of
+//! [`whimbrel_core::isa`].
 
 use std::ops::{Add, AddAssign, Mul, Sub};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Rows per tile.
 pub(crate) const LANES: usize = 8;
 
-/// One number for each of the eight rows of a tile.
+/// One number for each of eight rows, or for eight neighbouring columns of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
-pub(super) struct Lane(pub [f64; LANES]);
+pub(crate) struct Lane(pub [f64; LANES]);
 
 impl Lane {
     pub const ZERO: Self = Self([0.0; LANES]);
 
-    /// The same number for every row.
     #[inline(always)]
     pub fn splat(x: f64) -> Self {
         Self([x; LANES])
@@ -53,7 +51,23 @@ impl Lane {
         self
     }
 
-    /// The sum over the eight rows, always added in the same order.
+    /// `self += a b`, each rounded once.
+    #[inline(always)]
+    pub fn add_product(&mut self, a: &Lane, b: &Lane) {
+        for l in 0..LANES {
+            self.0[l] = a.0[l].mul_add(b.0[l], self.0[l]);
+        }
+    }
+
+    /// `self += a b` for a number `a`, each rounded once.
+    #[inline(always)]
+    pub fn add_scaled(&mut self, a: f64, b: &Lane) {
+        for l in 0..LANES {
+            self.0[l] = a.mul_add(b.0[l], self.0[l]);
+        }
+    }
+
+    /// The sum of the eight numbers, always in the same order.
     #[inline(always)]
     pub fn sum(&self) -> f64 {
         let v = &self.0;
@@ -61,19 +75,19 @@ impl Lane {
     }
 }
 
-/// Stands in loops over lanes: an empty fence, no instruction, that keeps the compiler from working
-/// on several turns of the loop at once, for which it would gather and scatter single numbers at
-/// several times the cost.
+/// A compiler fence for the end of a loop body over lanes. It emits no instruction, but keeps the
+/// compiler from vectorising across iterations, which would gather and scatter single numbers at up
+/// to ten times the cost.
 #[inline(always)]
 pub(crate) fn one_lane_at_a_time() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The numbers of many lanes, one after the other.
+/// The numbers of all lanes, one after the other.
 #[inline(always)]
-pub(super) fn flat_mut(lanes: &mut [Lane]) -> &mut [f64] {
-    // SAFETY: a lane is eight numbers and nothing else: `repr(C)`, and 64 bytes long at an
-    // alignment of 64, so that there is no padding.
+pub(crate) fn flat_mut(lanes: &mut [Lane]) -> &mut [f64] {
+    // SAFETY: `Lane` is `repr(C)` with one field of eight `f64`, 64 bytes at an alignment of 64, so
+    // there is no padding; the pointer and the length come from a live exclusive borrow of the lanes.
     unsafe { std::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast(), lanes.len() * LANES) }
 }
 
