@@ -9,7 +9,6 @@ pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
 mod gmm;
-pub mod gossip;
 pub mod kmeans;
 pub mod measures;
 mod mixed;

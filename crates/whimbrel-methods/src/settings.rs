@@ -33,6 +33,20 @@ impl Budget {
             Self::Epochs(_) => None,
         }
     }
+
+    /// Whether the rounds or the epochs are used up.
+    pub(crate) fn is_spent(self, round: u32, epoch: f64) -> bool {
+        match self {
+            Self::Rounds(rounds) | Self::Converged(rounds) => round >= rounds,
+            Self::Epochs(epochs) => epoch >= epochs,
+        }
+    }
+}
+
+/// The root of the largest squared norm; NaN where one is NaN, so that divergence is noticed.
+pub(crate) fn largest_norm(norms2: impl IntoIterator<Item = f64>) -> f64 {
+    let larger = |most: f64, x: f64| if x > most || x.is_nan() { x } else { most };
+    norms2.into_iter().fold(0.0, larger).sqrt()
 }
 
 /// An estimate of the field is small below this share of the largest norm seen in the run.

@@ -20,7 +20,7 @@ use whimbrel_data::{
 };
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{LocalRule, Mixture, Own, PARAMETERS, Shape, Unseen, Work};
+use whimbrel_methods::personal::{Adaptation, LocalRule, Mixture, Own, PARAMETERS, Shape, Work};
 use whimbrel_nn::Learner;
 
 /// Where a file without a name for it has the target.
@@ -276,7 +276,7 @@ fn not_empty(samples: Samples) -> Result<Samples> {
 pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let trained = Trained::read(asked, run)?;
     let own = run.own.map(Own::from_artifact).unwrap_or_default();
-    if own.is_empty() && !trained.rule.predicts_alone() {
+    if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
         let what = format!("a model of {} predicts for a client", asked.rule.method());
         let hint =
             "name one with --client, or let a new client `whimbrel adapt` and name its folder";
@@ -293,10 +293,10 @@ pub(super) fn adapt_rows(
     labels: Option<&Path>,
 ) -> Result<FittedClient> {
     let trained = Trained::read(asked, run)?;
-    if trained.rule.for_unseen() != Unseen::Adapted {
+    if !trained.rule.adaptation().is_possible() {
         let what = format!("{} has nothing of a client's own to fit", asked.rule.method());
-        let hint = match trained.rule.for_unseen() {
-            Unseen::Nothing => "clients share nothing: train on the new client's rows alone",
+        let hint = match trained.rule.adaptation() {
+            Adaptation::Impossible => "clients share nothing: train on the new client's rows alone",
             _ => "the shared model serves every client: `whimbrel predict`",
         };
         return refuse(&what, hint);

@@ -22,7 +22,7 @@ use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::personal::{
-    CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Unseen, Work,
+    Adaptation, CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Work,
 };
 use whimbrel_nn::Learner;
 
@@ -138,13 +138,13 @@ impl Predictors {
         let artifact = read_artifact(&folder.join("model/model.safetensors"))?;
         let Some(shared) = parameters(&artifact) else { return Ok(None) };
         let found = Self { learner, shared: shared.to_vec(), clients, rule };
-        Ok((!found.rule.fine_tunes()).then_some(found))
+        Ok((found.rule.adaptation() != Adaptation::FineTuning).then_some(found))
     }
 
     fn stated(&self, name: &str, rows: &Samples) -> Option<Stated> {
         let artifact = self.clients.get(name);
         let own = artifact.map(Own::from_artifact).unwrap_or_default();
-        if own.is_empty() && !self.rule.predicts_alone() {
+        if own.is_empty() && !self.rule.adaptation().shared_predicts() {
             return None;
         }
         // Without a server every client has its own copy of what is shared.
@@ -159,10 +159,10 @@ impl Predictors {
         data: &Samples,
         rows: &Samples,
     ) -> Option<Stated> {
-        let own = match self.rule.for_unseen() {
-            Unseen::Nothing => return None,
-            Unseen::Shared => Own::default(),
-            Unseen::Adapted => {
+        let own = match self.rule.adaptation() {
+            Adaptation::Impossible => return None,
+            Adaptation::Never => Own::default(),
+            _ => {
                 let (solver, key) = (solver(asked, job), Key::root(job.seed));
                 let mut work = Work::new(&*self.learner, &solver, data, rate(job), key);
                 self.rule.adapt(&mut work, &self.shared).ok()?

@@ -1,17 +1,16 @@
-//! The choice of a mixture before it is fitted: where it starts, and how many components it has.
+//! The choice of a mixture before it is fitted: its start and its number of components.
 //!
 //! *Starts* are compared by emEM (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM
-//! from each, ended once a step gains at most 1 % of what the run has gained, and the parameters of
-//! the highest likelihood are the start of the fit. *Numbers of components* are compared by BIC
-//! (Schwarz, 1978), `-2 sum ln p + p ln n`, of the best start of each, run on until the likelihood
-//! that EM would still gain, estimated by Aitken's rule (Böhning et al., 1994), is below
-//! [`REMAINS_MAX`] nats in all. Everyone takes part in every exact EM step; a client sends sums over
-//! its rows for every candidate that still runs, and the server needs nothing else. Rows kept for
-//! validation are scored beside them and choose nothing.
+//! from each, ended once a step gains at most 1 % of the run's gain; the parameters of the highest
+//! likelihood are the start of the fit. *Numbers of components* are compared by BIC (Schwarz, 1978),
+//! `-2 sum ln p + p ln n`, of the best start of each, which runs until the remaining gain of EM,
+//! estimated by Aitken's rule (Böhning et al., 1994), is below [`REMAINS_MAX`] nats in total. Everyone
+//! takes part in every exact EM step; a client sends only sums over its rows for every running
+//! candidate. Validation rows are scored, too, but do not affect the choice.
 
 mod state;
 
-pub use state::{Candidate, Choice, Down, Fold, Server, Summary, Up};
+pub use state::{Candidate, Choice, Down, Fold, Server, Summary};
 
 use crate::federated::{BindRows, Split, aggregate};
 use crate::kmeans::{Centres, Points};
@@ -21,67 +20,60 @@ use crate::settings::{Weights, check_figures, check_sums};
 use state::{CandidateState, Slot};
 use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Disclosure, Next, Sender};
 use whimbrel_core::{
-    ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
+    ClientData, ClientId, Error, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
 use whimbrel_models::{Maximum, Rows};
 
-/// A short run ends where a step gains at most this share of what was gained in all.
+/// A short run ends at a step that gains at most this share of the run's gain.
 const SHORT_SHARE: f64 = 0.01;
-/// Steps of a short run at most.
+/// Most steps of a short run.
 const SHORT_MAX: u32 = 50;
-/// Total log-likelihood that EM may still gain where numbers of components are compared; a
-/// difference of BIC below 2 is "not worth more than a bare mention" (Kass and Raftery, 1995).
+/// The largest remaining gain of total log-likelihood where BICs are compared; a difference of BIC
+/// below 2 is "not worth more than a bare mention" (Kass and Raftery, 1995).
 pub const REMAINS_MAX: f64 = 0.1;
-/// Steps of a long run at most.
+/// Most steps of a long run.
 const LONG_MAX: u32 = 1000;
-/// The k-means of the server is restarted so often for the first start, as it is for a single one.
+/// Restarts of the server's k-means for the first start, as for a single start.
 const RESTARTS: u64 = 10;
 
-/// The stage.
+/// The stage before the fit.
 pub struct MixtureChoice<M: Mixture> {
     /// One mixture for each number of components.
     pub models: Vec<M>,
-    /// Starts of each.
+    /// Starts of each mixture.
     pub starts: u32,
-    /// Whether starts come from clusters of the clients' rows, otherwise from moments alone.
+    /// Whether starts come from clusters of the clients' rows; otherwise from moments alone.
     pub clusters: bool,
-    /// The fewest rows behind a cluster's centre: a client's own choice.
+    /// The fewest rows of a cluster: the client's choice.
     pub rows_min: usize,
-    /// What is added to negative log-densities to state them in the units of the data.
+    /// Added to negative log-densities to state them in the units of the data.
     pub log_scale: f64,
 }
 
 impl<M: Mixture> Bind<MixtureChoice<M>> for BindRows {
     fn bind(&self, stage: &MixtureChoice<M>, data: &ClientData) -> Result<Split<M::Data>> {
         let model = stage.first()?;
-        let part = |rows: Option<Box<ClientData>>| rows.map(|d| model.bind(&d)).transpose();
-        let HeldOut { validation, test, asked } = data.held_out();
-        Ok(Split {
-            train: model.bind(data)?,
-            validation: part(validation)?,
-            test: part(test)?,
-            asked,
-        })
+        Split::bind_by(data, |data| model.bind(data))
     }
 }
 
 impl<M: Mixture> MixtureChoice<M> {
-    /// What does not depend on the number of components is the same in each.
+    /// The first mixture, for everything that is independent of the number of components.
     fn first(&self) -> Result<&M> {
-        self.models.first().ok_or_else(|| Error::internal("a choice of no mixture"))
+        self.models.first().ok_or_else(|| Error::internal("a choice without mixtures"))
     }
 
     fn model(&self, slot: &Slot) -> &M {
         &self.models[slot.model as usize]
     }
 
-    /// The numbers of one candidate's answer: statistic, log-likelihood, that of validation rows.
+    /// The length of one candidate's answer: statistic, mean log-likelihood, that of validation rows.
     fn answer_len(&self, slot: &Slot) -> usize {
         self.model(slot).statistic_len() + 2
     }
 
-    /// The draws of a start, on a client and on the server: the first of a single mixture has those of
-    /// federated k-means without a choice, and is where that would start.
+    /// The key of a start, on a client and on the server. The first start of a single mixture is that
+    /// of federated k-means without a choice.
     fn draws(&self, key: Key, model: usize, start: u32) -> Key {
         let key = if self.models.len() == 1 { key } else { key.child(model as u64) };
         if start == 0 { key } else { key.child(u64::from(start)) }
@@ -93,7 +85,7 @@ impl<M: Mixture> MixtureChoice<M> {
         (0..self.models.len()).flat_map(move |model| (0..starts).map(move |start| (model, start)))
     }
 
-    /// First parameters of one start; nothing where the data are too few for them.
+    /// First parameters of one start; `None` where the data are too few.
     fn start_of(
         &self,
         model: usize,
@@ -133,12 +125,10 @@ impl<M: Mixture> MixtureChoice<M> {
         }
     }
 
-    /// Once all short runs are over, the best start of each number of components runs on, where
-    /// there are several to choose from.
+    /// After the short runs, starts the long runs: those of the best start of each of several numbers
+    /// of components.
     fn run_on(&self, server: &mut Server) {
-        let running =
-            |slot: &Slot| matches!(slot.phase, CandidateState::Short | CandidateState::Long);
-        if server.ran_on || server.slots.iter().any(running) {
+        if server.ran_on || server.running().next().is_some() {
             return;
         }
         server.ran_on = true;
@@ -163,7 +153,7 @@ impl<M: Mixture> MixtureChoice<M> {
     fn chosen(&self, server: &Server) -> Option<usize> {
         let models = 0..self.models.len() as u32;
         let best = models.filter_map(|model| best_start(&server.slots, model));
-        // A mixture with a clipped covariance has a likelihood without meaning.
+        // The likelihood of a mixture with a clipped covariance is meaningless.
         let rank = |at: usize| {
             let slot = &server.slots[at];
             (slot.repairs > 0, self.bic(slot, server.rows as f64))
@@ -175,7 +165,7 @@ impl<M: Mixture> MixtureChoice<M> {
     }
 }
 
-/// The start of the highest likelihood, without a clip where there is one.
+/// The start of the highest likelihood, if possible among those without clipping.
 fn best_start(slots: &[Slot], model: u32) -> Option<usize> {
     let usable =
         |at: &usize| slots[*at].model == model && slots[*at].phase != CandidateState::Failed;
@@ -194,7 +184,8 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     type Client = ();
     type Summary = Summary;
     type Down = Down;
-    type Up = Up;
+    /// Statistic, mean log-likelihood and that of validation rows of each running candidate.
+    type Up = Vec<f64>;
     type Broadcast = Shared<Vec<(u32, Vec<f64>)>>;
     type Fold = Fold;
 
@@ -291,15 +282,21 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         Ok((*peer, Down { candidates: broadcast.clone() }))
     }
 
-    fn local_step(&self, (): &(), down: &Down, data: &Split<M::Data>, _: Key) -> Result<((), Up)> {
+    fn local_step(
+        &self,
+        (): &(),
+        down: &Down,
+        data: &Split<M::Data>,
+        _: Key,
+    ) -> Result<((), Vec<f64>)> {
         let mut answers = Vec::new();
         let candidates = down.candidates.get()?;
         if candidates.len() > self.models.len() * self.starts as usize {
-            return Err(Error::peer("more candidates than the job has"));
+            return Err(Error::peer("more candidates than in the job"));
         }
         for (model, theta) in &*candidates {
             let model = self.models.get(*model as usize);
-            let model = model.ok_or_else(|| Error::peer("a candidate that the job has not"))?;
+            let model = model.ok_or_else(|| Error::peer("a candidate outside the job"))?;
             let theta = model.from_vector(theta)?;
             let window = model.window(&data.train, 0, model.rows(&data.train))?;
             let mut statistic = vec![0.0; model.statistic_len()];
@@ -312,7 +309,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             };
             answers.extend([mean, kept]);
         }
-        Ok(((), Up { answers }))
+        Ok(((), answers))
     }
 
     fn fold(&self, server: &Server) -> Fold {
@@ -322,15 +319,19 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         Fold { lengths, sums, rows: 0, validation: 0 }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: Sender<'_, (u64, u64)>, up: Up) -> Result<()> {
-        let mut answers = up.answers;
+    fn absorb(
+        &self,
+        fold: &mut Fold,
+        from: Sender<'_, (u64, u64)>,
+        mut answers: Vec<f64>,
+    ) -> Result<()> {
         if answers.len() != fold.sums.len() {
             let what = format!("client {} sent sums of another length", from.id);
             return Err(Error::peer(what));
         }
         check_figures(from.id, &answers)?;
         let (rows, validation) = *from.peer;
-        // Everything is weighted by training rows but the score of validation rows.
+        // The score of validation rows is weighted by these, everything else by training rows.
         let mut end = 0;
         for length in &fold.lengths {
             end += *length as usize;
@@ -373,7 +374,6 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        // Candidates differ in length and leave one by one; a failed one is out.
         server.slots.iter().map(|slot| vector::norm2_squared(&slot.theta)).sum::<f64>().sqrt()
     }
 
@@ -399,17 +399,13 @@ impl<M: Mixture> Method for MixtureChoice<M> {
 
     fn disclosures(&self) -> Vec<Disclosure> {
         let numbers = |model: &M| model.components() * (model.point_len() + 1);
-        let clusters: usize = match self.clusters {
-            true => self.models.iter().map(numbers).sum::<usize>() * self.starts as usize,
-            false => 0,
-        };
         let moments = self.models.first().map_or(0, M::moments_len);
-        let centres = match self.clusters {
-            true => {
-                format!(", and centres and sizes of clusters of at least {} rows", self.rows_min)
-            }
-            false => String::new(),
-        };
+        let (mut clusters, mut centres) = (0, String::new());
+        if self.clusters {
+            clusters = self.models.iter().map(numbers).sum::<usize>() * self.starts as usize;
+            centres =
+                format!(", and centres and sizes of clusters of at least {} rows", self.rows_min);
+        }
         let statistics: usize = self.models.iter().map(|model| model.statistic_len() + 2).sum();
         vec![
             aggregate(

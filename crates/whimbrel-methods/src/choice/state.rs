@@ -1,36 +1,28 @@
-//! States, messages and the result of the choice.
+//! States, messages and the result of a choice.
 
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result, Shared, Wire, sum::ExactSum, wire};
 
-/// What a client sends at enrolment.
+/// A client's message at enrolment.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub(super) rows: u64,
     pub(super) validation: u64,
     pub(super) moments: Vec<f64>,
-    /// Centres and counts for each start of each number of components; empty where starts come from
-    /// moments.
+    /// Cluster centres and sizes for each start of each number of components; empty where starts come
+    /// from moments.
     pub(super) centres: Vec<(Vec<f64>, Vec<f64>)>,
 }
 
 wire!(Summary { rows, validation, moments, centres });
 
-/// The candidates that still run: which model, and its parameters.
+/// The running candidates: the number of the model, and its parameters.
 #[derive(Clone)]
 pub struct Down {
     pub(super) candidates: Shared<Vec<(u32, Vec<f64>)>>,
 }
 
 wire!(Down { ; candidates });
-
-/// A statistic, a mean log-likelihood and that of validation rows for each of them.
-#[derive(Clone, Debug)]
-pub struct Up {
-    pub(super) answers: Vec<f64>,
-}
-
-wire!(Up { answers });
 
 /// Sums over clients.
 #[derive(Clone, Debug)]
@@ -57,15 +49,15 @@ pub struct Server {
 wire!(Server { round, rows, validation, moments, slots, ran_on });
 
 impl Server {
-    /// The candidates whose EM goes on.
+    /// The candidates whose EM continues.
     pub(super) fn running(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let slots = self.slots.iter().enumerate();
         slots.filter(|(_, slot)| matches!(slot.phase, CandidateState::Short | CandidateState::Long))
     }
 }
 
-/// One candidate on its way.
-#[derive(Clone, Debug)]
+/// One candidate in progress.
+#[derive(Clone, Debug, Default)]
 pub struct Slot {
     pub(super) model: u32,
     pub(super) start: u32,
@@ -73,7 +65,7 @@ pub struct Slot {
     pub(super) phase: CandidateState,
     pub(super) steps: u32,
     pub(super) repairs: u32,
-    /// Whether it ran on, to be compared with other numbers of components.
+    /// Whether it ran to convergence, to be compared with other numbers of components.
     pub(super) compared: bool,
     pub(super) validation: f64,
     /// Mean log-likelihoods: at the start, and at the last three steps.
@@ -98,9 +90,10 @@ wire!(Slot {
     last,
 });
 
-/// What a candidate is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The stage of a candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CandidateState {
+    #[default]
     Short,
     Long,
     Done,
@@ -115,33 +108,17 @@ impl Wire for CandidateState {
     fn take(from: &mut &[u8]) -> Result<Self> {
         let phases = [Self::Short, Self::Long, Self::Done, Self::Failed];
         let phase = phases.get(usize::from(u8::take(from)?)).copied();
-        phase.ok_or_else(|| Error::peer("a candidate is at something unknown"))
+        phase.ok_or_else(|| Error::peer("unknown state of a candidate"))
     }
 }
 
 impl Slot {
     pub(super) fn new(model: u32, start: u32, theta: Option<Vec<f64>>) -> Self {
         let phase = if theta.is_some() { CandidateState::Short } else { CandidateState::Failed };
-        let theta = theta.unwrap_or_default();
-        let [validation, first, before, previous, last] = [0.0; 5];
-        let (steps, repairs, compared) = (0, 0, false);
-        Self {
-            model,
-            start,
-            theta,
-            phase,
-            steps,
-            repairs,
-            compared,
-            validation,
-            first,
-            before,
-            previous,
-            last,
-        }
+        Self { model, start, phase, theta: theta.unwrap_or_default(), ..Self::default() }
     }
 
-    /// Takes note of the mean log-likelihoods at the parameters that were sent out.
+    /// Records the mean log-likelihoods at the parameters that were sent out.
     pub(super) fn observe(&mut self, log_likelihood: f64, validation: f64) {
         if self.steps == 0 {
             [self.first, self.before, self.previous] = [log_likelihood; 3];
@@ -152,7 +129,7 @@ impl Slot {
         self.steps += 1;
     }
 
-    /// What the last step gained, as a share of what all have gained.
+    /// The gain of the last step, as a share of the gain of all.
     pub(super) fn gained_share(&self) -> f64 {
         match self.steps {
             0 | 1 => f64::INFINITY,
@@ -160,8 +137,8 @@ impl Slot {
         }
     }
 
-    /// The mean log-likelihood that is still to be gained, by Aitken's rule; none where steps do
-    /// not get shorter.
+    /// The mean log-likelihood that is still to be gained, by Aitken's rule; infinite where gains do
+    /// not decrease.
     pub(super) fn remains(&self) -> f64 {
         let (gain, gain_before) = (self.last - self.previous, self.previous - self.before);
         if gain <= 0.0 {
@@ -175,24 +152,22 @@ impl Slot {
     }
 }
 
-/// One candidate as it ended.
-#[derive(Clone, Debug, PartialEq)]
+/// The result of one candidate.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidate {
-    /// How many components it has.
     pub components: u32,
-    /// Which start, counted from 1.
+    /// The number of the start, from 1.
     pub start: u32,
-    /// EM steps made.
+    /// EM steps.
     pub steps: u32,
     /// Mean log-likelihood of the training rows.
     pub log_likelihood: f64,
-    /// BIC.
     pub bic: f64,
-    /// Whether it ran on: BICs are compared among these.
+    /// Whether it ran to convergence: BICs are compared among these.
     pub compared: bool,
-    /// Mean log-likelihood of the rows kept for validation.
+    /// Mean log-likelihood of the validation rows.
     pub validation: Option<f64>,
-    /// Whether its covariances or weights had to be clipped.
+    /// Whether covariances or weights were clipped.
     pub clipped: bool,
     /// Whether there was no start, or EM left the domain of its arithmetic.
     pub failed: bool,
@@ -200,16 +175,15 @@ pub struct Candidate {
     pub chosen: bool,
 }
 
-/// What was compared, and what was chosen.
+/// The compared candidates and the chosen one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The candidates, by components, then by start.
     pub candidates: Vec<Candidate>,
 }
 
-/// The artifact's kind.
 const KIND: &str = "choice";
-/// Numbers of a candidate.
+/// Numbers per candidate in the artifact.
 const WIDTH: usize = 11;
 
 impl Choice {
@@ -238,7 +212,7 @@ impl Choice {
         )
     }
 
-    /// What a stage delivered; none where nothing was chosen.
+    /// The result of a choice among delivered artifacts, where there was one.
     pub fn of(delivered: &[Artifact]) -> Option<Self> {
         let artifact = delivered.iter().find(|artifact| artifact.kind == KIND)?;
         let table = artifact.tensor("candidates")?;
@@ -260,25 +234,14 @@ impl Choice {
     /// The candidate that the fit starts from.
     pub fn chosen(&self) -> Result<&Candidate> {
         let chosen = self.candidates.iter().find(|candidate| candidate.chosen);
-        chosen.ok_or_else(|| Error::internal("nothing was chosen"))
+        chosen.ok_or_else(|| Error::internal("no candidate was chosen"))
     }
 
-    /// Something of the form that the stage delivers, for a mixture of so many components.
+    /// A placeholder for the stage's artifact, for a mixture of so many components.
     pub fn stand_in(components: u32) -> Artifact {
-        let candidate = Candidate {
-            components,
-            start: 1,
-            steps: 0,
-            log_likelihood: 0.0,
-            bic: 0.0,
-            compared: false,
-            validation: None,
-            clipped: false,
-            failed: false,
-            chosen: true,
-        };
+        let candidate = Candidate { components, start: 1, chosen: true, ..Candidate::default() };
         let mut artifact = Self { candidates: vec![candidate] }.artifact(&[]);
-        // Whoever has no parameters starts from those of its own.
+        // Without parameters the fit makes its own start.
         artifact.tensors.retain(|tensor| tensor.name != "theta");
         artifact
     }

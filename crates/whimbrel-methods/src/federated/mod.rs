@@ -52,15 +52,19 @@ impl<O: Oracle> Bind<Federated<O>> for BindRows {
 }
 
 impl<D> Split<D> {
-    /// A client's rows, and those it keeps out, as an oracle reads them.
+    /// A client's rows, and those it keeps out, in the layout of an oracle.
     pub(crate) fn bind<O: Oracle<Data = D>>(oracle: &O, data: &ClientData) -> Result<Self> {
-        let part = |rows: Option<Box<ClientData>>| rows.map(|d| oracle.bind(&d)).transpose();
+        Self::bind_by(data, |data| oracle.bind(data))
+    }
+
+    /// The same in any layout.
+    pub(crate) fn bind_by(
+        data: &ClientData,
+        bind: impl Fn(&ClientData) -> Result<D>,
+    ) -> Result<Self> {
+        let part = |rows: Option<Box<ClientData>>| rows.map(|d| bind(&d)).transpose();
         let HeldOut { validation, test, asked } = data.held_out();
-        Ok(Self {
-            train: oracle.bind(data)?,
-            validation: part(validation)?,
-            test: part(test)?,
-            asked,
-        })
+        let (validation, test) = (part(validation)?, part(test)?);
+        Ok(Self { train: bind(data)?, validation, test, asked })
     }
 }

@@ -22,8 +22,7 @@ impl FedMiss {
         match down.phase {
             Phase::Memory => {
                 let factors = self.receive(&mut next, down)?;
-                let all: Vec<usize> = (0..count).collect();
-                let residuals = self.residuals(&factors, next.effect, data, &all);
+                let residuals = self.all_residuals(&factors, next.effect, data);
                 (next.up, packet) = self.uplink(down.codec, count)?.open(&residuals)?;
             }
             Phase::Fit => {
@@ -39,34 +38,33 @@ impl FedMiss {
                 let uplink = self.uplink(down.codec, cells.len())?;
                 (next.up, packet) = uplink.send_at(&client.up, &cells, count, &residuals, key)?;
             }
-            Phase::Calibrate => {
-                let message = down.state.get()?;
-                let theta = message.state();
-                let theta =
-                    theta.ok_or_else(|| Error::peer("the last table was not sent whole"))?;
-                let table = Delivered::received(&self.model, theta, down.ceiling.as_ref())?;
-                let observations = down.observations.as_ref();
-                let (rows, columns) = observations.ok_or_else(|| {
-                    Error::peer("nothing says how often rows and columns were observed")
-                })?;
-                if rows.len() != self.model.rows() || columns.len() != self.model.columns() {
-                    return Err(Error::peer("the numbers of observations are another table's"));
-                }
-                let mut own = self.scores(&table, next.effect, data, observations);
-                // Held-out cells as they would be predicted from a few others of their row.
-                let (family, of_client) = (self.model.family(), (down.clients, next.effect));
-                table.thinned(&self.model, data, of_client, &mut |cell, others, mean| {
-                    let at = (self.model.position(cell), others);
-                    own.add_thinned(family, at, cell.value, mean);
-                })?;
-                scores = Some(own);
-            }
-            Phase::Over => return Err(Error::peer("nothing is left to be answered")),
+            Phase::Calibrate => scores = Some(self.final_scores(next.effect, down, data)?),
+            Phase::Over => return Err(Error::peer("the run is over")),
         }
         Ok((next, Up { phase: down.phase, draw, packet, scores }))
     }
 
-    /// The factors that went down; the client's end of the downlink moves on.
+    /// Scores of the table as it is delivered.
+    fn final_scores(&self, effect: f64, down: &Down, data: &Observed) -> Result<Scores> {
+        let message = down.state.get()?;
+        let theta = message.state();
+        let theta = theta.ok_or_else(|| Error::peer("the last table was not sent whole"))?;
+        let table = Delivered::received(&self.model, theta, down.ceiling.as_ref())?;
+        let sizes = (self.model.rows(), self.model.columns());
+        let observations = down.observations.as_ref();
+        if observations.map(|(rows, columns)| (rows.len(), columns.len())) != Some(sizes) {
+            return Err(Error::peer("the numbers of observations are missing or of another table"));
+        }
+        let mut scores = self.scores(&table, effect, data, observations);
+        // Held-out cells as predicted from a few others of their row.
+        table.thinned(&self.model, data, (down.clients, effect), &mut |cell, others, mean| {
+            let at = (self.model.position(cell), others);
+            scores.add_thinned(self.model.family(), at, cell.value, mean);
+        })?;
+        Ok(scores)
+    }
+
+    /// The factors of a message; moves the client's end of the downlink.
     fn receive(&self, client: &mut Client, down: &Down) -> Result<Factors> {
         let message = down.state.get()?;
         let (end, theta) = self.downlink.receive(&client.down, &message, Frames::NONE)?;
@@ -75,8 +73,8 @@ impl FedMiss {
         Ok(factors)
     }
 
-    /// The minibatch of a round and the address that the server draws it from again; no address
-    /// where it is every cell.
+    /// The minibatch of a round, and the key from which the server repeats the draw; no key for a full
+    /// batch.
     fn draw(&self, cells: usize, key: Key) -> (Option<u64>, Vec<usize>) {
         let b_c = self.batch_of(cells);
         if b_c == cells {
@@ -86,8 +84,18 @@ impl FedMiss {
         (Some(address), minibatch(address, cells, b_c))
     }
 
-    /// `Y − ψ'(θ + e_c)` on some cells.
-    pub(super) fn residuals(
+    /// `Y − ψ'(θ + e_c)` on all cells.
+    pub(super) fn all_residuals(
+        &self,
+        factors: &Factors,
+        effect: f64,
+        data: &Observed,
+    ) -> Vec<f64> {
+        self.residuals(factors, effect, data, &(0..data.cells.len()).collect::<Vec<_>>())
+    }
+
+    /// The same on some cells.
+    fn residuals(
         &self,
         factors: &Factors,
         effect: f64,
@@ -101,8 +109,8 @@ impl FedMiss {
         cells.iter().map(residual).collect()
     }
 
-    /// `e_c` given `θ`, over all cells of the client. In the units of `n F` its ridge is
-    /// `n lambda_effects`.
+    /// `e_c` given `θ`, from all cells of the client; its ridge is `n lambda_effects` in the units of
+    /// `n F`.
     pub(super) fn personal_effect(
         &self,
         factors: &Factors,
@@ -116,7 +124,7 @@ impl FedMiss {
         own_effect(self.model.family(), cells, ridge, client.effect)
     }
 
-    /// How well the table does on the client's cells.
+    /// The errors of a table on the client's cells.
     pub(super) fn scores(
         &self,
         table: &Delivered,
@@ -147,7 +155,7 @@ pub(super) fn theta_of(model: &LowRank, factors: &Factors, cell: &Cell) -> f64 {
     model.theta(factors, cell.row as usize, cell.column as usize)
 }
 
-/// `b` of a client's cells, drawn without replacement; both ends compute it.
+/// `b` of a client's cells, drawn without replacement; both ends compute the same.
 pub(super) fn minibatch(address: u64, cells: usize, b: usize) -> Vec<usize> {
     Key::root(address).stream().choose(cells, b)
 }

@@ -1,24 +1,24 @@
-//! What a run of FedMissEM reports: objective, mean field, and how well held-out cells are met.
+//! Evaluations of FedMissEM: objective, mean field, and errors on held-out cells.
 
 use super::VALUE_MAX;
 use super::client::theta_of;
 use super::settings::FedMiss;
 use super::state::{Client, Peer, Phase, Positions, Server};
+use crate::federated::optional;
 use crate::measures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
-use whimbrel_core::method::{Evaluate, Metric, MetricValue};
+use whimbrel_core::method::{Evaluate, Metric};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::lowrank::{
     Calibration, Ceiling, Delivered, Factors, Observed, ScoreSums, Scores,
 };
 
-/// The question: how far are your cells from these means?
+/// The fit that clients evaluate on their cells.
 #[derive(Clone, Debug)]
 pub struct Ask {
     theta: Vec<f64>,
     clients: u32,
-    /// Of the table that deviances and errors are of; the loss and the residuals are those of
-    /// `theta`.
+    /// Bounds the table of deviances and errors; loss and residuals are those of `theta`.
     ceiling: Option<Ceiling>,
 }
 
@@ -27,7 +27,7 @@ pub struct Ask {
 pub struct Answer {
     /// `Σ [ψ(θ + e) − y (θ + e)]`, and the penalty of a personal effect.
     loss: f64,
-    /// The cells it observed, as at enrolment, and their residuals.
+    /// The observed cells, as at enrolment.
     cells: Positions,
     residuals: Vec<f64>,
     memory_gap2: Option<f64>,
@@ -55,8 +55,7 @@ impl Evaluate for FedMiss {
             let theta = family.boxed(theta_of(&self.model, &factors, cell) + effect);
             loss += family.psi(theta) - cell.value * theta;
         }
-        let all: Vec<usize> = (0..data.cells.len()).collect();
-        let residuals = self.residuals(&factors, effect, data, &all);
+        let residuals = self.all_residuals(&factors, effect, data);
         let memory_gap2 = self.has_memory().then(|| {
             let mut gap = residuals.clone();
             if !client.up.kept.is_empty() {
@@ -91,6 +90,7 @@ impl Evaluate for FedMiss {
     }
 
     fn measures(&self) -> Vec<Measure> {
+        let plain = |(key, title, name, caption)| Measure::new(key, title, name, caption);
         let per_cell = [
             ("train_rmse", "Training error", "train rmse", "Root mean square, observed cells"),
             ("train_deviance", "Training deviance", "train deviance", "Observed cells"),
@@ -102,42 +102,40 @@ impl Evaluate for FedMiss {
             ),
             ("held_out_deviance", "Held-out deviance", "held-out deviance", "Held-out cells"),
         ];
-        let per_cell = per_cell.map(|(key, title, name, caption)| {
-            Measure::new(key, title, name, caption).clients(OverClients::Rows).better(Better::Down)
-        });
-        let count = |key, title, name, caption| {
-            Measure::new(key, title, name, caption).unit(Unit::Count).without_curve()
-        };
+        let coverage = (
+            "held_out_coverage",
+            "Held-out coverage",
+            "coverage",
+            "Share of held-out cells inside their 90 % interval",
+        );
+        let cells = [
+            ("observed_count", "Observed cells", "observed", "Cells of the fit"),
+            ("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit"),
+        ];
+        let count = |one| plain(one).unit(Unit::Count).without_curve();
+        let objective =
+            Measure::objective("Penalised loss of a client, which the method minimises");
+        let per_objective = (
+            "objective_per_cell",
+            "Objective per cell",
+            "objective per cell",
+            "The objective over the observed cells",
+        );
         let mut all = vec![
             measures::epoch(),
-            Measure::objective("Penalised loss of a client, which the method minimises")
-                .clients(OverClients::Mean),
-            Measure::new(
-                "objective_per_cell",
-                "Objective per cell",
-                "objective per cell",
-                "The objective over the observed cells",
-            )
-            .without_curve(),
+            objective.clients(OverClients::Mean),
+            plain(per_objective).without_curve(),
             measures::field(),
         ];
         all.extend(measures::channels());
-        all.extend(per_cell);
+        all.extend(per_cell.map(|one| plain(one).clients(OverClients::Rows).better(Better::Down)));
+        all.push(plain(coverage).unit(Unit::Share));
+        all.extend(cells.map(count));
         all.extend([
-            Measure::new(
-                "held_out_coverage",
-                "Held-out coverage",
-                "coverage",
-                "Share of held-out cells inside their 90 % interval",
-            )
-            .unit(Unit::Share),
-            count("observed_count", "Observed cells", "observed", "Cells of the fit"),
-            count("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit"),
-            Measure::new("dispersion", "Dispersion", "dispersion", "Of the residuals")
-                .without_curve(),
-            count("copies", "Copies", "copies", "Completed-data copies, M"),
-            Measure::new("step", "Step", "step", "The step size in use").without_curve(),
-            count("sweeps", "Sweeps", "sweeps", "Passes of the M-step"),
+            plain(("dispersion", "Dispersion", "dispersion", "Of the residuals")).without_curve(),
+            count(("copies", "Copies", "copies", "Completed-data copies, M")),
+            plain(("step", "Step", "step", "The step size in use")).without_curve(),
+            count(("sweeps", "Sweeps", "sweeps", "Passes of the M-step")),
             measures::repairs(),
         ]);
         all
@@ -180,7 +178,7 @@ impl Evaluate for FedMiss {
         let calibration = Calibration::new(settings, &scores, parameters, &[]);
         let (observed, held_out) = (&scores.observed, &scores.held_out);
         let known = (server.phase != Phase::Memory).then_some(field_norm2);
-        let optional = [
+        let values = [
             ("field_norm2", known),
             ("update_norm2", server.update_norm2),
             ("memory_gap2", gaps.map(|gap| gap / clients)),
@@ -197,19 +195,17 @@ impl Evaluate for FedMiss {
             Metric::number("objective", objective),
             Metric::number("objective_per_cell", objective * clients / observed.count as f64),
         ];
-        metrics.extend(optional.map(|(name, value)| Metric {
-            name: name.into(),
-            value: value.map_or(MetricValue::Missing, MetricValue::Number),
-        }));
-        metrics.extend([
-            Metric::number("observed_count", observed.count as f64),
-            Metric::number("held_out_count", held_out.count as f64),
-            Metric::number("dispersion", calibration.dispersion),
-            Metric::number("copies", copies.unwrap_or(self.most_observed(server))),
-            Metric::number("step", self.gamma(server, copies)),
-            Metric::number("sweeps", server.sweeps as f64),
-            Metric::number("repairs", server.repairs as f64),
-        ]);
+        metrics.extend(values.map(|(name, value)| optional(name, value)));
+        let counts = [
+            ("observed_count", observed.count as f64),
+            ("held_out_count", held_out.count as f64),
+            ("dispersion", calibration.dispersion),
+            ("copies", copies.unwrap_or(self.most_observed(server))),
+            ("step", self.gamma(server, copies)),
+            ("sweeps", server.sweeps as f64),
+            ("repairs", server.repairs as f64),
+        ];
+        metrics.extend(counts.map(|(name, value)| Metric::number(name, value)));
         Ok(metrics)
     }
 }

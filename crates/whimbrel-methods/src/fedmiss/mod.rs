@@ -1,4 +1,4 @@
-//! FedMissEM: one table of low rank, fitted to cells that stay with those who observed them.
+//! FedMissEM: one table of low rank, fitted to cells that stay with their observers.
 //!
 //! Reference: Dieuleveut, Fort, Moulines, Robin, *Federated Expectation Maximization with
 //! heterogeneity mitigation and variance reduction*, NeurIPS 2021, Section 4 and Appendix F.2,
@@ -7,11 +7,11 @@
 //! | paper | here | meaning |
 //! |---|---|---|
 //! | `θ`, `U`, `V` | `Factors` | natural parameters of all cells, of low rank |
-//! | `Ω^c`, `N_c` | a client's cells | what client c observed |
+//! | `Ω^c`, `N_c` | a client's cells | the observations of client c |
 //! | `Ŝ_k` | `s_hat` | the completed table, dense, on the server alone |
 //! | `T` | `LowRank::advance` | from the table to the factors |
 //! | `(I_k^c, J_k^c)` | minibatch B of `b_c` cells | drawn among the *observed* cells |
-//! | `V_k^c` | memory `R_c` | what both ends know of the client's residuals, on its own cells |
+//! | `V_k^c` | memory `R_c` | the client's residuals as both ends know them, on its own cells |
 //! | `Quant`, `ω`, `α` | codec, `omega`, `alpha` | compression of the `b_c` numbers |
 //! | `H_{k+1}` | field | the estimated mean field |
 //! | `n` complete tables | `copies` M | completed-data copies of EM; the paper has `M = n` |
@@ -43,7 +43,8 @@ mod state;
 pub use settings::{Copies, FedMiss, PERSONAL_MAX, StepRule, auto_step};
 pub use state::{Broadcast, Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
 
-use crate::settings::Budget;
+use crate::federated::aggregate;
+use crate::settings::largest_norm;
 use client::minibatch;
 use std::borrow::Cow;
 use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer};
@@ -54,7 +55,7 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
 
-/// Most observations of one cell by one client: a bound on what it sends.
+/// Most observations of one cell by one client: bounds the length of uploads.
 const REPEATS_MAX: usize = 16;
 
 /// Consecutive exchanges of scores without an answer after which a stage gives up.
@@ -86,7 +87,7 @@ impl Method for FedMiss {
         let most = cells.0.len().max(data.held_out.len());
         if most > self.cells_max() {
             return Err(Error::data(format!(
-                "it has {most} observations of {} cells; at most {REPEATS_MAX} per cell can be used",
+                "it has {most} observations of {} cells; at most {REPEATS_MAX} per cell are allowed",
                 self.model.cells()
             )));
         }
@@ -114,7 +115,7 @@ impl Method for FedMiss {
         if count == 0 {
             return Err(Error::data("there is no client"));
         }
-        // θ_0: what is given, else every cell near the mean of all observations; Ŝ_0 = ψ'(θ_0).
+        // θ_0: given, or every cell near the mean of all observations; Ŝ_0 = ψ'(θ_0).
         let factors = match &self.start {
             Some(given) => Factors::from_vector(&self.model, given)?,
             None => Factors::start(&self.model, sum / count as f64, key),
@@ -143,8 +144,8 @@ impl Method for FedMiss {
             ceiling: None,
             calibration: None,
         };
-        if !opens && self.is_done(0, 0.0) {
-            self.end_rounds(&mut server);
+        if !opens {
+            self.end_if_done(&mut server);
         }
         Ok(server)
     }
@@ -207,7 +208,7 @@ impl Method for FedMiss {
         // Send θ_k                                                           (Alg. 7, l. 21)
         let (end, known) = (&server.down, &peer.down);
         let (record, state) = match server.phase {
-            // What is judged at the end is what is handed out, not what a client decodes.
+            // The last exchange judges the delivered table, not the one that a client decoded.
             Phase::Calibrate => (known.clone(), messages.get(0, || DownMessage::whole(theta))),
             _ => self.downlink.send_shared(end, messages, known, theta, Frames::NONE)?,
         };
@@ -264,7 +265,7 @@ impl Method for FedMiss {
                         Cow::Owned(batch.map(|i| places[i]).collect::<Vec<u32>>())
                     }
                 };
-                // A cell of the client's is heard with probability p_c b_c/N_c.
+                // A cell of the client is in an upload with probability p_c b_c/N_c.
                 let inclusion = from.inclusion * b_c as f64 / all as f64;
                 let uplink = self.uplink(*codec, b_c)?;
                 uplink.absorb_at(&mut fold.up, Some(&at), 1.0, inclusion, &up.packet)?;
@@ -299,7 +300,7 @@ impl Method for FedMiss {
 
     fn magnitude(&self, server: &Server) -> f64 {
         let local2 = server.spread.map_or(0.0, |spread| spread.local2);
-        server.observed_norm2().max(local2).sqrt()
+        largest_norm([server.observed_norm2(), local2])
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
@@ -315,64 +316,45 @@ impl Method for FedMiss {
         Ok(fit.to_artifact())
     }
 
-    /// Its personal effect `e_c`.
+    /// The personal effect `e_c`.
     fn client_artifact(&self, client: &Client, _: &Observed) -> Result<Option<Artifact>> {
         let own = || Artifact::new("low-rank-client").with("effect", &[], vec![client.effect]);
         Ok(self.personal.then(own))
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        let says = |message, exposure, bytes_max, meaning: &str| Disclosure {
-            message,
-            meaning: meaning.into(),
-            bytes_max,
-            exposure,
-        };
-        let (rows, aggregate) = (Exposure::Rows, Exposure::Aggregate);
         let cells = self.cells_max();
         let list = |numbers: usize| 10 + 8 * numbers;
         // No codec writes twice the bytes of the vector itself.
         let batch = 20 + 2 * list(self.batch_of(cells));
-        // A held-out cell has a score of its own, and one in each class of fewer observations.
+        // A held-out cell has its score, and one in each class of fewer observations.
         let scores = Scores::bytes_max(self.model.family(), CLASSES as usize * cells);
-        let opening = self.opens().then(|| {
-            let meaning = "once: how far each value it observed is from the first mean, exactly";
-            says("up", rows, list(cells), meaning)
-        });
-        let first = [
-            says(
+        let rows = |message, bytes_max, meaning: &str| Disclosure {
+            exposure: Exposure::Rows,
+            ..aggregate(message, meaning, bytes_max)
+        };
+        let mut all = vec![
+            rows(
                 "summary",
-                rows,
                 10 + 10 * cells,
-                "which cells it observed (where, not what), as often as it did",
+                "the places of its observations, without their values",
             ),
-            says("summary", aggregate, 8, "the sum of the values it observed"),
+            aggregate("summary", "the sum of its observed values", 8),
         ];
-        let rounds = [
-            says(
-                "up",
-                rows,
-                batch,
-                "each round: the compressed residuals of a minibatch of its cells, and the address of the draw",
-            ),
-            says(
-                "up",
-                aggregate,
-                scores,
-                "at the end: sums over its cells, and histograms of the scores of cells held out, also as predicted from a few others of their row",
-            ),
-            says(
-                "answer",
-                rows,
-                list(cells) + 40 + scores,
-                "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores",
-            ),
-        ];
-        first.into_iter().chain(opening).chain(rounds).collect()
+        if self.opens() {
+            let meaning = "once: the distance of each observed value from the first mean, exactly";
+            all.push(rows("up", list(cells), meaning));
+        }
+        all.extend([
+            rows("up", batch, "each round: compressed residuals of a minibatch of its cells, and the key of the draw"),
+            aggregate("up", "at the end: sums over its cells, and histograms of the scores of held-out cells, also as predicted from a few others of their row", scores),
+            rows("answer", list(cells) + 40 + scores, "at evaluations: the residuals of its cells, sums over them and over held-out cells, and a histogram of scores"),
+        ]);
+        all
     }
 }
 
-/// Squares of larger numbers, summed over a table, could overflow.
+/// Largest accepted value: squares of larger numbers, summed over a table, could overflow.
 const VALUE_MAX: f64 = 1e100;
 
 impl FedMiss {
@@ -381,12 +363,12 @@ impl FedMiss {
         REPEATS_MAX * self.model.cells()
     }
 
-    /// Where a client's observations are.
+    /// The cells of a client's observations.
     fn positions(&self, data: &Observed) -> Positions {
         Positions(data.cells.iter().map(|cell| self.model.position(cell)).collect())
     }
 
-    /// How often each row, and each column, was observed.
+    /// The numbers of observations of each row, and of each column.
     fn observations(&self, server: &Server) -> [Vec<u32>; 2] {
         let mut counts = [self.model.rows(), self.model.columns()].map(|lines| vec![0u32; lines]);
         for (cell, count) in server.union.iter().zip(&server.counts) {
@@ -395,14 +377,6 @@ impl FedMiss {
             }
         }
         counts
-    }
-
-    /// Whether the rounds are over, by their number and the passes over the observations.
-    fn is_done(&self, round: u32, epoch: f64) -> bool {
-        match self.budget {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => round >= rounds,
-            Budget::Epochs(epochs) => epoch >= epochs,
-        }
     }
 
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {

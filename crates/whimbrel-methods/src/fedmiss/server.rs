@@ -1,4 +1,4 @@
-//! The server's half: who observed what, the field, and the completed table.
+//! The server's half: observed cells, the field, and the completed table.
 
 use super::settings::{Copies, FedMiss, StepRule, auto_step};
 use super::state::{Fold, Phase, Server};
@@ -15,20 +15,26 @@ impl FedMiss {
     pub(super) fn open(&self, mut server: Server, fold: &Fold) -> Result<Server> {
         self.uplink(0, 1)?.collect_opening(&mut server.up, &fold.up);
         server.residuals += fold.residuals;
-        match self.is_done(0, 0.0) {
-            true => self.end_rounds(&mut server),
-            false => server.phase = Phase::Fit,
-        }
+        server.phase = Phase::Fit;
+        self.end_if_done(&mut server);
         Ok(server)
     }
 
-    /// What comes after the last round is about the table as it will be handed out.
+    /// Ends the rounds if the budget is spent; epochs count from the first round on.
+    pub(super) fn end_if_done(&self, server: &mut Server) {
+        let epoch = if server.round == 0 { 0.0 } else { server.epoch() };
+        if self.budget.is_spent(server.round, epoch) {
+            self.end_rounds(server);
+        }
+    }
+
+    /// Fixes the table that is delivered, which the last exchange judges.
     pub(super) fn end_rounds(&self, server: &mut Server) {
         server.phase = Phase::Calibrate;
         server.ceiling = self.ceiling_of(server);
     }
 
-    /// What no estimate of a count goes beyond.
+    /// The upper bound of estimated counts.
     pub(super) fn ceiling_of(&self, server: &Server) -> Option<Ceiling> {
         let found = || Ceiling::over(&self.model, &server.factors, server.union.iter().copied());
         server.ceiling.clone().or_else(|| self.ceiling.then(found).flatten())
@@ -58,9 +64,7 @@ impl FedMiss {
         server.repairs += moved.repairs;
         let theta = server.factors.to_vector(&self.model);
         self.downlink.publish(&mut server.down, theta, &fold.down, Frames::NONE, key)?;
-        if self.is_done(server.round, server.epoch()) {
-            self.end_rounds(&mut server);
-        }
+        self.end_if_done(&mut server);
         Ok(server)
     }
 
@@ -78,8 +82,8 @@ impl FedMiss {
         Ok(server)
     }
 
-    /// How many parameters the observed cells determine, where that is needed: personal effects
-    /// are one each.
+    /// The number of parameters that the observed cells determine, one for each personal effect; 0
+    /// where enough cells are held out.
     pub(super) fn parameters(&self, server: &Server, scores: &Scores) -> Result<usize> {
         if scores.held_out.count >= HELD_OUT_MIN {
             return Ok(0);
@@ -90,16 +94,16 @@ impl FedMiss {
         Ok(p.ceil() as usize + own as usize)
     }
 
-    /// How sure the parameters are, with the errors that were found.
+    /// Posterior uncertainty of the parameters, after the calibration.
     pub(super) fn uncertainty(&self, server: &Server) -> Result<Option<Uncertainty>> {
         let (n, cells) = (server.clients, server.counted());
         let of = |found| Uncertainty::new(&self.model, &server.factors, n, found, &cells);
         server.calibration.as_ref().map(of).transpose()
     }
 
-    /// M in this round; none where each cell has the fewest.
+    /// `M` in this round; `None` where each cell has the fewest copies.
     pub(super) fn copies_of(&self, server: &Server) -> Option<f64> {
-        // Whether the noise of minibatches and codec vanishes, or there is none.
+        // Whether there is no noise of minibatches and codec, or it vanishes.
         let settles = self.has_memory() || server.amplification <= 1.0;
         let counted = match self.copies {
             Copies::Fewest => true,
@@ -115,14 +119,14 @@ impl FedMiss {
         f64::from(most.max(1)) * self.personal_factor()
     }
 
-    /// The fewest copies of an observed cell that are sure to descend.
+    /// The fewest copies of an observed cell with which the objective is sure to decrease.
     pub(super) fn fewest_copies(&self, server: &Server, place: usize) -> f64 {
         f64::from(server.counts[place]) * self.personal_factor()
     }
 
     /// γ_{k+1}.
     pub(super) fn gamma(&self, server: &Server, copies: Option<f64>) -> f64 {
-        // A cell that one client observed has but one copy of its own.
+        // A cell observed once has one copy.
         let least = copies.unwrap_or(self.personal_factor());
         let auto = auto_step(server.amplification, least);
         match self.step {
@@ -135,14 +139,8 @@ impl FedMiss {
         }
     }
 
-    /// Residuals on the union of observed cells, where they belong in the table, with these copies
-    /// or the fewest that each cell may have.
-    pub(super) fn on_table(
-        &self,
-        server: &Server,
-        on: &[f64],
-        m: Option<f64>,
-    ) -> Result<Residuals> {
+    /// Residuals of the union as a sparse table, with `m` copies or the fewest of each cell.
+    pub(super) fn on_table(&self, server: &Server, on: &[f64], m: Option<f64>) -> Result<Residuals> {
         let cells = server.by_cell.iter().map(|place| {
             let place = *place as usize;
             (server.union[place], on[place], self.fewest_copies(server, place))
@@ -155,14 +153,14 @@ impl FedMiss {
 }
 
 impl Server {
-    /// Counts a client's cells; returns their places.
+    /// Counts a client's cells; returns their indices in the union.
     pub(super) fn take_in(&mut self, cells: &[u64]) -> Vec<u32> {
         let known = self.union.len();
         let mut places = Vec::with_capacity(cells.len());
         for (i, cell) in cells.iter().enumerate() {
             let place = match self.find(*cell) {
                 Some(place) => place,
-                // A cell of its own that comes again.
+                // Another observation of the client's new cell.
                 None if i > 0 && cells[i - 1] == *cell => self.union.len() as u32 - 1,
                 None => {
                     self.union.push(*cell);
@@ -180,13 +178,13 @@ impl Server {
         places
     }
 
-    /// Every observed cell and how often it was, in the order of the cells.
+    /// Every observed cell and its number of observations, in the order of cells.
     fn counted(&self) -> Vec<(u64, u32)> {
         let places = self.by_cell.iter().map(|place| *place as usize);
         places.map(|place| (self.union[place], self.counts[place])).collect()
     }
 
-    /// The place of a cell that somebody observed.
+    /// The index of an observed cell in the union.
     pub(super) fn find(&self, cell: u64) -> Option<u32> {
         let at = self.by_cell.binary_search_by_key(&cell, |place| self.union[*place as usize]);
         at.ok().map(|at| self.by_cell[at])

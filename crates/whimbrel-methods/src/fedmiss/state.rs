@@ -1,4 +1,4 @@
-//! What FedMissEM keeps and sends.
+//! States and messages of FedMissEM.
 
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
@@ -17,9 +17,8 @@ pub enum Phase {
     Memory,
     /// The rounds of the algorithm.
     Fit,
-    /// After the last round: how far off the fit is, for intervals.
+    /// The exchange after the last round, which calibrates intervals.
     Calibrate,
-    /// Nothing comes any more.
     Over,
 }
 
@@ -30,7 +29,7 @@ impl Wire for Phase {
     fn take(from: &mut &[u8]) -> Result<Self> {
         let all = [Self::Memory, Self::Fit, Self::Calibrate, Self::Over];
         let code = u8::take(from)?;
-        let unknown = || Error::peer(format!("{code} is no phase of FedMissEM"));
+        let unknown = || Error::peer(format!("{code} is not a phase of FedMissEM"));
         all.get(usize::from(code)).copied().ok_or_else(unknown)
     }
 }
@@ -38,28 +37,27 @@ impl Wire for Phase {
 /// The global state.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// The exchange that comes next.
+    /// The kind of the next exchange.
     pub phase: Phase,
-    /// k.
+    /// `k`.
     pub round: u32,
     /// `Ŝ_k`, the completed table, row after row.
     pub s_hat: Vec<f64>,
     /// `θ_k = T(Ŝ_k)`.
     pub factors: Factors,
-    /// The cells that somebody observed, each once, in the order in which they became known:
-    /// `row * columns + column`.
+    /// The observed cells, each once, in order of enrolment: `row * columns + column`.
     pub union: Vec<u64>,
-    /// Places in `union`, by cell.
+    /// Indices into `union`, sorted by cell.
     pub by_cell: Vec<u32>,
-    /// How often each cell of `union` was observed.
+    /// The number of observations of each cell of `union`.
     pub counts: Vec<u32>,
     /// The server's end of the uplinks: `Σ_c R_c` on the cells of `union`.
     pub up: UpServer,
-    /// n.
+    /// `n`.
     pub clients: u32,
-    /// `N`: observations of everyone enrolled.
+    /// `N`: observations of all enrolled clients.
     pub observations: u64,
-    /// The largest amplification of a client, for an automatic step.
+    /// The largest amplification of a client, for the automatic step.
     pub amplification: f64,
     /// The server's end of the downlink.
     pub down: DownServer,
@@ -71,20 +69,20 @@ pub struct Server {
     pub spread: Option<Spread>,
     /// Residuals computed so far, over all clients.
     pub residuals: u64,
-    /// Sweeps that `T` has taken so far.
+    /// Sweeps of `T` so far.
     pub sweeps: u64,
-    /// Cells that had to be clipped into the domain of `T` so far.
+    /// Cells clipped into the domain of `T` so far.
     pub repairs: u64,
-    /// What no estimate of a count goes beyond, once the rounds are over.
+    /// The upper bound of estimated counts, once the rounds are over.
     pub ceiling: Option<Ceiling>,
-    /// What the last exchange found.
+    /// The result of the last exchange.
     pub calibration: Option<Calibration>,
 }
 
 impl Server {
-    /// `||Ŝ_k||²` over the observed cells; zero before the first round, when the table is only its
-    /// start, which may be many times smaller than the data. A run that diverges does so here,
-    /// while the mean of an unobserved cell may be extrapolated to any size.
+    /// `||Ŝ_k||²` over the observed cells, which diverges with the run; means of unobserved cells may be
+    /// extrapolated to any size. Zero before the first round: the start may be many times smaller than
+    /// the data.
     pub fn observed_norm2(&self) -> f64 {
         if self.round == 0 {
             return 0.0;
@@ -98,34 +96,32 @@ impl Server {
     }
 }
 
-/// What the server remembers about one client.
+/// The server's record of one client.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Which codec it has.
+    /// The number of its codec.
     pub codec: u8,
-    /// Where in the union its cells are, in its own order.
+    /// The indices of its cells in the union, in its own order.
     pub places: Vec<u32>,
-    /// The server's record of its downlink.
     pub down: DownPeer,
 }
 
-/// What a client remembers.
+/// A client's state.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The client's end of the uplink: `R_c`, one number per own cell.
     pub up: UpClient,
     /// `e_c`; 0 where effects are not personal.
     pub effect: f64,
-    /// The client's end of the downlink.
     pub down: DownClient,
 }
 
-/// What a client says at enrolment.
+/// A client's message at enrolment.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Which cells it observed.
+    /// The cells that it observed.
     pub cells: Positions,
-    /// The sum of the values observed there.
+    /// The sum of their values.
     pub sum: f64,
 }
 
@@ -144,7 +140,7 @@ impl Wire for Positions {
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         let count = take_varint(from)?;
-        // Each takes a byte at least.
+        // Each takes at least a byte.
         if count > from.len() as u64 {
             return Err(Error::peer(format!("a list of {count} cells is cut short")));
         }
@@ -161,54 +157,51 @@ impl Wire for Positions {
 /// The message to a client.
 #[derive(Clone, Debug)]
 pub struct Down {
-    /// The kind of exchange.
     pub phase: Phase,
-    /// Which codec the client has.
+    /// The number of the client's codec.
     pub codec: u8,
-    /// n, which weighs the penalty of a personal effect.
+    /// `n`, which weighs the penalty of a personal effect.
     pub clients: u32,
-    /// After the last round: what no estimate goes beyond.
+    /// After the last round: the upper bound of estimates.
     pub ceiling: Option<Ceiling>,
-    /// After the last round: how often each row, and each column, was observed.
+    /// After the last round: the numbers of observations of each row, and of each column.
     pub observations: Option<(Vec<u32>, Vec<u32>)>,
     /// `θ_k`; after the last round exactly.
     pub state: Shared<DownMessage>,
 }
 
-/// What the messages of an exchange have in common.
+/// The shared part of an exchange's messages.
 pub struct Broadcast {
     /// `θ_k`.
     pub theta: Vec<f64>,
-    /// It as it is sent, encoded once for all who are sent the same.
+    /// Its messages, encoded once for all clients that receive the same.
     pub messages: SharedMessages,
 }
 
 /// The message from a client.
 #[derive(Clone, Debug)]
 pub struct Up {
-    /// The kind of exchange it answers.
+    /// The kind of exchange that it answers.
     pub phase: Phase,
-    /// The address under which the minibatch was drawn, where there is one.
+    /// The key of the minibatch's draw, where cells are drawn.
     pub draw: Option<u64>,
-    /// The compressed residuals of the minibatch less their memories, or residuals of all cells
-    /// sent exactly.
+    /// The compressed residuals of the minibatch less their memories, or the exact residuals of all
+    /// cells.
     pub packet: Packet,
-    /// How far off the fit is, at the end.
+    /// The errors of the fit, at the end.
     pub scores: Option<Scores>,
 }
 
 /// The uploads of one exchange, added exactly.
 #[derive(Clone, Debug)]
 pub struct Fold {
-    /// The kind of exchange.
     pub phase: Phase,
-    /// How many residuals they sent.
+    /// The number of residuals.
     pub residuals: u64,
-    /// What they sent, on the cells of the union.
+    /// Their sums, on the cells of the union.
     pub up: UpFold,
-    /// What they say about the messages that went down.
     pub down: DownFold,
-    /// How far off the fit is, at the end.
+    /// The errors of the fit, at the end.
     pub scores: ScoreSums,
 }
 

@@ -17,7 +17,7 @@ use whimbrel_core::Result;
 pub struct Apfl {
     /// The first share.
     pub alpha: f64,
-    /// Whether the share is learned: a gradient step on it in every round.
+    /// Whether a gradient step adapts the share in every round.
     pub adaptive: bool,
 }
 
@@ -28,7 +28,7 @@ impl LocalRule for Apfl {
         let mut alpha = own.weights.first().copied().unwrap_or(self.alpha);
         let rate = work.rate as f32;
         let (mut gradient, mut losses) = (vec![0.0; w.len()], Vec::new());
-        // alpha -= eta <v - w, grad f(mixed)>, once per round, at the first minibatch
+        // alpha -= eta <v - w, grad f(mixed)>, at the first minibatch of a round
         let mut learn_alpha = self.adaptive;
         work.each_batch(|learner, room, batch, key| {
             losses.resize(batch.len(), 0.0);

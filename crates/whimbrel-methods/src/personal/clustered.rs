@@ -6,29 +6,27 @@
 //! | paper | here | meaning |
 //! |---|---|---|
 //! | `theta_c` | `models[c]` | a cluster's model |
-//! | `Delta theta_i` | `Up::change` | a client's update |
+//! | `Delta theta_i` | an upload | a client's update |
 //! | `eps_1`, `eps_2` | `stationary`, `apart` | a cluster whose mean update is shorter than the first while a member's is longer than the second is split |
 //! | `alpha_{i,j}` | cosine similarity | of two clients' updates |
 //!
 //! The split minimises the largest similarity across it, by complete linkage on cosine distances, as
-//! the paper proposes. *Reduces to* `fedavg` as long as nothing is split. *Departures*: none; every
-//! client of a cluster that is split must have taken part in the round, so a split waits for such a
-//! round.
-//!
-//! The server keeps a round's updates by client until the round ends: cohort times model.
+//! the paper proposes. *Reduces to* `fedavg` as long as no cluster is split. *Departures*: none; a split
+//! waits for a round in which every client of the cluster took part.
 
 use super::mixture::largest;
-use super::{FedAvg, Gathered, LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
-use crate::federated::{Answer, Judge, Split, Terms, aggregate, held_out};
-use crate::settings::{Budget, Weights};
+use super::per_client::{PerClient, PerClientRule, Upload};
+use super::{
+    Adaptation, FedAvg, Gathered, LocalRule, Mixture, Own, PARAMETERS, Personal, Round, Shape, Work,
+};
+use crate::federated::{BindRows, Split, Terms};
+use crate::settings::largest_norm;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
-};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{
-    ClientData, ClientId, DynMethod, Erased, Error, ExactSum, Key, Result, Samples, wire,
+    ClientId, DynMethod, Erased, Error, ExactSum, Key, Result, Samples, vector, wire,
 };
 use whimbrel_nn::Learner;
 
@@ -44,277 +42,181 @@ pub struct Clustered {
     pub apart: f64,
 }
 
-/// The whole method.
-pub struct ClusteredMethod {
-    /// The learner and its local training.
+/// `clustered` around a learner and its local training.
+pub struct ClusteredClients {
     pub training: Personal,
-    /// When a cluster is split.
-    pub split: Clustered,
-    /// How clients are weighted.
-    pub weights: Weights,
-    /// When to stop.
-    pub budget: Budget,
+    pub settings: Clustered,
 }
 
 /// The global state.
 #[derive(Clone, Debug)]
-pub struct Server {
-    round: u32,
+pub struct Clusters {
     models: Vec<Vec<f32>>,
     /// Each client's cluster, by id.
     cluster: Vec<u32>,
+    /// Each client's weight, by id; zero for ids that are not enrolled.
     weight: Vec<f64>,
-    rows: u64,
-    rows_used: u64,
-    update_norm2: Option<f64>,
-    scale: f64,
 }
 
-/// What the server remembers about a client.
+/// The model of the client's cluster.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    id: u32,
-    rows: u64,
-}
-
-/// What a client remembers: its cluster, once it was told.
-#[derive(Clone, Debug, Default)]
-pub struct Client {
-    cluster: Option<u32>,
-}
-
-/// To a client: its cluster's model.
-#[derive(Clone, Debug)]
-pub struct Down {
+pub struct ClusterMessage {
     cluster: u32,
     rate: f64,
     model: Vec<f32>,
 }
 
-/// From a client.
-#[derive(Clone, Debug)]
-pub struct Up {
-    change: Vec<f32>,
-}
+wire!(Clusters { models, cluster, weight });
+wire!(ClusterMessage { cluster, rate, model });
 
-/// The updates of a round, in order of ids.
-#[derive(Clone, Debug, Default)]
-pub struct Fold {
-    changes: Vec<(u32, Vec<f32>)>,
-    rows_used: u64,
-}
+impl PerClientRule for ClusteredClients {
+    type Rows = ();
+    type Global = Clusters;
+    type Scale = f64;
+    /// The client's cluster, known from its first message on.
+    type Client = Option<u32>;
+    type Down = ClusterMessage;
+    type Number = f32;
+    /// The models of all clusters.
+    type Ask = Vec<Vec<f32>>;
 
-wire!(Server { round, models, cluster, weight, rows, rows_used, update_norm2, scale });
-wire!(Peer { id, rows });
-wire!(Client { cluster });
-wire!(Down { cluster, rate, model });
-wire!(Up { change });
-wire!(Fold { changes, rows_used });
-
-impl Method for ClusteredMethod {
-    type Data = Split<Samples>;
-    type Server = Server;
-    type Peer = Peer;
-    type Client = Client;
-    type Summary = u64;
-    type Down = Down;
-    type Up = Up;
-    type Broadcast = ();
-    type Fold = Fold;
-
-    fn enroll(&self, data: &Self::Data, _: Key) -> Result<(Client, u64)> {
-        Ok((Client::default(), data.train.len() as u64))
+    fn training(&self) -> &Personal {
+        &self.training
     }
 
-    fn start(&self, roster: &mut dyn Iterator<Item = (ClientId, u64)>, key: Key) -> Result<Server> {
-        if roster.next().is_none() {
-            return Err(Error::data("there is no client to start with"));
-        }
-        let model = self.training.rule.start(&self.training.shape(), &Gathered::default(), key)?;
-        Ok(Server {
-            round: 0,
-            scale: 1.0 + f32::norm2_squared(&model).sqrt(),
-            models: vec![model],
-            cluster: Vec::new(),
-            weight: Vec::new(),
-            rows: 0,
-            rows_used: 0,
-            update_norm2: None,
-        })
+    fn lay_out(&self, _: &Samples) -> Result<()> {
+        Ok(())
+    }
+
+    fn enroll(&self, _: &Samples) -> Option<u32> {
+        None
+    }
+
+    fn start(&self, key: Key) -> Result<(Clusters, f64)> {
+        let Personal { rule, .. } = &self.training;
+        let model = rule.start(&self.training.shape(), &Gathered::default(), key)?;
+        let scale = 1.0 + f32::norm2_squared(&model).sqrt();
+        Ok((Clusters { models: vec![model], cluster: Vec::new(), weight: Vec::new() }, scale))
     }
 
     /// A late joiner enters the first cluster.
-    fn admit(&self, server: &mut Server, id: ClientId, rows: &u64) -> Result<Peer> {
-        let weight = self.weights.of(id, *rows)?;
+    fn admit(&self, to: &mut Clusters, id: ClientId, weight: f64) -> u32 {
         let at = id.0 as usize;
-        if server.cluster.len() <= at {
-            server.cluster.resize(at + 1, 0);
-            server.weight.resize(at + 1, 0.0);
+        if to.cluster.len() <= at {
+            to.cluster.resize(at + 1, 0);
+            to.weight.resize(at + 1, 0.0);
         }
-        server.weight[at] = weight;
-        server.rows += rows;
-        Ok(Peer { id: id.0, rows: *rows })
+        to.weight[at] = weight;
+        id.0
     }
 
-    fn rows(&self, peer: &Peer) -> Option<u64> {
-        Some(peer.rows)
+    fn message(&self, global: &Clusters, id: u32, round: u32) -> ClusterMessage {
+        let cluster = global.cluster[id as usize];
+        let model = global.models[cluster as usize].clone();
+        ClusterMessage { cluster, rate: self.training.rates.at(round), model }
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(self.budget.rounds_max())]
-    }
-
-    fn next(&self, server: &Server) -> Next {
-        let done = match self.budget {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => server.round >= rounds,
-            Budget::Epochs(epochs) => server.epoch() >= epochs,
-        };
-        if done { Next::Stop } else { Next::Round(Cohort::Sampled) }
-    }
-
-    fn broadcast(&self, _: &Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
-        let cluster = server.cluster[peer.id as usize];
-        let model = server.models[cluster as usize].clone();
-        Ok((peer.clone(), Down { cluster, rate: self.training.rates.at(server.round), model }))
-    }
-
-    fn local_step(
+    fn local(
         &self,
-        _: &Client,
-        down: &Down,
-        data: &Self::Data,
+        _: &Option<u32>,
+        down: &ClusterMessage,
+        (parts, ()): &(Split<Samples>, ()),
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<(Option<u32>, Vec<f32>)> {
         if down.model.len() != self.training.learner.parameters() {
             return Err(Error::peer("a model of another length"));
         }
-        let training = &self.training;
-        let mut work = training.work(&data.train, down.rate, key);
-        let (_, change) = training.local_round(&mut work, &down.model, &Own::default())?;
-        Ok((Client { cluster: Some(down.cluster) }, Up { change }))
+        let mut work = self.training.work(&parts.train, down.rate, key);
+        let (_, change) = self.training.local_round(&mut work, &down.model, &Own::default())?;
+        Ok((Some(down.cluster), change))
     }
 
-    fn fold(&self, _: &Server) -> Fold {
-        Fold::default()
-    }
-
-    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
-        let sound = up.change.len() == self.training.learner.parameters()
-            && up.change.iter().all(|x| x.is_finite());
-        if !sound {
-            let what = format!("client {} sent an update of another length or not finite", from.id);
-            return Err(Error::peer(what));
-        }
-        fold.rows_used += self.training.solver.rows_used(from.peer.rows);
-        let at = fold.changes.partition_point(|(id, _)| *id < from.id.0);
-        fold.changes.insert(at, (from.id.0, up.change));
-        Ok(())
-    }
-
-    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
-        fold.changes.extend(other.changes);
-        fold.changes.sort_by_key(|(id, _)| *id);
-        fold.rows_used += other.rows_used;
-        Ok(())
-    }
-
-    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
-        server.rows_used += fold.rows_used;
-        server.round += 1;
+    fn step(&self, global: &mut Clusters, changes: &[Upload<f32>], _: u32) -> Result<f64> {
         let mut norm2 = 0.0;
-        for c in 0..server.models.len() {
-            let of = |id: u32| server.cluster[id as usize] as usize == c;
-            let changes: Vec<&(u32, Vec<f32>)> =
-                fold.changes.iter().filter(|(id, _)| of(*id)).collect();
+        for c in 0..global.models.len() {
+            let of = |id: u32| global.cluster[id as usize] as usize == c;
+            let changes: Vec<&Upload<f32>> = changes.iter().filter(|(id, _)| of(*id)).collect();
             if changes.is_empty() {
                 continue;
             }
-            let mean = self.mean(&server, &changes)?;
-            norm2 += whimbrel_core::vector::norm2_squared(&mean);
-            let members = server.weight.iter().zip(&server.cluster);
+            let mean = global.mean(&changes)?;
+            norm2 += vector::norm2_squared(&mean);
+            let members = global.weight.iter().zip(&global.cluster);
             let members = members.filter(|(w, k)| **w > 0.0 && **k as usize == c).count();
             // theta_c += mean of the members' updates
-            let model = &mut server.models[c];
+            let model = &mut global.models[c];
             model.iter_mut().zip(&mean).for_each(|(w, x)| *w = (f64::from(*w) + x) as f32);
             if changes.len() == members {
-                self.split(&mut server, c, &mean, &changes);
+                self.settings.split(global, c, &mean, &changes);
             }
         }
-        server.update_norm2 = Some(norm2);
-        Ok(server)
+        Ok(norm2)
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        let norms = server.models.iter().map(|model| f32::norm2_squared(model));
-        1.0 + norms.fold(0.0, f64::max).sqrt() / server.scale
+    fn magnitude(&self, global: &Clusters, scale: &f64) -> f64 {
+        1.0 + largest_norm(global.models.iter().map(|model| f32::norm2_squared(model))) / scale
     }
 
-    fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let artifact = Artifact::new(self.training.learner.name());
-        let len = self.training.learner.parameters();
-        let shape = [server.models.len(), len];
-        let cluster = server.cluster.iter().map(|c| f64::from(*c)).collect();
-        Ok(artifact.with(CLUSTER, &[server.cluster.len()], cluster).with_f32(
-            "parameters",
-            &shape,
-            server.models.concat(),
-        ))
+    fn artifact(&self, global: &Clusters, to: Artifact) -> Artifact {
+        let cluster = global.cluster.iter().map(|c| f64::from(*c)).collect();
+        let shape = [global.models.len(), self.training.learner.parameters()];
+        let artifact = to.with(CLUSTER, &[global.cluster.len()], cluster);
+        artifact.with_f32(PARAMETERS, &shape, global.models.concat())
     }
 
-    fn client_artifact(&self, client: &Client, _: &Self::Data) -> Result<Option<Artifact>> {
-        let own = client.cluster.map(|c| Own { weights: vec![f64::from(c)], models: Vec::new() });
-        Ok(own.map(|own| own.artifact(self.training.learner.name())))
+    fn own(cluster: &Option<u32>) -> Own {
+        Own { weights: cluster.iter().map(|c| f64::from(*c)).collect(), models: Vec::new() }
     }
 
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let whole = 4 * self.training.learner.parameters() + 32;
-        vec![
-            aggregate("summary", "the number of samples", 16),
-            aggregate("up", self.training.rule.sent(), whole),
-            super::evaluate::disclosure(),
-        ]
+    fn ask(&self, global: &Clusters) -> Vec<Vec<f32>> {
+        global.models.clone()
     }
-}
 
-impl Server {
-    fn epoch(&self) -> f64 {
-        self.rows_used as f64 / self.rows.max(1) as f64
+    fn shared(&self, models: &Vec<Vec<f32>>) -> Vec<f32> {
+        models.concat()
+    }
+
+    fn measure() -> Option<Measure> {
+        let caption = "Clusters of clients so far";
+        Some(Measure::new("clusters", "Clusters", "clusters", caption).result(0))
+    }
+
+    fn figure(global: &Clusters) -> f64 {
+        global.models.len() as f64
     }
 }
 
-impl ClusteredMethod {
+impl Clusters {
     /// The weighted mean of updates.
-    fn mean(&self, server: &Server, changes: &[&(u32, Vec<f32>)]) -> Result<Vec<f64>> {
-        let mut sum = ExactSum::new(self.training.learner.parameters());
+    fn mean(&self, changes: &[&Upload<f32>]) -> Result<Vec<f64>> {
+        let mut sum = ExactSum::new(self.models[0].len());
         let mut total = 0.0;
         for (id, change) in changes {
-            let weight = server.weight[*id as usize];
+            let weight = self.weight[*id as usize];
             total += weight;
             f32::add_to(&mut sum, change, weight)?;
         }
         Ok(sum.value().iter().map(|x| x / total).collect())
     }
+}
 
-    /// Splits a cluster that is stationary as a whole while members pull apart; both halves go on
+impl Clustered {
+    /// Splits a cluster that is stationary as a whole while members pull apart; both halves continue
     /// from the same model.
-    fn split(&self, server: &mut Server, c: usize, mean: &[f64], changes: &[&(u32, Vec<f32>)]) {
+    fn split(&self, to: &mut Clusters, c: usize, mean: &[f64], changes: &[&Upload<f32>]) {
         let norms: Vec<f64> = changes.iter().map(|(_, x)| f32::norm2_squared(x).sqrt()).collect();
-        let stationary = whimbrel_core::vector::norm2_squared(mean).sqrt() < self.split.stationary;
-        let apart = norms.iter().copied().fold(0.0, f64::max) > self.split.apart;
+        let stationary = vector::norm2_squared(mean).sqrt() < self.stationary;
+        let apart = norms.iter().any(|norm| *norm > self.apart);
         if !(stationary && apart && changes.len() > 2) {
             return;
         }
         let vectors: Vec<&[f32]> = changes.iter().map(|(_, x)| &x[..]).collect();
         let second = bipartition(&vectors, &norms);
-        let new = server.models.len() as u32;
-        server.models.push(server.models[c].clone());
+        let new = to.models.len() as u32;
+        to.models.push(to.models[c].clone());
         for ((id, _), second) in changes.iter().zip(second) {
             if second {
-                server.cluster[*id as usize] = new;
+                to.cluster[*id as usize] = new;
             }
         }
     }
@@ -357,97 +259,25 @@ fn bipartition(vectors: &[&[f32]], norms: &[f64]) -> Vec<bool> {
     group.iter().map(|g| *g != first).collect()
 }
 
-/// The question: all clusters' models. A client answers with that of its own; one that was never
-/// told tries all and takes that with the smallest training loss.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    models: Vec<Vec<f32>>,
-}
-
-wire!(Ask { models });
-
-impl Evaluate for ClusteredMethod {
-    type Ask = Ask;
-    type Answer = Answer<f64>;
-
-    fn ask(&self, server: &Server) -> Result<Ask> {
-        Ok(Ask { models: server.models.clone() })
-    }
-
-    fn answer(&self, client: &Client, ask: &Ask, data: &Self::Data) -> Result<Self::Answer> {
-        let learner = &*self.training.learner;
-        let one = |c: usize| Mixture::single(ask.models[c].clone());
-        let models: Vec<&[f32]> = ask.models.iter().map(Vec::as_slice).collect();
-        let own = match client.cluster {
-            Some(c) if (c as usize) < ask.models.len() => one(c as usize),
-            _ if data.train.is_empty() => one(0),
-            _ => one(nearest(&models, learner, &data.train)),
-        };
-        self.training.answer_with(&own, data)
-    }
-
-    fn check(&self, id: ClientId, peer: &Peer, answer: &Self::Answer) -> Result<()> {
-        self.training.check_told(id, peer.rows, answer)
-    }
-
-    fn loss(&self, answer: &Self::Answer) -> Option<f64> {
-        Some(answer.answer)
-    }
-
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        self.training.own_figures(answer)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let caption = "Clusters of clients so far";
-        let clusters = Measure::new("clusters", "Clusters", "clusters", caption).result(0);
-        self.training.told_measures(Some(clusters))
-    }
-
-    fn conclude(
-        &self,
-        server: &Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
-    ) -> Result<Vec<Metric>> {
-        let mut metrics = vec![
-            Metric::number("epoch", server.epoch()),
-            Metric::number("clusters", server.models.len() as f64),
-        ];
-        metrics.extend(self.training.pool_told(self.weights, answers)?);
-        metrics.push(crate::federated::optional("update_norm2", server.update_norm2));
-        Ok(metrics)
-    }
-
-    fn conclude_unseen(
-        &self,
-        _: &Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
-    ) -> Result<Vec<Metric>> {
-        let mut pooled = held_out::Pooled::new(Judge::scores(&self.training), true);
-        for (_, answer) in answers {
-            pooled.add(answer.rows, &answer.parts)?;
-        }
-        Ok(pooled.metrics_of_unseen())
-    }
-}
-
 /// The model with the smallest mean loss on these samples.
 fn nearest(models: &[&[f32]], learner: &dyn Learner, samples: &Samples) -> usize {
-    let loss = |model: &&[f32]| Mixture::single(model.to_vec()).score(learner, samples)[0];
-    let losses: Vec<f32> = models.iter().map(|model| -loss(model) as f32).collect();
-    largest(&losses)
+    let gain = |model: &&[f32]| {
+        let score = Mixture::single(model.to_vec()).score(learner, samples);
+        score.first().map_or(0.0, |loss| -loss as f32)
+    };
+    largest(&models.iter().map(gain).collect::<Vec<f32>>())
 }
 
 /// Local training within a cluster.
 const TRAINING: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
 
-/// What is shared are all clusters' models, and a client has the number of its cluster; while it trains,
-/// what is shared is the model of that one.
+/// The shared vector holds the models of all clusters, and the personal state is the number of the
+/// client's cluster; during training the shared vector is the model of that cluster.
 impl LocalRule for Clustered {
     fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
         let Terms { weights, budget, .. } = terms;
-        let method = ClusteredMethod { training, split: self.clone(), weights, budget };
-        Arc::new(Erased(method, BindSamples))
+        let rule = ClusteredClients { training, settings: self.clone() };
+        Arc::new(Erased(PerClient { rule, weights, budget }, BindRows))
     }
 
     fn sends_exactly(&self) -> bool {
@@ -458,8 +288,8 @@ impl LocalRule for Clustered {
         TRAINING.begin(work, w, own)
     }
 
-    fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
-        TRAINING.end(work, w, round)
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Required
     }
 
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
@@ -468,28 +298,11 @@ impl LocalRule for Clustered {
         Ok(Own { weights: vec![cluster as f64], models: Vec::new() })
     }
 
-    fn predicts_alone(&self) -> bool {
-        false
-    }
-
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Adapted
-    }
-
     fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
         let cluster = own.weights.first().map_or(0, |c| *c as usize);
         let model = w.chunks_exact(shape.len).nth(cluster);
         let model = model.ok_or_else(|| Error::data("the run has no such cluster"))?;
         Ok(Mixture::single(model.to_vec()))
-    }
-}
-
-/// Lays a client's samples out.
-pub struct BindSamples;
-
-impl Bind<ClusteredMethod> for BindSamples {
-    fn bind(&self, method: &ClusteredMethod, data: &ClientData) -> Result<Split<Samples>> {
-        Split::bind(&method.training, data)
     }
 }
 

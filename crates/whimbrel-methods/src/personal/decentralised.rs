@@ -1,14 +1,15 @@
-//! `d-fedmix` and others: local training without a server, on any [`LocalRule`] that shares a vector.
+//! `d-fedmix` and others: local training without a server, for every
+//! [`LocalRule`](super::LocalRule) with a shared vector.
 //!
 //! Reference: Marfoq et al. 2021, Algorithms 4 (D-FedEM) and 5 (fully decentralised federated surrogate
-//! optimisation): every client trains its own copy of what is shared, sends it to its neighbours and
-//! takes the weighted mean of what it gets.
+//! optimisation): every client trains its copy of the shared vector, sends it to its neighbours and
+//! takes the weighted mean of the copies that it receives.
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
-//! | `u_t^k` | [`Node::w`] | the client's copy of what is shared |
-//! | `v_t^k` | [`Node::own`] | what stays on the client |
-//! | `u_t^{k-1/2}` | what is sent | the copy after local training |
+//! | `u_t^k` | [`Node::w`] | the client's copy of the shared vector |
+//! | `v_t^k` | [`Node::own`] | the client's personal state |
+//! | `u_t^{k-1/2}` | the message | the copy after local training |
 //! | `W^k` | the weights of `mix` | the engine's, from its graph |
 //! | `omega_t = n_t/n` | share | a client's part of all weights |
 //!
@@ -16,12 +17,11 @@
 //! sizes: keys, start and local training are the same.
 //!
 //! *Departures from the paper*: (1) Algorithm 4 multiplies the local step by `n_t/n`, which is `1/T` of
-//! what the star-shaped method does; here the local *change* is multiplied by `T n_t/n`
-//! ([`Scaling::Paper`] keeps the print). (2) All clients start from the same vector: components that every
-//! client draws for itself could not be averaged. That, and `n`, follow from summaries that everyone
-//! sends once.
+//! the star-shaped step; here the local *change* is multiplied by `T n_t/n` ([`Scaling::Paper`] keeps the
+//! print). (2) All clients start from the same vector: independently drawn components could not be
+//! averaged. That vector and `n` follow from summaries that everyone sends once.
 
-use super::evaluate::{self, Ask};
+use super::evaluate::{self, Told};
 use super::{Own, Personal, Summary};
 use crate::federated::{Judge, Member, Oracle, PartScores, Split, aggregate, held_out};
 use crate::measures;
@@ -37,17 +37,14 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, wire};
 
 /// Local training among neighbours.
 pub struct DecentralisedPersonal {
-    /// The learner, the rule, the solver and its steps; nothing of the server is used.
+    /// The learner, the rule, the solver and its steps; settings of the server are not used.
     pub oracle: Personal,
-    /// How clients are weighted.
     pub weights: Weights,
-    /// How a client's weight enters.
     pub scaling: Scaling,
-    /// How many rounds there are.
     pub rounds: u32,
 }
 
-/// How a client's share `omega_t` of all weights enters its local training.
+/// The effect of a client's share `omega_t` of all weights on its local training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// The local change is multiplied by `T omega_t`: the mean over clients is the star-shaped one.
@@ -56,7 +53,7 @@ pub enum Scaling {
     Paper,
 }
 
-/// What everyone knows before the first round.
+/// Facts known to all clients before the first round.
 pub struct Common {
     /// The first vector.
     w: Vec<f32>,
@@ -68,21 +65,20 @@ pub struct Common {
 /// A client's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its copy of what is shared.
+    /// Its copy of the shared vector.
     pub w: Vec<f32>,
-    /// What it keeps.
     pub own: Own,
-    /// What its local step is multiplied by.
+    /// The factor of its local step.
     pub step_factor: f64,
-    /// What its local change is multiplied by.
+    /// The factor of its local change.
     pub change_factor: f64,
     /// Rounds done.
     pub k: u32,
 }
 
-/// What a client tells everyone once.
+/// The message to all clients before the first round.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Introduction {
     rows: u64,
     summary: Summary,
 }
@@ -91,7 +87,7 @@ pub struct Told {
 #[derive(Clone, Debug)]
 pub struct Answer {
     rows: u64,
-    /// Samples that went through its training so far.
+    /// Samples used by its training so far.
     rows_used: u64,
     /// Its predictor's mean loss on its training rows.
     loss: f64,
@@ -101,12 +97,12 @@ pub struct Answer {
 }
 
 wire!(Node { w, own, step_factor, change_factor, k });
-wire!(Told { rows, summary });
+wire!(Introduction { rows, summary });
 wire!(Answer { rows, rows_used, loss, distance2, parts });
 
 impl Decentralised for DecentralisedPersonal {
     type Data = Split<Samples>;
-    type Summary = Told;
+    type Summary = Introduction;
     type Common = Common;
     type Node = Node;
     type Message = Vec<f32>;
@@ -116,19 +112,19 @@ impl Decentralised for DecentralisedPersonal {
         Split::bind(&self.oracle, data)
     }
 
-    fn enroll(&self, data: &Split<Samples>, key: Key) -> Result<Told> {
+    fn enroll(&self, data: &Split<Samples>, key: Key) -> Result<Introduction> {
         let (_, summary) = self.oracle.enroll(&data.train, key)?;
-        Ok(Told { rows: self.oracle.rows(&data.train), summary })
+        Ok(Introduction { rows: self.oracle.rows(&data.train), summary })
     }
 
     fn agree(
         &self,
-        roster: &mut dyn Iterator<Item = Result<(ClientId, Told)>>,
+        roster: &mut dyn Iterator<Item = Result<(ClientId, Introduction)>>,
         key: Key,
     ) -> Result<Common> {
         let (mut clients, mut total) = (0.0, 0.0);
-        let mut members = roster.map(|told| {
-            let (id, Told { rows, summary }) = told?;
+        let mut members = roster.map(|member| {
+            let (id, Introduction { rows, summary }) = member?;
             let weight = self.weights.of(id, rows)?;
             clients += 1.0;
             total += weight;
@@ -210,7 +206,7 @@ impl Decentralised for DecentralisedPersonal {
         Ok(with_parameters(Artifact::new(self.oracle.learner.name()), &mean.w))
     }
 
-    /// A client's own copy, too: neighbours need not agree.
+    /// Includes the client's copy of the shared vector: neighbours need not agree.
     fn client_artifact(&self, node: &Node, _: &Split<Samples>) -> Result<Option<Artifact>> {
         Ok(Some(with_parameters(node.own.artifact(self.oracle.learner.name()), &node.w)))
     }
@@ -218,12 +214,12 @@ impl Decentralised for DecentralisedPersonal {
     fn disclosures(&self) -> Vec<Disclosure> {
         let whole = 4 * self.oracle.blocks().iter().sum::<usize>() + 32;
         let copy = "each round, to every neighbour: its copy of the shared parameters after local \
-                    training (not what it keeps of its own)";
+                    training (not its personal state)";
         vec![
             aggregate(
                 "summary",
-                &format!("once, to everyone: {}", self.oracle.told()),
-                self.oracle.told_bytes(),
+                &format!("once, to everyone: {}", self.oracle.summary_content()),
+                self.oracle.summary_bytes(),
             ),
             aggregate("up", copy, whole),
             evaluate::disclosure(),
@@ -239,18 +235,13 @@ impl Decentralised for DecentralisedPersonal {
     }
 
     fn answer(&self, node: &Node, mean: &Node, data: &Split<Samples>) -> Result<Answer> {
-        let (oracle, train) = (&self.oracle, &data.train);
-        let ask = Ask::new(node.w.clone(), oracle.rates.initial);
-        let ask = oracle.localise(&ask, &node.own, train)?;
+        let oracle = &self.oracle;
+        let own = oracle.predictor(&node.w, oracle.rates.initial, &node.own, &data.train)?;
+        let Told { rows, answer: loss, parts, .. } = oracle.answer_with(&own, data)?;
         let apart = |(x, mean): (&f32, &f32)| (f64::from(*x) - f64::from(*mean)).powi(2);
-        let answer = Judge::answer(oracle, &ask, &node.own, train)?;
-        Ok(Answer {
-            rows: oracle.rows(train),
-            rows_used: u64::from(node.k) * oracle.solver.rows_used(oracle.rows(train)),
-            loss: Judge::loss(oracle, &answer).unwrap_or(0.0),
-            distance2: node.w.iter().zip(&mean.w).map(apart).sum(),
-            parts: held_out::scores(oracle, &ask, data)?,
-        })
+        let distance2 = node.w.iter().zip(&mean.w).map(apart).sum();
+        let rows_used = u64::from(node.k) * oracle.solver.rows_used(rows);
+        Ok(Answer { rows, rows_used, loss, distance2, parts })
     }
 
     fn own(&self, answer: &Answer) -> Vec<Metric> {
@@ -263,23 +254,18 @@ impl Decentralised for DecentralisedPersonal {
         graph: &Graph,
         answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
     ) -> Result<Vec<Metric>> {
-        let (mut rows, mut rows_used, mut clients, mut total) = (0, 0, 0.0, 0.0);
-        let (mut losses, mut spread) = (ExactSum::new(1), ExactSum::new(1));
-        let mut pooled = self.pooled();
-        for answer in answers {
+        let (mut rows, mut rows_used, mut clients) = (0, 0, 0.0);
+        let mut spread = ExactSum::new(1);
+        let told = answers.map(|answer| {
             let (id, answer) = answer?;
-            let weight = self.weights.of(id, answer.rows)?;
-            losses.add(&[answer.loss], weight)?;
             spread.add(&[answer.distance2], 1.0)?;
-            pooled.add(answer.rows, &answer.parts)?;
             (rows, rows_used) = (rows + answer.rows, rows_used + answer.rows_used);
-            (clients, total) = (clients + 1.0, total + weight);
-        }
-        let mut metrics = vec![
-            Metric::number("epoch", rows_used as f64 / rows as f64),
-            Metric::number("objective", losses.value()[0] / total),
-        ];
-        metrics.extend(pooled.metrics());
+            clients += 1.0;
+            Ok((id, answer.into()))
+        });
+        let pooled = self.oracle.pool_told(self.weights, told)?;
+        let mut metrics = vec![Metric::number("epoch", rows_used as f64 / rows as f64)];
+        metrics.extend(pooled);
         metrics.push(Metric::number("disagreement", spread.value()[0] / clients));
         metrics.extend(graph.spectral_gap.map(|gap| Metric::number("spectral_gap", gap)));
         Ok(metrics)
@@ -289,18 +275,15 @@ impl Decentralised for DecentralisedPersonal {
         &self,
         answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
     ) -> Result<Vec<Metric>> {
-        let mut pooled = self.pooled();
-        for answer in answers {
-            let (_, answer) = answer?;
-            pooled.add(answer.rows, &answer.parts)?;
-        }
-        Ok(pooled.metrics_of_unseen())
+        let told = answers.map(|answer| answer.map(|(id, answer)| (id, answer.into())));
+        self.oracle.pool_unseen(told)
     }
 }
 
-impl DecentralisedPersonal {
-    fn pooled(&self) -> held_out::Pooled {
-        held_out::Pooled::new(self.oracle.scores(), self.oracle.scores_weigh_training_rows())
+impl From<Answer> for Told {
+    fn from(answer: Answer) -> Self {
+        let Answer { rows, loss, parts, .. } = answer;
+        Self { rows, answer: loss, memory_gap2: None, parts }
     }
 }
 

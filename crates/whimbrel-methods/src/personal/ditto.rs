@@ -1,8 +1,8 @@
 //! `ditto` (Li, Hu, Beirami, Smith, *Ditto: fair and robust federated learning through personalization*,
-//! ICML 2021, Algorithm 1): `fedavg`, and beside it a model of each client's own near the shared one.
+//! ICML 2021, Algorithm 1): `fedavg`, and a personal model of each client near the shared one.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Adaptation, LocalRule, Own, Round, ToTrain, Work};
 use whimbrel_core::Result;
 
 /// `ditto`.
@@ -29,11 +29,7 @@ impl LocalRule for Ditto {
         Ok(Own::of_models(vec![work.train(near, w)?]))
     }
 
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Adapted
-    }
-
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.model_or(w)))
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Optional
     }
 }

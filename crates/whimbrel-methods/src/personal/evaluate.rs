@@ -1,6 +1,6 @@
-//! What the evaluations of local training report: each client's own predictor on its own rows.
+//! Evaluations of local training: each client's predictor on its own rows.
 
-use super::{Global, Mixture, Own, Personal, Unseen};
+use super::{Adaptation, Global, Mixture, Own, Personal};
 use crate::federated::{Context, Judge, Score, Split, Terms, aggregate, held_out, mean_loss};
 use crate::measures;
 use crate::settings::{Weights, check_figures, check_rows};
@@ -9,46 +9,39 @@ use whimbrel_core::declare::{Better, Measure};
 use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Error, Key, Result, Samples, sum::ExactSum, wire};
 
-/// Draws of evaluations (fine-tuning): the same in all of them.
+/// The key of fine-tuning: the same in every evaluation.
 const EVALUATION: u64 = 0xE7A1;
 
-/// The question: how the client's own predictor does, given what is shared.
+/// The shared vector, of which the client makes its predictor.
 #[derive(Clone, Debug)]
 pub struct Ask {
     w: Vec<f32>,
-    /// The local step, for methods that train on the way to a prediction.
+    /// The local step, for methods that adapt before they predict.
     rate: f64,
-    /// What the client makes of it; it never travels.
+    /// The client's predictor; it never travels.
     own: Option<Mixture>,
 }
 
-/// A client's answer.
+/// The mean loss of a client's predictor on its training rows.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Its predictor's mean loss on the training rows.
     loss: f64,
-}
-
-impl Ask {
-    pub(super) fn new(w: Vec<f32>, rate: f64) -> Self {
-        Self { w, rate, own: None }
-    }
 }
 
 wire!(Ask { w, rate, own });
 wire!(Answer { loss });
 
 impl Personal {
-    /// What a client predicts with, from its training rows.
+    /// A client's predictor, from its training rows.
     pub fn predictor(&self, w: &[f32], rate: f64, own: &Own, train: &Samples) -> Result<Mixture> {
-        let adapts = own.is_empty() || self.rule.fine_tunes();
-        match adapts && !train.is_empty() {
-            true => self.rule.personal(&self.shape(), w, &self.adapt(w, rate, train)?),
-            false => self.rule.personal(&self.shape(), w, own),
+        let adapts = own.is_empty() || self.rule.adaptation() == Adaptation::FineTuning;
+        if adapts && !train.is_empty() {
+            return self.rule.personal(&self.shape(), w, &self.adapt(w, rate, train)?);
         }
+        self.rule.personal(&self.shape(), w, own)
     }
 
-    /// What a client that took no part in training gets of its own.
+    /// The personal state of a client that took no part in training.
     pub fn adapt(&self, w: &[f32], rate: f64, train: &Samples) -> Result<Own> {
         self.rule.adapt(&mut self.work(train, rate, Key::root(EVALUATION)), w)
     }
@@ -59,7 +52,7 @@ impl Judge for Personal {
     type Answer = Answer;
 
     fn ask(&self, global: &Global, _: &Terms) -> Result<Ask> {
-        Ok(Ask::new(global.w.clone(), self.rates.initial))
+        Ok(Ask { w: global.w.clone(), rate: self.rates.initial, own: None })
     }
 
     fn localise<'a>(&self, ask: &'a Ask, own: &Own, train: &Samples) -> Result<Cow<'a, Ask>> {
@@ -86,7 +79,7 @@ impl Judge for Personal {
     }
 
     fn judges_unseen(&self) -> bool {
-        self.rule.for_unseen() != Unseen::Nothing
+        self.rule.adaptation() != Adaptation::Impossible
     }
 
     /// The paper's weights `n_t/n`.
@@ -95,10 +88,8 @@ impl Judge for Personal {
     }
 
     fn score(&self, ask: &Ask, data: &Samples) -> Result<Vec<f64>> {
-        Ok(match &ask.own {
-            Some(own) if !data.is_empty() => own.score(&*self.learner, data),
-            _ => Vec::new(),
-        })
+        let own = ask.own.as_ref();
+        Ok(own.map_or(Vec::new(), |own| own.score(&*self.learner, data)))
     }
 
     fn measures(&self) -> Vec<Measure> {
@@ -116,30 +107,25 @@ impl Judge for Personal {
     }
 }
 
-/// What methods beside the oracle layer share of an evaluation.
+/// Evaluations of methods beside the oracle layer.
 impl Personal {
     /// A client's answer with this predictor.
     pub(super) fn answer_with(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
-        let (learner, rows) = (&*self.learner, parts.train.len() as u64);
-        let answer = if rows == 0 { 0.0 } else { own.score(learner, &parts.train)[0] };
-        let parts =
-            held_out::score_parts(parts, |d| d.len() as u64, |d| Ok(own.score(learner, d)))?;
+        let rows = parts.train.len() as u64;
+        let answer = own.score(&*self.learner, &parts.train).first().copied().unwrap_or(0.0);
+        let score = |data: &Samples| Ok(own.score(&*self.learner, data));
+        let parts = held_out::score_parts(parts, |data| data.len() as u64, score)?;
         Ok(Told { rows, answer, memory_gap2: None, parts })
     }
 
-    /// Refuses an answer that no sound client with this number of rows gives.
+    /// Refuses an answer for another number of rows, or with figures that cannot be averaged.
     pub(super) fn check_told(&self, id: ClientId, rows: u64, told: &Told) -> Result<()> {
         check_rows(id, told.rows, rows)?;
         check_figures(id, &[told.answer])?;
         held_out::check(id, told.rows, self.scores().len(), &told.parts)
     }
 
-    /// A client's own figures.
-    pub(super) fn own_figures(&self, told: &Told) -> Vec<Metric> {
-        held_out::own(&self.scores(), &told.parts)
-    }
-
-    /// The figures of an evaluation, with those that the method adds.
+    /// The figures of an evaluation, with one that the method adds.
     pub(super) fn told_measures(&self, more: Option<Measure>) -> Vec<Measure> {
         let mut all = vec![measures::epoch()];
         all.extend(Judge::measures(self));
@@ -153,11 +139,12 @@ impl Personal {
     pub(super) fn pool_told(
         &self,
         weights: Weights,
-        answers: &mut dyn Iterator<Item = (ClientId, Told)>,
+        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
     ) -> Result<Vec<Metric>> {
         let (mut total, mut losses) = (0.0, ExactSum::new(1));
         let mut pooled = held_out::Pooled::new(self.scores(), true);
-        for (id, told) in answers {
+        for answer in answers {
+            let (id, told) = answer?;
             let weight = weights.of(id, told.rows)?;
             total += weight;
             losses.add(&[told.answer], weight)?;
@@ -170,12 +157,28 @@ impl Personal {
         metrics.extend(pooled.metrics());
         Ok(metrics)
     }
+
+    /// The scores of clients that took no part in training.
+    pub(super) fn pool_unseen(
+        &self,
+        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
+    ) -> Result<Vec<Metric>> {
+        if !self.judges_unseen() {
+            return Ok(Vec::new());
+        }
+        let mut pooled = held_out::Pooled::new(self.scores(), true);
+        for answer in answers {
+            let (_, told) = answer?;
+            pooled.add(told.rows, &told.parts)?;
+        }
+        Ok(pooled.metrics_of_unseen())
+    }
 }
 
 /// An answer: the predictor's mean loss, and the scores of all parts.
 pub(super) type Told = crate::federated::Answer<f64>;
 
-/// What an answer tells.
+/// The content of an answer.
 pub(super) fn disclosure() -> Disclosure {
     let meaning = "at evaluations: its predictor's mean loss; where it keeps rows out, mean loss and \
                    accuracy on each part of its rows";

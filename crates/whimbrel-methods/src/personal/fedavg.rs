@@ -1,14 +1,13 @@
 //! `fedavg` (McMahan et al. 2017), `fedprox` (Li et al. 2020) and `fedavg+` (fine-tuning, Jiang et al.
 //! 2019): one model for everyone, trained locally and averaged.
 
-use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Adaptation, LocalRule, Own, Round, ToTrain, Work};
 use whimbrel_core::Result;
 
 /// `fedavg` and its variants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FedAvg {
-    /// The factor of half the squared distance to the received model (`fedprox`); zero: none.
+    /// The factor of half the squared distance to the received model (`fedprox`).
     pub mu: f64,
     /// Whether a client predicts with the shared model after one more local training (`fedavg+`).
     pub fine_tune: bool,
@@ -19,10 +18,6 @@ impl LocalRule for FedAvg {
         Ok(Round::of(ToTrain::near(w.to_vec(), self.mu)))
     }
 
-    fn end(&self, _: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
-        Ok((Own::default(), difference(&round.models[0].w, w)))
-    }
-
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
         if !self.fine_tune {
             return Ok(Own::default());
@@ -30,19 +25,7 @@ impl LocalRule for FedAvg {
         Ok(Own::of_models(vec![work.train(ToTrain::new(w.to_vec()), w)?]))
     }
 
-    fn for_unseen(&self) -> Unseen {
-        if self.fine_tune { Unseen::Adapted } else { Unseen::Shared }
-    }
-
-    fn fine_tunes(&self) -> bool {
-        self.fine_tune
-    }
-
-    fn predicts_alone(&self) -> bool {
-        !self.fine_tune
-    }
-
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.model_or(w)))
+    fn adaptation(&self) -> Adaptation {
+        if self.fine_tune { Adaptation::FineTuning } else { Adaptation::Never }
     }
 }

@@ -1,5 +1,5 @@
-//! `fedmix`: every client's data are a mixture of `M` distributions, with weights of its own
-//! (Algorithms 1 and 2).
+//! `fedmix`: every client's data are a mixture of `M` distributions with personal weights (Algorithms 1
+//! and 2).
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
@@ -8,11 +8,11 @@
 //! | `q_t^k(z_i = m)` | `q` | responsibility of component `m` for sample `i` |
 //!
 //! Regression: component `m` has a noise variance `s_m^2`, shared behind the components. A client sends
-//! `E q_m ((y - f_m)^2 - s_m^2)`, the M-step's change times the component's share: it is zero where the
-//! M-step's is, and it does not tell the client's weights, as `E q_m` beside it would.
+//! `E q_m ((y - f_m)^2 - s_m^2)`, the M-step's change times the component's share: it vanishes where the
+//! M-step's change does, and it does not disclose the client's weights, as sending `E q_m` would.
 
 use super::rule::difference;
-use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Adaptation, Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result, math};
 
 /// `fedmix`.
@@ -20,9 +20,9 @@ use whimbrel_core::{Key, Result, math};
 pub struct FedMix {
     /// `M`.
     pub components: usize,
-    /// How a client that took no part in training gets its weights.
+    /// The fit of the weights of a client that took no part in training.
     pub weighing: Weighing,
-    /// A client trains and sends only components whose weight is above this, and its largest.
+    /// A client trains and sends only components with a weight above this, and its heaviest one.
     pub send_above: f64,
 }
 
@@ -32,7 +32,7 @@ impl Default for FedMix {
     }
 }
 
-/// How an unseen client gets its weights.
+/// The fit of an unseen client's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighing {
     /// One E-step from uniform weights, as in the paper.
@@ -41,9 +41,10 @@ pub enum Weighing {
     Converged,
 }
 
-/// E-steps of an unseen client at most, and the change of weights at which they end.
+/// Most E-steps of an unseen client.
 const STEPS_MAX: usize = 500;
-const STANDS_STILL: f64 = 1e-6;
+/// The change of weights below which they have converged.
+const CONVERGED: f64 = 1e-6;
 /// The smallest noise variance, as a share of the largest.
 const VARIANCE_MIN: f64 = 1e-6;
 
@@ -55,11 +56,11 @@ impl LocalRule for FedMix {
     }
 
     /// Components differ by their key.
-    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+    fn start(&self, shape: &Shape<'_>, gathered: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
         let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.child(m)));
         let mut w: Vec<f32> = each.collect();
         if !shape.learner.classifies() {
-            w.extend(vec![told.variance as f32; self.components]);
+            w.extend(vec![gathered.variance as f32; self.components]);
         }
         Ok(w)
     }
@@ -79,9 +80,10 @@ impl LocalRule for FedMix {
         };
         let all = w.chunks_exact(len).take(self.components).enumerate();
         let models = all.filter(|(m, _)| self.sends(&weights, *m)).map(model).collect();
-        let change = match work.learner.classifies() {
-            true => Vec::new(),
-            false => self.noise(&losses, &q, &w[self.components * len..]),
+        let change = if work.learner.classifies() {
+            Vec::new()
+        } else {
+            self.noise(&losses, &q, &w[self.components * len..])
         };
         Ok(Round { own: Own { weights, models: Vec::new() }, models, change })
     }
@@ -106,22 +108,17 @@ impl LocalRule for FedMix {
             let next = means(&self.responsibilities(&losses, &weights, w, len), self.components);
             let moved = next.iter().zip(&weights).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
             weights = next;
-            if self.weighing == Weighing::Once || moved < STANDS_STILL {
+            if self.weighing == Weighing::Once || moved < CONVERGED {
                 break;
             }
         }
         Ok(Own { weights, models: Vec::new() })
     }
 
-    fn predicts_alone(&self) -> bool {
-        false
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Required
     }
 
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Adapted
-    }
-
-    /// Weights are uniform where the client has none.
     fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
         let models = w[..self.components * shape.len].chunks_exact(shape.len);
         Ok(Mixture { weights: self.weights(own), models: models.map(<[f32]>::to_vec).collect() })
@@ -139,11 +136,12 @@ impl FedMix {
         self.send_above == 0.0 || weights[m] > self.send_above || largest()
     }
 
+    /// The client's weights; uniform before its first round.
     fn weights(&self, own: &Own) -> Vec<f64> {
-        match own.is_empty() {
-            false => own.weights.clone(),
-            true => vec![1.0 / self.components as f64; self.components],
+        if own.is_empty() {
+            return vec![1.0 / self.components as f64; self.components];
         }
+        own.weights.clone()
     }
 
     fn losses(&self, work: &mut Work<'_>, w: &[f32]) -> Vec<f32> {
@@ -181,7 +179,7 @@ impl FedMix {
     }
 }
 
-/// The components' noise variances; none for classes.
+/// The components' noise variances; empty for classes.
 struct Noise(Vec<f64>);
 
 impl Noise {
@@ -198,7 +196,7 @@ impl Noise {
 }
 
 whimbrel_core::kernel! {
-    /// The scores of each sample, component after component, less the largest of them.
+    /// Scores, component after component, less the largest of each sample.
     fn below_the_largest(scores: &[f64], largest: &mut [f64], less: &mut [f32]) {
         let n = largest.len().max(1);
         for scores in scores.chunks_exact(n) {

@@ -1,11 +1,11 @@
 //! `fedrep` (Collins, Hassani, Mokhtari, Shakkottai, *Exploiting shared representations for personalized
-//! federated learning*, ICML 2021, Algorithm 1): a shared body, and a head of each client's own.
+//! federated learning*, ICML 2021, Algorithm 1): a shared body and personal heads.
 //!
 //! A round trains the head with the body fixed, then the body with the head fixed. Only the body
 //! travels.
 
 use super::rule::{difference, gather, scatter};
-use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Adaptation, Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
 use std::ops::Range;
 use whimbrel_core::{Error, Key, Result};
 
@@ -24,9 +24,9 @@ impl LocalRule for FedRep {
         }
         let lacks = if head.is_empty() { "no head" } else { "no layers below its head" };
         let name = shape.learner.name();
-        Err(Error::config(format!("{name} has {lacks}, and fedrep shares what is below")).hint(
-            "fedrep is for networks: kind = \"mlp\", \"cnn\" and others; an own learner says how many \
-             of its last parameters are the `head`",
+        Err(Error::config(format!("{name} has {lacks}, and fedrep shares the layers below it")).hint(
+            "fedrep is for networks: kind = \"mlp\", \"cnn\" and others; an own learner declares \
+             the number of its last parameters that are the `head`",
         ))
     }
 
@@ -34,8 +34,8 @@ impl LocalRule for FedRep {
         shape.body_and_head().0.iter().map(Range::len).collect()
     }
 
-    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        Ok(gather(&shape.start_from(told, key)?, &shape.body_and_head().0))
+    fn start(&self, shape: &Shape<'_>, gathered: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        Ok(gather(&shape.start_from(gathered, key)?, &shape.body_and_head().0))
     }
 
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
@@ -48,7 +48,7 @@ impl LocalRule for FedRep {
 
     fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
         let (body, _) = work.shape().body_and_head();
-        // The head is as it was before this: weight decay does not move it.
+        // The head stays as `begin` left it: weight decay of this training does not move it.
         Ok((round.own, difference(&gather(&round.models[0].w, &body), w)))
     }
 
@@ -58,12 +58,8 @@ impl LocalRule for FedRep {
         Ok(Own::of_models(vec![gather(&self.train_head(work, w, &Own::default())?, &head)]))
     }
 
-    fn predicts_alone(&self) -> bool {
-        false
-    }
-
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Adapted
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Required
     }
 
     fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
@@ -75,7 +71,7 @@ impl LocalRule for FedRep {
     }
 }
 
-/// Where heads that were never trained start from: the same for every client.
+/// The key of untrained heads: the same for every client.
 const HEAD: u64 = 0x4EAD;
 
 impl FedRep {

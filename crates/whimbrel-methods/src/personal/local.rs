@@ -1,6 +1,6 @@
-//! `local`: every client trains a model of its own, and nothing is shared.
+//! `local`: every client trains its own model, and nothing is shared.
 
-use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Adaptation, Gathered, LocalRule, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result};
 
 /// `local`.
@@ -17,7 +17,7 @@ impl LocalRule for Local {
     }
 
     fn enroll(&self, shape: &Shape<'_>, key: Key) -> Own {
-        Own { weights: Vec::new(), models: vec![shape.learner.start(key.child(0))] }
+        Own::of_models(vec![shape.learner.start(key.child(0))])
     }
 
     fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
@@ -32,16 +32,8 @@ impl LocalRule for Local {
         true
     }
 
-    fn predicts_alone(&self) -> bool {
-        false
-    }
-
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Nothing
-    }
-
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.model_or(w)))
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Impossible
     }
 
     fn sent(&self) -> &'static str {

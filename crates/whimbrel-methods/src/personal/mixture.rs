@@ -1,22 +1,20 @@
-//! A client's own predictor: a weighted mixture of models.
+//! A client's predictor: a weighted mixture of models.
 
 use super::Work;
 use whimbrel_core::{Key, Result, Samples, Targets, math, wire};
 use whimbrel_nn::{Batch, Learner, Room};
 
-/// Models with weights that sum to one. One model is a mixture too.
+/// Models with weights that sum to one; often a single model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
     /// `pi`.
     pub weights: Vec<f64>,
-    /// Their parameters.
     pub models: Vec<Vec<f32>>,
 }
 
 wire!(Mixture { weights, models });
 
 impl Mixture {
-    /// One model.
     pub fn single(model: Vec<f32>) -> Self {
         Self { weights: vec![1.0], models: vec![model] }
     }
@@ -39,8 +37,12 @@ impl Mixture {
         mean
     }
 
-    /// The mean loss of its predictions, and the share of right classes where there are classes.
+    /// The mean loss of the predictions, and the accuracy where targets are classes; empty without
+    /// samples.
     pub fn score(&self, learner: &dyn Learner, samples: &Samples) -> Vec<f64> {
+        if samples.is_empty() {
+            return Vec::new();
+        }
         let predicted = self.predict(learner, samples);
         let n = samples.len() as f64;
         match &samples.targets {
@@ -48,7 +50,7 @@ impl Mixture {
                 let (mut loss, mut right) = (0.0, 0u32);
                 for (p, class) in predicted.chunks_exact(learner.outputs()).zip(of) {
                     let class = usize::from(*class);
-                    // A probability that rounds to zero has a loss all the same.
+                    // A probability that rounds to zero still has a finite loss.
                     loss -= math::ln(f64::from(p[class].max(f32::MIN_POSITIVE)));
                     right += u32::from(largest(p) == class);
                 }
@@ -62,7 +64,7 @@ impl Mixture {
     }
 }
 
-/// The place of the largest number; the first of equals.
+/// The index of the largest number; the first of equals.
 pub(super) fn largest(p: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in p.iter().enumerate() {
@@ -73,8 +75,8 @@ pub(super) fn largest(p: &[f32]) -> usize {
     best
 }
 
-/// The curvature of the client's mean loss along its steepest direction at `w`: the largest eigenvalue
-/// of the Hessian, by power iterations on differences of gradients.
+/// The largest eigenvalue of the Hessian of the client's mean loss at `w`, by power iterations on
+/// differences of gradients.
 pub(super) fn smoothness(work: &mut Work<'_>, w: &[f32], key: Key) -> Result<f64> {
     const ITERATIONS: usize = 12;
     let norm = |x: &[f32]| x.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();

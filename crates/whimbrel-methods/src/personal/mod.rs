@@ -1,26 +1,26 @@
-//! Methods over local training: mixtures of learners and what they are compared with.
+//! Methods over local training: mixtures of learners and the methods they are compared with.
 //!
 //! Reference: Marfoq, Neglia, Bellet, Kameni, Vidal, *Federated multi-task learning under a mixture
-//! of distributions*, NeurIPS 2021, Algorithms 1 to 3. Federated surrogate optimisation (Algorithm 3)
-//! is what all of them share: a client minimises a *partial first-order surrogate* of its loss, exactly
-//! in what is its own (`v`: mixture weights, a personal model, a head) and by gradient steps in what is
-//! shared (`u`); the server averages `u`. A method is a [`LocalRule`]: one file each.
+//! of distributions*, NeurIPS 2021, Algorithms 1 to 3. All of them are federated surrogate optimisation
+//! (Algorithm 3): a client minimises a *partial first-order surrogate* of its loss, exactly in its
+//! personal state (`v`: mixture weights, a personal model, a head) and by gradient steps in the shared
+//! vector (`u`); the server averages `u`. A method is a [`LocalRule`]: one file each.
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
-//! | `u^k` | `w` | what is shared: all components, one after the other |
-//! | `v_t^k` | [`Own`] | what stays on the client |
-//! | `g_t^k(u, v)` | [`LocalRule::begin`] | the surrogate; what is trained on it |
+//! | `u^k` | `w` | the shared vector: all components, concatenated |
+//! | `v_t^k` | [`Own`] | the client's personal state |
+//! | `g_t^k(u, v)` | [`LocalRule::begin`] | the surrogate and the models trained on it |
 //! | `omega_t = n_t/n` | weights | `weights = "samples"` |
 //! | `eta_k` | [`Rates`] | the local step |
 //!
-//! The oracle's value is the local *change* `u_t - u`, so that every channel carries it.
+//! The oracle's value is the local *change* `u_t - u`, so that every channel can carry it.
 //!
 //! Reduces to
 //! - `fedavg`: `fedmix` with one component, bit for bit; `fedprox` with `mu = 0`, bit for bit.
 //!
-//! Departures from the paper: its Algorithm 2 prints sums over a batch where the gradient is the
-//! mean; clients that are not sampled count with the old model by default (the authors' statement).
+//! Departures from the paper: Algorithm 2 prints sums over a batch, here the gradient is the mean;
+//! clients that are not sampled count with the old model by default (the authors' statement).
 
 mod apfl;
 mod clustered;
@@ -33,6 +33,7 @@ mod fedrep;
 mod local;
 mod mixture;
 mod mocha;
+mod per_client;
 mod pfedme;
 mod rule;
 mod scaffold;
@@ -40,7 +41,7 @@ mod server;
 mod work;
 
 pub use apfl::Apfl;
-pub use clustered::{BindSamples, CLUSTER, Clustered, ClusteredMethod};
+pub use clustered::{CLUSTER, Clustered, ClusteredClients};
 pub use decentralised::{DecentralisedPersonal, Scaling};
 pub use ditto::Ditto;
 pub use fedavg::FedAvg;
@@ -48,9 +49,10 @@ pub use fedmix::{FedMix, Weighing};
 pub use fedrep::FedRep;
 pub use local::Local;
 pub use mixture::Mixture;
-pub use mocha::{BindRows as BindMocha, Mocha, MochaMethod};
+pub use mocha::{Mocha, MochaClients};
+pub use per_client::{PerClient, PerClientRule};
 pub use pfedme::PFedMe;
-pub use rule::{LocalRule, Own, Round, RuleValue, Shape, ToTrain, Unseen};
+pub use rule::{Adaptation, LocalRule, Own, Round, RuleValue, Shape, ToTrain};
 pub use scaffold::Scaffold;
 pub use server::{Adaptive, Sampling, ServerState, ServerStep};
 pub use whimbrel_nn::{Length, Solver};
@@ -60,7 +62,7 @@ use crate::federated::{
     Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Received, Terms,
     aggregate,
 };
-use crate::settings::add_sums;
+use crate::settings::{add_sums, largest_norm};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +71,7 @@ use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, Targets, wire};
 use whimbrel_nn::{Learner, Role, Room};
 
-/// The name of the tensor that holds what is shared.
+/// The name of the tensor of the shared vector.
 pub const PARAMETERS: &str = "parameters";
 
 /// Local training over channels: a whole method.
@@ -77,59 +79,51 @@ pub type PersonalMethod = Federated<Personal>;
 
 /// Hyper-parameters.
 pub struct Personal {
-    /// What is trained.
     pub learner: Arc<dyn Learner>,
-    /// What a client does.
     pub rule: Arc<dyn LocalRule>,
-    /// How it descends.
     pub solver: Solver,
-    /// Its step in every round.
+    /// The local step of every round.
     pub rates: Rates,
-    /// How the server moves.
     pub server: ServerStep,
-    /// What clients that are not sampled count for.
     pub sampling: Sampling,
     /// The planned mean probability of taking part.
     pub participation: f64,
     /// Solvers of single clients.
     pub own_solvers: Vec<OwnSolver>,
-    /// Which of them a client uses, counted from 1, by id; others use `solver`.
+    /// The number of a client's solver, from 1, by id; other clients use `solver`.
     pub solver_of: BTreeMap<u32, u8>,
 }
 
 /// A solver of single clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnSolver {
-    /// How they descend.
     pub solver: Solver,
-    /// What everyone's step is multiplied by.
+    /// The factor of the common step.
     pub step_factor: f64,
 }
 
 /// The global state.
 #[derive(Clone, Debug)]
 pub struct Global {
-    /// What is shared.
     pub w: Vec<f32>,
-    /// What the server's step remembers.
     pub server: ServerState,
-    /// `||w_0||`, the unit in which growth is measured.
+    /// `1 + ||w_0||`, the unit in which growth is measured.
     pub scale: f64,
 }
 
-/// What a client tells at enrolment: the sums of its targets and of their squares, where they are
-/// numbers, then those from which the learner's start is found.
+/// A client's message at enrolment: the sums of its targets and of their squares, where they are
+/// numbers, then the sums from which the learner starts.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     sums: Vec<f64>,
 }
 
-/// What the clients' summaries tell about a start.
+/// The pooled summaries, from which the shared vector starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gathered<'a> {
     /// The variance of all targets, where they are numbers.
     pub variance: f64,
-    /// Everyone's sums for [`Learner::start_from`].
+    /// Sums over all clients for [`Learner::start_from`].
     pub sums: &'a [f64],
 }
 
@@ -151,7 +145,7 @@ impl Personal {
         Federated { oracle: self, terms }
     }
 
-    /// What is shared at the start.
+    /// The shared vector at the start.
     fn first(
         &self,
         roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
@@ -176,12 +170,12 @@ impl Personal {
         self.rule.start(&self.shape(), &Gathered { variance, sums }, key)
     }
 
-    /// How many sums of targets a client tells.
+    /// The number of sums of targets in a summary.
     fn sums_of_targets(&self) -> usize {
         if self.learner.classifies() { 0 } else { 2 }
     }
 
-    /// The places of running statistics in one model.
+    /// The indices of running statistics in one model.
     fn statistics(&self) -> impl Iterator<Item = usize> {
         let mut at = 0;
         self.learner.tensors().iter().flat_map(move |tensor| {
@@ -191,21 +185,18 @@ impl Personal {
         })
     }
 
-    /// What a client tells at enrolment, in words.
-    fn told(&self) -> String {
-        let told = self.learner.start_sums_told();
-        match self.learner.classifies() {
-            true => told.to_owned(),
-            false => format!("{told}; the sum of its targets and of their squares"),
-        }
+    /// The content of a summary, in words.
+    fn summary_content(&self) -> String {
+        let sums = self.learner.start_sums_told();
+        let targets = "; the sum of its targets and of their squares";
+        if self.learner.classifies() { sums.to_owned() } else { format!("{sums}{targets}") }
     }
 
-    /// Their bytes.
-    fn told_bytes(&self) -> usize {
+    fn summary_bytes(&self) -> usize {
         16 + 8 * (self.sums_of_targets() + self.learner.start_sums_len())
     }
 
-    /// A client at work on what it received.
+    /// The local training for a received message.
     fn work_on<'a>(
         &'a self,
         received: &Received<'_, Self>,
@@ -217,27 +208,26 @@ impl Personal {
         Ok(Work::new(&*self.learner, solver, samples, factor * rate, key))
     }
 
-    /// A client's round: what it has of its own afterwards, and by how much what is shared changed.
+    /// A client's round: its next personal state, and the change of the shared vector.
     fn local_round(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
         let mut round = self.rule.begin(work, w, own)?;
         work.train_all(&mut round, w)?;
         self.rule.end(work, w, round)
     }
 
-    /// A client's solver, and what it multiplies everyone's step by.
+    /// A client's solver, and its factor of the common step.
     fn solver(&self, number: u8) -> Result<(&Solver, f64)> {
         let Some(at) = usize::from(number).checked_sub(1) else { return Ok((&self.solver, 1.0)) };
         let own = self.own_solvers.get(at).map(|own| (&own.solver, own.step_factor));
         own.ok_or_else(|| Error::peer("a message names a solver that the job does not have"))
     }
 
-    /// A client at work.
     fn work<'a>(&'a self, samples: &'a Samples, rate: f64, key: Key) -> Work<'a> {
         Work::new(&*self.learner, &self.solver, samples, rate, key)
     }
 }
 
-/// A client's samples as a learner reads them; refuses data that it cannot take.
+/// A client's samples in the learner's layout; refuses data that the learner cannot take.
 pub(crate) fn bind_samples(learner: &dyn Learner, data: &ClientData) -> Result<Samples> {
     let ClientData::Samples(samples) = data else {
         return Err(Error::data("the rows carry no targets; a learner needs one per row"));
@@ -253,7 +243,7 @@ impl Oracle for Personal {
     type Own = Own;
     type Global = Global;
     type Summary = Summary;
-    /// Which solver the client uses.
+    /// The number of the client's solver.
     type Record = u8;
     /// The local step.
     type Note = f64;
@@ -317,7 +307,7 @@ impl Oracle for Personal {
         self.local_round(&mut work, &received.state, own)
     }
 
-    /// What clients train is handed to the learner together.
+    /// The learner trains the models of all clients together.
     fn locals(&self, group: &mut [LocalTask<'_, Self>]) {
         let mut begun = Vec::with_capacity(group.len());
         for (at, task) in group.iter_mut().enumerate() {
@@ -356,13 +346,12 @@ impl Oracle for Personal {
 
     fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
         self.sampling.scale(&mut field, self.participation, context);
-        // Running statistics are averaged, whatever the server's step.
-        let statistics: Vec<(usize, f32)> = match self.server {
-            ServerStep::Plain { .. } | ServerStep::Scaffold { .. } => Vec::new(),
-            _ => {
-                self.statistics().map(|i| (i, (f64::from(global.w[i]) + field[i]) as f32)).collect()
-            }
-        };
+        // Every server step averages running statistics.
+        let mut statistics = Vec::new();
+        if !matches!(self.server, ServerStep::Plain { .. } | ServerStep::Scaffold { .. }) {
+            let mean = |i: usize| (i, (f64::from(global.w[i]) + field[i]) as f32);
+            statistics.extend(self.statistics().map(mean));
+        }
         self.server.apply(global, &field, self.participation);
         statistics.into_iter().for_each(|(i, mean)| global.w[i] = mean);
         Ok(())
@@ -374,7 +363,7 @@ impl Oracle for Personal {
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        1.0 + f32::norm2_squared(&global.w).max(local2).sqrt() / global.scale
+        1.0 + largest_norm([f32::norm2_squared(&global.w), local2]) / global.scale
     }
 
     fn client_artifact(&self, own: &Own) -> Option<Artifact> {
@@ -389,7 +378,7 @@ impl Oracle for Personal {
     fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
         let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
         let mut all = vec![
-            aggregate("summary", &self.told(), self.told_bytes()),
+            aggregate("summary", &self.summary_content(), self.summary_bytes()),
             aggregate("up", self.rule.sent(), 2 * whole),
             evaluate::disclosure(),
         ];

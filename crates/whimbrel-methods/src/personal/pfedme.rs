@@ -14,7 +14,7 @@
 use super::mixture::smoothness;
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Round, Shape, Unseen, Work};
+use super::{Adaptation, LocalRule, Own, Round, Work};
 use whimbrel_core::{Key, Result};
 
 /// `pfedme`.
@@ -24,7 +24,8 @@ pub struct PFedMe {
     pub lambda: f64,
     /// `K`.
     pub inner_steps: u32,
-    /// The step of the inner solver; none: `1/(L + lambda)`, `L` the smoothness of the client's loss.
+    /// The step of the inner solver; default: `1/(L + lambda)`, with the smoothness `L` of the client's
+    /// loss.
     pub inner_rate: Option<f64>,
 }
 
@@ -47,12 +48,8 @@ impl LocalRule for PFedMe {
         Ok(Own { weights: vec![rate], models: vec![theta] })
     }
 
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Adapted
-    }
-
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.model_or(w)))
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Optional
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a method does on a client.
+//! The client's half of a method over local training.
 
 use super::work::check_finite;
 use super::{Gathered, Mixture, Personal, Work};
@@ -11,45 +11,41 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{DynMethod, Erased, Key, Result, wire};
 use whimbrel_nn::{Learner, Proximal, Role, Trainee};
 
-/// Names of tensors.
 const WEIGHTS: &str = "weights";
 const MODEL: &str = "model.";
 
-/// What one client keeps: mixture weights or shares, and models of its own. It never leaves the client.
+/// A client's personal state. It never leaves the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
-    /// Numbers of the client's own, such as mixture weights.
+    /// Single numbers, such as mixture weights.
     pub weights: Vec<f64>,
-    /// Vectors of parameters of its own.
+    /// Vectors of parameters.
     pub models: Vec<Vec<f32>>,
 }
 
 wire!(Own { weights, models });
 
 impl Own {
-    /// Models alone.
     pub(super) fn of_models(models: Vec<Vec<f32>>) -> Self {
         Self { weights: Vec::new(), models }
     }
 
-    /// Whether the client has nothing of its own (yet).
+    /// Whether the client has no personal state (yet).
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty() && self.models.is_empty()
     }
 
     /// As named tensors.
     pub fn artifact(&self, kind: &str) -> Artifact {
-        let artifact = Artifact::new(kind);
-        let artifact = match self.weights.is_empty() {
-            true => artifact,
-            false => artifact.with(WEIGHTS, &[self.weights.len()], self.weights.clone()),
-        };
+        let mut artifact = Artifact::new(kind);
+        if !self.weights.is_empty() {
+            artifact.add(WEIGHTS, &[self.weights.len()], self.weights.clone());
+        }
         self.models.iter().enumerate().fold(artifact, |artifact, (m, model)| {
             artifact.with_f32(&format!("{MODEL}{m}"), &[model.len()], model.clone())
         })
     }
 
-    /// Back from them.
     pub fn from_artifact(artifact: &Artifact) -> Self {
         let models = (0..).map_while(|m| {
             let name = format!("{MODEL}{m}");
@@ -59,13 +55,13 @@ impl Own {
         Self { weights: weights.unwrap_or_default(), models: models.collect() }
     }
 
-    /// The client's own model, or this one.
+    /// The client's first model; `w` without one.
     pub(super) fn model_or(&self, w: &[f32]) -> Vec<f32> {
         self.models.first().map_or(w, Vec::as_slice).to_vec()
     }
 }
 
-/// One method's client, with the method's settings.
+/// The client's half of a method, with the method's settings. Methods in call order.
 pub trait LocalRule: RuleValue {
     /// Refuses learners that the method cannot train.
     fn check(&self, _: &Shape<'_>) -> Result<()> {
@@ -75,54 +71,76 @@ pub trait LocalRule: RuleValue {
     fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
         Arc::new(Erased(training.over(terms), BindRows))
     }
-    /// Whether a codec would have nothing to compress.
+    /// Whether uploads bypass the codec.
     fn sends_exactly(&self) -> bool {
         false
     }
-    /// The lengths of the tensors that are shared, in order.
+    /// The lengths of the shared tensors, in order.
     fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
         shape.tensors.clone()
     }
-    /// What is shared at the start.
-    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        shape.start_from(told, key)
+    /// The shared vector at the start.
+    fn start(&self, shape: &Shape<'_>, gathered: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        shape.start_from(gathered, key)
     }
-    /// What a client has before its first round.
+    /// A client's personal state before its first round.
     fn enroll(&self, _: &Shape<'_>, _: Key) -> Own {
         Own::default()
     }
-    /// A round on the client up to its local training, which is the learner's.
+    /// A client's round up to its local training, which the learner carries out.
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round>;
-    /// The rest of it, with the models trained: what the client has afterwards, and by how much what is
-    /// shared changed.
-    fn end(&self, _: &mut Work<'_>, _w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
-        Ok((round.own, round.change))
+    /// The rest of the round, after the training: the client's next state, and the change of the
+    /// shared vector. By default that of the first trained model.
+    fn end(&self, _: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        let change = round.models.first().map(|model| difference(&model.w, w));
+        Ok((round.own, change.unwrap_or(round.change)))
     }
-    /// What a client that took no part in training gets of its own, from its samples.
+    /// Which clients [adapt](Self::adapt) before they predict.
+    fn adaptation(&self) -> Adaptation {
+        Adaptation::Never
+    }
+    /// The personal state of a client that took no part in training, fitted to its samples.
     fn adapt(&self, _: &mut Work<'_>, _: &[f32]) -> Result<Own> {
         Ok(Own::default())
     }
-    /// What unseen clients get.
-    fn for_unseen(&self) -> Unseen {
-        Unseen::Shared
+    /// The predictor of a client: by default its own model, or the shared one.
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(own.model_or(w)))
     }
-    /// Whether clients that trained [adapt](Self::adapt) before they predict, too.
-    fn fine_tunes(&self) -> bool {
-        false
-    }
-    /// Whether the shared model predicts by itself: for a client with nothing of its own.
-    fn predicts_alone(&self) -> bool {
-        true
-    }
-    /// What a client with this of its own predicts with.
-    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture>;
-    /// What its upload holds, for disclosures.
+    /// The content of an upload, for disclosures.
     fn sent(&self) -> &'static str {
         "each round: by how much local training changed the shared parameters"
     }
 }
 
-/// What every [`LocalRule`] that can be compared has.
+/// Which clients fit something to their own samples before they predict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adaptation {
+    /// Nothing is shared: only clients that trained can predict.
+    Impossible,
+    /// None: the shared model serves every client.
+    Never,
+    /// Clients that took no part in training; the shared model predicts without it, too.
+    Optional,
+    /// Clients that took no part in training: the shared vector does not predict by itself.
+    Required,
+    /// Every client, also those that trained.
+    FineTuning,
+}
+
+impl Adaptation {
+    /// Whether a client that took no part in training can adapt.
+    pub fn is_possible(self) -> bool {
+        matches!(self, Self::Optional | Self::Required | Self::FineTuning)
+    }
+
+    /// Whether the shared vector predicts for a client without personal state.
+    pub fn shared_predicts(self) -> bool {
+        matches!(self, Self::Never | Self::Optional)
+    }
+}
+
+/// Comparison of rules behind a pointer.
 pub trait RuleValue: Any + Debug + Send + Sync {
     /// Whether the other is of the same type and equal.
     fn equals(&self, other: &dyn LocalRule) -> bool;
@@ -135,50 +153,49 @@ impl<T: LocalRule + PartialEq> RuleValue for T {
 }
 
 impl dyn LocalRule {
-    /// The settings, where they are of this method.
+    /// The settings as those of method `T`.
     pub fn downcast_ref<T: LocalRule>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
-/// A round on a client, under way.
+/// A client's round in progress.
 #[derive(Default)]
 pub struct Round {
-    /// What the client has afterwards, as far as it is known.
+    /// The client's next state, as far as it is known before the training.
     pub own: Own,
-    /// What is trained.
+    /// The models to train.
     pub models: Vec<ToTrain>,
-    /// By how much what is shared changed, as far as it is known.
+    /// The change of the shared vector, as far as it is known before the training.
     pub change: Vec<f32>,
 }
 
-/// A model that a round trains.
+/// A model to train in a round.
+#[derive(Default)]
 pub struct ToTrain {
-    /// Its parameters.
     pub w: Vec<f32>,
-    /// A weight for each of the client's samples; empty: one.
+    /// Weights of the client's samples; empty: all one.
     pub weights: Vec<f32>,
     /// The factor of half the squared distance to the received model.
     pub mu: f64,
-    /// What is added to every gradient; empty: nothing.
+    /// Added to every gradient; empty: zero.
     pub shift: Vec<f32>,
-    /// Where gradients are set to zero.
+    /// Ranges of parameters that are not trained.
     pub frozen: Vec<Range<usize>>,
 }
 
 impl ToTrain {
-    /// A model that is trained on all samples alike.
+    /// A model trained on all samples with equal weight.
     pub fn new(w: Vec<f32>) -> Self {
-        let (weights, shift, frozen) = (Vec::new(), Vec::new(), Vec::new());
-        Self { w, weights, mu: 0.0, shift, frozen }
+        Self { w, ..Self::default() }
     }
 
-    /// The same with a pull towards the received model.
+    /// The same with a proximal term around the received model.
     pub fn near(w: Vec<f32>, mu: f64) -> Self {
-        Self { mu, ..Self::new(w) }
+        Self { w, mu, ..Self::default() }
     }
 
-    /// As the learner trains it, around the received model.
+    /// The learner's view; `centre` is the received model.
     pub fn trainee<'a>(&'a mut self, centre: &'a [f32]) -> Trainee<'a> {
         let given = |x: &'a Vec<f32>| (!x.is_empty()).then_some(&x[..]);
         let mu = self.mu as f32;
@@ -193,17 +210,16 @@ impl ToTrain {
 }
 
 impl Round {
-    /// A round that trains this alone.
+    /// A round that trains one model.
     pub fn of(model: ToTrain) -> Self {
         Self { models: vec![model], ..Self::default() }
     }
 
-    /// The models as the learner trains them, around the received model.
     pub fn trainees<'a>(&'a mut self, centre: &'a [f32]) -> Vec<Trainee<'a>> {
         self.models.iter_mut().map(|model| model.trainee(centre)).collect()
     }
 
-    /// What training made of the models.
+    /// The parameters of the models.
     pub fn trained(self) -> Vec<Vec<f32>> {
         self.models.into_iter().map(|model| model.w).collect()
     }
@@ -214,33 +230,20 @@ impl Round {
     }
 }
 
-/// What clients that took no part in training get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseen {
-    /// Nothing: there is no shared model.
-    Nothing,
-    /// The shared model.
-    Shared,
-    /// Something of their own, from their samples.
-    Adapted,
-}
-
-/// A tensor of fewer numbers is compressed together with the one before: a norm of its own would
-/// take more bits than its numbers.
+/// A shorter tensor is compressed together with the one before: its norm would take more bits than
+/// its numbers.
 const BLOCK_MIN: usize = 64;
 
-/// A learner's flat vector, as rules need it.
+/// The layout of a learner's flat vector.
 pub struct Shape<'a> {
-    /// The learner.
     pub learner: &'a dyn Learner,
     /// The lengths of its tensors, short ones joined with the one before.
     pub tensors: Vec<usize>,
-    /// Numbers in a model.
+    /// Parameters of one model.
     pub len: usize,
 }
 
 impl<'a> Shape<'a> {
-    /// That of a learner.
     pub fn new(learner: &'a dyn Learner) -> Self {
         let mut tensors: Vec<usize> = Vec::new();
         for len in learner.tensors().iter().map(whimbrel_nn::Tensor::len) {
@@ -253,11 +256,11 @@ impl<'a> Shape<'a> {
     }
 
     /// The first parameters of one model.
-    pub fn start_from(&self, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        self.learner.start_from(told.sums, key.child(0))
+    pub fn start_from(&self, gathered: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        self.learner.start_from(gathered.sums, key.child(0))
     }
 
-    /// The places of the body, and those of the head: the tensors of the last layer.
+    /// The ranges of the body, and those of the head: the tensors of the last layer.
     pub fn body_and_head(&self) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut body, mut head, mut at) = (Vec::new(), Vec::new(), 0);
         for tensor in self.learner.tensors() {
@@ -272,18 +275,17 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// The numbers at these places, one after the other.
+/// The numbers in these ranges, concatenated.
 pub(super) fn gather(w: &[f32], places: &[Range<usize>]) -> Vec<f32> {
     places.iter().flat_map(|range| &w[range.clone()]).copied().collect()
 }
 
-/// Puts numbers back to their places.
-pub(super) fn scatter(w: &mut [f32], places: &[Range<usize>], values: &[f32]) {
-    let mut at = 0;
+/// The inverse of [`gather`].
+pub(super) fn scatter(w: &mut [f32], places: &[Range<usize>], mut values: &[f32]) {
     for range in places {
-        let n = range.len();
-        w[range.clone()].copy_from_slice(&values[at..at + n]);
-        at += n;
+        let (own, rest) = values.split_at(range.len());
+        w[range.clone()].copy_from_slice(own);
+        values = rest;
     }
 }
 

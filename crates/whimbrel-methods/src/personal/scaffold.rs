@@ -1,5 +1,5 @@
 //! `scaffold` (Karimireddy et al., *SCAFFOLD: stochastic controlled averaging for federated learning*,
-//! ICML 2020, Algorithm 1, option II): control variates take the drift out of local steps.
+//! ICML 2020, Algorithm 1, option II): control variates correct the drift of local steps.
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
@@ -21,8 +21,8 @@ impl LocalRule for Scaffold {
         shape.tensors.repeat(2)
     }
 
-    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        let mut w = shape.start_from(told, key)?;
+    fn start(&self, shape: &Shape<'_>, gathered: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        let mut w = shape.start_from(gathered, key)?;
         w.resize(2 * shape.len, 0.0);
         Ok(w)
     }

@@ -1,22 +1,22 @@
-//! How the server moves: along the clients' mean change, or by an adaptive step on it.
+//! The server's step: along the clients' mean change, or an adaptive step on it.
 
 use super::Global;
 use crate::federated::Context;
 use whimbrel_core::wire;
 
-/// What clients that are not sampled count for.
+/// The treatment of clients that are not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// With the old model: the server's step is the probability of taking part.
+    /// They count with the old model: the server's step is the probability of taking part.
     KeepOld,
-    /// Not at all: the mean is over the cohort.
+    /// They are left out: the mean is over the cohort.
     Renormalise,
     /// Each sampled client counts for the others: the server's step is one.
     Unbiased,
 }
 
 impl Sampling {
-    /// From the unbiased estimate of the mean change over all clients.
+    /// Scales the unbiased estimate of the mean change over all clients.
     pub(super) fn scale(self, field: &mut [f64], participation: f64, context: &Context) {
         let factor = match self {
             Self::Unbiased => return,
@@ -41,44 +41,36 @@ pub enum ServerStep {
         /// One for averaging; `beta` of `pfedme`.
         step: f64,
     },
-    /// The same with two halves, model and control variate: the latter moves by the share of clients
-    /// that took part (`scaffold`).
+    /// `scaffold`: `w` is model and control variate; the latter moves by the share of clients that
+    /// took part.
     Scaffold {
         /// The step of the model.
         step: f64,
     },
     /// `v <- momentum v + change`, `w += v`: heavy-ball momentum (`sgd`).
-    Momentum {
-        /// What is kept of the last step.
-        momentum: f64,
-    },
+    Momentum { momentum: f64 },
     /// `fedopt` (Reddi et al. 2021, Algorithm 2): the change as a gradient of an adaptive optimiser.
     Adaptive {
-        /// Which second moment.
         rule: Adaptive,
-        /// The step.
         step: f64,
         /// `beta_1`.
         first: f64,
         /// `beta_2`.
         second: f64,
-        /// `tau`, which keeps steps finite.
+        /// `tau`, which bounds steps.
         floor: f64,
     },
 }
 
-/// How the second moment of `fedopt` moves.
+/// The update of the second moment of `fedopt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adaptive {
-    /// Adam.
     Adam,
-    /// Yogi.
     Yogi,
-    /// Adagrad.
     Adagrad,
 }
 
-/// What an adaptive step remembers; empty for others.
+/// The moments of an adaptive step; empty for others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerState {
     first: Vec<f64>,

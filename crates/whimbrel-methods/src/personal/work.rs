@@ -1,4 +1,4 @@
-//! A client at work: gradient descent on its own samples.
+//! Local training: gradient descent on a client's samples.
 
 use super::{Round, Shape, ToTrain};
 use whimbrel_core::{Error, Key, Result, Samples};
@@ -7,21 +7,18 @@ use whimbrel_nn::{Batch, Learner, Room, Solver, Trainee, Training};
 /// The local step of every round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
-    /// The first.
     pub initial: f64,
-    /// It is multiplied by this ...
+    /// The factor of the step at each round of `at`.
     pub factor: f64,
-    /// ... at these rounds.
     pub at: Vec<u32>,
 }
 
 impl Rates {
-    /// One for all rounds.
     pub fn constant(rate: f64) -> Self {
         Self { initial: rate, factor: 1.0, at: Vec::new() }
     }
 
-    /// That of round `k`, from 0.
+    /// The step of round `k`, from 0.
     pub fn at(&self, k: u32) -> f64 {
         let falls = self.at.iter().filter(|round| k >= **round).count();
         (0..falls).fold(self.initial, |rate, _| rate * self.factor)
@@ -30,11 +27,8 @@ impl Rates {
 
 /// One client's training in one round.
 pub struct Work<'a> {
-    /// What is trained.
     pub learner: &'a dyn Learner,
-    /// How.
     pub solver: &'a Solver,
-    /// On what.
     pub samples: &'a Samples,
     /// The step.
     pub rate: f64,
@@ -43,7 +37,6 @@ pub struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// A client with these samples.
     pub fn new(
         learner: &'a dyn Learner,
         solver: &'a Solver,
@@ -54,12 +47,11 @@ impl<'a> Work<'a> {
         Self { learner, solver, samples, rate, key, room: Room::default() }
     }
 
-    /// The learner's flat vector.
     pub fn shape(&self) -> Shape<'a> {
         Shape::new(self.learner)
     }
 
-    /// Its local steps.
+    /// The number of local steps.
     pub fn steps(&self) -> u32 {
         self.solver.steps(self.samples.len())
     }
@@ -73,7 +65,7 @@ impl<'a> Work<'a> {
         Training { samples, solver, rate, key, models }
     }
 
-    /// Trains the models of a round, around the received model.
+    /// Trains the models of a round; `centre` is the received model.
     pub fn train_all(&mut self, round: &mut Round, centre: &[f32]) -> Result<()> {
         let mut training = self.training(round.trainees(centre));
         self.learner.local_steps(std::slice::from_mut(&mut training), &mut self.room)?;
@@ -95,7 +87,7 @@ impl<'a> Work<'a> {
         self.learner.gradient(w, batch, None, key, &mut self.room, gradient, &mut losses);
     }
 
-    /// Visits the minibatches of a training with a learner, its room and the batch.
+    /// Calls `visit` for every minibatch of a training, with its dropout key.
     pub fn each_batch(
         &mut self,
         mut visit: impl FnMut(&dyn Learner, &mut Room, Batch<'_>, Key) -> Result<()>,
@@ -111,7 +103,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Every sample's loss under each of these models, one model after the other.
+    /// The losses of all samples under each model, model after model.
     pub fn losses_of_all(&mut self, models: &[&[f32]]) -> Vec<f32> {
         let mut losses = vec![0.0; models.len() * self.samples.len()];
         let batch = Batch::all(self.samples);

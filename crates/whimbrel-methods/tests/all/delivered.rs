@@ -1,21 +1,10 @@
-//! Held-out cells are judged by the table that is handed out: below its ceiling, where it has one.
+//! Held-out cells are judged by the delivered table: below its ceiling, where it has one.
 
-use crate::fedmiss::{Setup, clients, federation};
+use crate::fedmiss::{self, Setup, all_cells, clients, held_out};
 use std::sync::Arc;
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::{Cell, ClientData, Key, Method};
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedmiss::Server;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRankFit, Settings};
-
-fn held_out(data: &[ClientData]) -> Vec<Cell> {
-    let cells = data.iter().flat_map(|d| match d {
-        ClientData::Cells(cells) => cells.held_out.clone(),
-        _ => panic!("cells"),
-    });
-    cells.collect()
-}
 
 /// The factors that the fit ended at, what was delivered, and the deviance that was reported.
 fn finished(family: Family, ceiling: bool, data: &[ClientData]) -> (Factors, LowRankFit, f64) {
@@ -24,16 +13,11 @@ fn finished(family: Family, ceiling: bool, data: &[ClientData]) -> (Factors, Low
         Settings { effects: Effects::row_column(), lambda: 0.05, ..setup.settings.clone() };
     let mut method = Setup { settings, ..setup }.method();
     Arc::get_mut(&mut method).expect("one owner").0.ceiling = ceiling;
-    let federation = federation(&*method, data);
-    let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
-            .unwrap();
-    while simulator.step().unwrap().is_some() {}
+    let mut simulator = fedmiss::finished(method.clone(), data);
     let (metrics, _) = simulator.evaluate().unwrap();
     let said = metrics.iter().find(|metric| metric.name == "held_out_deviance").unwrap();
     let MetricValue::Number(said) = said.value else { panic!("no number") };
-    let server = simulator.machine().server().downcast_ref::<Server>().unwrap().clone();
+    let server = fedmiss::server(&simulator).clone();
     let fit = LowRankFit::from_artifact(&method.0.artifact(&server).unwrap()).unwrap();
     (server.factors, fit, said)
 }
@@ -69,5 +53,5 @@ fn a_ceiling_lowers_some_held_out_count_and_no_observed_one() {
     let bare = |cell: &Cell| Family::Poisson.mean(theta(cell));
     let lower = |cell: &&Cell| delivered.mean(cell.row as usize, cell.column as usize) < bare(cell);
     assert!(held_out(&data).iter().filter(lower).count() > 0);
-    assert_eq!(crate::fedmiss::all_cells(&data).iter().filter(lower).count(), 0);
+    assert_eq!(all_cells(&data).iter().filter(lower).count(), 0);
 }

@@ -29,7 +29,6 @@ pub fn clients(family: Family, count: usize, per_client: usize, key: Key) -> Vec
     let mut stream = key.stream();
     let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
     let (u, v) = (normal(2 * ROWS), normal(2 * COLUMNS));
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
         let mut stream = key.child(1 + c as u64).stream();
         let chosen = stream.choose(ROWS * COLUMNS, per_client + 8);
@@ -42,10 +41,34 @@ pub fn clients(family: Family, count: usize, per_client: usize, key: Key) -> Vec
         };
         let cells: Vec<Cell> = chosen.into_iter().map(&mut cell).collect();
         let (held_out, observed) = cells.split_at(8);
-        let made = Cells::new(labels(ROWS), labels(COLUMNS), observed.to_vec(), held_out.to_vec());
-        ClientData::Cells(made.unwrap())
+        client([ROWS, COLUMNS], observed.to_vec(), held_out.to_vec())
     };
     (0..count).map(one).collect()
+}
+
+/// A client with these cells of a table.
+pub fn client(sizes: [usize; 2], observed: Vec<Cell>, held_out: Vec<Cell>) -> ClientData {
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let [rows, columns] = sizes.map(labels);
+    ClientData::Cells(Cells::new(rows, columns, observed, held_out).unwrap())
+}
+
+pub fn cells_of(data: &ClientData) -> &Cells {
+    match data {
+        ClientData::Cells(cells) => cells,
+        _ => panic!("cells"),
+    }
+}
+
+pub fn dither(levels: u32) -> Codec {
+    Codec::dithering(levels, Norm::P(2), None).unwrap()
+}
+
+pub fn cohort(p: f64) -> Participation {
+    match p {
+        1.0 => Participation::Everyone,
+        p => Participation::Bernoulli(Probability::new(p).unwrap()),
+    }
 }
 
 #[derive(Clone)]
@@ -112,11 +135,29 @@ pub fn cells(size: u32) -> Batch {
     Batch::Sample { size, replacement: false, local_steps: 1 }
 }
 
-pub fn federation(method: &dyn DynMethod, data: &[ClientData]) -> Arc<Federation> {
-    Arc::new(Federation::new(
-        (0..data.len()).map(|i| format!("{i:03}")).collect(),
-        data.iter().map(|d| method.bind(d).unwrap()).collect(),
-    ))
+/// A simulation before its first exchange.
+pub fn begun(
+    method: Arc<dyn DynMethod>,
+    data: &[ClientData],
+    seed: u64,
+    participation: Participation,
+    faults: Faults,
+) -> Simulator {
+    let names = (0..data.len()).map(|i| format!("{i:03}")).collect();
+    let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
+    let federation = Arc::new(Federation::new(names, bound));
+    Simulator::start(method, federation, StageKeys::new(seed, 0), participation, faults).unwrap()
+}
+
+/// A simulation with everyone in every round, after its last exchange.
+pub fn finished(method: Arc<dyn DynMethod>, data: &[ClientData]) -> Simulator {
+    let mut simulator = begun(method, data, 1, Participation::Everyone, Faults::default());
+    while simulator.step().unwrap().is_some() {}
+    simulator
+}
+
+pub fn server(simulator: &Simulator) -> &Server {
+    simulator.machine().server().downcast_ref().unwrap()
 }
 
 /// The last state, and the named metric after each round.
@@ -126,17 +167,7 @@ pub fn run(
     participation: Participation,
     metric: Option<&str>,
 ) -> (Server, Vec<f64>) {
-    let method = setup.method();
-    let federation = federation(&*method, data);
-    let keys = StageKeys::new(1, 0);
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys,
-        participation,
-        Faults::default(),
-    )
-    .unwrap();
+    let mut simulator = begun(setup.method(), data, 1, participation, Faults::default());
     let mut values = Vec::new();
     while let Some(done) = simulator.step().unwrap() {
         if let (Some(name), Some(_)) = (metric, done.round) {
@@ -147,15 +178,15 @@ pub fn run(
             }
         }
     }
-    (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), values)
+    (server(&simulator).clone(), values)
 }
 
 pub fn all_cells(data: &[ClientData]) -> Vec<Cell> {
-    let cells = data.iter().flat_map(|d| match d {
-        ClientData::Cells(cells) => cells.observed.clone(),
-        _ => panic!("cells"),
-    });
-    cells.collect()
+    data.iter().flat_map(|d| cells_of(d).observed.clone()).collect()
+}
+
+pub fn held_out(data: &[ClientData]) -> Vec<Cell> {
+    data.iter().flat_map(|d| cells_of(d).held_out.clone()).collect()
 }
 
 /// Proximal gradient with whole singular value decompositions, to the end: the optimum of
@@ -347,22 +378,8 @@ fn personal_effects_tell_experts_from_beginners() {
     }
     let mut setup = Setup { personal: true, rounds: 400, ..Setup::new(Family::Poisson) };
     setup.settings.effects = Effects::row_column();
-    let method = setup.method();
-    let federation = federation(&*method, &data);
-    let everyone = Participation::Everyone;
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        StageKeys::new(1, 0),
-        everyone,
-        Faults::default(),
-    )
-    .unwrap();
-    while simulator.step().unwrap().is_some() {}
-    let effect = |c: usize| {
-        let client = simulator.clients()[c].downcast_ref::<Client>();
-        client.unwrap().effect
-    };
+    let simulator = finished(setup.method(), &data);
+    let effect = |c: usize| simulator.clients()[c].downcast_ref::<Client>().unwrap().effect;
     let others = (effect(0) + effect(1) + effect(3)) / 3.0;
     let gap = effect(2) - others;
     assert!((gap - math::ln(3.0)).abs() < 0.25, "{gap}");
@@ -375,8 +392,8 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
     for family in Family::ALL {
         let data = clients(family, 5, 80, Key::root(16));
         for (codec, size, p) in [
-            (Codec::dithering(1, Norm::P(2), None).unwrap(), 10, 1.0),
-            (Codec::dithering(4, Norm::P(2), None).unwrap(), 20, 0.6),
+            (dither(1), 10, 1.0),
+            (dither(4), 20, 0.6),
             (Codec::sparse(0.25).unwrap(), 80, 1.0),
             (Codec::Exact, 4, 1.0),
         ] {
@@ -389,11 +406,7 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
                 ..Setup::new(family)
             };
             setup.settings.effects = Effects::row_column();
-            let cohort = match p {
-                1.0 => Participation::Everyone,
-                p => Participation::Bernoulli(Probability::new(p).unwrap()),
-            };
-            let (server, _) = run(&setup, &data, cohort, None);
+            let (server, _) = run(&setup, &data, cohort(p), None);
             let field = server.update_norm2.unwrap();
             assert!(field < 1e-8, "{name}: |H|^2 = {field:.1e}");
         }
@@ -407,35 +420,29 @@ fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
     let cells = all_cells(&data);
     let mut setup = Setup {
         batch: self::cells(20),
-        codec: Codec::dithering(4, Norm::P(2), None).unwrap(),
+        codec: dither(4),
         rounds: 4_000,
         participation: 0.7,
         ..Setup::new(Family::Poisson)
     };
     setup.settings.effects = Effects::row_column();
-    let method = setup.method();
-    let federation = federation(&*method, &data);
     let faults = Faults {
         lost: 0.2,
         late: [(ClientId(1), 30), (ClientId(4), 100)].into_iter().collect(),
         ..Faults::default()
     };
-    let p = Participation::Bernoulli(Probability::new(0.7).unwrap());
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), StageKeys::new(3, 0), p, faults)
-            .unwrap();
+    let mut simulator = begun(setup.method(), &data, 3, cohort(0.7), faults);
     while simulator.step().unwrap().is_some() {}
-    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+    let server = server(&simulator);
     assert_eq!((server.clients, server.observations), (5, 300));
     let largest = gradient(&setup, &server.factors, &cells, 5.0);
     assert!(largest < 1e-6, "{largest}");
     assert!(memory_gap(&simulator) < 1e-12);
 }
 
-/// How far the server's sum of memories is from the sum of what the clients hold.
+/// The distance of the server's sum of memories from the sum over clients.
 pub fn memory_gap(simulator: &Simulator) -> f64 {
-    let machine = simulator.machine();
-    let server = machine.server().downcast_ref::<Server>().unwrap();
+    let (machine, server) = (simulator.machine(), server(simulator));
     let mut sum = vec![0.0; server.union.len()];
     for id in machine.enrolled() {
         let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
@@ -448,23 +455,15 @@ pub fn memory_gap(simulator: &Simulator) -> f64 {
     gaps.fold(0.0, f64::max)
 }
 
-/// What is sent is counted: an exact minibatch takes its numbers, the address and a few bytes.
+/// An exact minibatch takes its numbers, the key of the draw and a few bytes.
 #[test]
 fn uploads_are_as_small_as_their_minibatch() {
     let data = clients(Family::Gaussian, 4, 90, Key::root(18));
     let setup =
         Setup { batch: cells(10), open_memories: false, rounds: 5, ..Setup::new(Family::Gaussian) };
     let method = setup.method();
-    let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        StageKeys::new(1, 0),
-        everyone,
-        Faults::default(),
-    )
-    .unwrap();
+    let mut simulator = begun(method.clone(), &data, 1, everyone, Faults::default());
     let enrolment = simulator.traffic().up;
     assert!(enrolment < 4 * (90 + 16), "a byte or so per cell: {enrolment}");
     simulator.step().unwrap();
@@ -478,23 +477,28 @@ fn uploads_are_as_small_as_their_minibatch() {
 
 #[test]
 fn settings_that_do_not_go_together_are_refused() {
-    let message = |change: fn(&mut FedMiss)| {
-        let mut method =
-            Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;
+    let cases: [(fn(&mut FedMiss), &str); 4] = [
+        (|m| m.codecs.push(Codec::Sign), "biased"),
+        (|m| m.rule = UpRule::Memory { alpha: Some(1.5) }, "not in (0, 1]"),
+        (
+            |m| m.batch = Batch::Sample { size: 5, replacement: true, local_steps: 1 },
+            "without replacement",
+        ),
+        (
+            |m| {
+                let degraded = DownRule::Degraded { feedback: Feedback::Off };
+                let d = m.model.coordinates_len();
+                m.downlink = Downlink::new(Codec::Natural, degraded, d, false).unwrap();
+            },
+            "degraded",
+        ),
+    ];
+    for (change, says) in cases {
+        let mut method = Arc::into_inner(Setup::new(Family::Poisson).method()).unwrap().0;
         change(&mut method);
-        method.check().unwrap_err().to_string()
-    };
-    let twice = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
-    assert!(message(|m| m.codecs.push(Codec::Sign)).contains("biased"));
-    assert!(message(|m| m.rule = UpRule::Memory { alpha: Some(1.5) }).contains("not in (0, 1]"));
-    let mut method = Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;
-    method.batch = twice;
-    assert!(method.check().unwrap_err().to_string().contains("without replacement"));
-    let d = method.model.coordinates_len();
-    let degraded = DownRule::Degraded { feedback: Feedback::Off };
-    method.batch = Batch::Full;
-    method.downlink = Downlink::new(Codec::Natural, degraded, d, false).unwrap();
-    assert!(method.check().unwrap_err().to_string().contains("degraded"));
+        let error = method.check().unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]
@@ -513,14 +517,13 @@ fn values_outside_the_family_are_refused_with_their_place() {
 }
 
 pub fn setups() -> Vec<Setup> {
-    let dither = Codec::dithering(1, Norm::P(2), None).unwrap();
     Family::ALL
         .into_iter()
         .flat_map(|family| {
             let base = Setup { rounds: 12, ..Setup::new(family) };
             let mut effects = base.settings.clone();
             effects.effects = Effects::row_column();
-            let noisy = Setup { codec: dither.clone(), batch: cells(10), ..base.clone() };
+            let noisy = Setup { codec: dither(1), batch: cells(10), ..base.clone() };
             [
                 Setup { open_memories: false, personal: true, settings: effects, ..noisy.clone() },
                 Setup { rule: UpRule::Plain, ..base },
@@ -564,23 +567,11 @@ fn a_compressed_downlink_carries_the_factors() {
     setup.settings.lambda = 0.5;
     let mut method = setup.method();
     let (d, blocks) = (method.0.model.coordinates_len(), method.0.model.blocks());
-    let codec = Codec::dithering(8, Norm::P(2), None).unwrap();
     let rule = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
     Arc::get_mut(&mut method).expect("one owner").0.downlink =
-        Downlink::new(codec, rule, d, false).unwrap().with_blocks(&blocks).unwrap();
+        Downlink::new(dither(8), rule, d, false).unwrap().with_blocks(&blocks).unwrap();
     laws(&MethodUnderTest { name: "fedmiss, mcm", method: &*method, data: &data, exchanges: 4 });
-    let federation = federation(&*method, &data);
-    let everyone = Participation::Everyone;
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        StageKeys::new(1, 0),
-        everyone,
-        Faults::default(),
-    )
-    .unwrap();
-    while simulator.step().unwrap().is_some() {}
-    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
-    let largest = gradient(&setup, &server.factors, &cells, 4.0);
+    let simulator = finished(method, &data);
+    let largest = gradient(&setup, &server(&simulator).factors, &cells, 4.0);
     assert!(largest < 1e-6, "{largest}");
 }

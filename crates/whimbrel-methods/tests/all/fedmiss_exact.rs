@@ -1,13 +1,14 @@
 //! The paper's iterates, and several starts of a given model.
 
-use crate::fedmiss::{COLUMNS, ROWS, Setup, all_cells, clients, federation, given, shrunk};
+use crate::fedmiss::{
+    COLUMNS, ROWS, Setup, all_cells, begun, clients, finished, given, server, shrunk,
+};
 use std::sync::Arc;
 use whimbrel_codec::channel::UpRule;
 use whimbrel_core::{Cell, ClientId, DynMethod, Erased, Key};
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedmiss::select::{Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, Copies, Server};
+use whimbrel_methods::fedmiss::{BindCells, Copies};
 use whimbrel_models::lowrank::{Factors, Family, LowRank};
 
 /// Algorithm 7 with full batches on a Gaussian table, written with whole singular value decompositions:
@@ -45,15 +46,9 @@ fn exact_iterates_are_those_of_the_paper() {
         let mut method = setup.method();
         let own = Arc::get_mut(&mut method).expect("one owner");
         (own.0.full_t, own.0.ceiling) = (true, false);
-        let federation = federation(&*method, &data);
-        let everyone = Participation::Everyone;
-        let keys = StageKeys::new(1, 0);
-        let mut simulator =
-            Simulator::start(method, federation, keys, everyone, Faults::default()).unwrap();
-        while simulator.step().unwrap().is_some() {}
-        let server = simulator.machine().server().downcast_ref::<Server>().unwrap().clone();
+        let factors = &server(&finished(method, &data)).factors.clone();
         let model = LowRank::new(setup.settings).unwrap();
-        let theta = |at: usize| model.theta(&server.factors, at / COLUMNS, at % COLUMNS);
+        let theta = |at: usize| model.theta(factors, at / COLUMNS, at % COLUMNS);
         (0..ROWS * COLUMNS).map(theta).collect::<Vec<f64>>()
     };
     let first = after(0);
@@ -77,12 +72,7 @@ fn the_best_of_several_starts_is_delivered() {
     let best = |starts: u32| {
         let select = Select::starts(settings.clone(), Given::default(), starts, 300).unwrap();
         let method = Arc::new(Erased(select, BindCells));
-        let federation = federation(&*method, &data);
-        let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
-        let mut simulator =
-            Simulator::start(method.clone(), federation, keys, everyone, Faults::default())
-                .unwrap();
-        while simulator.step().unwrap().is_some() {}
+        let simulator = finished(method.clone(), &data);
         let found = method.artifact(simulator.machine().server()).unwrap();
         let found = Selection::from_artifact(&found).unwrap();
         assert!(found.tried.is_empty());
@@ -101,15 +91,7 @@ fn the_best_of_several_starts_is_delivered() {
 fn a_message_is_encoded_once_for_all_clients() {
     let data = clients(Family::Gaussian, 3, 40, Key::root(43));
     let method = Setup { rounds: 1, ..Setup::new(Family::Gaussian) }.method();
-    let (clients, everyone) = (federation(&*method, &data), Participation::Everyone);
-    let mut simulator = Simulator::start(
-        method.clone(),
-        clients,
-        StageKeys::new(1, 0),
-        everyone,
-        Faults::default(),
-    )
-    .unwrap();
+    let mut simulator = begun(method, &data, 1, Participation::Everyone, Faults::default());
     // Memories, a round, calibration.
     for _ in 0..3 {
         let machine = simulator.machine();

@@ -2,8 +2,8 @@
 //! `F` in every unknown is far below what chance makes of it in counts, which is the root of the largest
 //! total of a row or column.
 
-use crate::fedmiss::{Setup, all_cells, given, gradient, run};
-use whimbrel_core::{Cell, Cells, ClientData, Key};
+use crate::fedmiss::{Setup, all_cells, client, given, gradient, run};
+use whimbrel_core::{Cell, ClientData, Key};
 use whimbrel_engine::Participation;
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Effects, Family, Settings, Term};
@@ -36,15 +36,11 @@ fn table(
             }
             let theta = 0.8 + u[2 * row] * v[2 * column] + u[2 * row + 1] * v[2 * column + 1];
             let value = edit(row, column, family.draw(family.mean(theta), 0.3, &mut stream));
-            let client = stream.below(CLIENTS as u64) as usize;
-            cells[client].push(Cell { row: row as u32, column: column as u32, value });
+            let place = stream.below(CLIENTS as u64) as usize;
+            cells[place].push(Cell { row: row as u32, column: column as u32, value });
         }
     }
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
-    let client = |cells| {
-        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), cells, Vec::new()).unwrap())
-    };
-    cells.into_iter().map(client).collect()
+    cells.into_iter().map(|cells| client([ROWS, COLUMNS], cells, Vec::new())).collect()
 }
 
 /// The largest gradient at the end, over the root of the largest total.

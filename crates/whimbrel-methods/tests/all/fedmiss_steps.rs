@@ -2,13 +2,12 @@
 //! paper's copies.
 
 use crate::fedmiss::{
-    Setup, all_cells, cells, clients, federation, given, gradient, run, soft_impute, soft_objective,
+    Setup, all_cells, begun, cells, clients, cohort, dither, given, gradient, run, soft_impute,
+    soft_objective,
 };
 use whimbrel_codec::channel::UpRule;
-use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{ClientData, Key, Probability};
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_core::{ClientData, Key};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedmiss::{Copies, StepRule};
 use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
@@ -33,12 +32,8 @@ fn gaussian(n: usize, gamma: f64, rounds: u32) -> Setup {
 
 /// The message with which a run ends early.
 fn failure(setup: &Setup, data: &[ClientData]) -> Option<String> {
-    let method = setup.method();
-    let federation = federation(&*method, data);
-    let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
-            .unwrap();
+    let everyone = Participation::Everyone;
+    let mut simulator = begun(setup.method(), data, 1, everyone, Faults::default());
     loop {
         match simulator.step() {
             Ok(Some(_)) => {}
@@ -82,18 +77,11 @@ fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
         let data = clients(family, 2, CELLS, Key::root(32));
         let cells = all_cells(&data);
         for (levels, p) in [(1, 1.0), (4, 0.5)] {
-            let mut setup = Setup {
-                codec: Codec::dithering(levels, Norm::P(2), None).unwrap(),
-                participation: p,
-                ..setup(family, 0.3, 10_000)
-            };
+            let mut setup =
+                Setup { codec: dither(levels), participation: p, ..setup(family, 0.3, 10_000) };
             setup.settings.effects = effects.clone();
             setup.settings.lambda_effects = 0.02;
-            let cohort = match p {
-                1.0 => Participation::Everyone,
-                p => Participation::Bernoulli(Probability::new(p).unwrap()),
-            };
-            let (server, _) = run(&setup, &data, cohort, None);
+            let (server, _) = run(&setup, &data, cohort(p), None);
             let largest = gradient(&setup, &server.factors, &cells, 2.0);
             assert!(largest < 1e-6, "{family:?}, {levels} levels, {p}: {largest}");
         }

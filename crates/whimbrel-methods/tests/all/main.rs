@@ -16,7 +16,6 @@ mod fedmiss_exact;
 mod fedmiss_optimum;
 mod fedmiss_steps;
 mod frames;
-mod gossip;
 mod grouped;
 mod heterogeneous;
 mod invariants;

@@ -9,9 +9,9 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, BindMocha, BindSamples, Clustered, ClusteredMethod, Ditto, FedAvg, FedMix,
-    FedRep, Length, Local, LocalRule, Mocha, MochaMethod, OwnSolver, PFedMe, Personal,
-    PersonalMethod, Rates, Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
+    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedRep, Length, Local,
+    LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod, Rates,
+    Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, LinearRepresentation, Logistic, Optimiser};
@@ -209,18 +209,18 @@ fn the_same_bits_in_every_runner() {
     }
 }
 
-fn clustered() -> Erased<ClusteredMethod, BindSamples> {
-    let (budget, weights) = (Budget::Rounds(6), Weights::Samples);
-    let split = Clustered { stationary: 10.0, apart: 1e-3 };
-    let training = Setup::of(split.clone()).training();
-    Erased(ClusteredMethod { training, split, weights, budget }, BindSamples)
+fn clustered() -> Erased<PerClient<ClusteredClients>, BindRows> {
+    let settings = Clustered { stationary: 10.0, apart: 1e-3 };
+    let rule = ClusteredClients { training: Setup::of(settings.clone()).training(), settings };
+    Erased(PerClient { rule, weights: Weights::Samples, budget: Budget::Rounds(6) }, BindRows)
 }
 
-fn mocha(passes: u32, relation_every: u32) -> Erased<MochaMethod, BindMocha> {
-    let mocha = Mocha { lambda: 1.0, relation_every };
-    let mut training = Setup::of(mocha.clone()).training();
+fn mocha(passes: u32, relation_every: u32) -> Erased<PerClient<MochaClients>, BindRows> {
+    let settings = Mocha { lambda: 1.0, relation_every };
+    let mut training = Setup::of(settings.clone()).training();
     training.solver.length = Length::Epochs(passes);
-    Erased(MochaMethod { training, mocha, budget: Budget::Rounds(6) }, BindMocha)
+    let rule = MochaClients { training, settings };
+    Erased(PerClient { rule, weights: Weights::Samples, budget: Budget::Rounds(6) }, BindRows)
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! Automatic rank and ridge, and baselines: what is chosen on data whose truth is known, and the
 //! same bits however the stage is run.
 
-use crate::fedmiss::federation;
+use crate::fedmiss::{all_cells, begun, cells_of, client, dither, held_out};
 use std::sync::Arc;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key};
-use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, FedMiss};
@@ -23,7 +22,6 @@ pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
     let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
     let (a, b) = (normal(ROWS), normal(COLUMNS));
     let (u, v) = (normal(ROWS * rank), normal(COLUMNS * rank));
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
         let mut stream = key.child(1 + c as u64).stream();
         let (mut observed, mut held_out) = (Vec::new(), Vec::new());
@@ -41,7 +39,7 @@ pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
                 }
             }
         }
-        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, held_out).unwrap())
+        client([ROWS, COLUMNS], observed, held_out)
     };
     (0..4).map(one).collect()
 }
@@ -58,39 +56,37 @@ pub fn comparing() -> Arc<Erased<Select, BindCells>> {
     Arc::new(Erased(Select::baselines(settings()).unwrap(), BindCells))
 }
 
-/// Runs a stage to its end; its artifact.
-fn finished<M: DynMethod + 'static>(
-    method: &Arc<M>,
-    data: &[ClientData],
-) -> whimbrel_core::method::Artifact {
-    finished_with(1, method, data)
+/// The artifact of a stage.
+fn finished(method: Arc<dyn DynMethod>, data: &[ClientData]) -> Artifact {
+    finished_with(1, method, data, Faults::default()).0
 }
 
-fn finished_with<M: DynMethod + 'static>(
+fn finished_with(
     seed: u64,
-    method: &Arc<M>,
+    method: Arc<dyn DynMethod>,
     data: &[ClientData],
-) -> whimbrel_core::method::Artifact {
-    let federation = federation(&**method, data);
-    let keys = StageKeys::new(seed, 0);
-    let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
-            .unwrap();
+    faults: Faults,
+) -> (Artifact, Simulator) {
+    let mut simulator = begun(method.clone(), data, seed, Participation::Everyone, faults);
     while simulator.step().unwrap().is_some() {}
-    method.artifact(simulator.machine().server()).unwrap()
+    (method.artifact(simulator.machine().server()).unwrap(), simulator)
+}
+
+/// The result of a choice with what the job gives.
+fn selected(given: Given, data: &[ClientData]) -> (Selection, Artifact) {
+    let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
+    let found = finished(Arc::new(Erased(select, BindCells)), data);
+    (Selection::from_artifact(&found).unwrap(), found)
 }
 
 #[test]
 fn effects_alone_are_told_from_a_low_rank() {
     for seed in [11, 12, 13] {
-        let found = finished(&selecting(select::ROUNDS), &counts(0, Key::root(seed)));
-        let found = Selection::from_artifact(&found).unwrap();
+        let (found, _) = selected(Given::default(), &counts(0, Key::root(seed)));
         assert_eq!(found.chosen.rank, 0, "{found:?}");
     }
     for (seed, rank) in [(21, 1), (22, 2), (23, 3)] {
-        let found = finished(&selecting(select::ROUNDS), &counts(rank, Key::root(seed)));
-        let found = Selection::from_artifact(&found).unwrap();
+        let (found, _) = selected(Given::default(), &counts(rank, Key::root(seed)));
         assert_eq!(found.chosen.rank, rank, "{found:?}");
         assert!(found.chosen.lambda > 0.0 && found.tried.len() <= select::candidates_max(2));
     }
@@ -99,36 +95,29 @@ fn effects_alone_are_told_from_a_low_rank() {
 #[test]
 fn held_out_cells_play_no_part_in_the_choice() {
     let data = counts(2, Key::root(31));
-    let without = |data: &ClientData| match data {
-        ClientData::Cells(cells) => {
-            ClientData::Cells(Cells { held_out: Vec::new(), ..cells.clone() })
-        }
-        _ => panic!("cells"),
+    let without = |data: &ClientData| {
+        ClientData::Cells(Cells { held_out: Vec::new(), ..cells_of(data).clone() })
     };
     let without: Vec<ClientData> = data.iter().map(without).collect();
-    assert_eq!(finished(&selecting(8), &data), finished(&selecting(8), &without));
+    assert_eq!(finished(selecting(8), &data), finished(selecting(8), &without));
 }
 
 /// On clear rank-2 data nothing simple is near; on effects alone the effects of everyone win.
 #[test]
 fn baselines_say_where_a_simpler_model_wins() {
-    let number = |artifact: &whimbrel_core::method::Artifact, name: &str| {
-        artifact.tensor(name).unwrap().values[0]
-    };
-    let found = finished(&comparing(), &counts(0, Key::root(41)));
-    let [columns, effects] = BASELINES.map(|name| number(&found, name));
+    let found = finished(comparing(), &counts(0, Key::root(41)));
+    let [columns, effects] = BASELINES.map(|name| found.number(name).unwrap());
     assert!(effects < columns, "{found:?}");
     // Counts around their own means have a deviance of about one; 50 held-out cells.
     assert!((0.7..1.6).contains(&effects), "{effects}");
-    assert!(number(&found, "held_out_cells") > 30.0);
-    let found = finished(&comparing(), &counts(2, Key::root(42)));
-    assert!(number(&found, "row_column_effects") > 2.0, "{found:?}");
+    assert!(found.number("held_out_cells").unwrap() > 30.0);
+    let found = finished(comparing(), &counts(2, Key::root(42)));
+    assert!(found.number("row_column_effects").unwrap() > 2.0, "{found:?}");
 }
 
 /// Sites of the first half of the years and sites of the other, and few that were seen in both: how
 /// the halves compare rests on those few and on the ridge.
 fn halves(key: Key) -> Vec<ClientData> {
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
         let mut stream = key.child(c as u64).stream();
         let (mut observed, mut held_out) = (Vec::new(), Vec::new());
@@ -144,7 +133,7 @@ fn halves(key: Key) -> Vec<ClientData> {
                 }
             }
         }
-        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, held_out).unwrap())
+        client([ROWS, COLUMNS], observed, held_out)
     };
     (0..4).map(one).collect()
 }
@@ -154,20 +143,16 @@ fn halves(key: Key) -> Vec<ClientData> {
 #[test]
 fn a_fit_of_rank_zero_is_the_baseline() {
     let data = halves(Key::root(71));
-    let found = Selection::from_artifact(&finished(&selecting(select::ROUNDS), &data)).unwrap();
+    let (found, _) = selected(Given::default(), &data);
     assert_eq!(found.chosen.rank, 0);
     let chosen = found.chosen.of(&settings());
     let baselines = Arc::new(Erased(Select::baselines(chosen.clone()).unwrap(), BindCells));
-    let baseline = finished(&baselines, &data).tensor("row_column_effects").unwrap().values[0];
+    let baseline = finished(baselines, &data).number("row_column_effects").unwrap();
     let model = LowRank::new(chosen).unwrap();
     let deviance = |method: FedMiss| {
-        let fit = finished(&Arc::new(Erased(method, BindCells)), &data);
+        let fit = finished(Arc::new(Erased(method, BindCells)), &data);
         let fit = LowRankFit::from_artifact(&fit).unwrap();
-        let held_out = data.iter().flat_map(|data| match data {
-            ClientData::Cells(cells) => cells.held_out.clone(),
-            _ => panic!("cells"),
-        });
-        let each = held_out.map(|cell| {
+        let each = held_out(&data).into_iter().map(|cell| {
             let mean = fit.mean(cell.row as usize, cell.column as usize);
             Family::Poisson.judged_deviance(cell.value, mean)
         });
@@ -178,9 +163,8 @@ fn a_fit_of_rank_zero_is_the_baseline() {
     let warm =
         deviance(FedMiss { start: found.factors.clone(), ..FedMiss::exact(model.clone(), 1) });
     // Coarse dithering moves a fit that starts where residuals settle by as much as it moves them.
-    let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
     let noisy = FedMiss {
-        codecs: vec![codec],
+        codecs: vec![dither(4)],
         rule: UpRule::Memory { alpha: None },
         open_memories: true,
         ..FedMiss::exact(model, 100)
@@ -207,22 +191,15 @@ fn observers(key: Key) -> Vec<ClientData> {
             }
         }
     }
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
-    let client = |cells| {
-        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), cells, Vec::new()).unwrap())
-    };
-    cells.into_iter().map(client).collect()
+    cells.into_iter().map(|cells| client([ROWS, COLUMNS], cells, Vec::new())).collect()
 }
 
 #[test]
 fn candidates_have_the_personal_effects_that_the_job_has() {
     let data = observers(Key::root(81));
     let select = |personal| {
-        let given = Given { personal, ..Given::default() };
-        let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
-        let found = finished(&Arc::new(Erased(select, BindCells)), &data);
-        let deviance = found.tensor("validation_deviance").unwrap().values[0];
-        (Selection::from_artifact(&found).unwrap().chosen.rank, deviance)
+        let (found, artifact) = selected(Given { personal, ..Given::default() }, &data);
+        (found.chosen.rank, artifact.number("validation_deviance").unwrap())
     };
     let (with, without) = (select(true), select(false));
     assert!(with.0 == 0 && without.0 > 0, "{with:?} {without:?}");
@@ -240,34 +217,19 @@ fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
         late: [(ClientId(3), 20)].into(),
         ..Faults::default()
     };
-    let run = |method: Arc<dyn DynMethod>| {
-        let federation = federation(&*method, &data);
-        let keys = StageKeys::new(1, 0);
-        let everyone = Participation::Everyone;
-        let mut simulator =
-            Simulator::start(method.clone(), federation.clone(), keys, everyone, faults()).unwrap();
-        while simulator.step().unwrap().is_some() {}
-        (method.artifact(simulator.machine().server()).unwrap(), simulator.machine().round())
-    };
-    let (found, rounds) = run(selecting(select::ROUNDS));
+    let (found, simulator) = finished_with(1, selecting(select::ROUNDS), &data, faults());
+    let rounds = simulator.machine().round();
     assert!((100..4_000).contains(&rounds), "the loss lasts to the end: {rounds}");
-    let folds = found.tensor("folds").unwrap().values[0];
-    let cells = found.tensor("validation_cells").unwrap().values[0];
+    let folds = found.number("folds").unwrap();
+    let cells = found.number("validation_cells").unwrap();
     // The last exchange of scores of each fold is with those who are there: each of their cells was
     // hidden once, the late client's too.
     assert_eq!(folds, 5.0);
-    let all: usize = [0, 2, 3].iter().map(|c| observed(&data[*c])).sum();
+    let all: usize = [0, 2, 3].iter().map(|c| cells_of(&data[*c]).observed.len()).sum();
     assert_eq!(cells, all as f64);
     assert_eq!(Selection::from_artifact(&found).unwrap().chosen.rank, 2);
-    let (found, _) = run(comparing());
-    assert!(found.tensor("held_out_cells").unwrap().values[0] > 20.0);
-}
-
-fn observed(data: &ClientData) -> usize {
-    match data {
-        ClientData::Cells(cells) => cells.observed.len(),
-        _ => 0,
-    }
+    let (found, _) = finished_with(1, comparing(), &data, faults());
+    assert!(found.number("held_out_cells").unwrap() > 20.0);
 }
 
 #[test]
@@ -287,17 +249,10 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
     let mut worse = 0;
     for table in [64, 72, 80] {
         let data = counts(2, Key::root(table));
-        let given = Given { rank: Some(1), ..Given::default() };
-        let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
-        let found = finished(&Arc::new(Erased(select, BindCells)), &data);
-        let found = Selection::from_artifact(&found).unwrap();
+        let (found, _) = selected(Given { rank: Some(1), ..Given::default() }, &data);
         let model = LowRank::new(found.chosen.of(&settings())).unwrap();
         let objective = |factors: &Factors| {
-            let observed = data.iter().flat_map(|data| match data {
-                ClientData::Cells(cells) => cells.observed.clone(),
-                _ => panic!("cells"),
-            });
-            let each = observed.map(|cell| {
+            let each = all_cells(&data).into_iter().map(|cell| {
                 let theta = model.theta(factors, cell.row as usize, cell.column as usize);
                 Family::Poisson.psi(theta) - cell.value * theta
             });
@@ -307,7 +262,8 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
         let handed_on = objective(&handed_on);
         for seed in 1..=6 {
             let fit = Arc::new(Erased(FedMiss::exact(model.clone(), 200), BindCells));
-            let fit = LowRankFit::from_artifact(&finished_with(seed, &fit, &data)).unwrap();
+            let (fit, _) = finished_with(seed, fit, &data, Faults::default());
+            let fit = LowRankFit::from_artifact(&fit).unwrap();
             let single = objective(&fit.factors);
             // It has only begun to converge.
             assert!(handed_on <= single + 1e-2, "table {table}: {handed_on}, {single}");

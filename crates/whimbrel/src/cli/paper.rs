@@ -1,9 +1,9 @@
-//! `whimbrel paper`: figures and tables of the papers, what they say beside what is obtained.
+//! `whimbrel paper`: figures and tables of the papers, reproduced and compared with their claims.
 
 use super::execute::INTERRUPTED;
 use super::listener::Terminal;
 use super::messages::{data as print, note};
-use super::studies::{Claim, Figure, STUDIES, Study};
+use super::studies::{self, Claim, Study};
 use crate::run::compare::{Compared, Parent, run_all};
 use crate::run::execute::absolute;
 use crate::run::page;
@@ -18,44 +18,40 @@ use whimbrel_report::text_table;
 /// The exit code where a claim does not hold or a run failed.
 const FAILED: u8 = 1;
 
-/// Shows what can be reproduced.
+/// Lists the studies.
 pub fn list_command(json: bool) -> Result<u8> {
-    if json {
-        let studies = STUDIES.iter().map(|study| {
-            let jobs: Vec<&str> = study.jobs.iter().map(|(file, _)| *file).collect();
-            let about = json!({ "title": study.title, "data": study.data, "jobs": jobs });
-            (study.name.to_owned(), about)
-        });
-        print(&format!("{}\n", Value::Object(studies.collect())))?;
-        return Ok(0);
+    let mut table = Vec::new();
+    let mut about = Map::new();
+    for name in studies::all() {
+        let Study { title, data, time, jobs, .. } = studies::study(name)?;
+        let files = jobs.iter().map(|job| Ok(studies::file(job)?.0)).collect::<Result<Vec<_>>>()?;
+        about.insert(name.into(), json!({ "title": title, "data": data, "jobs": files }));
+        let data = data.map_or("generated".into(), |folder| format!("DIR/{folder}"));
+        table.push(vec![name.into(), title, data, time]);
     }
-    let rows: Vec<Vec<String>> = STUDIES
-        .iter()
-        .map(|study| {
-            let data = study.data.map_or("generated".into(), |folder| format!("DIR/{folder}"));
-            vec![study.name.into(), study.title.into(), data, study.time.into()]
-        })
-        .collect();
-    print(&text_table(&["name", "what it reproduces", "data", "about"], &rows))?;
+    if json {
+        print(&format!("{}\n", Value::Object(about)))?;
+    } else {
+        print(&text_table(&["name", "what it reproduces", "data", "about"], &table))?;
+    }
     Ok(0)
 }
 
-/// Runs the jobs of a study and holds its claims against the results.
+/// Runs the jobs of a study and compares the results with its claims.
 pub fn run_command(name: &str, data: Option<&Path>, out: Option<&Path>, json: bool) -> Result<u8> {
-    let study = STUDIES.iter().find(|study| study.name == name);
-    let study = study.ok_or_else(|| Error::internal(format!("there is no study `{name}`")))?;
-    let data = data_folder(study, data)?;
+    let study = studies::study(name)?;
+    let data = data_folder(name, study.data.as_deref(), data)?;
     let parent = Parent::open(out, &format!("paper-{name}"), false)?;
     let folder = parent.dir.path().join("jobs");
-    let jobs = write_jobs(study, &folder, data.as_deref())?;
+    let jobs = write_jobs(&study, &folder, data.as_deref())?;
     note(&format!("{}\njobs: {}", study.title, folder.display()));
     let Some(Compared { views, summaries, failed }) = run_all(jobs, &parent, &Terminal)? else {
         return Ok(INTERRUPTED);
     };
     let page = parent.dir.path().join("report.html");
-    page::write_or_warn(study.title, &views, &page, &Terminal);
-    let judged = study.claims.iter().map(|claim| judge(claim, &summaries));
-    let judged = judged.collect::<Result<Vec<Judged>>>()?;
+    page::write_or_warn(&study.title, &views, &page, &Terminal);
+    let judged = study.claims.iter().map(|claim| Judged::new(claim, &summaries));
+    let judged = judged.collect::<Result<Vec<_>>>()?;
     if json {
         let claims: Vec<Value> = judged.iter().map(Judged::value).collect();
         print(&format!("{}\n", json!({ "study": name, "claims": claims, "runs": summaries })))?;
@@ -67,41 +63,40 @@ pub fn run_command(name: &str, data: Option<&Path>, out: Option<&Path>, json: bo
     Ok(if failed || judged.iter().any(|one| !one.holds) { FAILED } else { 0 })
 }
 
-/// Where a study's published data are; none where it generates them.
-fn data_folder(study: &Study, data: Option<&Path>) -> Result<Option<PathBuf>> {
-    match (study.data, data) {
+/// The folder of published data; `None` for a study that generates its data.
+fn data_folder(study: &str, folder: Option<&str>, data: Option<&Path>) -> Result<Option<PathBuf>> {
+    match (folder, data) {
         (None, None) => Ok(None),
         (None, Some(_)) => {
-            Err(Failure::config(format!("`{}` generates its data: --data has no use", study.name)))
+            Err(Failure::config(format!("`{study}` generates its data: --data has no use")))
         }
         (Some(folder), None) => {
-            let error = Error::config(format!("`{}` reads published data", study.name));
             let hint =
                 format!("--data DIR, with its files in DIR/{folder} (jobs/README.md lists them)");
-            Err(error.hint(hint).into())
+            Err(Error::config(format!("`{study}` reads published data")).hint(hint).into())
         }
         (Some(folder), Some(data)) if data.join(folder).is_dir() => Ok(Some(absolute(data))),
         (Some(folder), Some(data)) => {
             let what = format!("{} is not a folder", data.join(folder).display());
-            Err(Error::config(what)
-                .hint(format!("the files of `{}` belong there", study.name))
-                .into())
+            Err(Error::config(what).hint(format!("the files of `{study}` belong there")).into())
         }
     }
 }
 
-/// Writes the study's files into a folder, so that its jobs can be run again one by one, and reads
-/// the jobs among them.
+/// Writes the study's files into a folder, so that its jobs can be rerun one by one, and reads the
+/// jobs among them.
 fn write_jobs(study: &Study, folder: &Path, data: Option<&Path>) -> Result<Vec<Job>> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::storage(folder.display().to_string(), e.to_string()))?;
-    let mut jobs = Vec::new();
-    for (file, text) in study.files {
+    for path in &study.files {
+        let (file, text) = studies::file(path)?;
         write_atomically(&folder.join(file), text.as_bytes())?;
     }
-    for (file, text) in study.jobs {
+    let mut jobs = Vec::new();
+    for path in &study.jobs {
+        let (file, text) = studies::file(path)?;
         let mut job = Job::parse(text, file)?;
-        let mut text = (*text).to_owned();
+        let mut text = text.to_owned();
         for named in job.paths_mut() {
             let place = locate(named, folder, data);
             text = text.replace(&*named.to_string_lossy(), &place.to_string_lossy());
@@ -113,8 +108,8 @@ fn write_jobs(study: &Study, folder: &Path, data: Option<&Path>) -> Result<Vec<J
     Ok(jobs)
 }
 
-/// In the repository, jobs name published data below a folder `data`, and their own files beside
-/// themselves.
+/// The place of a file that a job names: published data are below a folder `data` in the repository,
+/// a job's own files beside it.
 fn locate(named: &Path, folder: &Path, data: Option<&Path>) -> PathBuf {
     let mut parts = named.components();
     let published = parts.by_ref().any(|part| part == Component::Normal("data".as_ref()));
@@ -124,45 +119,24 @@ fn locate(named: &Path, folder: &Path, data: Option<&Path>) -> PathBuf {
     }
 }
 
-/// A claim and what came out.
-struct Judged {
-    claim: &'static Claim,
+/// A claim and the value obtained.
+struct Judged<'a> {
+    claim: &'a Claim,
     obtained: f64,
     holds: bool,
 }
 
-fn judge(claim: &'static Claim, summaries: &Map<String, Value>) -> Result<Judged> {
-    let obtained = figure(&claim.figure, summaries)?;
-    Ok(Judged { claim, obtained, holds: claim.bound.holds(obtained) })
-}
+impl<'a> Judged<'a> {
+    fn new(claim: &'a Claim, summaries: &Map<String, Value>) -> Result<Self> {
+        let obtained = figure(claim, summaries)?;
+        Ok(Self { claim, obtained, holds: claim.bound.holds(obtained) })
+    }
 
-/// A figure of the runs' summaries; NaN, which no claim holds for, where a run has none.
-fn figure(figure: &Figure, summaries: &Map<String, Value>) -> Result<f64> {
-    let values = |job: &str, key: &str| -> Result<Vec<f64>> {
-        let summary = summaries.get(job).ok_or_else(|| {
-            Error::internal(format!("a claim is about `{job}`, which its study does not run"))
-        })?;
-        let value = &summary[key];
-        Ok(match value["values"].as_array() {
-            Some(seeds) => seeds.iter().map(|v| v.as_f64().unwrap_or(f64::NAN)).collect(),
-            None => vec![value.as_f64().unwrap_or(f64::NAN)],
-        })
-    };
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-    Ok(match *figure {
-        Figure::Of(job, key) => mean(values(job, key)?),
-        Figure::Log10(job, key) => mean(values(job, key)?.into_iter().map(f64::log10).collect()),
-        Figure::Difference(key, job, other) => mean(values(job, key)?) - mean(values(other, key)?),
-        Figure::Below(job, key, other) => mean(values(job, other)?) - mean(values(job, key)?),
-    })
-}
-
-impl Judged {
     fn row(&self) -> Vec<String> {
         let Claim { says, paper, bound, .. } = self.claim;
         let holds = if self.holds { "yes" } else { "NO" };
         let obtained = Short(self.obtained).to_string();
-        vec![(*says).into(), (*paper).into(), bound.to_string(), obtained, holds.into()]
+        vec![says.clone(), paper.clone(), bound.to_string(), obtained, holds.into()]
     }
 
     fn value(&self) -> Value {
@@ -176,7 +150,27 @@ impl Judged {
     }
 }
 
-/// A number as tables show it: small ones by their exponent.
+/// The figure of a claim; NaN, for which no claim holds, where a run lacks it.
+fn figure(claim: &Claim, summaries: &Map<String, Value>) -> Result<f64> {
+    let mean = |name: &str, log10: bool| -> Result<f64> {
+        let (job, key) = name.split_once('.').unwrap_or((name, ""));
+        let summary = summaries.get(job).ok_or_else(|| {
+            Error::internal(format!("a claim is about `{job}`, which its study does not run"))
+        })?;
+        let seeds = summary[key]["values"].as_array();
+        let seeds = seeds.map_or(std::slice::from_ref(&summary[key]), Vec::as_slice);
+        let value = |seed: &Value| {
+            let value = seed.as_f64().unwrap_or(f64::NAN);
+            if log10 { value.log10() } else { value }
+        };
+        Ok(seeds.iter().map(value).sum::<f64>() / seeds.len() as f64)
+    };
+    let found = mean(&claim.figure, claim.log10)?;
+    let less = claim.less.as_deref().map(|less| mean(less, false)).transpose()?;
+    Ok(less.map_or(found, |less| found - less))
+}
+
+/// A number as tables show it: small ones with an exponent.
 struct Short(f64);
 
 impl std::fmt::Display for Short {
@@ -194,39 +188,40 @@ mod tests {
     use crate::cli::studies::Bound;
 
     #[test]
-    fn every_job_of_every_study_is_read_and_every_claim_is_about_one_of_them() {
-        for study in STUDIES {
-            let jobs = study.jobs.iter().map(|(file, text)| Job::parse(text, file).unwrap());
-            let names: Vec<String> = jobs.map(|job| job.name).collect();
-            for claim in study.claims {
-                let about = match claim.figure {
-                    Figure::Of(job, _) | Figure::Log10(job, _) | Figure::Below(job, ..) => {
-                        vec![job]
-                    }
-                    Figure::Difference(_, job, other) => vec![job, other],
-                };
-                for job in about {
-                    assert!(names.iter().any(|name| name == job), "{}: {job}", study.name);
-                }
+    fn every_file_of_every_study_is_read_and_every_claim_is_about_one_of_its_jobs() {
+        for name in studies::all() {
+            let study = studies::study(name).unwrap();
+            study.files.iter().for_each(|path| assert!(studies::file(path).is_ok(), "{path}"));
+            let jobs = study.jobs.iter().map(|path| {
+                let (file, text) = studies::file(path).unwrap();
+                (Job::parse(text, file).unwrap().name, Value::Null)
+            });
+            let jobs: Map<String, Value> = jobs.collect();
+            for claim in &study.claims {
+                assert!(figure(claim, &jobs).unwrap().is_nan(), "{name}: {}", claim.says);
             }
         }
     }
 
     #[test]
-    fn figures_are_means_over_seeds_and_what_is_absent_holds_nothing() {
+    fn figures_are_means_over_seeds_and_no_claim_holds_for_an_absent_one() {
         let summaries = json!({
             "one": { "loss": { "mean": 0.5, "sd": 0.5, "values": [0.01, 1.0] }, "best": 0.7 },
             "two": { "loss": 0.25 },
         });
-        let summaries = summaries.as_object().unwrap();
-        let value = |which| figure(&which, summaries).unwrap();
-        assert_eq!(value(Figure::Of("one", "loss")), 0.505);
-        assert_eq!(value(Figure::Log10("one", "loss")), -1.0);
-        assert_eq!(value(Figure::Difference("loss", "one", "two")), 0.255);
-        assert_eq!(value(Figure::Below("two", "loss", "loss")), 0.0);
-        assert!(figure(&Figure::Of("three", "loss"), summaries).is_err());
+        let value = |name: &str, log10, less: Option<&str>| {
+            let (says, paper, bound) = (String::new(), String::new(), Bound::AtMost(0.0));
+            let (figure, less) = (name.into(), less.map(String::from));
+            let claim = Claim { says, paper, figure, log10, less, bound };
+            super::figure(&claim, summaries.as_object().unwrap())
+        };
+        assert_eq!(value("one.loss", false, None).unwrap(), 0.505);
+        assert_eq!(value("one.loss", true, None).unwrap(), -1.0);
+        assert_eq!(value("one.loss", false, Some("two.loss")).unwrap(), 0.255);
+        assert!(value("three.loss", false, None).is_err());
+        let absent = value("two.absent", false, None).unwrap();
         for bound in [Bound::AtMost(1e300), Bound::AtLeast(-1e300)] {
-            assert!(bound.holds(0.0) && !bound.holds(value(Figure::Of("two", "absent"))));
+            assert!(bound.holds(0.0) && !bound.holds(absent));
         }
         assert!(!Bound::AtMost(0.1).holds(0.2) && !Bound::Within(1.0, 0.1).holds(1.2));
     }

@@ -1,40 +1,39 @@
-//! Which models are tried, in which order, and which one is taken: plain arithmetic on validation
-//! scores, without any federation.
+//! The candidate models, their order, and the choice among them: arithmetic on validation scores,
+//! without any federation.
 //!
 //! Three steps: rank 0 with a path of ridges on the effects; rank `PATH_RANK` with a path of
 //! ridges on the factors; the other ranks with the best of these ridges. Where each term of the
-//! effects has a ridge of its own the first step is longer: from the best common ridge on, every
-//! term's is varied with the others as they are, the best ones are taken together, and that once
-//! more in smaller steps. Of all that was tried the one-standard-error rule takes one, see
-//! [`Search::choose`].
+//! effects has its own ridge the first step is longer: starting from the best common ridge, the ridge
+//! of every term is varied with the others fixed, the best ones are combined, and both are repeated in
+//! smaller steps. The one-standard-error rule chooses among all candidates, see [`Search::choose`].
 
 use whimbrel_core::{Error, Result, Wire};
 use whimbrel_models::lowrank::Settings;
 
-/// The rank at which ridges are compared: the ridge matters more than the rank, since it alone can
-/// leave out what a rank has too much.
+/// The rank at which ridges are compared: the ridge matters more than the rank, since it can remove
+/// superfluous components.
 const PATH_RANK: usize = 3;
-/// The ranks that are tried: each about one and a half times the one before.
+/// The candidate ranks: each about one and a half times the one before.
 const RANKS: [usize; 5] = [1, 2, 3, 5, 8];
 /// Ridges on the factors, each half of the one before: from half of `lambda_max`, the smallest at
 /// which rank 0 is optimal, to a sixty-fourth, where cross-validation stopped gaining on real counts.
 const HALVINGS: i32 = 6;
-/// Ridges on the effects, as multiples of the job's: rows with a handful of small counts want a
+/// Ridges on the effects, as multiples of the job's: rows with a handful of small counts need a
 /// stronger one.
 const EFFECTS_MULTIPLES: [f64; 5] = [1.0, 4.0, 16.0, 64.0, 256.0];
-/// The same where each term has its own: from no shrinkage to none of the effect, whatever the size
-/// of the counts.
+/// The same where each term has its own ridge: from no shrinkage to full shrinkage, for counts of any
+/// size.
 const COMMON_MULTIPLES: [f64; 6] = [1.0, 16.0, 256.0, 4096.0, 65536.0, 1048576.0];
-/// By what the ridge of a term is then multiplied: over the steps of that path, and in between.
+/// Factors of the ridge of a term in both passes: the steps of that path, and in between.
 const TERM_MULTIPLES: [&[f64]; 2] = [&[0.0625, 0.25, 4.0, 16.0], &[0.25, 4.0]];
 
-/// The most candidates that are tried, by the number of the effects' terms.
+/// The most candidates, by the number of the effects' terms.
 pub fn candidates_max(terms: usize) -> usize {
     let own: usize = TERM_MULTIPLES.iter().map(|multiples| terms * multiples.len() + 1).sum();
     COMMON_MULTIPLES.len() + own + HALVINGS as usize + RANKS.len()
 }
 
-/// A model that is tried.
+/// A candidate model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
     /// `r`.
@@ -43,12 +42,12 @@ pub struct Candidate {
     pub lambda: f64,
     /// Ridge on the main effects.
     pub lambda_effects: f64,
-    /// Ridges of the single terms, where each has its own; else empty.
+    /// Ridges of the single terms, where each has its own; otherwise empty.
     pub term_ridges: Vec<f64>,
 }
 
 impl Candidate {
-    /// The model of these settings with what the candidate says.
+    /// These settings with the candidate's rank and ridges.
     pub fn of(&self, settings: &Settings) -> Settings {
         Settings {
             rank: self.rank,
@@ -59,13 +58,12 @@ impl Candidate {
         }
     }
 
-    /// As numbers, in which it travels and is stored.
+    /// Its form in messages and artifacts.
     pub fn numbers(&self) -> Vec<f64> {
         let first = [self.rank as f64, self.lambda, self.lambda_effects];
         first.iter().chain(&self.term_ridges).copied().collect()
     }
 
-    /// Back from the numbers.
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
         let [rank, lambda, lambda_effects, term_ridges @ ..] = numbers else { return None };
         Some(Self {
@@ -93,13 +91,13 @@ impl Wire for Candidate {
     }
 }
 
-/// How the candidates did on cells that their fits had not seen: sums over the validation cells.
+/// Validation scores: sums over cells that the fits had not seen.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scores {
-    /// How many candidates.
+    /// The number of candidates.
     count: usize,
-    /// The number of cells, then the sum of each candidate's deviances, then the sums of the
-    /// products of two candidates' deviances, lower triangle.
+    /// The number of cells, the sums of each candidate's deviances, and the sums of products of two
+    /// candidates' deviances (lower triangle).
     sums: Vec<f64>,
 }
 
@@ -109,7 +107,7 @@ impl Scores {
         1 + count + count * (count + 1) / 2
     }
 
-    /// The sums over some cells of which each candidate's deviances are given.
+    /// The sums over cells, from each candidate's deviances there.
     pub fn of(deviances: &[Vec<f64>]) -> Vec<f64> {
         let mut sums = vec![deviances.first().map_or(0, Vec::len) as f64];
         sums.extend(deviances.iter().map(|d| d.iter().sum::<f64>()));
@@ -120,7 +118,7 @@ impl Scores {
         sums
     }
 
-    /// Of the candidates that every split has scored, from the sums of each split.
+    /// The scores of the candidates that every split has scored, from the sums of each split.
     pub fn new(splits: &[Vec<f64>]) -> Self {
         let counts = |sums: &Vec<f64>| (0..).find(|k| Self::length(k + 1) > sums.len());
         let count = splits.iter().filter_map(counts).min().unwrap_or(0);
@@ -134,12 +132,11 @@ impl Scores {
         Self { count, sums }
     }
 
-    /// How many candidates.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Validation cells.
+    /// The number of validation cells.
     pub fn cells(&self) -> f64 {
         self.sums[0]
     }
@@ -154,7 +151,7 @@ impl Scores {
         self.error(self.mean(i), self.product(i, i))
     }
 
-    /// The standard error of the difference of two means, paired cell by cell.
+    /// The standard error of the difference of two means, paired by cell.
     pub fn difference_error(&self, i: usize, j: usize) -> f64 {
         let squares = self.product(i, i) + self.product(j, j) - 2.0 * self.product(i, j);
         self.error(self.mean(i) - self.mean(j), squares)
@@ -176,45 +173,43 @@ impl Scores {
     }
 }
 
-/// What the job gives; the rest is searched.
+/// Settings fixed by the job; the others are searched.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Given {
-    /// The rank.
     pub rank: Option<usize>,
     /// The ridge on the factors.
     pub lambda: Option<f64>,
-    /// Whether the ridge on main effects is that of the settings, not only where its path starts.
+    /// Whether the ridge on main effects is fixed; otherwise that of the settings starts its path.
     pub lambda_effects: bool,
-    /// Whether each term of the effects has a ridge of its own; not where their ridge is given.
+    /// Whether each term of the effects has its own ridge; ignored where the ridge is fixed.
     pub per_term: bool,
-    /// Whether each client has an effect of its own: then every candidate is fitted and judged with
-    /// them.
+    /// Whether every candidate is fitted and judged with personal effects of the clients.
     pub personal: bool,
-    /// Whether estimates of counts are not capped: then those of candidates are not either.
+    /// Whether estimated counts of candidates are not capped.
     pub uncapped: bool,
 }
 
-/// What there is to choose from.
+/// The space of candidates.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Search {
-    /// How many terms the main effects have.
+    /// The number of terms of the main effects.
     pub terms: usize,
     /// The largest rank that the table allows.
     pub rank_max: usize,
-    /// The ridge on main effects: the job's, or where the path of them starts.
+    /// The ridge on main effects: the job's, or the start of its path.
     pub lambda_effects: f64,
-    /// What is not searched.
     pub given: Given,
 }
 
 impl Search {
     /// The candidates of rank 0: the first step.
     pub fn without_factors(&self) -> Vec<Candidate> {
-        let own = if self.has_own_ridges() { self.terms } else { 0 };
-        let multiples = match self.has_own_ridges() {
-            true => &COMMON_MULTIPLES[..],
-            false if self.given.lambda_effects => &EFFECTS_MULTIPLES[..1],
-            false => &EFFECTS_MULTIPLES[..],
+        let (own, multiples) = if self.has_own_ridges() {
+            (self.terms, &COMMON_MULTIPLES[..])
+        } else if self.given.lambda_effects {
+            (0, &EFFECTS_MULTIPLES[..1])
+        } else {
+            (0, &EFFECTS_MULTIPLES[..])
         };
         let plain = |multiple: &f64| {
             let lambda_effects = multiple * self.lambda_effects;
@@ -228,7 +223,7 @@ impl Search {
         self.given.per_term && !self.given.lambda_effects
     }
 
-    /// The candidates of the steps after it, given all that was tried and how it did.
+    /// The candidates of the next step, from those tried and their scores.
     pub fn next(&self, tried: &[Candidate], scores: &Scores, lambda_max: f64) -> Vec<Candidate> {
         let own = self.own_ridges(tried, scores);
         if !own.is_empty() {
@@ -237,24 +232,22 @@ impl Search {
         let first = self.given.rank.unwrap_or(PATH_RANK.min(self.rank_max));
         let factors = (0..tried.len()).filter(|i| tried[*i].rank > 0);
         let Some(best) = scores.best(factors) else {
-            // What the job gives is tried in any case; else only where factors can pay.
+            // A given rank is tried in any case, others only where factors can improve the fit.
             if first == 0 || (self.given.rank.is_none() && lambda_max <= 0.0) {
                 return Vec::new();
             }
             let plain = scores.best(0..tried.len());
             return plain.map_or(Vec::new(), |i| self.path(first, lambda_max, &tried[i]));
         };
+        if self.given.rank.is_some() || tried.iter().any(|c| c.rank > 0 && c.rank != first) {
+            return Vec::new();
+        }
         let is_new = |rank: &usize| *rank <= self.rank_max && *rank != first;
         let others = RANKS.into_iter().filter(is_new);
-        let over = self.given.rank.is_some() || tried.iter().any(|c| c.rank > 0 && c.rank != first);
-        if over {
-            Vec::new()
-        } else {
-            others.map(|rank| Candidate { rank, ..tried[best].clone() }).collect()
-        }
+        others.map(|rank| Candidate { rank, ..tried[best].clone() }).collect()
     }
 
-    /// What comes next in the search of a ridge for each term; nothing once it is over.
+    /// The next candidates in the search of a ridge for each term; empty once it is over.
     fn own_ridges(&self, tried: &[Candidate], scores: &Scores) -> Vec<Candidate> {
         if !self.has_own_ridges() || tried.iter().any(|c| c.rank > 0) {
             return Vec::new();
@@ -268,7 +261,7 @@ impl Search {
             }
             let varied = known + self.terms * multiples.len();
             if tried.len() == varied {
-                // Each term with the ridge that did best while the others had theirs.
+                // Each term with its best ridge, found with the others fixed.
                 let mut together = tried[best].clone();
                 for t in 0..self.terms {
                     let first = known + t * multiples.len();
@@ -283,7 +276,7 @@ impl Search {
         Vec::new()
     }
 
-    /// One rank with the effects of a candidate, from strong to weak ridges.
+    /// One rank with the effects of a candidate, from strong to weak ridges on the factors.
     fn path(&self, rank: usize, lambda_max: f64, plain: &Candidate) -> Vec<Candidate> {
         let at = |lambda| Candidate { rank, lambda, ..plain.clone() };
         match self.given.lambda {
@@ -293,9 +286,9 @@ impl Search {
         }
     }
 
-    /// Which candidate is taken. For each rank the ridges with the smallest mean deviance stand; of these it is the simplest whose mean is within one standard error of the
-    /// best one's, the error being that of the difference (Hastie, Tibshirani, Friedman, *The
-    /// Elements of Statistical Learning*, 7.10). Where the job gives the rank it is one of that rank.
+    /// The chosen candidate: among the best ridges of each rank the simplest whose mean deviance is within
+    /// one standard error of the best one's, the error being that of the difference (Hastie, Tibshirani,
+    /// Friedman, *The Elements of Statistical Learning*, 7.10). A given rank restricts the choice.
     pub fn choose(&self, tried: &[Candidate], scores: &Scores) -> Option<usize> {
         let allowed = |i: &usize| self.given.rank.is_none_or(|rank| tried[*i].rank == rank);
         let allowed = (0..tried.len()).filter(allowed);

@@ -1,4 +1,4 @@
-//! What a selection delivers: the model to fit, where to start, and what was tried.
+//! The result of a selection: the model to fit, its start, and the candidates.
 
 use super::candidates::{Candidate, Scores};
 use super::state::Server;
@@ -9,27 +9,27 @@ use whimbrel_core::{Error, Result};
 pub const KIND: &str = "selection";
 /// The kind of the artifact of baselines.
 pub const BASELINES_KIND: &str = "baselines";
-/// The baselines, as they are named in that artifact.
+/// The names of the baselines in that artifact.
 pub const BASELINES: [&str; 2] = ["column_means", "row_column_effects"];
-/// Columns of the artifact's table of candidates after those of the candidate itself.
+/// Columns of the table of candidates after those of the candidate itself.
 const FOUND: usize = 3;
 
-/// What the stage delivers.
+/// The stage's result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Selection {
     /// The model to fit.
     pub chosen: Candidate,
-    /// Its fit to all cells, as the parameters travel; none where the stage broke off before.
+    /// Its fit to all cells in the form of messages; `None` where the stage ended before.
     pub factors: Option<Vec<f64>>,
-    /// Every candidate with its mean validation deviance, the standard error of that, and the
-    /// rounds it took.
+    /// Every candidate with its mean validation deviance, the standard error of that, and its number
+    /// of rounds.
     pub tried: Vec<(Candidate, f64, f64, u32)>,
 }
 
 impl Selection {
     /// Reads the stage's artifact.
     pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
-        let broken = || Error::data("the selection is not one that this program writes");
+        let broken = || Error::data("the artifact is not a selection of this program");
         let list = |name: &str| artifact.tensor(name).map(|tensor| tensor.values.clone());
         let table = artifact.tensor("candidates").ok_or_else(broken)?;
         let row = |row: &[f64]| {
@@ -48,7 +48,7 @@ impl Selection {
     }
 }
 
-/// The artifact of a comparison: held-out cells, and the mean deviance of each baseline there.
+/// The artifact of a comparison: the number of held-out cells, and each baseline's mean deviance there.
 pub(super) fn baselines(server: &Server) -> Artifact {
     let scores = Scores::new(&server.sums);
     let out = Artifact::new(BASELINES_KIND).with("held_out_cells", &[], vec![scores.cells()]);

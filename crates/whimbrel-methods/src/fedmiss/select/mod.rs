@@ -1,22 +1,22 @@
-//! Choosing rank and ridge by federated cross-validation: a stage before the fit.
+//! The choice of rank and ridge by federated cross-validation: a stage before the fit.
 //!
-//! Clients hide a share of their own observed cells (never those that the job holds out, which the
-//! stage does not look at). In each split the candidates of [`candidates`] are fitted one after the
-//! other by FedMissEM with full batches and exact messages; then everyone is sent all fits of the
-//! split and answers with sums over the deviances of its hidden cells and over their products:
-//! enough for the standard error of any difference, paired cell by cell. A client that does not
-//! answer is left out of that split for every candidate alike.
+//! Clients hide a share of their observed cells; the stage does not use the cells that the job holds
+//! out. In each split the candidates of [`candidates`] are fitted one after the other by FedMissEM with
+//! full batches and exact messages. Then every client receives all fits of the split and answers with
+//! sums over the deviances of its hidden cells and over their products, which give the standard error
+//! of every difference, paired by cell. A client that does not answer is left out of that split for all
+//! candidates.
 //!
-//! Then the model that was chosen is fitted to all cells, and delivered: the fit that follows starts
-//! there. Factors have several optima, so it is fitted from several starts (the fit of the last
-//! split, and random ones), and the one with the lowest objective is taken.
+//! The chosen model is then fitted to all cells; the next stage starts from that fit. Factors have
+//! several optima, so the best of several starts (the fit of the last split, and random ones) is
+//! delivered.
 //!
-//! [`Select::baselines`] is the same stage with two simpler models, one split that hides nothing,
-//! and the job's held-out cells to judge by.
+//! [`Select::baselines`] is the same stage with two simpler models and one split without hidden cells,
+//! judged by the job's held-out cells.
 //!
 //! Cost: at most [`candidates_max`] fits per split, of at most `rounds` rounds each and usually far
-//! fewer, since each starts from the fit nearest to it. A round sends every residual and is as long
-//! as one of a fit with full batches.
+//! fewer, since each starts from the nearest fit. A round costs as much as one of a fit with full
+//! batches.
 
 pub mod candidates;
 mod delivery;
@@ -40,25 +40,24 @@ use whimbrel_models::lowrank::{
     Delivered, Effects, Factors, LAMBDA_EFFECTS, LowRank, Observed, Settings,
 };
 
-/// Rounds that a candidate's fit may take, unless the caller says otherwise: far from its end a
-/// validation score has settled.
+/// Default limit of a candidate's rounds: validation scores settle long before the fit converges.
 pub const ROUNDS: u32 = 40;
-/// A fit is over once the completed table moves by less than this share of itself, which moves a
-/// deviance by about its square.
+/// A fit ends once the relative change of the completed table is below this, which changes a deviance
+/// by about its square.
 const SETTLED: f64 = 3e-4;
-/// The same for starts, which are compared by the objective that they end at: before the end, the
-/// order of two starts may still change.
+/// The same for starts, which are compared by their final objectives: before convergence the order of
+/// two starts may still change.
 const CONVERGED: f64 = 1e-8;
 /// Fits of the chosen model to all cells, where it has factors: one random start in two or three
 /// ends in a worse optimum.
 const REFITS: u32 = 4;
 
-/// A ridge under which rows have no effect of their own.
+/// A ridge that suppresses row effects.
 const NO_EFFECT: f64 = 1e12;
 
-/// The stage.
+/// The stage before the fit.
 pub struct Select {
-    /// The model whose rank and ridge are wanted; those of the job where it gives one.
+    /// The model, whose rank and ridge count only where the job fixes them.
     settings: Settings,
     task: Task,
     given: Given,
@@ -68,26 +67,26 @@ pub struct Select {
     seed: u64,
 }
 
-/// What the stage is for.
+/// The purpose of a stage.
 enum Task {
     /// A choice of rank and ridge.
     Choose(Search),
-    /// How two models do on the job's held-out cells.
+    /// The deviances of two models on the job's held-out cells.
     Compare([Candidate; 2]),
     /// The best of several starts of one model.
     Start(Candidate),
 }
 
 impl Select {
-    /// A selection for this table: of its rank or its ridge or both; `settings` says the rest. Cells
-    /// are dealt to splits by `seed`.
+    /// A choice of rank, ridge or both; `settings` and `given` fix the rest. Cells are assigned to splits
+    /// by `seed`.
     pub fn new(settings: Settings, given: Given, rounds: u32, seed: u64) -> Result<Self> {
         if settings.effects.is_none() {
             return Err(Error::config("an automatic rank or lambda starts from main effects")
                 .hint("set effects = \"row+column\""));
         }
         if rounds == 0 {
-            return Err(Error::config("a selection needs a round at least"));
+            return Err(Error::config("a selection needs at least one round"));
         }
         let Settings { lambda_effects, rows, columns, .. } = settings;
         let terms = settings.effects.0.len();
@@ -99,8 +98,8 @@ impl Select {
         Ok(select)
     }
 
-    /// What simpler models do on the held-out cells, so that a report can say where one of them wins:
-    /// column effects with the usual ridge, and row and column effects with that of the settings.
+    /// The deviances of simpler models on the held-out cells, for reports: column effects with the
+    /// default ridge, and row and column effects with that of the settings.
     pub fn baselines(settings: Settings) -> Result<Self> {
         let own = settings.lambda_effects;
         let of = |ridges: [f64; 2]| Candidate {
@@ -114,9 +113,9 @@ impl Select {
         Ok(Self { task, ..Self::new(settings, Given::default(), ROUNDS, 0)? })
     }
 
-    /// Fits a model of which nothing is left to choose from `starts` starts, each until it has
-    /// converged and for at most `rounds` rounds. The lowest objective is delivered; cells are not
-    /// hidden. The first start is that of a fit whose stage draws from the same keys.
+    /// Fits one model from several starts, each until it has converged and for at most `rounds` rounds,
+    /// and delivers the fit of the lowest objective. No cells are hidden. The first start is that of a
+    /// fit whose stage draws from the same keys.
     pub fn starts(settings: Settings, given: Given, starts: u32, rounds: u32) -> Result<Self> {
         let candidate = Candidate {
             rank: settings.rank,
@@ -130,7 +129,6 @@ impl Select {
         Ok(select)
     }
 
-    /// What is tried first.
     fn first_candidates(&self) -> Vec<Candidate> {
         match &self.task {
             Task::Choose(search) => search.without_factors(),
@@ -139,8 +137,7 @@ impl Select {
         }
     }
 
-    /// Ways to set cells aside, each a fit of its own: the splits, and none for the fit to all
-    /// cells.
+    /// The number of sets of cells that are fitted: those of the splits, and all cells.
     fn parts(&self, splits: Splits) -> u32 {
         splits.count + u32::from(!matches!(self.task, Task::Compare(_)))
     }
@@ -152,7 +149,7 @@ impl Select {
         Ok(FedMiss { personal, ceiling: !uncapped, ..FedMiss::exact(model, self.rounds) })
     }
 
-    /// The first candidate's fit, for what all fits do alike.
+    /// The first candidate's fit, for everything that all fits have in common.
     fn first_fit(&self) -> Result<FedMiss> {
         self.fit(&self.first_candidates()[0])
     }
@@ -162,7 +159,7 @@ impl Select {
         self.fit(&server.candidates[server.at as usize])
     }
 
-    /// A client's cells as a split has them: those of the fit, and those it hides.
+    /// A client's cells in a split: those of the fit, and the hidden ones.
     fn cells_of(&self, splits: Splits, split: u32, data: &Observed) -> Observed {
         if splits == Splits::HELD_OUT {
             return data.clone();
@@ -177,8 +174,8 @@ impl Select {
         Observed { cells: of(false), held_out: of(true) }
     }
 
-    /// What the client would say at enrolment if it had only the cells that a split leaves it. The
-    /// sum of all its values stands for that of those: it only sets where a fit starts.
+    /// The client's summary without the cells that a split hides. The sum of values is scaled: it affects
+    /// only the start of a fit.
     fn reduced(&self, splits: Splits, split: u32, summary: &Summary) -> Summary {
         if splits == Splits::NONE {
             return summary.clone();
@@ -198,10 +195,10 @@ impl Select {
             let fit = self.fit(&table.candidate)?;
             let family = fit.model.family();
             let delivered = Delivered::received(&fit.model, &table.theta, table.ceiling.as_ref())?;
-            let effect = match self.given.personal {
-                true => fit.personal_effect(&delivered.factors, client, &part, down.clients)?,
-                false => 0.0,
-            };
+            let mut effect = 0.0;
+            if self.given.personal {
+                effect = fit.personal_effect(&delivered.factors, client, &part, down.clients)?;
+            }
             let deviance = |cell: &Cell| {
                 let theta =
                     delivered.theta(&fit.model, cell.row as usize, cell.column as usize) + effect;
@@ -212,14 +209,14 @@ impl Select {
         Ok(Scores::of(&deviances.collect::<Result<Vec<Vec<f64>>>>()?))
     }
 
-    /// Takes a round of a fit, and goes on after it.
+    /// Closes a round of a fit; a finished fit is recorded, and the next one begins.
     fn round(&self, mut server: Server, round: super::Fold, key: Key) -> Result<Server> {
         let (fit, at) = (&self.fit_of(&server)?, server.at as usize);
         let was_still = moves_below(CONVERGED, &server.fit);
         server.fit = fit.server_step(server.fit, round, key)?;
         server.rounds[at] += 1;
         let is_settled = match self.task {
-            // The first round that leaves the table still may reactivate a component.
+            // The first round without a change may reactivate a component.
             Task::Start(_) => was_still && moves_below(CONVERGED, &server.fit),
             _ => moves_below(SETTLED, &server.fit),
         };
@@ -240,21 +237,21 @@ impl Select {
             theta: server.fit.factors.to_vector(&fit.model),
             ceiling: server.fit.ceiling.clone(),
         });
-        // After the last fit of a split comes the exchange of scores, which its phase stands for.
-        match at + 1 < server.candidates.len() {
-            true => self.begin(Server { at: server.at + 1, ..server }, key),
-            false => Ok(server),
+        if at + 1 < server.candidates.len() {
+            return self.begin(Server { at: server.at + 1, ..server }, key);
         }
+        // The phase of the last fit of a split stands for the exchange of scores.
+        Ok(server)
     }
 
-    /// Takes the scores of a split and turns to the next one, or to further candidates.
+    /// Records the scores of a split and begins the next one, or further candidates.
     fn record(&self, mut server: Server, scores: &ExactSum, key: Key) -> Result<Server> {
         if scores.count() == 0 {
             server.unanswered += 1;
-            return match server.unanswered > UNANSWERED_MAX {
-                true => Err(Error::peer("no client answers with scores of the candidates")),
-                false => Ok(server),
-            };
+            if server.unanswered > UNANSWERED_MAX {
+                return Err(Error::peer("no client answers with scores of the candidates"));
+            }
+            return Ok(server);
         }
         server.unanswered = 0;
         server.sums[server.split as usize] = scores.value();
@@ -264,13 +261,13 @@ impl Select {
             return Ok(server);
         };
         if server.split == server.splits.count {
-            // No more numbers in the factors than cells.
+            // At most as many numbers in the factors as cells.
             let each = (self.settings.rows + self.settings.columns) as u64;
             let most = server.fresh[server.splits.count as usize].observations / each.max(1);
             let rank_max = search.rank_max.min(most as usize);
             let search = Search { rank_max, ..search.clone() };
             let scores = Scores::new(&server.sums);
-            // Ridges on the factors start where they pay beside the best effects.
+            // The path of ridges on the factors starts where they vanish beside the best effects.
             if let Some(plain) = scores.best(0..server.lambda_maxes.len()) {
                 server.lambda_max = server.lambda_maxes[plain];
             }
@@ -287,7 +284,7 @@ impl Select {
         self.begin(server, key)
     }
 
-    /// Keeps the better of the fits to all cells, and goes on with the next one or with none.
+    /// Keeps the better of the fits to all cells, and begins the next one or ends the stage.
     fn refitted(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
         server.refits += 1;
         let objective = starts::objective(fit, &server.fit);
@@ -295,7 +292,7 @@ impl Select {
             server.best = Some((objective, server.fit.factors.clone()));
         }
         // Without factors there is one optimum. With personal effects the server does not know the
-        // objective: the fit of the last split was judged, and its optimum is taken.
+        // objective, and delivers the refit of the last split's fit.
         let starts = if fit.model.rank() == 0 || self.given.personal { 1 } else { self.refits };
         if server.refits < starts {
             return self.begin(server, key);
@@ -304,22 +301,23 @@ impl Select {
         Ok(server)
     }
 
-    /// What is taken, by the scores so far; the first candidate before there are any.
+    /// The best candidate by the scores so far; the first one before there are any.
     fn chosen(&self, server: &Server) -> usize {
         let Task::Choose(search) = &self.task else { return 0 };
         let scores = Scores::new(&server.sums);
         search.choose(&server.candidates[..scores.count()], &scores).unwrap_or(0)
     }
 
-    /// Sets up the fit of the candidate in progress.
+    /// Prepares the fit of the candidate in progress.
     fn begin(&self, mut server: Server, key: Key) -> Result<Server> {
         let fit = self.fit_of(&server)?;
         let fresh = &server.fresh[server.split as usize];
         let all_cells = server.split == server.splits.count;
         let random = || {
-            let mean = match fit.model.terms().is_empty() {
-                true => fresh.s_hat.iter().sum::<f64>() / fresh.s_hat.len() as f64,
-                false => fit.model.family().mean(fresh.factors.intercept),
+            let mean = if fit.model.terms().is_empty() {
+                fresh.s_hat.iter().sum::<f64>() / fresh.s_hat.len() as f64
+            } else {
+                fit.model.family().mean(fresh.factors.intercept)
             };
             Factors::start(&fit.model, mean, key.child(u64::from(server.refits)))
         };
@@ -354,7 +352,7 @@ impl Method for Select {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
-    /// What a round's messages have in common; none where fits are scored.
+    /// The shared part of a round's messages; `None` where fits are scored.
     type Broadcast = Option<super::Broadcast>;
     type Fold = Fold;
 
@@ -421,7 +419,7 @@ impl Method for Select {
     }
 
     fn allowances(&self) -> Vec<Allowance> {
-        // How many candidates are tried depends on the data.
+        // The number of candidates depends on the data.
         vec![Allowance::rounds(None), Allowance { name: "scores", ..Allowance::rounds(None) }]
     }
 
@@ -472,7 +470,7 @@ impl Method for Select {
     ) -> Result<(Client, Up)> {
         let Splits { count, share } = down.splits;
         if down.split > count || !(0.0..=1.0).contains(&share) {
-            return Err(Error::peer(format!("the server asks for fold {} of {count}", down.split)));
+            return Err(Error::peer(format!("a message about fold {} of {count}", down.split)));
         }
         let Some((candidate, round)) = &down.fit else {
             let sums = self.score(client, down, data)?;
@@ -522,7 +520,7 @@ impl Method for Select {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        // Each candidate starts anew, and a fit that runs away ends its round with an error.
+        // Each candidate starts anew, and a fit that diverges ends its round with an error.
         if server.fit.table_norm2.is_finite() { 1.0 } else { f64::INFINITY }
     }
 
@@ -540,11 +538,11 @@ impl Method for Select {
     fn disclosures(&self) -> Vec<Disclosure> {
         let Ok(fit) = self.first_fit() else { return Vec::new() };
         let mut all = fit.disclosures();
-        // No evaluation is asked for, and the last exchange of a fit does not happen here.
+        // The stage has no evaluations.
         all.retain(|one| one.message != "answer");
         all.push(Disclosure {
             message: "up",
-            meaning: "after the candidates of a fold: sums over the deviances of the cells it hides or holds out, and over their products".into(),
+            meaning: "after the candidates of a fold: sums over the deviances of its hidden or held-out cells, and over their products".into(),
             bytes_max: 16 + 8 * Scores::length(candidates_max(self.settings.effects.0.len())),
             exposure: Exposure::Aggregate,
         });
@@ -552,7 +550,7 @@ impl Method for Select {
     }
 }
 
-/// Whether the last round moved the completed table by less than this share of itself.
+/// Whether the relative change of the completed table in the last round is below `share`.
 fn moves_below(share: f64, fit: &super::Server) -> bool {
     fit.update_norm2.is_some_and(|moved2| moved2 <= share * share * fit.table_norm2)
 }

@@ -1,15 +1,15 @@
-//! Where the fit of a candidate starts, and the strongest ridge worth trying.
+//! The start of a candidate's fit, and the strongest ridge worth trying.
 
 use super::state::Table;
 use crate::fedmiss::{self, FedMiss, Phase};
 use whimbrel_core::Result;
 use whimbrel_models::lowrank::{Factors, LowRank, Settings};
 
-/// A component whose norm is below this share of the largest was put out by the last ridge.
+/// A component with a norm below this share of the largest was removed by the last ridge.
 const OUT: f64 = 1e-3;
 
 /// The smallest ridge at which rank 0 is optimal, from the optimum of rank 0. The residual of an
-/// observed cell is what its completed value is above its mean, times its copies.
+/// observed cell is its completed value less its mean, times its copies.
 pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
     let residual = server.union.iter().enumerate().map(|(place, cell)| {
         let mean = fit.model.mean(&server.factors, fit.model.place(*cell));
@@ -20,8 +20,8 @@ pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64>
     Ok(fit.model.lambda_max(&fit.on_table(server, &residual, None)?, n))
 }
 
-/// `F` at the factors there are, less what does not depend on them. After a round without noise the
-/// completed table holds the mean observation of each observed cell.
+/// `F` at the current factors, up to a constant. After a round without noise the completed table holds
+/// the mean observation of each observed cell.
 pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
         let [row, column] = fit.model.place(*cell);
@@ -33,8 +33,8 @@ pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
 }
 
-/// The last fit of a split, brought to the rank of a model: its live components,
-/// largest first, as far as there is room, and the small random ones of `out` beyond them.
+/// The last fit of a split, at the rank of `model`: its remaining components, largest first, as far as
+/// the rank allows, and the small random ones of `out` beyond them.
 pub(super) fn nearest(
     model: &LowRank,
     settings: &Settings,
@@ -55,7 +55,7 @@ pub(super) fn nearest(
     Ok(Factors { rank: rank as u32, u: out.u, v: out.v, ..nearest })
 }
 
-/// The fit of a split from given factors on.
+/// The fit of a split, restarted from given factors.
 pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) -> fedmiss::Server {
     fedmiss::Server {
         phase: Phase::Fit,

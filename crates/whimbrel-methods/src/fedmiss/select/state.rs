@@ -1,4 +1,4 @@
-//! What the selection keeps and sends.
+//! States and messages of a selection.
 
 use super::candidates::Candidate;
 use crate::fedmiss;
@@ -6,33 +6,33 @@ use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Key, wire};
 use whimbrel_models::lowrank::{Ceiling, Factors};
 
-/// How observed cells are set aside for validation.
+/// The division of observed cells into training and validation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Splits {
-    /// How many times every candidate is fitted.
+    /// The number of splits, and of fits of every candidate.
     pub count: u32,
-    /// The share of the observed cells that a split hides.
+    /// The share of observed cells that a split hides.
     pub share: f64,
 }
 
-/// Observations from which on a fifth of them, 2,000, is a validation set by itself.
+/// From this number of observations on a fifth of them is a sufficient validation set.
 const ONE_FOLD_MIN: u64 = 10_000;
 
 impl Splits {
-    /// One split that hides nothing: candidates are judged by the cells that the job holds out.
+    /// One split without hidden cells: candidates are judged by the cells that the job holds out.
     pub const HELD_OUT: Self = Self { count: 1, share: 0.0 };
 
-    /// No splits: nothing is judged.
+    /// No splits and no validation.
     pub const NONE: Self = Self { count: 0, share: 0.0 };
 
-    /// Five splits, each observation being hidden once; one of them where there are many.
+    /// Five splits, each observation hidden once; one split of many observations.
     pub fn for_observations(count: u64) -> Self {
         Self { count: if count < ONE_FOLD_MIN { 5 } else { 1 }, share: 0.2 }
     }
 
-    /// Which cells a split hides: by their number in the table, so that a cell observed twice is
-    /// never on both sides. A client all of whose cells would be hidden hides none, and no client
-    /// hides any in the split after the last.
+    /// Whether a split hides each cell, by the cell's number in the table, so that a cell observed
+    /// twice is never on both sides. A client whose cells would all be hidden hides none, and the split
+    /// after the last hides none.
     pub fn hidden(&self, split: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
         let of = |cell| Key::root(seed).child(DEAL).child(cell).uniform() / self.share;
         let inside = split < self.count && self.share > 0.0;
@@ -50,7 +50,6 @@ const DEAL: u64 = 0xF01D;
 /// The global state.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// How cells are set aside.
     pub splits: Splits,
     /// The split in progress; after the last one, all cells.
     pub split: u32,
@@ -60,13 +59,12 @@ pub struct Server {
     pub fresh: Vec<fedmiss::Server>,
     /// The fit in progress.
     pub fit: fedmiss::Server,
-    /// Of each candidate of rank 0, the smallest ridge at which factors do not pay beside it.
+    /// For each candidate of rank 0, the smallest ridge at which factors vanish beside it.
     pub lambda_maxes: Vec<f64>,
-    /// The one from which ridges on the factors start; 0 until rank 0 was scored.
+    /// The ridge from which the path on the factors starts; 0 until rank 0 was scored.
     pub lambda_max: f64,
-    /// What is tried.
     pub candidates: Vec<Candidate>,
-    /// Rounds that the fits of each took.
+    /// Rounds of each candidate's fits.
     pub rounds: Vec<u32>,
     /// The fits of each split.
     pub found: Vec<Vec<Table>>,
@@ -74,35 +72,32 @@ pub struct Server {
     pub sums: Vec<Vec<f64>>,
     /// Consecutive exchanges of scores that no client answered.
     pub unanswered: u32,
-    /// The best fit of the chosen model to all cells so far, and its `F` less what does not depend on it.
+    /// The best fit of the chosen model to all cells so far, after its `F` up to a constant.
     pub best: Option<(f64, Factors)>,
-    /// How many were made.
+    /// Fits to all cells so far.
     pub refits: u32,
 }
 
-/// The fit of a candidate, as it is judged.
+/// The fit of a candidate.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The model.
     pub candidate: Candidate,
-    /// Effects and factors, as they travel.
+    /// Effects and factors in the form of messages.
     pub theta: Vec<f64>,
-    /// What no estimate goes beyond.
+    /// The upper bound of estimates.
     pub ceiling: Option<Ceiling>,
 }
 
 /// The message to a client: a round of a fit, or the fits of a split to be scored.
 #[derive(Clone, Debug)]
 pub struct Down {
-    /// How cells are set aside.
     pub splits: Splits,
-    /// The split in progress.
     pub split: u32,
-    /// n.
+    /// `n`.
     pub clients: u32,
-    /// The round: the model, and the fit's message.
+    /// In a round of a fit: the candidate, and the fit's message.
     pub fit: Option<(Candidate, fedmiss::Down)>,
-    /// The fits.
+    /// In an exchange of scores: the fits.
     pub tables: Vec<Table>,
 }
 
@@ -120,9 +115,7 @@ pub struct Up {
 pub struct Fold {
     /// The split in progress.
     pub of: u32,
-    /// In a round of a fit.
     pub fit: Option<fedmiss::Fold>,
-    /// In an exchange of scores.
     pub sums: ExactSum,
 }
 

@@ -1,0 +1,316 @@
+//! Methods whose server handles each client's upload by itself instead of their mean: `clustered` and
+//! `mocha`.
+//!
+//! Weights, enrolment, folds, counts and evaluations are written once, for every [`PerClientRule`]. Uploads
+//! are exact. The server keeps a round's uploads until the round ends: cohort times model.
+
+use super::evaluate::{self, Told};
+use super::{Own, Personal};
+use crate::federated::{BindRows, Judge, Split, aggregate, held_out, optional};
+use crate::settings::{Budget, Weights, check_sums};
+use whimbrel_codec::Scalar;
+use whimbrel_core::declare::Measure;
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, State, Wire, wire};
+
+/// The whole method around a rule.
+pub struct PerClient<R> {
+    pub rule: R,
+    pub weights: Weights,
+    pub budget: Budget,
+}
+
+/// The part of a method that its paper defines. Methods in call order.
+pub trait PerClientRule: Send + Sync + 'static {
+    /// The layout of a client's training rows.
+    type Rows: Send + Sync + 'static;
+    type Global: State;
+    /// The unit in which growth is measured.
+    type Scale: State;
+    type Client: State;
+    type Down: Wire;
+    /// The width of uploads.
+    type Number: Scalar;
+    type Ask: Wire + Send + Sync + 'static;
+
+    /// The learner and its local training.
+    fn training(&self) -> &Personal;
+    fn lay_out(&self, train: &Samples) -> Result<Self::Rows>;
+    fn enroll(&self, train: &Samples) -> Self::Client;
+    fn start(&self, key: Key) -> Result<(Self::Global, Self::Scale)>;
+    /// Adds a client; returns its place among the uploads.
+    fn admit(&self, to: &mut Self::Global, id: ClientId, weight: f64) -> u32;
+    fn message(&self, global: &Self::Global, place: u32, round: u32) -> Self::Down;
+    /// The client's next state and its upload.
+    fn local(
+        &self,
+        client: &Self::Client,
+        down: &Self::Down,
+        data: &(Split<Samples>, Self::Rows),
+        key: Key,
+    ) -> Result<(Self::Client, Vec<Self::Number>)>;
+    /// Rows behind one upload.
+    fn rows_used(&self, rows: u64) -> u64 {
+        self.training().solver.rows_used(rows)
+    }
+    /// Moves the global state by the uploads, in order of places; returns the squared norm of the move.
+    fn step(&self, to: &mut Self::Global, from: &[Upload<Self::Number>], round: u32)
+    -> Result<f64>;
+    fn magnitude(&self, global: &Self::Global, scale: &Self::Scale) -> f64;
+    /// Adds the global state to the run's result.
+    fn artifact(&self, global: &Self::Global, to: Artifact) -> Artifact;
+    fn own(client: &Self::Client) -> Own;
+    fn ask(&self, global: &Self::Global) -> Self::Ask;
+    /// The shared vector in the form of [`LocalRule::personal`](super::LocalRule::personal).
+    fn shared(&self, ask: &Self::Ask) -> Vec<f32>;
+    /// The declaration of [`figure`](Self::figure).
+    fn measure() -> Option<Measure> {
+        None
+    }
+    /// A figure of the global state.
+    fn figure(_: &Self::Global) -> f64 {
+        0.0
+    }
+}
+
+/// A client's place and its vector.
+pub type Upload<T> = (u32, Vec<T>);
+
+/// The global state, and counts.
+#[derive(Clone, Debug)]
+pub struct Server<G, S> {
+    round: u32,
+    global: G,
+    rows: u64,
+    rows_used: u64,
+    update_norm2: Option<f64>,
+    scale: S,
+}
+
+/// The server's record of a client.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    place: u32,
+    rows: u64,
+}
+
+/// The uploads of a round, in order of places.
+#[derive(Clone, Debug)]
+pub struct Fold<T> {
+    uploads: Vec<Upload<T>>,
+    rows_used: u64,
+}
+
+wire!(Server<G: Wire, S: Wire> { round, global, rows, rows_used, update_norm2, scale });
+wire!(Peer { place, rows });
+wire!(Fold<T: Wire> { uploads, rows_used });
+
+impl<G, S> Server<G, S> {
+    fn epoch(&self) -> f64 {
+        self.rows_used as f64 / self.rows.max(1) as f64
+    }
+}
+
+impl<R: PerClientRule> PerClient<R> {
+    fn training(&self) -> &Personal {
+        self.rule.training()
+    }
+}
+
+impl<R: PerClientRule> Method for PerClient<R> {
+    type Data = (Split<Samples>, R::Rows);
+    type Server = Server<R::Global, R::Scale>;
+    type Peer = Peer;
+    type Client = R::Client;
+    type Summary = u64;
+    type Down = R::Down;
+    type Up = Vec<R::Number>;
+    type Broadcast = ();
+    type Fold = Fold<R::Number>;
+
+    fn enroll(&self, (parts, _): &Self::Data, _: Key) -> Result<(R::Client, u64)> {
+        Ok((self.rule.enroll(&parts.train), parts.train.len() as u64))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, u64)>,
+        key: Key,
+    ) -> Result<Self::Server> {
+        if roster.next().is_none() {
+            return Err(Error::data("there is no client to start with"));
+        }
+        let (global, scale) = self.rule.start(key)?;
+        Ok(Server { round: 0, global, rows: 0, rows_used: 0, update_norm2: None, scale })
+    }
+
+    fn admit(&self, server: &mut Self::Server, id: ClientId, rows: &u64) -> Result<Peer> {
+        let weight = self.weights.of(id, *rows)?;
+        let place = self.rule.admit(&mut server.global, id, weight);
+        server.rows += rows;
+        Ok(Peer { place, rows: *rows })
+    }
+
+    fn rows(&self, peer: &Peer) -> Option<u64> {
+        Some(peer.rows)
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(self.budget.rounds_max())]
+    }
+
+    fn next(&self, server: &Self::Server) -> Next {
+        let done = self.budget.is_spent(server.round, server.epoch());
+        if done { Next::Stop } else { Next::Round(Cohort::Sampled) }
+    }
+
+    fn broadcast(&self, _: &Self::Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(
+        &self,
+        server: &Self::Server,
+        (): &(),
+        peer: &Peer,
+        _: Key,
+    ) -> Result<(Peer, R::Down)> {
+        Ok((peer.clone(), self.rule.message(&server.global, peer.place, server.round)))
+    }
+
+    fn local_step(
+        &self,
+        client: &R::Client,
+        down: &R::Down,
+        data: &Self::Data,
+        key: Key,
+    ) -> Result<(R::Client, Self::Up)> {
+        self.rule.local(client, down, data, key)
+    }
+
+    fn fold(&self, _: &Self::Server) -> Self::Fold {
+        Fold { uploads: Vec::new(), rows_used: 0 }
+    }
+
+    fn absorb(
+        &self,
+        fold: &mut Self::Fold,
+        from: Sender<'_, Peer>,
+        up: Vec<R::Number>,
+    ) -> Result<()> {
+        if up.len() != self.training().learner.parameters() {
+            return Err(Error::peer(format!("client {} sent a vector of another length", from.id)));
+        }
+        check_sums(from.id, &up.iter().map(|x| x.wide()).collect::<Vec<_>>())?;
+        let Peer { place, rows } = *from.peer;
+        fold.rows_used += self.rule.rows_used(rows);
+        let at = fold.uploads.partition_point(|(other, _)| *other < place);
+        fold.uploads.insert(at, (place, up));
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()> {
+        fold.uploads.extend(other.uploads);
+        fold.uploads.sort_by_key(|(place, _)| *place);
+        fold.rows_used += other.rows_used;
+        Ok(())
+    }
+
+    fn server_step(
+        &self,
+        mut server: Self::Server,
+        fold: Self::Fold,
+        _: Key,
+    ) -> Result<Self::Server> {
+        server.rows_used += fold.rows_used;
+        server.round += 1;
+        let norm2 = self.rule.step(&mut server.global, &fold.uploads, server.round)?;
+        server.update_norm2 = Some(norm2);
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Self::Server) -> f64 {
+        self.rule.magnitude(&server.global, &server.scale)
+    }
+
+    fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
+        let artifact = Artifact::new(self.training().learner.name());
+        Ok(self.rule.artifact(&server.global, artifact))
+    }
+
+    fn client_artifact(&self, client: &R::Client, _: &Self::Data) -> Result<Option<Artifact>> {
+        let own = R::own(client);
+        Ok((!own.is_empty()).then(|| own.artifact(self.training().learner.name())))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let whole = size_of::<R::Number>() * self.training().learner.parameters() + 32;
+        vec![
+            aggregate("summary", "the number of samples", 16),
+            aggregate("up", self.training().rule.sent(), whole),
+            evaluate::disclosure(),
+        ]
+    }
+}
+
+impl<R: PerClientRule> Evaluate for PerClient<R> {
+    type Ask = R::Ask;
+    type Answer = Told;
+
+    fn ask(&self, server: &Self::Server) -> Result<R::Ask> {
+        Ok(self.rule.ask(&server.global))
+    }
+
+    fn answer(&self, client: &R::Client, ask: &R::Ask, (parts, _): &Self::Data) -> Result<Told> {
+        let (training, shared) = (self.training(), self.rule.shared(ask));
+        let (rate, own) = (training.rates.initial, R::own(client));
+        training.answer_with(&training.predictor(&shared, rate, &own, &parts.train)?, parts)
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, told: &Told) -> Result<()> {
+        self.training().check_told(id, peer.rows, told)
+    }
+
+    fn loss(&self, told: &Told) -> Option<f64> {
+        Some(told.answer)
+    }
+
+    fn own(&self, told: &Told) -> Vec<Metric> {
+        held_out::own(&self.training().scores(), &told.parts)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        self.training().told_measures(R::measure())
+    }
+
+    fn conclude(
+        &self,
+        server: &Self::Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Told)>,
+    ) -> Result<Vec<Metric>> {
+        let mut metrics = vec![Metric::number("epoch", server.epoch())];
+        let figure = R::measure().map(|m| Metric::number(m.key, R::figure(&server.global)));
+        metrics.extend(figure);
+        metrics.extend(self.training().pool_told(self.weights, answers.map(Ok))?);
+        metrics.push(optional("update_norm2", server.update_norm2));
+        Ok(metrics)
+    }
+
+    fn conclude_unseen(
+        &self,
+        _: &Self::Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Told)>,
+    ) -> Result<Vec<Metric>> {
+        self.training().pool_unseen(answers.map(Ok))
+    }
+}
+
+impl<R: PerClientRule> Bind<PerClient<R>> for BindRows {
+    fn bind(&self, method: &PerClient<R>, data: &ClientData) -> Result<(Split<Samples>, R::Rows)> {
+        let parts = Split::bind(method.training(), data)?;
+        let rows = method.rule.lay_out(&parts.train)?;
+        Ok((parts, rows))
+    }
+}
