@@ -40,7 +40,7 @@ TOY = {
 
 
 def summary_of(asked, name, text):
-    """The summary of a run of this job, from the cache where the same job was run before; None where it failed."""
+    """The summary of a run of this job, from the cache if present; None if it failed."""
     folder = asked.cache / re.sub(r"[^a-z0-9.=-]+", "_", name)
     file, kept = folder.with_suffix(folder.suffix + ".toml"), folder / "summary.json"
     if not kept.exists() or not file.exists() or file.read_text() != text:
@@ -55,7 +55,7 @@ def summary_of(asked, name, text):
 
 
 def runs(asked, name, job, key):
-    """The figure of every seed, or None where a run failed."""
+    """The figure of every seed, or None for a failed run."""
     found = [summary_of(asked, f"{name}-{seed}", job(seed)) for seed in asked.seeds]
     return None if any(one is None for one in found) else [one.get(key) for one in found], found
 
@@ -122,7 +122,7 @@ def pool_of(data, images):
 
 
 def image_data(asked, small, samples, classes, seed):
-    """Two files in LEAF's form: `small` clients with so many images, the others with 25, and ten tests each."""
+    """Two files in LEAF's format: `small` clients with few images, the others with 25, and ten test images each."""
     files = [asked.cache / f"{asked.images}-{small}-{samples}-{classes}-{seed}-{part}.json" for part in ("train", "test")]
     pool, shape = pool_of(asked.data, asked.images)
     if all(file.exists() for file in files):

@@ -41,7 +41,7 @@ def breeding_birds(data):
 
 
 def hubbard(data, key):
-    """Counts summed over what `key` does not tell apart."""
+    """Counts summed by `key`."""
     cells = collections.Counter()
     for r in read(data / "birds/hubbard_brook.csv.gz"):
         if known(r["count"]) and key(r):

@@ -58,7 +58,7 @@ def synthetic():
 
 
 def far(rows):
-    """The same rows, every column a thousand from zero."""
+    """The same rows, shifted by 1000 in every column."""
     return [[f"{1000 + float(x):.6f}" for x in row] for row in rows]
 
 
@@ -152,7 +152,7 @@ evaluate = {{ every = {rounds} }}
 
 
 def run(binary, folder, key, text):
-    """The summary of a run, from the cache where it is there."""
+    """The summary of a run, from the cache if present."""
     kept = folder / "results" / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())
@@ -332,7 +332,7 @@ def mean(bits):
 
 
 def table(parts):
-    """A line for each method, set, covariance and number of levels, over splits, participations and
+    """One line per method, set, covariance and number of levels, over splits, participations and
     seeds."""
     yield "| method | set | covariance | levels | runs | within 0.05 | median gap | largest | repairs | Mbit up (exact) |"
     yield "|---|---|---|---|---|---|---|---|---|---|"

@@ -1,4 +1,4 @@
-"""What intervals and standard errors of a low-rank fit hold, on tables whose truth is known.
+"""Coverage of intervals and standard errors of a low-rank fit, on tables with known truth.
 
     python3 benches/coverage.py WHIMBREL [REPEATS]
 

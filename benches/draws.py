@@ -23,14 +23,14 @@ MODEL = 'rank = 0\nlambda = "auto"\neffects = "row+column"'
 
 
 def table(law, draw):
-    """Counts of all cells, and which were observed."""
+    """Counts of all cells, and the mask of observed ones."""
     means = np.exp(1.5 + draw.normal(0, 1, SITES)[:, None] + draw.normal(0, 0.5, MONTHS))
     rates = means * draw.gamma(2, 0.5, means.shape) if law == "negative binomial" else means
     return draw.poisson(rates), draw.random(means.shape) < 0.3
 
 
 def judged(whimbrel, folder, law, seed):
-    """Whether each month's total is in both ranges, and the contrast's error over its standard error."""
+    """Whether each month's total is in both ranges, and the standardised error of the contrast."""
     draw = np.random.default_rng(seed)
     counts, seen = table(law, draw)
     owner = draw.integers(0, CLIENTS, SITES)

@@ -1,4 +1,4 @@
-"""Main effects of what describes rows and columns, against the automatic low rank on the same cells.
+"""Main effects of row and column attributes, against the automatic low rank on the same cells.
 
     python3 benches/effects.py WHIMBREL DATA [SPLITS] [SET ...]
 

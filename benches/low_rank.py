@@ -1,4 +1,4 @@
-"""What the benches of tables with gaps share: counts from files, jobs, runs. Standard library only."""
+"""Shared parts of the benches of tables with missing cells: counts from files, jobs, runs. Standard library only."""
 
 import csv
 import gzip
@@ -42,7 +42,7 @@ def known(value):
 
 
 def owners(rows, draw):
-    """Whole rows, dealt to the clients at random."""
+    """Deals whole rows to the clients at random."""
     rows = sorted({str(row) for row in rows})
     draw.shuffle(rows)
     return {row: i % CLIENTS for i, row in enumerate(rows)}
@@ -62,7 +62,7 @@ def run(whimbrel, folder, cells, seed, column='"month"', holdout=0.1, data="", f
 
 
 def cells_of(values, seen, owner):
-    """The observed cells of a generated table, whose rows belong to these clients."""
+    """The observed cells of a generated table with these clients' rows."""
     places = [(i, j) for i, row in enumerate(seen) for j, known in enumerate(row) if known]
     return [{"observer": f"o{owner[i]}", "site": f"s{i}", "month": f"{j:02}", "count": values[i, j]} for i, j in places]
 

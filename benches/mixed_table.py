@@ -1,4 +1,4 @@
-"""A mixture over a mixed table with gaps, held against an EM of its own and against other imputations.
+"""A mixture over a mixed table with missing cells, compared with an independent EM and with other imputations.
 
     python3 benches/mixed_table.py WHIMBREL [SEEDS]
 
@@ -42,7 +42,7 @@ evaluate = {{ every = 100 }}
 
 
 def survey(rng):
-    """Three groups: numbers that go together, counts, yes or no, a category."""
+    """Three groups: correlated numbers, counts, yes or no, a category."""
     n = 2000
     k = rng.choice(3, n, p=[0.4, 0.35, 0.25])
     h = rng.normal(size=n)
@@ -187,7 +187,7 @@ def read_model(folder, kinds, widths):
 
 
 def errors(guess, x, gone, kinds):
-    """Root mean squared error of numbers and counts in deviations, and the share of right levels."""
+    """Root mean squared error of numbers and counts in deviations, and the accuracy of levels."""
     squares, right = [], []
     for j, kind in enumerate(kinds):
         rows = gone[:, j]
@@ -281,7 +281,7 @@ def run(whimbrel, make, numeric, seed):
 
 
 def json_objective(summary):
-    """The objective at the end, wherever the summary keeps it."""
+    """The final objective of a summary."""
     found = []
 
     def walk(value, name=""):

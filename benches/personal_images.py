@@ -55,7 +55,7 @@ def run(asked, name, method):
 
 
 def decile(accuracies):
-    """As the program reports it: the client at the bottom decile."""
+    """The bottom decile over clients, as the program reports it."""
     return sorted(accuracies)[max(0, -(-len(accuracies) // 10) - 1)]
 
 

@@ -1,4 +1,4 @@
-"""What Python, Ray and Flower cost: figures of docs/benchmarks/python.md.
+"""Costs of Python, Ray and Flower: the figures of docs/benchmarks/python.md.
 
     python benches/python.py cli WHIMBREL     a job of 10 s through Python and on the command line
     python benches/python.py ray              microseconds per no-op client-round, 2 shards x 500 clients
@@ -71,7 +71,7 @@ def actors() -> list[int]:
 
 
 def cpu(pids: list[int]) -> float:
-    """Seconds of processor time so far."""
+    """Processor time in seconds."""
     def of(pid: int) -> float:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

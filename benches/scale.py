@@ -1,4 +1,4 @@
-"""How a run of many small clients scales with threads: seconds to the first round, seconds per round.
+"""Scaling with threads of a run with many small clients: seconds to the first round, seconds per round.
 
 Usage: python3 benches/scale.py [--binary target/release/whimbrel] [--clients 100000] [--share 0.1]
            [--rounds 40] [--threads 1,2,4,8,16]
@@ -52,7 +52,7 @@ checkpoint_seconds = 3600
 
 
 def processor(pid):
-    """Seconds that a process has computed."""
+    """Processor time of a process in seconds."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -24,7 +24,7 @@ SITES, MONTHS, DRAWS, CLIENTS = 300, 60, 100, 8
 
 
 def table(law, draw):
-    """Values of all cells, and which were observed."""
+    """Values of all cells, and the mask of observed ones."""
     factors = draw.normal(0, 1, (SITES, 2)) @ draw.normal(0, 0.4, (2, MONTHS))
     theta = 1.5 + draw.normal(0, 1, SITES)[:, None] + draw.normal(0, 0.6, MONTHS) + factors
     if law == "Gaussian":

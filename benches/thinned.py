@@ -1,4 +1,4 @@
-"""Coverage of intervals by how often a row was observed, on real counts of which much is hidden.
+"""Coverage of intervals by the number of observations of a row, on real counts with many hidden cells.
 
     python3 benches/thinned.py WHIMBREL DATA [SEEDS] [SET ...]
 
@@ -24,7 +24,7 @@ GROUPS = [(1, 1), (2, 3), (4, 7), (8, 15), (16, 10**9)]
 
 
 def hide(cells, seed):
-    """Which cells are given."""
+    """The mask of given cells."""
     draw = random.Random(seed)
     rows = collections.defaultdict(list)
     for at, (row, _, _) in enumerate(cells):

@@ -1,5 +1,5 @@
 """Milliseconds per client-step of the papers' CNN in PyTorch: a loop over clients, `torch.func.vmap`, and the
-adapter `whimbrel.torch.TorchLearner`. Needs NumPy and PyTorch alone; where the package is installed, the same through
+adapter `whimbrel.torch.TorchLearner`. Needs only NumPy and PyTorch; if the package is installed, the same through
 `whimbrel.run` too.
 
     python benches/torch_clients.py [--clients 64] [--batch 128] [--steps 10] [--device cuda]
@@ -34,7 +34,7 @@ def cnn() -> nn.Module:
 
 
 def adapter():
-    """The adapter's file, without the package and its compiled half."""
+    """The adapter's file, without the package."""
     path = Path(__file__).parents[1] / "python" / "whimbrel" / "torch.py"
     spec = importlib.util.spec_from_file_location("whimbrel_torch", path)
     module = importlib.util.module_from_spec(spec)
@@ -44,7 +44,7 @@ def adapter():
 
 
 def measured(asked, steps: int, work) -> float:
-    """Milliseconds per client-step: the best of three, after a first that is not counted."""
+    """Milliseconds per client-step: the best of three after a warm-up."""
     best = float("inf")
     for turn in range(4):
         begin = time.perf_counter()
@@ -109,7 +109,7 @@ def trainings(asked, rows: int, start, shared: bool) -> list:
 
 
 def through_run(asked, whimbrel, together: int) -> float:
-    """Rounds of fedavg: what each adds, by client-step, with the codec, the fold and the transfers."""
+    """Rounds of fedavg: milliseconds per client-step, including the codec, the fold and the transfers."""
     from whimbrel import _whimbrel
     from whimbrel.torch import TorchLearner
 
@@ -123,7 +123,7 @@ def through_run(asked, whimbrel, together: int) -> float:
 
     def job(rounds: int) -> dict:
         return {
-            "data": {"source": "csv", "path": held.path, "client": "client", "target": "y",
+            "data": {"source": "csv", "path": held, "client": "client", "target": "y",
                      "columns": columns, "shape": [1, 28, 28]},
             "model": {"kind": "own"},
             "method": {"kind": "fedavg", "rounds": rounds, "batch": asked.batch, "step": RATE,
