@@ -1,11 +1,11 @@
-//! `cargo xtask bench`: the benchmarks, found in the manifests.
+//! `cargo xtask bench`: the benchmarks of all manifests.
 
 use serde_json::Value;
 
 use crate::{Outcome, cargo};
 
-/// Runs every benchmark; where the first argument is the name of one, only that one. What remains
-/// of the arguments goes to the benchmark programs as filters.
+/// Runs all benchmarks, or the one named by the first argument. The other arguments are filters for
+/// the benchmark programs.
 pub fn run(arguments: &[String]) -> Outcome {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let all = targets(&cargo::metadata()?);
@@ -21,7 +21,7 @@ pub fn run(arguments: &[String]) -> Outcome {
     Ok(())
 }
 
-/// (package, benchmark) of every benchmark target, in order of name.
+/// All benchmark targets as (package, benchmark), sorted.
 fn targets(metadata: &Value) -> Vec<(String, String)> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Calling cargo, always from the root of the workspace.
+//! Commands, always in the root of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::Outcome;
 
-/// The root of the workspace: the folder above this crate's manifest.
+/// The root of the workspace.
 pub fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = manifest.as_deref().unwrap_or(Path::new(env!("CARGO_MANIFEST_DIR")));
     here.parent().expect("the manifest of xtask lies one folder below the root").to_path_buf()
 }
 
-/// A cargo command in the root; `CARGO` names the cargo that started us.
+/// A cargo command in the root; `CARGO` is the cargo that started xtask.
 pub fn command(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -32,12 +32,17 @@ pub fn run_with(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let shown: String =
         variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
     let line = format!("{shown}cargo {}", arguments.join(" "));
+    run_command(command(arguments).envs(variables.iter().copied()), &line)
+}
+
+/// Prints `line` and runs the command in the root.
+pub fn run_command(command: &mut Command, line: &str) -> Outcome {
     eprintln!("$ {line}");
-    let status = command(arguments)
-        .envs(variables.iter().copied())
+    let status = command
+        .current_dir(root())
         .stdin(Stdio::null())
         .status()
-        .map_err(|error| format!("could not start cargo: {error}"))?;
+        .map_err(|error| format!("could not start `{line}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed ({status})")) }
 }
 
@@ -49,10 +54,7 @@ pub fn has_subcommand(name: &str) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// The dependency graph as cargo resolves it for this machine's platform.
-///
-/// `--locked`: a lock file that no longer fits the manifests is a failure, not something to mend
-/// in passing.
+/// The dependency graph for this machine's platform. `--locked`: an outdated lock file is an error.
 pub fn metadata() -> Result<Value, String> {
     let platform = host_platform()?;
     let output = command(&["metadata", "--format-version=1", "--locked"])

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what must hold before a change lands, cheapest checks first.
+//! `cargo xtask ci`: the checks of a change, cheapest first.
 
 use crate::{Outcome, cargo, test, tidy};
 use std::process::Command;
@@ -13,7 +13,7 @@ const STEPS: [Step; 5] = [
     ("test", || test::run(&[])),
 ];
 
-/// Runs the steps in order and stops at the first that fails, naming it.
+/// Runs the steps in order; stops at the first failure.
 pub fn run() -> Outcome {
     for (number, (name, step)) in STEPS.iter().enumerate() {
         eprintln!("\n== {}/{}: {name}", number + 1, STEPS.len());
@@ -23,21 +23,18 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// `cargo fmt` for everything; by itself it does not find the modules that `families!` declares.
+/// Formats everything. `cargo fmt` alone misses the modules that `families!` declares.
 pub fn format(options: &[&str]) -> Outcome {
     cargo::run(&[&["fmt", "--all", "--"], options].concat())?;
     let tree = tidy::Tree::read()?;
     let folders = tidy::families(&tree).into_iter();
     let files: Vec<String> =
         folders.map(|name| format!("crates/whimbrel-families/src/{name}/mod.rs")).collect();
-    let status = Command::new("rustfmt")
-        .current_dir(cargo::root())
-        .args(["--edition", "2024"])
-        .args(options)
-        .args(files)
-        .status()
-        .map_err(|error| format!("could not start rustfmt: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("rustfmt failed ({status})")) }
+    let mut rustfmt = Command::new("rustfmt");
+    cargo::run_command(
+        rustfmt.args(["--edition", "2024"]).args(options).args(files),
+        "rustfmt the families",
+    )
 }
 
 fn clippy() -> Outcome {
@@ -45,7 +42,7 @@ fn clippy() -> Outcome {
     cargo::run(&[&lint[..], &["--", "-D", "warnings"]].concat())
 }
 
-/// Same profile as clippy, so that dependencies are checked once for both.
+/// The same profile as clippy, so that both share the checked dependencies.
 fn documentation() -> Outcome {
     let doc = ["doc", "--workspace", "--no-deps", "--locked", "--profile", "ci"];
     cargo::run_with(&doc, &[("RUSTDOCFLAGS", "-D warnings")])

@@ -1,11 +1,11 @@
-//! `cargo xtask figures`: the figures of the documentation against the jobs that make them.
+//! `cargo xtask figures`: compares the figures of the documentation with the results of their jobs.
 //!
-//! A figure in a page says where it comes from in a comment behind it, in the same cell or word:
+//! A comment after a figure, in the same cell or word, names its source:
 //! `2.86 Mbit<!-- jobs/heterogeneous/known-fedem-dithering.toml bits_up -->`. The second word is a
 //! key of the run's `summary.json` (over several seeds its mean, or with `KEY:log10` and
 //! `KEY:log10-sd` mean and standard deviation of the logarithms), or `KEY@ROUND`, a line of its
-//! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. The
-//! figure is right if the result, rounded as the figure is, reads the same.
+//! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. A
+//! figure is right if the result, rounded to its digits, has the same text.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use crate::{Outcome, cargo};
 const OPEN: &str = "<!-- jobs/";
 const CLOSE: &str = " -->";
 
-/// Runs the jobs that pages name and compares; `--write` writes what differs.
+/// Runs the jobs named in the pages and compares; `--write` corrects the pages.
 pub fn run(arguments: &[String]) -> Outcome {
     let write = match arguments {
         [] => false,
         [only] if only == "--write" => true,
-        _ => return Err("it takes `--write` or nothing".to_owned()),
+        _ => return Err("the only option is `--write`".to_owned()),
     };
     let mut runs = Runs::default();
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -51,9 +51,9 @@ pub fn run(arguments: &[String]) -> Outcome {
     }
     wrong.iter().for_each(|line| eprintln!("{line}"));
     match (wrong.len(), write) {
-        (0, _) => eprintln!("xtask figures: {checked} figures are those of their jobs"),
+        (0, _) => eprintln!("xtask figures: {checked} figures agree with their jobs"),
         (n, true) => eprintln!("xtask figures: {n} of {checked} figures written"),
-        (n, false) => return Err(format!("{n} of {checked} figures are not those of their jobs")),
+        (n, false) => return Err(format!("{n} of {checked} figures differ from their jobs")),
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// A value with the unit and the digits of the text.
+    /// A value in the unit and digits of the text.
     fn written(&self, value: f64) -> String {
         let (number, unit) = self.text.split_once(' ').unwrap_or((&self.text, ""));
         let divisor = match unit {
@@ -79,16 +79,17 @@ impl Figure {
         let mantissa = number.split('e').next().unwrap_or(number);
         let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         let value = value / divisor;
-        let text = match number.contains('e') {
-            true => format!("{value:.decimals$e}"),
-            false => format!("{value:.decimals$}"),
+        let text = if number.contains('e') {
+            format!("{value:.decimals$e}")
+        } else {
+            format!("{value:.decimals$}")
         };
         let text = if number.contains(',') { with_commas(&text) } else { text };
         if unit.is_empty() { text } else { format!("{text} {unit}") }
     }
 }
 
-/// Thousands apart.
+/// Separates thousands.
 fn with_commas(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let digits: Vec<char> = whole.chars().collect();
@@ -102,7 +103,7 @@ fn with_commas(number: &str) -> String {
     text + rest
 }
 
-/// The figures of a line that say where they come from.
+/// The figures of a line with their sources.
 fn figures(line: &str) -> Result<Vec<Figure>, String> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -110,7 +111,7 @@ fn figures(line: &str) -> Result<Vec<Figure>, String> {
         let end = line[at..].find(CLOSE).map(|end| at + end).ok_or("a comment has no end")?;
         let source = &line[at + "<!-- ".len()..end];
         let (job, key) = source.split_once(' ').ok_or(format!("`{source}` names no key"))?;
-        // The number, and a unit behind it.
+        // The number and its unit.
         let before = &line[from..at];
         let start = before.rfind(['|', '(']).map_or(0, |bar| bar + 1);
         let words: Vec<&str> = before[start..].split_whitespace().collect();
@@ -127,7 +128,7 @@ fn figures(line: &str) -> Result<Vec<Figure>, String> {
     Ok(found)
 }
 
-/// Every page below a folder, in order.
+/// All pages below a folder, sorted.
 fn pages(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -142,7 +143,7 @@ fn pages(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The runs made so far, by job: the summary and the lines of the metrics.
+/// The runs so far, by job: the summary and the lines of the metrics.
 #[derive(Default)]
 struct Runs(BTreeMap<String, (Value, Vec<Value>)>);
 
@@ -156,7 +157,7 @@ impl Runs {
     }
 }
 
-/// What a key asks of a run.
+/// The value of a key in a run.
 fn read(summary: &Value, rows: &[Value], key: &str) -> Option<f64> {
     let (place, summed) = key.split_once(':').map_or((key, None), |(k, by)| (k, Some(by)));
     let Some((name, round)) = place.split_once('@') else {
@@ -181,7 +182,7 @@ fn read(summary: &Value, rows: &[Value], key: &str) -> Option<f64> {
     }
 }
 
-/// One number of several.
+/// A statistic of several numbers.
 fn sum_up(mut values: Vec<f64>, by: &str) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;
@@ -211,12 +212,12 @@ fn run_job(job: &str) -> Result<(Value, Vec<Value>), String> {
     let program = ["run", "--quiet", "--locked", "--profile", "ci", "--package", "whimbrel", "--"];
     let ran = cargo::run(&[&program[..], &["--quiet", "run", job, "--out", &out]].concat());
     let parse = |text: &str| serde_json::from_str(text).map_err(|e| format!("{out}: {e}"));
-    // A degenerate fit has its figures too, and its exit code is not 0.
+    // A degenerate fit has figures but a non-zero exit code.
     let summary: Value = match fs::read_to_string(folder.join("summary.json")) {
         Ok(text) => parse(&text)?,
         Err(e) => return Err(ran.err().unwrap_or_else(|| format!("{out}/summary.json: {e}"))),
     };
-    // Over several seeds there is none at the top.
+    // A run over several seeds has no metrics at the top.
     let rows = fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
     let rows = rows.lines().map(parse).collect::<Result<_, _>>()?;
     Ok((summary, rows))

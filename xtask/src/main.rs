@@ -1,7 +1,7 @@
-//! The project's chores: `cargo xtask test | test-python | ci | fmt | tidy | bench | figures | help`.
+//! The project's tasks: `cargo xtask test | test-python | ci | fmt | tidy | bench | figures | help`.
 //!
-//! Everything is built with the `ci` profile into the one target folder, so that a test, a lint
-//! and a command-line test share what they compile.
+//! Everything is built with the `ci` profile into one target folder, so that tests and lints share
+//! compiled crates.
 
 mod bench;
 mod cargo;
@@ -14,22 +14,24 @@ mod tidy;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-The project's chores
+The project's tasks
 
 usage: cargo xtask COMMAND
 
-  test [FILTER...]          every test of the workspace and of the Python package, or those of the workspace
-                            whose name contains FILTER
-  test-python               the tests of the Python package alone
-  ci                        format, tidy, clippy, documentation, then test; stops at the first failure
-  fmt                       formats all sources; `cargo fmt` does not find the families
-  tidy                      layering, licences, duplicate versions, banned words, links, file rules
-  bench [NAME] [FILTER...]  every benchmark, or the one called NAME; FILTER goes to the benchmark
-  figures [--write]         the figures of docs/ that name their jobs against the results of these; or writes them
+  test [FILTER...]          all tests of the workspace and the Python package, or those of the workspace
+                            whose name contains FILTER; about 25 minutes from scratch on two busy cores
+  test --quick [FILTER...]  unit tests and laws only: without the command line, the network, Python,
+                            examples and documentation
+  test-python               the tests of the Python package
+  ci                        format, tidy, clippy, documentation and test; stops at the first failure
+  fmt                       format all sources; `cargo fmt` misses the families
+  tidy                      layers, licences, duplicate versions, banned words, links, voice, file rules
+  bench [NAME] [FILTER...]  all benchmarks, or the one called NAME; FILTER goes to the benchmark
+  figures [--write]         compare the figures of docs/ with the results of their jobs; or correct them
   help                      this text
 ";
 
-/// What a chore ends in: an error is one message for the person at the terminal.
+/// The result of a task; an error is a message for the terminal.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
             eprintln!("xtask: {message}\n\n{HELP}");
             ExitCode::from(2)
         }
-        Err(Failure::Chore(message)) => {
+        Err(Failure::Task(message)) => {
             eprintln!("xtask {command}: {message}");
             ExitCode::FAILURE
         }
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
 
 enum Failure {
     Usage(String),
-    Chore(String),
+    Task(String),
 }
 
 fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
@@ -74,5 +76,5 @@ fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
         }
         other => return Err(Failure::Usage(format!("no command `{other}`"))),
     };
-    outcome.map_err(Failure::Chore)
+    outcome.map_err(Failure::Task)
 }

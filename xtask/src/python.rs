@@ -2,16 +2,16 @@
 
 use crate::{Outcome, cargo};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// A virtual environment: its folder, what is installed there, what is tested.
+/// A virtual environment: its folder, packages and tests (all if empty).
 struct Environment {
     name: &'static str,
     packages: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
-/// Flower's simulation pins a Ray of its own, so that the two need an environment each.
+/// Flower's simulation pins its own version of Ray, so the two need separate environments.
 const ENVIRONMENTS: [Environment; 2] = [
     Environment {
         name: "python",
@@ -36,8 +36,8 @@ const ENVIRONMENTS: [Environment; 2] = [
 
 const BUILD: &[&str] = &["maturin>=1.9.4,<2"];
 
-/// Builds the wheel with the profile of the other tests and runs pytest; says so and does nothing
-/// where there is no Python, or where packages cannot be installed.
+/// Builds the wheel with the profile of the other tests and runs pytest. Without Python, or if
+/// packages cannot be installed, the tests are skipped with a message.
 pub fn test() -> Outcome {
     let usable = "import sys, venv; sys.exit(sys.version_info < (3, 11))";
     if !Command::new("python3").args(["-c", usable]).status().is_ok_and(|status| status.success()) {
@@ -47,7 +47,7 @@ pub fn test() -> Outcome {
     let target = target();
     let Some(builder) = environment(&target.join("python-build"), BUILD)? else { return Ok(()) };
     let wheels = target.join("wheels");
-    // One wheel at a time: its name has no number of the build.
+    // A single wheel: names of wheels have no build number.
     let _ = std::fs::remove_dir_all(&wheels);
     let out = wheels.display().to_string();
     run(&builder, &["-m", "maturin", "build", "--locked", "--profile", "ci", "--out", &out])?;
@@ -57,7 +57,7 @@ pub fn test() -> Outcome {
         let Some(python) = environment(&target.join(name), packages)? else { continue };
         let install = ["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", &wheel];
         run(&python, &install)?;
-        // Not from the source folder, which has no compiled half: the wheel's own modules.
+        // The wheel's modules: the source folder lacks the compiled half.
         let pytest = ["-m", "pytest", "-q", "--import-mode=importlib"];
         let tests =
             if tests.is_empty() { &["python/tests", "--pyargs", "whimbrel"] } else { tests };
@@ -66,7 +66,7 @@ pub fn test() -> Outcome {
     Ok(())
 }
 
-/// The interpreter of a virtual environment with these packages; none where they cannot be had.
+/// The interpreter of a virtual environment with these packages; `None` if they cannot be installed.
 fn environment(folder: &Path, packages: &[&str]) -> Result<Option<PathBuf>, String> {
     let python = folder.join("bin/python");
     if !python.is_file() {
@@ -88,14 +88,7 @@ fn environment(folder: &Path, packages: &[&str]) -> Result<Option<PathBuf>, Stri
 
 fn run(program: &Path, arguments: &[&str]) -> Outcome {
     let line = format!("{} {}", program.display(), arguments.join(" "));
-    eprintln!("$ {line}");
-    let status = Command::new(program)
-        .args(arguments)
-        .current_dir(cargo::root())
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|e| format!("could not start {}: {e}", program.display()))?;
-    if status.success() { Ok(()) } else { Err(format!("`{line}` failed ({status})")) }
+    cargo::run_command(Command::new(program).args(arguments), &line)
 }
 
 fn target() -> PathBuf {

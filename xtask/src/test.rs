@@ -1,46 +1,76 @@
-//! `cargo xtask test`: every test of the workspace.
+//! `cargo xtask test`: the tests of the workspace.
 
 use crate::tidy::{Tree, mask};
 use crate::{Outcome, cargo, python};
 use std::path::{Path, PathBuf};
 
-/// Runs unit, integration and documentation tests whose name contains one of `filters` (all
-/// without any).
-pub fn run(filters: &[String]) -> Outcome {
-    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+/// Crates that `--quick` leaves out: their tests start processes, or need Python.
+const SLOW: [&str; 4] = ["whimbrel", "whimbrel-net", "whimbrel-py", "own-family"];
+
+/// Runs the tests whose name contains a filter, or all without filters. `--quick` runs only unit
+/// tests and laws.
+pub fn run(arguments: &[String]) -> Outcome {
+    let arguments = arguments.iter().map(String::as_str);
+    let (options, filters): (Vec<&str>, Vec<&str>) = arguments.partition(|a| a.starts_with("--"));
+    let quick = options.contains(&"--quick");
+    if let Some(unknown) = options.iter().find(|option| **option != "--quick") {
+        return Err(format!("unknown option `{unknown}`; the only one is `--quick`"));
+    }
+    eprintln!("{}", announcement(quick, &filters));
+    let mut packages = vec!["--workspace"];
+    if quick {
+        packages.extend(SLOW.iter().flat_map(|name| ["--exclude", name]));
+    }
     if cargo::has_subcommand("nextest") {
-        let nextest = ["nextest", "run", "--workspace", "--cargo-profile", "ci"];
-        cargo::run(&[&nextest[..], &filters].concat())?;
-        documentation(&filters)?;
+        let nextest = ["nextest", "run", "--cargo-profile", "ci"];
+        cargo::run(&[&nextest[..], &packages, &filters].concat())?;
+        if !quick {
+            documentation(&filters)?;
+        }
     } else {
         eprintln!("cargo-nextest is not installed: using `cargo test`");
-        let test = ["test", "--workspace", "--profile", "ci"];
+        let test = ["test", "--profile", "ci"];
         // `cargo test` takes one filter; the others go to the test programs, which take several.
-        cargo::run(&[&test[..], &["--"], &filters].concat())?;
+        cargo::run(&[&test[..], &packages, &["--"], &filters].concat())?;
     }
-    if filters.is_empty() {
+    if filters.is_empty() && !quick {
         python::test()?;
     }
     for skipped in left_out(&Tree::read()?) {
         eprintln!("left out: {skipped}");
     }
-    // Test runners hide what a passing test prints.
+    // Test runners hide the output of passing tests.
     for path in missing(&data_folder()) {
         eprintln!("skipped: no data ({} does not exist)", path.display());
     }
-    let which = if filters.is_empty() { "all tests" } else { "the chosen tests" };
+    let which = if filters.is_empty() && !quick { "all tests" } else { "the chosen tests" };
     eprintln!("xtask test: {which} passed");
     Ok(())
 }
 
-/// Where `whimbrel_testkit::data_file` looks.
+/// The work ahead and its duration, for the terminal.
+fn announcement(quick: bool, filters: &[&str]) -> String {
+    match (quick, filters) {
+        (true, _) => format!(
+            "builds and runs unit tests and laws, without {} and documentation tests; some minutes",
+            SLOW.join(", ")
+        ),
+        (false, []) => "builds and runs all tests: the workspace, its documentation, the Python \
+                        package; about 25 minutes from scratch on two busy cores (`cargo xtask test \
+                        --quick`: unit tests and laws only)"
+            .into(),
+        (false, _) => format!("builds all tests and runs those named {}", filters.join(" or ")),
+    }
+}
+
+/// The folder of `whimbrel_testkit::data_file`.
 fn data_folder() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     std::env::var_os("WHIMBREL_DATA").map_or_else(beside, PathBuf::from)
 }
 
-/// Published files that tests skip: those that the folder's list of sums names and that are absent,
-/// or the list itself.
+/// Published files that are absent, so that their tests are skipped: files in the folder's list of
+/// sums, or the list itself.
 fn missing(folder: &Path) -> Vec<PathBuf> {
     let list = folder.join("SHA256SUMS");
     let Ok(sums) = std::fs::read_to_string(&list) else { return vec![list] };
@@ -54,8 +84,7 @@ fn documentation(filters: &[&str]) -> Outcome {
     cargo::run(&[&test[..], &["--"], filters].concat())
 }
 
-/// Tests that do not run by default, with the reason written beside them (a Python package that
-/// is not part of a Rust tool chain, say).
+/// Ignored tests with their reasons.
 fn left_out(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.files.iter().filter(|file| file.is_rust()) {
@@ -74,6 +103,13 @@ fn left_out(tree: &Tree) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_announcement_names_what_is_left_out() {
+        assert!(announcement(true, &[]).contains("without whimbrel, whimbrel-net"));
+        assert!(announcement(false, &[]).contains("25 minutes"));
+        assert!(announcement(false, &["em", "gmm"]).ends_with("those named em or gmm"));
+    }
 
     #[test]
     fn absent_data_are_listed_one_by_one() {

@@ -1,13 +1,13 @@
-//! Tests that documents name: a claim is worth what shows it, so the test must be there.
+//! Tests named in documents must exist.
 
 use super::{File, Finding, Tree};
 use std::collections::BTreeSet;
 
 const RULE: &str = "claims";
-/// Documents that say what holds, with the test's name in backticks.
+/// Documents that name tests, in backticks.
 const DOCUMENTS: [&str; 2] = ["SECURITY.md", "ARCHITECTURE.md"];
 
-/// Looks up every name of a test.
+/// Checks every name of a test.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let sources = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
     let tests: BTreeSet<&str> = sources.flat_map(|file| tests(&file.text)).collect();
@@ -28,13 +28,13 @@ fn missing(file: &File, tests: &BTreeSet<&str>) -> Vec<Finding> {
     findings
 }
 
-/// Sentences: no other name in a document has three underscores.
+/// Names of tests are sentences: no other name in a document has three underscores.
 fn is_test_name(name: &str) -> bool {
     let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     plain && name.matches('_').count() >= 3
 }
 
-/// Names of the functions that an attribute makes tests.
+/// Names of the functions with a test attribute.
 fn tests(text: &str) -> impl Iterator<Item = &str> {
     let after = text.split("test]\n").skip(1);
     after.filter_map(|rest| {
@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn a_name_without_its_test_is_found() {
-        let source = "#[test]\nfn what_is_said_is_so() {}\n    #[tokio::test]\n    async fn and_this_is_so_too() {}\n\
+        let source = "#[test]\nfn it_holds_for_all_inputs() {}\n    #[tokio::test]\n    async fn and_this_is_so_too() {}\n\
                       fn not_a_test_at_all() {}\n";
         let names: BTreeSet<&str> = tests(source).collect();
-        assert_eq!(names, ["and_this_is_so_too", "what_is_said_is_so"].into());
-        let text = "[`what_is_said_is_so`, `and_this_is_so_too`]\n`not_a_test_at_all`, `write_atomically`\n";
+        assert_eq!(names, ["and_this_is_so_too", "it_holds_for_all_inputs"].into());
+        let text = "[`it_holds_for_all_inputs`, `and_this_is_so_too`]\n`not_a_test_at_all`, `write_atomically`\n";
         let file = File { path: "SECURITY.md".into(), text: text.into() };
         let found = missing(&file, &names);
         assert_eq!(found.len(), 1);

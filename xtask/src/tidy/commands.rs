@@ -1,5 +1,4 @@
-//! Commands that Markdown and module docs tell people to run: the examples, benchmarks and job
-//! files in them exist.
+//! Commands in Markdown and module docs: their examples, benchmarks and job files exist.
 
 use super::{File, Finding, Tree};
 
@@ -10,8 +9,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|f| f.is_markdown() || f.is_rust()) {
         for (number, line) in (1..).zip(file.text.lines()) {
-            let is_told = file.is_markdown() || line.trim_start().starts_with("//!");
-            if let Some(what) = is_told.then(|| fault(tree, file, line)).flatten()
+            let is_prose = file.is_markdown() || line.trim_start().starts_with("//!");
+            if let Some(what) = is_prose.then(|| fault(tree, file, line)).flatten()
                 && !file.allows(RULE, number)
             {
                 findings.push(Finding::at(RULE, file, number, what));
@@ -35,14 +34,14 @@ fn fault(tree: &Tree, file: &File, line: &str) -> Option<String> {
     if !file.is_markdown() {
         return None;
     }
-    // Up to the first wildcard, the folder must be there. `jobs/data` is the reader's own.
+    // The folder before the first wildcard must exist. `jobs/data` is the reader's.
     let jobs = words.iter().filter(|w| w.starts_with("jobs/") && !w.starts_with("jobs/data"));
     let fixed = jobs.map(|path| match path.split_once('*') {
         Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
         None => path.trim_end_matches(['`', ',', '.', ';', ')', ':', '/']),
     });
     let missing = fixed.into_iter().find(|path| !tree.holds(path))?;
-    Some(format!("there is no {missing}"))
+    Some(format!("{missing} does not exist"))
 }
 
 #[cfg(test)]

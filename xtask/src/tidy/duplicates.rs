@@ -1,4 +1,4 @@
-//! Duplicate versions: one version of each crate in what we ship.
+//! Duplicate versions: one version of each shipped crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,7 @@ const ALLOWED: [(&str, &str); 5] = [
     ("unicode-width", "miette, which formats errors of protox while the protocol is compiled"),
 ];
 
-/// Checks what normal and build dependencies reach on this machine's platform; what only tests
-/// and benchmarks use costs no user anything.
+/// Checks the normal and build dependencies on this machine's platform; dev-dependencies may differ.
 pub fn check(metadata: &Value) -> Vec<Finding> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let reached = reachable(metadata);
@@ -34,7 +33,8 @@ pub fn check(metadata: &Value) -> Vec<Finding> {
         .filter(|(name, found)| found.len() > 1 && !ALLOWED.iter().any(|(n, _)| n == name))
         .map(|(name, found)| {
             let list = found.into_iter().collect::<Vec<_>>().join(", ");
-            let what = format!("is built in {list}; `cargo tree --invert {name}` says for whom");
+            let what =
+                format!("is built in {list}; `cargo tree --invert {name}` shows the dependents");
             Finding::new(RULE, name, what)
         })
         .collect()

@@ -1,10 +1,10 @@
-//! Families: nothing outside a family's folder asks which model or method a job has.
+//! Families: only a family's folder may ask which model or method a job has.
 
 use super::{Finding, Tree, mask};
 
 const RULE: &str = "kinds";
 
-/// Ways to ask.
+/// Expressions that ask.
 const QUESTIONS: [&str; 9] = [
     "kind.algorithm ==",
     "kind.algorithm !=",
@@ -17,7 +17,7 @@ const QUESTIONS: [&str; 9] = [
     "Preset::",
 ];
 
-/// Where families are declared, as `families! { em, ... }`.
+/// The file that declares the families, as `families! { em, ... }`.
 const DECLARED: &str = "crates/whimbrel-families/src/lib.rs";
 
 /// Checks the sources of every crate but the families' own folders.
@@ -48,7 +48,7 @@ pub fn families(tree: &Tree) -> Vec<&str> {
     list.map_or_else(Vec::new, |list| list.split(',').map(str::trim).collect())
 }
 
-/// Sources that know no family: those of the crates above the methods, without the families.
+/// Sources that must not know a family: those of the crates above the methods, without the families.
 fn is_outside(path: &str, families: &[&str]) -> bool {
     let above = ["engine", "report", "net", "runs", "job"]
         .iter()

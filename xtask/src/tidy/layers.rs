@@ -6,8 +6,7 @@ use super::Finding;
 
 const RULE: &str = "layers";
 
-/// The crates from the bottom up. The test kit uses core and engine, nothing else, and others may
-/// use it in tests only.
+/// The crates from the bottom up. The test kit uses only core and engine, and is used only in tests.
 const ORDER: [&str; 15] = [
     "whimbrel-core",
     "whimbrel-codec",
@@ -26,11 +25,11 @@ const ORDER: [&str; 15] = [
     "whimbrel-py",
 ];
 
-/// Pairs that the order alone would let pass.
+/// Dependencies that the order allows but that are forbidden.
 const APART: [(&str, &str, &str); 5] = [
     ("whimbrel-report", "whimbrel-methods", "a report reads a run's files, not a method's insides"),
     ("whimbrel-net", "whimbrel-methods", "a transport carries bytes and knows no method"),
-    ("whimbrel-engine", "whimbrel-methods", "the engine sees the erased twin alone"),
+    ("whimbrel-engine", "whimbrel-methods", "the engine knows only the erased twin"),
     ("whimbrel-nn", "whimbrel-codec", "a learner knows no federation"),
     ("whimbrel-models", "whimbrel-codec", "a model knows no federation"),
 ];
@@ -38,8 +37,7 @@ const APART: [(&str, &str, &str); 5] = [
 /// Third-party crates that belong to the command line.
 const TERMINAL: [&str; 2] = ["clap", "indicatif"];
 
-/// Checks every manifest of the workspace, for all platforms. Only normal and build dependencies
-/// are layered: a test may look anywhere.
+/// Checks all manifests of the workspace, for all platforms. Dev-dependencies are free.
 pub fn check(metadata: &Value) -> Vec<Finding> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let members = list(&metadata["workspace_members"]);
@@ -64,7 +62,7 @@ pub fn check(metadata: &Value) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a normal dependency of `from` on `to`, if anything.
+/// The problem with a normal dependency of `from` on `to`, if any.
 fn fault(from: &str, to: &str) -> Option<String> {
     if TERMINAL.contains(&to) && from != "whimbrel" {
         return Some(format!("depends on `{to}`, which only the binary may"));
@@ -79,11 +77,11 @@ fn fault(from: &str, to: &str) -> Option<String> {
     }
     let for_tests = ["whimbrel-core", "whimbrel-engine"];
     if from == "whimbrel-testkit" && to.starts_with("whimbrel") && !for_tests.contains(&to) {
-        return Some(format!("depends on `{to}`, but the test kit uses core and engine alone"));
+        return Some(format!("depends on `{to}`, but the test kit uses only core and engine"));
     }
     match (level(from), level(to)) {
         (Some(here), Some(there)) if there >= here => {
-            Some(format!("depends on `{to}`, which stands above it"))
+            Some(format!("depends on `{to}`, which is above it"))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Licences: every dependency can be used under terms we accept.
+//! Licences: all dependencies have accepted terms.
 
 use serde_json::Value;
 
@@ -6,9 +6,8 @@ use super::Finding;
 
 const RULE: &str = "licences";
 
-/// Permissive terms only. MPL-2.0 and other file-level copyleft are left out: nothing needs them
-/// so far, and a user who links Whimbrel statically should have nothing to think about.
-/// `deny.toml` holds the same list.
+/// Permissive terms only. File-level copyleft such as MPL-2.0 is left out: no dependency needs it, and
+/// static linking of Whimbrel should raise no questions. `deny.toml` has the same list.
 const ACCEPTED: [&str; 11] = [
     "MIT",
     "Apache-2.0",
@@ -43,8 +42,8 @@ fn fault(package: &Value) -> Option<Finding> {
     Some(Finding::new(RULE, format!("{name} {version}"), what))
 }
 
-/// Whether the terms of an SPDX expression can be met from the accepted ones; `None` where the
-/// expression cannot be read. The old form `MIT/Apache-2.0` means a choice.
+/// Whether the accepted terms satisfy an SPDX expression; `None` if it is malformed. The old form
+/// `MIT/Apache-2.0` is a choice.
 fn accepts(expression: &str) -> Option<bool> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

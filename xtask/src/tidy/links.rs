@@ -1,4 +1,4 @@
-//! Links in Markdown: what a relative link names exists, and the book lists every page.
+//! Links in Markdown: targets of relative links exist, and the book lists every page.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::{File, Finding, Tree};
 const RULE: &str = "links";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Checks relative links of every Markdown file, with their anchors, and the book's table of
-/// contents. Links to other hosts are not followed.
+/// Checks the relative links of all Markdown files, with their anchors, and the book's table of
+/// contents. Links to other hosts are skipped.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let pages: BTreeMap<&str, &File> =
         tree.files.iter().filter(|f| f.is_markdown()).map(|f| (f.path.as_str(), f)).collect();
@@ -35,7 +35,7 @@ fn fault(tree: &Tree, pages: &BTreeMap<&str, &File>, page: &File, target: &str) 
         return Some(format!("`{target}` leads out of the repository"));
     };
     if !tree.holds(&path) {
-        return Some(format!("`{target}`: there is no {path}"));
+        return Some(format!("`{target}`: {path} does not exist"));
     }
     let missing = !anchor.is_empty()
         && pages
@@ -44,7 +44,7 @@ fn fault(tree: &Tree, pages: &BTreeMap<&str, &File>, page: &File, target: &str) 
     missing.then(|| format!("`{target}`: {path} has no heading with that anchor"))
 }
 
-/// Pages below `docs/` that the table of contents does not link.
+/// Pages below `docs/` that the table of contents lacks.
 fn unlisted(pages: &BTreeMap<&str, &File>) -> Vec<Finding> {
     let listed: Vec<String> = pages
         .get(SUMMARY)
@@ -61,8 +61,8 @@ fn unlisted(pages: &BTreeMap<&str, &File>) -> Vec<Finding> {
         .collect()
 }
 
-/// The path that `target`, written in the file `from`, names from the root; the empty target is
-/// the file itself. `None` where it climbs above the root.
+/// The path from the root of a `target` in the file `from`; the empty target is the file itself.
+/// `None` above the root.
 fn resolve(from: &str, target: &str) -> Option<String> {
     if target.is_empty() {
         return Some(from.to_owned());
@@ -117,7 +117,7 @@ fn definition(line: &str) -> Option<&str> {
     rest.split_once("]: ").filter(|(label, _)| !label.contains(']')).map(|(_, target)| target)
 }
 
-/// Without angle brackets and title.
+/// The target without angle brackets and title.
 fn bare(target: &str) -> &str {
     let target = target.trim();
     match target.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
@@ -126,8 +126,8 @@ fn bare(target: &str) -> &str {
     }
 }
 
-/// The anchors of a page: its headings as both mdBook and repository browsers spell them, and
-/// explicit ids.
+/// The anchors of a page: its headings, as spelled by mdBook and repository browsers, and explicit
+/// ids.
 fn anchors(text: &str) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = Vec::new();
@@ -176,7 +176,7 @@ fn is_fence(line: &str) -> bool {
     line.starts_with("```") || line.starts_with("~~~")
 }
 
-/// Every other piece between backticks is code; a last one without its closing mark is not.
+/// The line without its code spans; an unclosed backtick opens none.
 fn without_spans(line: &str) -> String {
     let pieces: Vec<&str> = line.split('`').collect();
     let closed = pieces.len() - 1 + pieces.len() % 2;

@@ -1,8 +1,7 @@
 //! Rust source with comments and literals blanked, so that a search finds code only.
 
-/// The same text, line for line and column for column (in characters), in which the inside of
-/// every comment, string and character literal is spaces. Quotes and comment marks are kept out
-/// too, so nothing that remains is inside either.
+/// The same text, line for line and column for column (in characters), with all comments, strings and
+/// character literals, including their marks, replaced by spaces.
 pub fn code_only(text: &str) -> String {
     let source: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -22,7 +21,7 @@ pub fn code_only(text: &str) -> String {
     out
 }
 
-/// Where the literal or comment that starts at `at` ends; `None` where none starts.
+/// The end of the literal or comment that starts at `at`; `None` if none starts there.
 fn literal_or_comment(source: &[char], at: usize) -> Option<usize> {
     let next = source.get(at + 1).copied();
     match source[at] {
@@ -66,7 +65,7 @@ fn end_of_string(source: &[char], mut i: usize) -> usize {
     source.len()
 }
 
-/// `r"..."` and `r#"..."#`; the `b` or `c` before an `r` is left as code, which does no harm.
+/// `r"..."` and `r#"..."#`; a `b` or `c` before the `r` stays as code, which is harmless.
 fn raw_string(source: &[char], at: usize) -> Option<usize> {
     let hashes = source[at + 1..].iter().take_while(|&&c| c == '#').count();
     let open = at + 1 + hashes;

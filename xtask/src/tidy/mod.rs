@@ -1,8 +1,8 @@
-//! `cargo xtask tidy`: rules that neither the compiler nor clippy knows.
+//! `cargo xtask tidy`: rules beyond those of the compiler and clippy.
 //!
-//! A rule can be lifted in one place, with the reason in the same comment:
-//! `tidy: allow(NAME): why`, on the line or the line above; for rules about a whole file, within
-//! its first lines. NAME is what a finding prints in brackets.
+//! A rule can be lifted in one place by a comment with the reason: `tidy: allow(NAME): why`, on the
+//! line or the line above; for rules about a whole file, within its first lines. Findings show NAME
+//! in brackets.
 
 mod claims;
 mod commands;
@@ -13,6 +13,7 @@ mod licences;
 mod links;
 pub mod mask;
 mod rust;
+mod voice;
 mod words;
 
 pub use kinds::families;
@@ -22,7 +23,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Outcome, cargo};
 
-/// Checks everything and lists every finding, not only the first.
+/// Checks all rules and lists all findings.
 pub fn run() -> Outcome {
     let tree = Tree::read()?;
     let metadata = cargo::metadata()?;
@@ -36,6 +37,7 @@ pub fn run() -> Outcome {
     findings.extend(links::check(&tree));
     findings.extend(commands::check(&tree));
     findings.extend(claims::check(&tree));
+    findings.extend(voice::check(&tree));
     findings.sort();
     for finding in &findings {
         eprintln!("{finding}");
@@ -57,9 +59,9 @@ pub fn run() -> Outcome {
 pub struct Finding {
     /// A path with a line, or a crate.
     place: String,
-    /// The rule's name, as an allow marker would spell it.
+    /// The rule's name, as in an allow marker.
     rule: &'static str,
-    /// What is wrong and what would be right.
+    /// The problem and the remedy.
     what: String,
 }
 
@@ -79,11 +81,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The files of the project that are text.
+/// The text files of the project.
 pub struct Tree {
     /// In order of path.
     pub files: Vec<File>,
-    /// Every path, text or not.
+    /// All paths, including those of other files.
     paths: Vec<String>,
 }
 
@@ -91,13 +93,11 @@ pub struct Tree {
 pub struct File {
     /// Relative to the root, with forward slashes.
     pub path: String,
-    /// Its content.
     pub text: String,
 }
 
 impl Tree {
-    /// What git tracks, and what it would track next: files not yet added count, ignored ones and
-    /// ones deleted from the folder do not.
+    /// The files that git tracks or would add; ignored and deleted files do not count.
     pub fn read() -> Result<Self, String> {
         let root = cargo::root();
         let output = Command::new("git")
@@ -141,7 +141,7 @@ impl Tree {
         }
     }
 
-    /// Whether there is a file or a folder of this name.
+    /// Whether a file or a folder of this name exists.
     fn holds(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty() || self.paths.iter().any(|held| held == path || held.starts_with(&folder))
@@ -149,7 +149,6 @@ impl Tree {
 }
 
 impl File {
-    /// Whether it is Rust source.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }

@@ -1,16 +1,35 @@
-//! Rules about Rust files: length, printing, ignored tests, unsafe code.
+//! Rules about Rust files: length, printing, ignored tests, unsafe code, matches on booleans.
 
 use super::{File, Finding, Tree, mask};
 
 const LINES_MAX: usize = 600;
-/// How far above `unsafe` its `SAFETY:` comment may stand (attributes come between).
+/// The most lines between a `SAFETY:` comment and its `unsafe` (attributes come between).
 const SAFETY_REACH: usize = 6;
 /// The calls that write to a terminal.
 const PRINTS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
 
+/// The most matches on booleans in the whole tree; beyond, all of them are listed.
+const BOOLEANS_MAX: usize = 100;
+
 /// Checks every Rust file of the project.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    tree.files.iter().filter(|file| file.is_rust()).flat_map(check_file).collect()
+    let files = || tree.files.iter().filter(|file| file.is_rust());
+    let mut findings: Vec<Finding> = files().flat_map(check_file).collect();
+    let booleans: Vec<Finding> = files().flat_map(booleans).collect();
+    if booleans.len() > BOOLEANS_MAX {
+        findings.extend(booleans);
+    }
+    findings
+}
+
+/// Arms of a `match` whose pattern is `true`: one per match.
+fn booleans(file: &File) -> Vec<Finding> {
+    let code = mask::code_only(&file.text);
+    let is_arm = |line: &str| line.trim_start().starts_with("true =>");
+    let lines = (1..).zip(code.lines()).filter(|(_, line)| is_arm(line));
+    let lines = lines.filter(|(number, _)| !file.allows("boolean", *number));
+    let what = "a `match` on a boolean: write `if`";
+    lines.map(|(number, _)| Finding::at("boolean", file, number, what)).collect()
 }
 
 fn check_file(file: &File) -> Vec<Finding> {
@@ -51,7 +70,7 @@ fn length(file: &File) -> Option<Finding> {
 }
 
 /// Sources of the crates that never print: all but the binary's. Tests, examples, benchmarks and
-/// build scripts lie outside `src`.
+/// build scripts are outside `src`.
 fn is_library(path: &str) -> bool {
     let mut parts = path.split('/');
     parts.next() == Some("crates")
@@ -72,7 +91,7 @@ fn explained(lines: &[&str], index: usize) -> bool {
         .any(|line| line.contains("SAFETY:") || line.contains("# Safety"))
 }
 
-/// Whether `word` occurs in `line` as a word of its own.
+/// Whether `word` occurs in `line` as a whole word.
 pub fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         !line[..at].ends_with(is_word_character)
@@ -112,6 +131,15 @@ mod tests {
         assert_eq!(rules("a.rs", &"\n".repeat(601)), [("length", "a.rs:601".to_owned())]);
         let list = format!("// tidy: allow(length): a list\n{}", "\n".repeat(601));
         assert_eq!(rules("a.rs", &list), []);
+    }
+
+    #[test]
+    fn more_matches_on_booleans_than_allowed_are_all_listed() {
+        let text = |count| "match x {\n    true => 1,\n    false => 2,\n}\n".repeat(count);
+        assert_eq!(rules("a.rs", &text(BOOLEANS_MAX)), []);
+        assert_eq!(rules("a.rs", &text(BOOLEANS_MAX + 1)).len(), BOOLEANS_MAX + 1);
+        let pairs = "match x {\n    (true, _) => 1,\n}\n".repeat(BOOLEANS_MAX + 1);
+        assert_eq!(rules("a.rs", &pairs), []);
     }
 
     #[test]

@@ -1,28 +1,28 @@
-//! Banned words: markers of unfinished work, paths and hosts of one machine, notes that are not
-//! in the repository, and names that the vocabulary gives to something else.
+//! Banned words: markers of unfinished work, paths and hosts of one machine, documents outside the
+//! repository, and words that the vocabulary replaces.
 
 use super::rust::has_word;
 use super::{File, Finding, Tree};
 
 const RULE: &str = "words";
 
-/// Files that may spell anything: the lock file names its registry, licences are not ours to
-/// edit, and this file holds the list.
+/// Exempt files: the lock file names its registry, licences are not ours to edit, and this file holds
+/// the list.
 const EXEMPT: [&str; 4] =
     ["Cargo.lock", "LICENSE-MIT", "LICENSE-APACHE", "xtask/src/tidy/words.rs"];
 
-/// Work that was left for later.
+/// Markers of unfinished work.
 const UNFINISHED: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
 const UNFINISHED_CALLS: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
-/// Folders of one machine, where a path starts with them.
+/// First folders of paths that exist on one machine only.
 const FOLDERS: [&str; 4] = ["/home/", "/root/", "/work/", "/Users/"];
 /// Settings that send a build to one network's package mirror.
 const MIRRORS: [&str; 5] =
     ["artifactory", "index-url", "index_url", "replace-with", "index.crates.io"];
-/// References that a reader of the repository cannot follow.
+/// Documents outside the repository.
 const ELSEWHERE: [&str; 5] = ["DESIGN.md", "FIDELITY", "STYLE.md", "KERNELS.md", "seed 00"];
-/// What the vocabulary calls differently, with the word to use. Looked for in prose only
-/// (Markdown and doc comments): a dependency may use them for its own types.
+/// Words and their replacements, in prose only (Markdown and doc comments): dependencies use some of
+/// them for their types.
 const VOCABULARY: [(&str, &str); 8] = [
     ("worker", "client"),
     ("workers", "clients"),
