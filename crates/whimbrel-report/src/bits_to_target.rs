@@ -1,4 +1,4 @@
-//! How many bits each job needs to come within given distances of the optimum.
+//! Bits that each job needs to reach given distances from the optimum.
 
 use crate::curves::{self, Against, Point};
 use crate::declared;
@@ -13,15 +13,15 @@ use whimbrel_core::declare::Role;
 /// The levels of the report's table.
 pub const LEVELS: [f64; 4] = [1e-1, 1e-2, 1e-3, 1e-4];
 
-/// What stands where a level was not reached.
+/// The text for a level that was not reached.
 const NEVER: &str = "never";
 
-/// Total bits, up and down, that jobs needed to reach each level.
+/// Bits, up and down, that jobs needed to reach each level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BitsToReach {
-    /// What fell to the levels, such as `excess loss` or `gap to reference`.
+    /// The quantity, such as `excess loss` or `gap to reference`.
     pub quantity: String,
-    /// The levels that some job reached, in the order they were asked for.
+    /// The levels that some job reached, in the given order.
     pub levels: Vec<f64>,
     /// One row per job.
     pub rows: Vec<Reached>,
@@ -32,17 +32,17 @@ pub struct BitsToReach {
 pub struct Reached {
     /// The job's name, as elsewhere in the report.
     pub label: String,
-    /// Bits up and down (means over seeds) until the first evaluated round at or below each level,
-    /// or `None` where there was no such round.
+    /// Bits up and down (means over seeds) until the first evaluated round at or below each level;
+    /// `None` without such a round.
     pub bits: Vec<Option<f64>>,
     style: usize,
 }
 
-/// For each job, the bits of both directions at the first evaluated round whose excess (over
-/// several seeds the geometric mean, at rounds that all of them have) is at or below each of
-/// `levels`; the gap to the reference where no run has an excess loss.
+/// The bits in both directions of each job until its first evaluated round with an excess loss at or
+/// below each of `levels`. Over seeds, the excess is the geometric mean at rounds that all seeds have.
+/// If no run has an excess loss, the gap to the reference is used.
 ///
-/// `None` where no job reaches any level. Jobs that count no bits, such as pooled ones, have no row.
+/// `None` if no job reaches any level. Jobs without bits, such as pooled ones, have no row.
 pub fn bits_to_reach(runs: &[RunView], levels: &[f64]) -> Option<BitsToReach> {
     of_groups(&groups(runs), levels)
 }
@@ -71,7 +71,7 @@ pub(crate) fn of_groups(groups: &[Group], levels: &[f64]) -> Option<BitsToReach>
 }
 
 impl BitsToReach {
-    /// The table for a terminal; after each number, how many times the best it is.
+    /// The table for a terminal; in brackets, the ratio to the best job.
     pub fn text(&self) -> String {
         let first = format!("bits to {}", self.quantity);
         let levels: Vec<String> = self.levels.iter().map(|level| format!("{level:e}")).collect();
@@ -87,7 +87,7 @@ impl BitsToReach {
         text_table(&heads, &self.rows.iter().map(line).collect::<Vec<_>>())
     }
 
-    /// The table of the page. Ratios have a place of their own in each cell, so that bits align.
+    /// The table of the page, with ratios in separate elements so that bits align.
     pub(crate) fn html(&self, swatches: bool) -> String {
         let ratio = |place: usize, text: &str| {
             let some = self.rows.iter().any(|row| self.times_best(row, place).is_some());
@@ -118,7 +118,7 @@ impl BitsToReach {
         )
     }
 
-    /// How many times the fewest bits a row needed, in words; nothing for the best itself.
+    /// The ratio of a row's bits to the fewest, as text; `None` for the best row.
     fn times_best(&self, row: &Reached, place: usize) -> Option<String> {
         let best = self.rows.iter().filter_map(|row| row.bits[place]).min_by(f64::total_cmp)?;
         let bits = row.bits[place].filter(|&bits| bits > best && best > 0.0)?;
@@ -126,7 +126,7 @@ impl BitsToReach {
     }
 }
 
-/// The rounds of a job at which value and bits are known.
+/// The rounds of a job with a value and bits.
 struct Course(Vec<Point>);
 
 impl Course {
@@ -139,7 +139,7 @@ impl Course {
     fn bits_until(&self, level: f64) -> Option<f64> {
         let below = |point: &&Point| {
             let geometric = point.on(Scale::Log).y;
-            // No seed has a positive value: all are at the optimum, to rounding.
+            // No seed has a positive value: all are at the optimum to rounding.
             geometric.is_nan() || geometric <= level
         };
         self.0.iter().find(below).map(bits_at)
@@ -150,7 +150,7 @@ fn bits_at(point: &Point) -> f64 {
     point.x[Against::BitsBoth as usize]
 }
 
-/// A level as HTML: a power of ten where it is one.
+/// A level as HTML, with powers of ten as superscripts.
 fn power(level: f64) -> String {
     let text = format!("{level:e}");
     match text.strip_prefix("1e") {

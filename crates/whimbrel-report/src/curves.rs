@@ -1,4 +1,4 @@
-//! From metrics to lines: what is drawn, against what, and the mean over seeds.
+//! Lines of metrics, against rounds, epochs or bits, averaged over seeds.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::group::{Group, geometric, mean_sd};
 use crate::plot::{AxisSpec, Scale, Series};
 use crate::view::{RunView, number};
 
-/// What a horizontal axis counts.
+/// The horizontal coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
     Round,
@@ -48,39 +48,38 @@ impl Against {
     }
 }
 
-/// One line, with every horizontal coordinate it may be drawn against.
+/// One line with all horizontal coordinates.
 pub(crate) struct Curve {
     pub label: String,
     pub style: usize,
-    /// At most a few hundred, for drawing.
+    /// At most a few hundred.
     pub points: Vec<Point>,
-    /// The number of values that each scale cannot show, before points were thinned out.
+    /// The number of values that each scale cannot show, before thinning.
     left_out: [usize; 2],
 }
 
 /// One evaluated round of a run, or of several seeds.
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
-    /// One per [`Against`], in bits where bits are counted; NaN where unknown.
+    /// One per [`Against`]; NaN if unknown.
     pub x: [f64; 4],
     linear: Mark,
     log: Mark,
     left_out: [usize; 2],
 }
 
-/// What is drawn at a point.
+/// The value and deviation drawn at a point.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
-    /// On a linear axis the mean over seeds, on a log axis the geometric mean; NaN where there is
-    /// none.
+    /// The mean over seeds on a linear axis, the geometric mean on a log axis; NaN without one.
     pub y: f64,
-    /// The standard deviation over seeds: of the value, on a log axis of its log10.
+    /// The standard deviation over seeds, of log10 on a log axis.
     pub sd: Option<f64>,
 }
 
 impl Point {
-    /// The point of a round from the values of its seeds. Values that are not positive do not
-    /// enter the mean of logarithms; one that is no number leaves no mean of either kind.
+    /// The point of a round from the values of its seeds. Non-positive values are left out of the mean
+    /// of logarithms; a value that is not finite leaves no mean.
     fn new(x: [f64; 4], values: &[f64]) -> Self {
         let nothing = Mark { y: f64::NAN, sd: None };
         let mark = |(y, sd)| Mark { y, sd };
@@ -113,7 +112,7 @@ impl Mark {
     }
 }
 
-/// The lines of a metric: one per group that has a finite value of it.
+/// The lines of a metric, one per group with a finite value.
 pub(crate) fn metric(groups: &[Group], metric: &Measure) -> Vec<Curve> {
     let drawn = |curve: &Curve| curve.points.iter().any(|point| point.linear.y.is_finite());
     let scale = match metric.scale {
@@ -145,12 +144,12 @@ pub(crate) fn second_half(curves: &[Curve]) -> Vec<Curve> {
     halves.filter(|curve| curve.points.len() > 1).collect()
 }
 
-/// Every point of a group's line.
+/// All points of a group's line.
 pub(crate) fn course(group: &Group, key: &str) -> Vec<Point> {
     points(group, |run, row| value(run, row, key))
 }
 
-/// The entries of a list among a run's metrics, one line each; `order` says which is shown first.
+/// The entries of a list-valued metric, one line each, in this order.
 pub(crate) fn entries(run: &RunView, key: &str, order: &[usize]) -> Vec<Curve> {
     let list = |row: &Map<String, Value>| row.get(key).and_then(Value::as_array).cloned();
     let count = run.rows.iter().filter_map(list).map(|w| w.len()).max().unwrap_or(0);
@@ -167,7 +166,7 @@ pub(crate) fn entries(run: &RunView, key: &str, order: &[usize]) -> Vec<Curve> {
 }
 
 impl Curve {
-    /// A line that keeps its peaks on `scale`.
+    /// A line thinned so that its peaks on `scale` are kept.
     fn new(label: String, style: usize, points: Vec<Point>, scale: Scale) -> Self {
         let left_out =
             [0, 1].map(|scale| points.iter().map(|point| point.left_out[scale]).sum::<usize>());
@@ -175,9 +174,9 @@ impl Curve {
     }
 }
 
-/// Lines against one coordinate, and its axis; `scale` is that of the other axis. Bits are in one
-/// unit for all lines, and on a log axis when one line is much longer than another (points before
-/// the first bit are then dropped).
+/// Lines against one coordinate, and its axis; `scale` is that of the vertical axis. All lines share
+/// one unit of bits. If one line is much longer than another, bits are on a log axis, without the
+/// points before the first bit.
 pub(crate) fn series(curves: &[Curve], against: Against, scale: Scale) -> (Vec<Series>, AxisSpec) {
     let in_bits = matches!(against, Against::BitsUp | Against::BitsBoth);
     let (unit, label) = if in_bits { bits_axis(curves, against) } else { (1.0, String::new()) };
@@ -219,7 +218,7 @@ fn ends(curves: &[Curve], against: Against) -> impl Iterator<Item = f64> {
     })
 }
 
-/// `None` where the row does not speak of the metric, NaN where it does without a number.
+/// `None` if the row lacks the metric, NaN if its value is not a number.
 fn value(run: &RunView, row: &Map<String, Value>, key: &str) -> Option<f64> {
     let read = |key: &str| row.get(key).map(|value| value.as_f64().unwrap_or(f64::NAN));
     match key {
@@ -228,8 +227,7 @@ fn value(run: &RunView, row: &Map<String, Value>, key: &str) -> Option<f64> {
     }
 }
 
-/// One point per round that all seeds have; none for the first rounds of a quantity that is `null`
-/// until it is defined.
+/// One point per round that all seeds have, without leading rounds in which the quantity is `null`.
 fn points<F>(group: &Group, value: F) -> Vec<Point>
 where
     F: Fn(&RunView, &Map<String, Value>) -> Option<f64>,
@@ -258,8 +256,8 @@ where
         .collect()
 }
 
-/// About 400 points at most, 600 where values are missing: the lowest and the highest of each stretch, so that no peak is lost,
-/// and one that cannot be drawn, so that no gap is.
+/// At most about 400 points, 600 if values are missing: the lowest and the highest of each stretch,
+/// to keep peaks, and one that cannot be drawn, to keep gaps.
 fn thin(points: Vec<Point>, scale: Scale) -> Vec<Point> {
     const MOST: usize = 400;
     if points.len() <= MOST {

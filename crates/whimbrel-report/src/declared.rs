@@ -1,14 +1,14 @@
-//! What the runs of a report declare, as one list.
+//! The declared figures of all runs of a report, as one list.
 
 use crate::group::Group;
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Better, OverSeeds, Role};
 
-/// The key of the objective's distance to the reference: the report's own figure.
+/// The key of the objective's distance to the reference, a figure of the report.
 pub(crate) const GAP: &str = "gap";
 
-/// The figures of all runs in order of first appearance, each once; behind the objective its gap to
-/// the reference, where there is one.
+/// The figures of all runs in order of first appearance, each once; the gap to the reference follows
+/// the objective.
 pub(crate) fn measures(groups: &[Group]) -> Vec<Measure> {
     let mut all: Vec<Measure> = Vec::new();
     for run in groups.iter().flat_map(|group| &group.runs) {
@@ -26,9 +26,9 @@ pub(crate) fn measures(groups: &[Group]) -> Vec<Measure> {
 }
 
 fn gap() -> Measure {
-    let caption = "Objective minus that of the reference";
+    let caption = "Objective minus the reference's";
     let gap = Measure::new(GAP, "Objective gap", "gap to reference", caption).log().result(3);
-    // It may end on either side of zero, so its logarithm may not exist.
+    // The gap may be negative, without a logarithm.
     Measure { over_seeds: OverSeeds::Spread, ..gap.better(Better::Down) }
 }
 

@@ -1,4 +1,4 @@
-//! One quantity over the course of a run, as the page shows it.
+//! One quantity over the course of a run, as drawn on the page.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,13 @@ use crate::format::escape;
 use crate::plot::style::swatch;
 use crate::plot::{AxisSpec, LineChart, Scale};
 
-/// A quantity drawn against everything it can be drawn against; the page's switches choose which
-/// drawing is seen.
+/// A quantity drawn against each possible coordinate; the page's switches choose the visible drawing.
 pub(crate) struct Figure<'a> {
     pub title: &'a str,
     pub caption: &'a str,
-    /// Whether some line stands for several seeds.
+    /// Whether some line is a mean over seeds.
     pub seeds: bool,
-    /// Whether there is a drawing on a log axis.
+    /// Whether there is a drawing with a log axis.
     pub log: bool,
     pub bounds: Option<[f64; 2]>,
     pub reference: Option<f64>,
@@ -37,17 +36,23 @@ impl Figure<'_> {
             escape(self.caption)
         );
         for &x in against {
-            if self.log {
-                html += &self.variant(curves, x, Scale::Log, "y-log");
-                html += &self.variant(curves, x, Scale::Linear, "y-linear");
-            } else {
-                html += &self.variant(curves, x, Scale::Linear, "y-log y-linear");
+            for &(scale, class) in self.scales() {
+                html += &variant(x, class, &self.chart(curves, x, scale));
             }
         }
         html + &self.data(curves, against) + "</figure>\n"
     }
 
-    /// One small drawing for each line, with all the others faintly behind it.
+    /// The scales of the vertical axis and the classes under which the page shows them.
+    fn scales(&self) -> &'static [(Scale, &'static str)] {
+        if self.log {
+            &[(Scale::Log, "y-log"), (Scale::Linear, "y-linear")]
+        } else {
+            &[(Scale::Linear, "y-log y-linear")]
+        }
+    }
+
+    /// One small drawing per line, with all other lines faint in the background.
     pub fn multiples(&self, curves: &[Curve], against: &[Against]) -> String {
         let one = |place: usize, curve: &Curve| {
             let mut html = format!(
@@ -55,12 +60,8 @@ impl Figure<'_> {
                 swatch(curve.style),
                 escape(&curve.label)
             );
-            let scales: &[(Scale, &str)] = match self.log {
-                true => &[(Scale::Log, "y-log"), (Scale::Linear, "y-linear")],
-                false => &[(Scale::Linear, "y-log y-linear")],
-            };
             for &x in against {
-                for &(scale, class) in scales {
+                for &(scale, class) in self.scales() {
                     let mut chart = self.chart(curves, x, scale);
                     chart.size = [250.0, 190.0];
                     chart.name_ends = false;
@@ -89,11 +90,7 @@ impl Figure<'_> {
         chart
     }
 
-    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
-        variant(against, class, &self.chart(curves, against, scale))
-    }
-
-    /// The points for the read-out, as JSON that cannot end its element.
+    /// The points for the tooltip, as JSON without `<`.
     fn data(&self, curves: &[Curve], against: &[Against]) -> String {
         let unit = |a: Against| match a {
             Against::Round | Against::Epoch => (1.0, a.words().to_string()),
@@ -125,7 +122,7 @@ fn variant(against: Against, class: &str, chart: &LineChart) -> String {
     format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
 }
 
-/// What a line shows on a scale: heights and, over seeds, deviations.
+/// The values of a line on a scale and, over seeds, their deviations.
 fn marks(curve: &Curve, scale: Scale) -> Value {
     let all = || curve.points.iter().map(|point| point.on(scale));
     let y: Value = all().map(|mark: Mark| short(mark.y)).collect();
@@ -135,7 +132,7 @@ fn marks(curve: &Curve, scale: Scale) -> Value {
     json!({ "y": y, "sd": sd })
 }
 
-/// Six digits: more than a read-out shows.
+/// Six digits, more than a tooltip shows.
 fn short(value: f64) -> Value {
     format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |value| json!(value))
 }

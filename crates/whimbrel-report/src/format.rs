@@ -1,12 +1,12 @@
-//! Numbers, bits and durations written for people, and text made safe for HTML and SVG.
+//! Formatted numbers, bits and durations, and escaped text for HTML and SVG.
 
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Role, Unit};
 
-/// What stands where there is no number.
+/// The text for a missing number.
 pub const MISSING: &str = "–";
 
-/// `value` with about `digits` significant digits: plain where that is short, else `4.2e-16`.
+/// `value` with about `digits` significant digits: plain if short, otherwise `4.2e-16`.
 pub fn number(value: f64, digits: usize) -> String {
     if value.is_nan() {
         return MISSING.into();
@@ -53,13 +53,13 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// Bits in the unit that keeps the number short: `812 bit`, `1.3 Mbit`.
+/// Bits in a suitable unit: `812 bit`, `1.3 Mbit`.
 pub fn bits(value: f64) -> String {
     let (divisor, unit) = bit_unit(value);
     format!("{} {unit}", number(value / divisor, 3))
 }
 
-/// The divisor and the name of the unit in which `value` bits are written.
+/// The divisor and the name of the unit for `value` bits.
 pub fn bit_unit(value: f64) -> (f64, &'static str) {
     match value.abs() {
         v if v >= 1e12 => (1e12, "Tbit"),
@@ -89,7 +89,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Text that may stand in an element or a quoted attribute of HTML or XML.
+/// Text escaped for an element or a quoted attribute of HTML or XML.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -108,7 +108,7 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// At most `limit` characters, the last one an ellipsis where some were cut.
+/// At most `limit` characters; a shortened text ends with an ellipsis.
 pub fn shorten(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit {
         return text.to_string();
@@ -123,12 +123,12 @@ fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// A value of a declared figure as a table of results shows it.
+/// A value of a declared figure in a table of results.
 pub fn measure_text(measure: &Measure, value: f64) -> String {
     measured(measure, value, usize::from(measure.digits))
 }
 
-/// The same with this number of digits.
+/// A value of a declared figure with this number of digits.
 pub(crate) fn measured(measure: &Measure, value: f64, digits: usize) -> String {
     match (measure.unit, measure.role) {
         (Unit::Bits, _) => bits(value),

@@ -1,40 +1,37 @@
-//! Runs that are shown as one: the seeds of one job.
+//! Groups of runs: the seeds of one job.
 
 use crate::view::RunView;
 
 /// One line of every plot.
 pub(crate) struct Group<'a> {
-    /// The name shown; no two groups of a report share it.
+    /// The name shown, unique in a report.
     pub label: String,
     /// The runs, one per seed.
     pub runs: Vec<&'a RunView>,
 }
 
 impl Group<'_> {
-    /// What `value` gives for each seed that has it.
+    /// The values of the seeds that have one.
     pub fn values(&self, value: impl Fn(&RunView) -> Option<f64>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| value(run)).collect()
     }
 
-    /// The run whose model, clients and exhibits are shown: that of the delivered seed, else the
-    /// first.
+    /// The run whose model, clients and exhibits are shown: the delivered seed's, otherwise the first.
     pub fn shown(&self) -> &RunView {
         self.runs.iter().find(|run| run.delivered).unwrap_or(&self.runs[0])
     }
 
-    /// In a word what went wrong with any of its runs.
+    /// The failure of a run of the group, in one word.
     pub fn fault(&self) -> Option<&'static str> {
         let any = |is: fn(&RunView) -> bool| self.runs.iter().any(|run| is(run));
-        match () {
-            () if any(|run| run.error.is_some()) => Some("stopped"),
-            () if any(|run| run.defect.is_some()) => Some("degenerate"),
-            () => None,
+        if any(|run| run.error.is_some()) {
+            return Some("stopped");
         }
+        any(|run| run.defect.is_some()).then_some("degenerate")
     }
 }
 
-/// Groups in order of first appearance. The same seed twice is two groups: a job that was run
-/// twice, not a sample.
+/// Groups in order of first appearance. A repeated seed starts a new group: the job was run twice.
 pub(crate) fn groups(runs: &[RunView]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group> = Vec::new();
     let key = |run: &RunView| (run.name.clone(), run.method.clone(), run.model.clone());
@@ -63,7 +60,7 @@ pub(crate) fn groups(runs: &[RunView]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Mean and, of two values or more, standard deviation (divided by n - 1).
+/// The mean and, for two or more values, the standard deviation (divided by n - 1).
 pub(crate) fn mean_sd(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -77,8 +74,7 @@ pub(crate) fn mean_sd(values: &[f64]) -> Option<(f64, Option<f64>)> {
     }
 }
 
-/// The geometric mean of positive values and, of two or more, the standard deviation of their
-/// log10.
+/// The geometric mean of positive values and, for two or more, the standard deviation of log10.
 pub(crate) fn geometric(values: &[f64]) -> Option<(f64, Option<f64>)> {
     if let [value] = values {
         return Some((*value, None));

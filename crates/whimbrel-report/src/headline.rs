@@ -1,4 +1,4 @@
-//! The figures that sum a run up, for the top of the report and the closing table of a command.
+//! Summary figures of a run, for the top of the report and the closing table of a command.
 
 use crate::declared::{self, GAP};
 use crate::format::{MISSING, bits, count, duration, measure_text, number};
@@ -36,7 +36,7 @@ impl Column {
         }
     }
 
-    /// The mean over the end of the course, beside the last value.
+    /// The mean over the last evaluations, beside the last value.
     fn tail(measure: Measure) -> Self {
         let key = measure.key.clone();
         Self {
@@ -58,10 +58,9 @@ impl Column {
         Self { name: name.into(), read, show, over_seeds, better }
     }
 
-    /// The places of the groups that did best; none where there is no better or worse, or no
-    /// difference.
+    /// The places of the best groups; empty if no direction is better or all are equal.
     pub fn best(&self, groups: &[Group]) -> Vec<usize> {
-        // Of what is shown: over several seeds that may be the mean of logarithms.
+        // As shown: over seeds possibly the mean of logarithms.
         let mean = |group: &Group| {
             let values = group.values(&self.read);
             let mean = match self.over_seeds {
@@ -86,7 +85,7 @@ impl Column {
     }
 }
 
-/// The declared results, then what every run counts.
+/// The declared results, then the counts of all runs.
 fn all_columns(groups: &[Group]) -> Vec<Column> {
     let results = declared::measures(groups).into_iter().filter(|measure| measure.headline);
     let (bits_declared, results): (Vec<_>, Vec<_>) =
@@ -96,7 +95,7 @@ fn all_columns(groups: &[Group]) -> Vec<Column> {
         let has_tail = measure.curve && measure.key != GAP && measure.better != Better::Neither;
         let tail = has_tail.then(|| Column::tail(measure.clone()));
         let last = Column::declared(measure);
-        // A course that has settled has one value.
+        // The tail is shown if it differs from the last value.
         let tail = tail.filter(|tail| {
             groups.iter().any(|group| {
                 !group.values(&tail.read).is_empty() && tail.text(group) != last.text(group)
@@ -136,7 +135,7 @@ impl Column {
     }
 }
 
-/// `log10: -2.35 ± 0.04`, over the values that are positive.
+/// `log10: -2.35 ± 0.04`, over the positive values.
 fn log_spread(values: &[f64]) -> String {
     let logs: Vec<f64> = values.iter().filter(|v| **v > 0.0).map(|value| value.log10()).collect();
     let out = match values.len() - logs.len() {
@@ -150,14 +149,14 @@ fn log_spread(values: &[f64]) -> String {
     }
 }
 
-/// The columns of which some group has a value.
+/// The columns with a value in some group.
 pub(crate) fn columns(groups: &[Group]) -> Vec<Column> {
     let mut columns = all_columns(groups);
     columns.retain(|column| groups.iter().any(|group| !group.values(&column.read).is_empty()));
     columns
 }
 
-/// The closing table of a command: one line per run, or per job that was run with several seeds.
+/// The closing table of a command: one line per run, or per job with several seeds.
 pub fn closing_table(runs: &[RunView]) -> String {
     let groups = groups(runs);
     let columns = columns(&groups);

@@ -1,24 +1,23 @@
 //! Tables, plots and the HTML report.
 //!
-//! Pure functions from plain values to strings: nothing here reads a file, a clock or the network,
-//! so the same values always give the same page. The caller fills one [`RunView`] per run from the
-//! run's directory; one function, [`html`], renders one run, several side by side, or several seeds
-//! of one job: on a log axis geometric means with the standard deviation of log10, elsewhere means
-//! with the standard deviation.
+//! Pure functions from plain values to strings, without files, clock or network: equal values give
+//! equal pages. The caller fills one [`RunView`] per run from the run's directory; [`html`] renders one
+//! run, several side by side, or several seeds of one job (geometric means and standard deviations of
+//! log10 on log axes, means and standard deviations elsewhere).
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`view`] | what a caller fills in |
-//! | [`format`](mod@format) | numbers, bits and durations written for people; escaping |
+//! | [`view`] | the input |
+//! | [`format`](mod@format) | formatted numbers, bits and durations; escaping |
 //! | [`table`] | aligned plain-text tables for a terminal |
 //! | [`plot`] | SVG: axes, line charts, ellipses, bars and histograms, the standalone picture |
-//! | [`dashboard`] | the live dashboard's files, what it shows, figures for Prometheus |
-//! | `exhibits` | what families fill: tables, heat maps, series with intervals, ellipses |
-//! | `declared`, `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
+//! | [`dashboard`] | the live dashboard's files and status, metrics for Prometheus |
+//! | `exhibits` | exhibits of families: tables, heat maps, series with intervals, ellipses |
+//! | `declared`, `group`, `curves`, `headline`, `bits_to_target` | lines and figures of runs |
 //! | `page`, `sections`, `figure` | the HTML |
 //!
-//! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
-//! which is outside the promise of identical bits (that is about `model/` and `checkpoint/`).
+//! Coordinates use the host's `log10`, so pictures may differ in the last digit between machines; the
+//! promise of identical bits covers `model/` and `checkpoint/`.
 
 mod bits_to_target;
 mod curves;

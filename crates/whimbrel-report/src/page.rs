@@ -10,17 +10,15 @@ use crate::view::RunView;
 
 /// The report of one run, of several side by side, or of several seeds, as one HTML file.
 ///
-/// Runs that share name, method and model and differ in seed are drawn as one line with a band.
-/// The page needs no script to be read; everything that came from a user is escaped.
+/// Runs that share name, method and model and differ in seed are drawn as one line with a band. The
+/// page works without scripts; all text from users is escaped.
 pub fn html(title: &str, runs: &[RunView]) -> String {
     let groups = groups(runs);
     let course = [sections::course(&groups), sections::bits_to_reach(&groups)].concat();
     let exhibits = exhibits::sections(&groups);
-    // A completed table is what its reader came for.
-    let [first, second] = match exhibits::hold_a_completed_table(&groups) {
-        true => [exhibits, course],
-        false => [course, exhibits],
-    };
+    // A completed table comes first.
+    let table_first = exhibits::hold_a_completed_table(&groups);
+    let [first, second] = if table_first { [exhibits, course] } else { [course, exhibits] };
     let body = [
         header(title, &groups),
         remarks(&groups),
@@ -61,7 +59,7 @@ fn header(title: &str, groups: &[Group]) -> String {
                 escape(&run.method),
                 escape(&run.model),
                 clients(run),
-                format!("{} {}", plural(group, "seed"), seeds(group)),
+                format!("{} {}", seed_word(group), seeds(group)),
             ];
             let parts: Vec<String> = parts.into_iter().filter(|text| !text.is_empty()).collect();
             parts.join(" · ")
@@ -75,10 +73,10 @@ fn header(title: &str, groups: &[Group]) -> String {
     )
 }
 
-/// Notes that are shown without asking.
+/// The most notes shown without unfolding.
 const NOTES_OPEN: usize = 6;
 
-/// Why runs stopped, then what else there is to say of them.
+/// Failures of runs, then notes.
 fn remarks(groups: &[Group]) -> String {
     let named = |group: &Group, run: Option<&RunView>| {
         let seed = run.filter(|_| group.runs.len() > 1).map(|run| format!(", seed {}", run.seed));
@@ -106,12 +104,12 @@ fn remarks(groups: &[Group]) -> String {
         let everywhere = |note: &String| group.runs.iter().all(|run| run.notes.contains(note));
         for (place, run) in group.runs.iter().enumerate() {
             for note in &run.notes {
-                let name = match everywhere(note) {
-                    // All seeds say the same: once is enough.
-                    true if place > 0 => continue,
-                    true => named(group, None),
-                    false => named(group, Some(run)),
-                };
+                let shared = everywhere(note);
+                // A note of all seeds is shown once.
+                if shared && place > 0 {
+                    continue;
+                }
+                let name = named(group, (!shared).then_some(run));
                 notes += &format!("<li>{name}{}</li>\n", escape(note));
                 count += 1;
             }
@@ -121,7 +119,7 @@ fn remarks(groups: &[Group]) -> String {
     match count {
         0 => {}
         1..=NOTES_OPEN => html += &list,
-        // Many would push the figures off the first screen.
+        // Many notes would push the figures off the first screen.
         _ => {
             html += &format!(
                 "<details class=\"notes\"><summary>{count} notes</summary>{list}</details>\n"
@@ -147,10 +145,7 @@ fn headline(groups: &[Group]) -> String {
             .collect();
         return format!("<dl class=\"tiles\">{tiles}</dl>\n");
     }
-    let heads: String = columns
-        .iter()
-        .map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.name)))
-        .collect();
+    let heads = exhibits::heads(columns.iter().map(|column| column.name.as_str()));
     let best: Vec<Vec<usize>> = columns.iter().map(|column| column.best(groups)).collect();
     let rows: String = groups
         .iter()
@@ -173,8 +168,8 @@ fn headline(groups: &[Group]) -> String {
         })
         .collect();
     let seeds = if groups.iter().any(|group| group.runs.len() > 1) {
-        "<p class=\"quiet small\">± is one standard deviation over seeds, after log10 that of log10; \
-         counts and times are means.</p>\n"
+        "<p class=\"quiet small\">± one standard deviation over seeds (of log10 after \"log10\"); counts and times \
+         are means.</p>\n"
     } else {
         ""
     };
@@ -184,10 +179,9 @@ fn headline(groups: &[Group]) -> String {
     )
 }
 
-/// The resolved job, versions, and how to run it again.
+/// The resolved job, versions, and the command to rerun it.
 fn provenance(groups: &[Group]) -> String {
-    let mut html =
-        String::from("<section>\n<div class=\"head\"><h2>How to run it again</h2></div>\n");
+    let mut html = String::from("<section>\n<div class=\"head\"><h2>Reproduce</h2></div>\n");
     for group in groups {
         let run = group.runs[0];
         html += "<div class=\"part\">\n";
@@ -200,7 +194,7 @@ fn provenance(groups: &[Group]) -> String {
         let facts = [
             ("method", escape(&run.method)),
             ("model", escape(&run.model)),
-            (plural(group, "seed"), seeds(group)),
+            (seed_word(group), seeds(group)),
             ("whimbrel", escape(&run.version)),
             ("instruction set", escape(&run.isa)),
             ("data", format!("<code>{}</code>", escape(&run.data_hash))),
@@ -228,7 +222,7 @@ fn provenance(groups: &[Group]) -> String {
 fn footer(runs: &[RunView]) -> String {
     let version = runs.iter().map(|run| run.version.as_str()).find(|text| !text.is_empty());
     format!(
-        "<footer>Bits are those of the encoded messages. Made by whimbrel{}.</footer>\n",
+        "<footer>Bits are those of the encoded messages. Written by whimbrel{}.</footer>\n",
         version.map_or(String::new(), |version| format!(" {}", escape(version))),
     )
 }
@@ -238,11 +232,8 @@ fn seeds(group: &Group) -> String {
     seeds.join(", ")
 }
 
-fn plural(group: &Group, word: &'static str) -> &'static str {
-    match (group.runs.len(), word) {
-        (2.., "seed") => "seeds",
-        _ => word,
-    }
+fn seed_word(group: &Group) -> &'static str {
+    if group.runs.len() > 1 { "seeds" } else { "seed" }
 }
 
 fn clients(run: &RunView) -> String {

@@ -1,13 +1,13 @@
-//! The clients of several runs in one picture: each figure that clients have of their own, from the lowest
-//! client to the highest.
+//! Quantiles over clients, one line per run: each per-client figure from the lowest client to the
+//! highest.
 
 use crate::declared;
 use crate::exhibits::figure;
 use crate::group::Group;
 use crate::plot::{AxisSpec, LineChart, Scale, Series};
-use crate::sections::spread;
+use crate::sections::{side_by_side, spread};
 
-/// One chart per figure that at least two runs have of their clients.
+/// One chart per per-client figure that at least two runs have.
 pub(crate) fn over_clients(groups: &[Group]) -> String {
     if groups.len() < 2 {
         return String::new();
@@ -35,16 +35,13 @@ pub(crate) fn over_clients(groups: &[Group]) -> String {
             })
         })
         .collect();
-    match charts.is_empty() {
-        true => charts,
-        false => format!("<div class=\"charts over-clients\">{charts}</div>\n"),
-    }
+    side_by_side(charts)
 }
 
 /// The most points of a line.
 const POINTS: usize = 200;
 
-/// The share of clients that have at most a value, and the value: all seeds' clients together.
+/// Quantiles (share of clients, value) over the clients of all seeds.
 fn quantiles(group: &Group, key: &str) -> Vec<[f64; 2]> {
     let clients = group.runs.iter().flat_map(|run| &run.clients);
     let mut values: Vec<f64> =

@@ -1,4 +1,4 @@
-//! The sections of the page between its headline and its end: plots and tables.
+//! The sections of the page: plots and tables.
 
 use crate::bits_to_target;
 use crate::curves::{self, Against, Curve, Point};
@@ -8,7 +8,7 @@ use crate::figure::Figure;
 use crate::format::{MISSING, bit_unit, bits, count, duration, escape, measured, number, shorten};
 use crate::group::Group;
 use crate::plot::style::swatch;
-use crate::plot::{Bars, Histogram, Scale};
+use crate::plot::{Bars, Scale};
 use crate::quantiles;
 use crate::view::{self, ClientView, RunView};
 use whimbrel_core::Measure;
@@ -26,7 +26,7 @@ pub(crate) fn course(groups: &[Group]) -> String {
     let panels = panels(groups, metrics);
     let metrics = &panels;
     if metrics.is_empty() {
-        return "<section>\n<div class=\"head\"><h2>Course of the run</h2></div>\n<p \
+        return "<section>\n<div class=\"head\"><h2>Progress over time</h2></div>\n<p \
                 class=\"quiet\">No round was evaluated.</p>\n</section>\n"
             .into();
     }
@@ -38,7 +38,7 @@ pub(crate) fn course(groups: &[Group]) -> String {
     let xs: Vec<(String, &str)> = against.iter().map(|a| (a.key().into(), a.words())).collect();
     let ys = [("log".to_string(), "log"), ("linear".to_string(), "linear")];
     let mut html = format!(
-        "<section>\n<div class=\"head\"><h2>Course of the run</h2>{}{}</div>\n",
+        "<section>\n<div class=\"head\"><h2>Progress over time</h2>{}{}</div>\n",
         switch("x", "against", &xs),
         switch("y", "scale", &ys),
     );
@@ -50,12 +50,11 @@ pub(crate) fn course(groups: &[Group]) -> String {
         html += &format!("<ul class=\"legend\">{}</ul>\n", items.collect::<String>());
     }
     if groups.iter().any(|group| group.runs.len() > 1) {
-        html += "<p class=\"quiet small\">Several seeds are one line. On a log axis it is their \
-                 geometric mean, and the band one standard deviation of log10 either side; on a \
-                 linear axis it is their mean, and the band one standard deviation.</p>\n";
+        html += "<p class=\"quiet small\">Lines are means over seeds, bands ± 1 standard deviation; on a \
+                 log axis, geometric means ± 1 standard deviation of log10.</p>\n";
     }
     html += "<div class=\"charts\">\n";
-    // Longer names would take a third of each plot; the legend above has them.
+    // Longer names would take a third of each plot; they are in the legend above.
     let short = groups.iter().all(|group| group.label.chars().count() <= 12);
     let name_ends = (2..=5).contains(&groups.len()) && short;
     let mut multiples = String::new();
@@ -82,7 +81,7 @@ pub(crate) fn course(groups: &[Group]) -> String {
     html + "</div>\n" + &multiples + "</section>\n"
 }
 
-/// How many lines the first figure has when it is also drawn line by line: fewer are told apart in
+/// The numbers of lines for which the first figure is also drawn line by line: fewer are readable in
 /// one picture, more would fill the page.
 const MULTIPLES_MIN: usize = 3;
 const MULTIPLES_MAX: usize = 24;
@@ -94,9 +93,9 @@ struct Panel<'a> {
     curves: Vec<Curve>,
 }
 
-/// One panel for each metric; for the objective one for each kind of model, whose objectives are
-/// other quantities, and beside it the second half of the rounds, where curves lie close together
-/// and no distance to an optimum shows them on a log axis.
+/// One panel per metric. The objective has one per kind of model, since objectives of different
+/// models are not comparable; without a distance to the optimum on a log axis, a second panel shows
+/// the second half of the rounds.
 fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<Panel<'a>> {
     let kind = |style: usize| groups.get(style).map_or("", |group| group.runs[0].model_kind());
     let mut kinds: Vec<&str> = (0..groups.len()).map(kind).collect();
@@ -129,7 +128,7 @@ fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<
     panels
 }
 
-/// Bits until given distances from the optimum.
+/// Bits to reach given distances from the optimum.
 pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
     let Some(table) = bits_to_target::of_groups(groups, &bits_to_target::LEVELS) else {
         return String::new();
@@ -141,7 +140,7 @@ pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
     };
     let body = format!(
         "<p class=\"quiet small\">Bits up and down until the first evaluated round whose {}{mean} is \
-         at or below the level; beside them, how many times the fewest.</p>\n{}",
+         at or below the level; beside it, the ratio to the best run.</p>\n{}",
         escape(&table.quantity),
         table.html(groups.len() > 1),
     );
@@ -156,7 +155,7 @@ pub(crate) fn clients(groups: &[Group]) -> String {
         html += &part_name(groups, group);
         let clients = &group.shown().clients;
         let own = own_figures(group.shown());
-        // A wide table needs the whole page.
+        // A wide table takes the full width.
         let fits = clients.len() <= BARS && own.len() <= 2;
         let beside = if fits { " class=\"beside\"" } else { "" };
         let (charts, table) = (client_charts(clients), client_table(clients, &own));
@@ -167,7 +166,7 @@ pub(crate) fn clients(groups: &[Group]) -> String {
     section("Clients", html)
 }
 
-/// The numbers behind the plots: some rounds of every run.
+/// The plotted numbers: some rounds of each run.
 pub(crate) fn numbers(groups: &[Group]) -> String {
     const ROWS: usize = 24;
     let runs = groups.iter().flat_map(|group| group.runs.iter().map(move |run| (group, *run)));
@@ -177,12 +176,10 @@ pub(crate) fn numbers(groups: &[Group]) -> String {
         let mut columns = number_columns(run);
         columns.retain(|column| {
             let values = run.rows.iter().filter_map(|row| view::number(row, &column.key));
-            // Bits for evaluation are shown where there are any.
+            // Bits for evaluation are shown if there are any.
             values.into_iter().any(|value| column.key != "bits_eval" || value != 0.0)
         });
-        let head =
-            |column: &NumberColumn| format!("<th scope=\"col\">{}</th>", escape(&column.name));
-        let heads: String = columns.iter().map(head).collect();
+        let heads = exhibits::heads(columns.iter().map(|column| column.name.as_str()));
         let rows: String = shown
             .iter()
             .map(|&place| {
@@ -229,7 +226,7 @@ impl NumberColumn {
     }
 }
 
-/// The round, what the run declares, and what every run counts.
+/// The round, the run's declared figures, and the counts of all runs.
 fn number_columns(run: &RunView) -> Vec<NumberColumn> {
     let shown = |measure: &&Measure| measure.role != Role::List;
     let (in_bits, plain): (Vec<&Measure>, Vec<&Measure>) =
@@ -244,7 +241,7 @@ fn number_columns(run: &RunView) -> Vec<NumberColumn> {
     columns
 }
 
-/// A metric that is zero throughout says nothing, unless it is the objective.
+/// Metrics that are always zero are not drawn, except the objective.
 fn worth_drawing(metric: &Measure, curves: &[Curve]) -> bool {
     let shown = || points(curves).map(|point| point.on(Scale::Linear).y);
     !curves.is_empty() && (metric.role == Role::Objective || shown().any(|y| y != 0.0))
@@ -276,7 +273,7 @@ pub(crate) fn section(title: &str, body: String) -> String {
     format!("<section>\n<div class=\"head\"><h2>{title}</h2></div>\n{body}</section>\n")
 }
 
-/// The group's name, where there is more than one; which seed, where there is more than one.
+/// The group's name if there are several groups, and the seed if there are several.
 pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
     let run = group.shown();
     let delivered = if run.delivered { ", whose model is delivered" } else { "" };
@@ -289,7 +286,7 @@ pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
     }
 }
 
-/// The most clients that are shown one bar each.
+/// The most clients with one bar each.
 const BARS: usize = 40;
 
 /// Bars for a few clients, histograms for many.
@@ -313,15 +310,7 @@ fn client_charts(clients: &[ClientView]) -> String {
     let histogram = |title: &str, kind: usize, read: fn(&ClientView) -> u64| {
         let (divisor, unit) = bit_unit(clients.iter().map(read).max().unwrap_or(0) as f64);
         let values = clients.iter().map(|client| read(client) as f64 / divisor).collect();
-        let chart = Histogram {
-            title: title.into(),
-            label: unit.into(),
-            counted: "clients".into(),
-            values,
-            kind,
-            size: [380.0, 210.0],
-        };
-        format!("<figure><figcaption><h3>{title}</h3></figcaption>{}</figure>\n", chart.svg())
+        exhibits::histogram(title, unit, "clients", values, kind)
     };
     format!(
         "<div class=\"charts\">{}{}</div>\n",
@@ -330,8 +319,7 @@ fn client_charts(clients: &[ClientView]) -> String {
     )
 }
 
-/// The figures that clients have of their own: keys with what they are called. Of an undeclared one
-/// the key is all that is known.
+/// The per-client figures of a run; an undeclared one is named by its key.
 fn own_figures(run: &RunView) -> Vec<Measure> {
     let mut keys: Vec<&String> = run.clients.iter().flat_map(|c| c.figures.keys()).collect();
     keys.sort_unstable();
@@ -349,26 +337,27 @@ fn own_figures(run: &RunView) -> Vec<Measure> {
     own
 }
 
-/// How the declared figures are spread over clients.
+/// Histograms of the declared per-client figures.
 fn spread_over_clients(clients: &[ClientView], own: &[Measure]) -> String {
     if clients.len() < 2 {
         return String::new();
     }
     let figure = |measure: &Measure| {
         let of = |client: &ClientView| client.figures.get(&*measure.key).copied();
-        let values: Vec<f64> = clients.iter().filter_map(of).collect();
-        exhibits::histogram(
-            &format!("{} over clients", measure.title),
-            &measure.name,
-            "clients",
-            &values,
-        )
+        let values = clients.iter().filter_map(of).collect();
+        let title = format!("{} over clients", measure.title);
+        exhibits::histogram(&title, &measure.name, "clients", values, 0)
     };
     let figures: String = own.iter().filter(|m| m.per_client).map(figure).collect();
-    match figures.is_empty() {
-        true => figures,
-        false => format!("<div class=\"charts over-clients\">{figures}</div>\n"),
+    side_by_side(figures)
+}
+
+/// Figures over clients in a row; nothing without figures.
+pub(crate) fn side_by_side(figures: String) -> String {
+    if figures.is_empty() {
+        return figures;
     }
+    format!("<div class=\"charts over-clients\">{figures}</div>\n")
 }
 
 fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
@@ -394,17 +383,16 @@ fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
         more => format!("<p class=\"quiet small\">{} more</p>", count(more as u64)),
     };
     let open = if clients.len() <= BARS { " open" } else { "" };
-    let heads: String =
-        own.iter().map(|m| format!("<th scope=\"col\">{}</th>", escape(&m.name))).collect();
+    let common = ["client", "rows", "rounds", "up", "down"];
+    let heads = exhibits::heads(common.into_iter().chain(own.iter().map(|m| &*m.name)));
     format!(
         "<details{open}><summary>Table of clients</summary><div class=\"scroll\"><table \
-         class=\"clients\"><thead><tr><th scope=\"col\">client</th><th scope=\"col\">rows</th><th \
-         scope=\"col\">rounds</th><th scope=\"col\">up</th><th scope=\"col\">down</th>{heads}</tr>\
-         </thead><tbody>{rows}</tbody></table>{more}</div></details>\n",
+         class=\"clients\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{more}</div>\
+         </details>\n",
     )
 }
 
-/// At most `limit` of `count` places, evenly spread, with the first and the last.
+/// At most `limit` of `count` places, evenly spaced, including the first and the last.
 pub(crate) fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
     let shown = count.min(limit);
     (0..shown).map(move |place| if shown < 2 { 0 } else { place * (count - 1) / (shown - 1) })

@@ -2,10 +2,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// A table with one header line and a rule; columns of numbers are aligned on the right.
+/// A table with a header line and a rule; columns of numbers are right-aligned.
 ///
-/// Rows may be shorter than the header (the rest is blank); longer ones are cut. Control
-/// characters are replaced, so that a job's name cannot move the cursor.
+/// Short rows are padded, long rows cut. Control characters are replaced, so that a job's name cannot
+/// move the cursor.
 pub fn text_table(headers: &[&str], rows: &[Vec<String>]) -> String {
     let clean = |text: &str| -> String {
         text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

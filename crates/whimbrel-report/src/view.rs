@@ -1,4 +1,4 @@
-//! What a caller fills in: the content of a run's directory as plain values.
+//! The input of a report: the content of a run's directory as plain values.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,51 +6,48 @@ use std::collections::BTreeMap;
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Exhibit, Role, Section};
 
-/// One run, as a report shows it. Every field may be empty: what is missing is not drawn.
+/// One run of a report. Every field may be empty; missing parts are not drawn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunView {
-    /// The job's name; runs that share name, method and model and differ in `seed` are drawn as one
-    /// line (mean) with a band (standard deviation), on a log axis of log10.
+    /// The job's name. Runs that share name, method and model and differ in `seed` are drawn as one
+    /// line (mean) with a band (standard deviation), of log10 on a log axis.
     pub name: String,
     /// The method's kind, such as `fedem`.
     pub method: String,
     /// The model, in words, such as `gmm, 3 components, tied`.
     pub model: String,
-    /// The seed of the run.
     pub seed: u64,
     /// The version of the program that made the run.
     pub version: String,
-    /// The instruction-set level the run was computed with.
+    /// The instruction-set level of the run.
     pub isa: String,
-    /// The hash of the data.
     pub data_hash: String,
-    /// What the figures of the metrics are.
+    /// The declared figures.
     pub measures: Vec<Measure>,
     /// The lines of `metrics.jsonl`, in order.
     pub rows: Vec<Map<String, Value>>,
     /// The clients, in order of id.
     pub clients: Vec<ClientView>,
-    /// What its family shows of it.
+    /// The exhibits of the run's family.
     pub sections: Vec<Section>,
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
     /// The resolved job.
     pub job_toml: String,
-    /// The command that runs it again.
+    /// The command that reruns the job.
     pub command: String,
-    /// Whether one party holds all rows: its objective is a reference for federations.
+    /// Whether one party holds all rows, so that the objective is a reference for federated runs.
     pub pooled: bool,
-    /// The objective that the gap is measured from, such as that of pooled EM.
+    /// The reference of the gap, such as the objective of pooled EM.
     pub reference_objective: Option<f64>,
-    /// What a reader should know, such as which row of a paper's table the run realises or that it
-    /// ended early; shown quietly above the figures.
+    /// Notes above the figures, such as the row of a paper's table or an early stop.
     pub notes: Vec<String>,
-    /// Whether its model is the one that is delivered, of a job of several seeds that chose one.
+    /// Whether the run's model is the delivered one of a job with several seeds.
     pub delivered: bool,
-    /// Why the run stopped before its end, if it did.
+    /// The reason of an early failure.
     pub error: Option<String>,
-    /// What is wrong with the model, where the run ended as degenerate.
+    /// The reason why the fit is degenerate.
     pub defect: Option<String>,
 }
 
@@ -58,17 +55,13 @@ pub struct RunView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientView {
-    /// The client's name.
     pub name: String,
-    /// Rows it holds.
     pub rows: u64,
-    /// Rounds it took part in.
+    /// Rounds with an accepted upload.
     pub rounds: u64,
-    /// Bits it sent.
     pub bits_up: u64,
-    /// Bits it received.
     pub bits_down: u64,
-    /// Its own figures by key, where it was evaluated.
+    /// Per-client figures by key, if evaluated.
     pub figures: BTreeMap<String, f64>,
 }
 
@@ -78,8 +71,8 @@ impl RunView {
         self.rows.iter().rev().find_map(|row| number(row, key))
     }
 
-    /// The mean of `key` over the last tenth of the evaluations, at least five; none of a course that
-    /// is too short for that.
+    /// The mean of `key` over the last tenth of the evaluations, at least five; `None` with fewer than
+    /// ten evaluations.
     pub fn tail(&self, key: &str) -> Option<f64> {
         let values: Vec<f64> = self.rows.iter().filter_map(|row| number(row, key)).collect();
         let count = (values.len() / 10).max(TAIL_MIN);
@@ -87,13 +80,13 @@ impl RunView {
         (values.len() >= 2 * TAIL_MIN).then(|| tail.iter().sum::<f64>() / count as f64)
     }
 
-    /// The value of `key` in the summary (the mean where it is over seeds), else in the metrics.
+    /// The value of `key` in the summary (the mean over seeds), otherwise in the metrics.
     pub fn result(&self, key: &str) -> Option<f64> {
         let mean = || self.summary.get(key)?.get("mean")?.as_f64();
         number(&self.summary, key).or_else(mean).or_else(|| self.last(key))
     }
 
-    /// Its family's sections, and one for each declared list that none of them shows.
+    /// The family's sections, and one for each declared list that these lack.
     pub(crate) fn parts(&self) -> Vec<Section> {
         let mut parts = self.sections.clone();
         let lists = self.measures.iter().filter(|m| m.role == Role::List && m.curve);
@@ -108,7 +101,7 @@ impl RunView {
         parts
     }
 
-    /// The kind of its model.
+    /// The model's kind.
     pub(crate) fn model_kind(&self) -> &str {
         let kind = self.summary.get("model").and_then(Value::as_str);
         kind.or_else(|| self.model.split(',').next()).unwrap_or_default()
@@ -125,16 +118,15 @@ impl RunView {
         self.result(self.objective_key()?)
     }
 
-    /// How far the objective ended from the reference.
+    /// The final distance of the objective from the reference.
     pub fn gap(&self) -> Option<f64> {
         let (objective, reference) = (self.objective()?, self.reference_objective?);
-        // Equal to rounding is equal.
         let gap = objective - reference;
         Some(if gap.abs() <= 4.0 * f64::EPSILON * reference.abs() { 0.0 } else { gap })
     }
 }
 
-/// Evaluations in the tail of a course, at least.
+/// The fewest evaluations of a tail.
 const TAIL_MIN: usize = 5;
 
 /// A finite number under `key`.

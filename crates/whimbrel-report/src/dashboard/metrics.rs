@@ -1,127 +1,113 @@
 //! A status in the text format of Prometheus.
 
-use super::{ClientState, ClientStatus, RunState, Status};
+use super::{ClientState, ClientStatus, OpenExchange, RunState, Status};
 
 /// The figures of a status, one per line, with their meanings.
 pub fn metrics_text(status: &Status) -> String {
-    let mut text = String::new();
-    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
-        family(&mut text, name, kind, help);
-        text.push_str(&format!("whimbrel_{name} {value}\n"));
-    };
-    one("round", "gauge", "Rounds done in the stage under way.", f64::from(status.round));
-    if let Some(rounds) = status.rounds {
-        one("rounds", "gauge", "Rounds planned in the stage under way.", f64::from(rounds));
-    }
-    one("stage", "gauge", "The stage under way, from zero.", f64::from(status.stage));
-    one("seconds", "gauge", "Seconds since the coordinator was started.", status.seconds);
-    one(
-        "bytes_up_total",
-        "counter",
-        "Bytes from clients in the stage under way.",
-        status.bytes_up as f64,
-    );
-    one(
-        "bytes_down_total",
-        "counter",
-        "Bytes to clients in the stage under way.",
-        status.bytes_down as f64,
-    );
-    one(
-        "bytes_eval_total",
-        "counter",
-        "Bytes of evaluations in the stage under way.",
-        status.bytes_eval as f64,
-    );
-    one(
-        "log_bytes",
-        "gauge",
-        "Bytes of the log since the last checkpoint.",
-        status.log_bytes as f64,
-    );
-    if let Some(rate) = status.rounds_per_second {
-        one("rounds_per_second", "gauge", "Rounds per second over the last ones.", rate);
-    }
-    if let Some(seconds) = status.round_seconds {
-        one("round_seconds", "gauge", "Seconds that the last round took.", seconds);
-    }
-    if let Some(bytes) = status.disk_free {
-        one("disk_free_bytes", "gauge", "Bytes that are free where the run is kept.", bytes as f64);
+    let mut text = Text::default();
+    for (name, kind, help, value) in of_the_run(status) {
+        if let Some(value) = value {
+            text.metric(name, kind, help, &[(String::new(), value)]);
+        }
     }
     for measure in &status.measures {
         let mut newest = status.series.iter().rev();
         if let Some(value) = newest.find_map(|sample| sample.figures.get(&*measure.key)) {
             let name = measure.key.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             let help = format!("{}, when last evaluated.", measure.caption).replace('\n', " ");
-            one(&name, "gauge", &help, *value);
+            text.metric(&name, "gauge", &help, &[(String::new(), *value)]);
         }
     }
-    if let Some(open) = status.exchange {
-        one("cohort", "gauge", "Clients asked in the exchange under way.", f64::from(open.cohort));
-        one("answered", "gauge", "Clients heard in it.", f64::from(open.answered));
+    let states = STATES
+        .map(|(state, name)| (labelled("state", name), f64::from(u8::from(status.state == state))));
+    text.metric("state", "gauge", "The run's state: 1 for the current state.", &states);
+    let clients: Vec<_> = ClientState::ALL
+        .iter()
+        .zip(status.client_counts)
+        .map(|(state, count)| (labelled("state", state.name()), count as f64))
+        .collect();
+    text.metric("clients", "gauge", "Clients by state.", &clients);
+    for (name, kind, help, of) in OF_CLIENTS {
+        let each = status.clients.iter();
+        let each = each.filter_map(|c| Some((labelled("client", &c.name), of(c)?)));
+        text.metric(name, kind, help, &each.collect::<Vec<_>>());
     }
-    family(&mut text, "state", "gauge", "Where the run stands: one for the state it is in.");
-    for (state, name) in [
-        (RunState::Waiting, "waiting"),
-        (RunState::Running, "running"),
-        (RunState::Paused, "paused"),
-        (RunState::Done, "done"),
-        (RunState::Failed, "failed"),
-    ] {
-        let is = u8::from(status.state == state);
-        text.push_str(&format!("whimbrel_state{{state=\"{name}\"}} {is}\n"));
-    }
-    family(&mut text, "clients", "gauge", "Clients by state.");
-    for (state, count) in ClientState::ALL.iter().zip(status.client_counts) {
-        text.push_str(&format!("whimbrel_clients{{state=\"{}\"}} {count}\n", state.name()));
-    }
-    type OfClient = fn(&ClientStatus) -> Option<f64>;
-    let each: [(&str, &str, &str, OfClient); 6] = [
-        ("client_rows", "gauge", "Rows that a client stated when it enrolled.", |c| {
-            c.rows.map(|rows| rows as f64)
-        }),
-        (
-            "client_latency_seconds",
-            "gauge",
-            "Seconds from the last question to a client's answer.",
-            |c| c.latency_s,
-        ),
-        ("client_missed_total", "counter", "Rounds that went on without a client.", |c| {
-            Some(c.missed as f64)
-        }),
-        ("client_disconnects_total", "counter", "How often a client's connection ended.", |c| {
-            Some(c.disconnects as f64)
-        }),
-        ("client_bytes_up_total", "counter", "Bytes from a client in the stage under way.", |c| {
-            Some(c.bytes_up as f64)
-        }),
-        ("client_bytes_down_total", "counter", "Bytes to a client in the stage under way.", |c| {
-            Some(c.bytes_down as f64)
-        }),
-    ];
-    for (name, kind, help, of) in each {
-        family(&mut text, name, kind, help);
-        for client in &status.clients {
-            if let Some(value) = of(client) {
-                let client = label(&client.name);
-                text.push_str(&format!("whimbrel_{name}{{client=\"{client}\"}} {value}\n"));
-            }
+    let refused: Vec<_> = status
+        .refused
+        .iter()
+        .map(|(reason, count)| (labelled("reason", reason), *count as f64))
+        .collect();
+    text.metric("refused_total", "counter", "Refused messages by reason.", &refused);
+    text.0
+}
+
+const STATES: [(RunState, &str); 5] = [
+    (RunState::Waiting, "waiting"),
+    (RunState::Running, "running"),
+    (RunState::Paused, "paused"),
+    (RunState::Done, "done"),
+    (RunState::Failed, "failed"),
+];
+
+/// Name, type, meaning and value of a figure of the run.
+type OfRun = (&'static str, &'static str, &'static str, Option<f64>);
+
+fn of_the_run(s: &Status) -> [OfRun; 13] {
+    let int = |value: u64| Some(value as f64);
+    let open = |of: fn(&OpenExchange) -> u32| s.exchange.as_ref().map(|open| f64::from(of(open)));
+    [
+        ("round", "gauge", "Completed rounds of the stage.", int(s.round.into())),
+        ("rounds", "gauge", "Planned rounds of the stage.", s.rounds.map(f64::from)),
+        ("stage", "gauge", "The current stage, from zero.", int(s.stage.into())),
+        ("seconds", "gauge", "Seconds since the coordinator started.", Some(s.seconds)),
+        ("bytes_up_total", "counter", "Bytes from clients in the stage.", int(s.bytes_up)),
+        ("bytes_down_total", "counter", "Bytes to clients in the stage.", int(s.bytes_down)),
+        ("bytes_eval_total", "counter", "Bytes of evaluations in the stage.", int(s.bytes_eval)),
+        ("log_bytes", "gauge", "Bytes of the log since the checkpoint.", int(s.log_bytes)),
+        ("rounds_per_second", "gauge", "Speed over the last rounds.", s.rounds_per_second),
+        ("round_seconds", "gauge", "Seconds of the last round.", s.round_seconds),
+        ("disk_free_bytes", "gauge", "Free bytes on the run's disk.", s.disk_free.and_then(int)),
+        ("cohort", "gauge", "Clients asked in the exchange.", open(|open| open.cohort)),
+        ("answered", "gauge", "Clients that answered in the exchange.", open(|open| open.answered)),
+    ]
+}
+
+/// Name, type, meaning and value of a figure of a client.
+type OfClient = (&'static str, &'static str, &'static str, fn(&ClientStatus) -> Option<f64>);
+
+const OF_CLIENTS: [OfClient; 6] = [
+    ("client_rows", "gauge", "Rows stated at enrolment.", |c| c.rows.map(|rows| rows as f64)),
+    ("client_latency_seconds", "gauge", "Seconds to the last answer.", |c| c.latency_s),
+    ("client_missed_total", "counter", "Rounds missed while disconnected.", |c| {
+        Some(c.missed as f64)
+    }),
+    ("client_disconnects_total", "counter", "Disconnections.", |c| Some(c.disconnects as f64)),
+    ("client_bytes_up_total", "counter", "Bytes from a client in the stage.", |c| {
+        Some(c.bytes_up as f64)
+    }),
+    ("client_bytes_down_total", "counter", "Bytes to a client in the stage.", |c| {
+        Some(c.bytes_down as f64)
+    }),
+];
+
+/// The text so far.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// Adds a metric: its type and meaning, and a value for each label.
+    fn metric(&mut self, name: &str, kind: &str, help: &str, values: &[(String, f64)]) {
+        self.0 += &format!("# HELP whimbrel_{name} {help}\n# TYPE whimbrel_{name} {kind}\n");
+        for (label, value) in values {
+            self.0 += &format!("whimbrel_{name}{label} {value}\n");
         }
     }
-    family(&mut text, "refused_total", "counter", "Messages refused, by reason.");
-    for (reason, count) in &status.refused {
-        text.push_str(&format!("whimbrel_refused_total{{reason=\"{}\"}} {count}\n", label(reason)));
-    }
-    text
 }
 
-fn family(text: &mut String, name: &str, kind: &str, help: &str) {
-    text.push_str(&format!("# HELP whimbrel_{name} {help}\n# TYPE whimbrel_{name} {kind}\n"));
-}
-
-/// A label's value: backslashes, quotes and line ends escaped.
-fn label(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// A label with backslashes, quotes and line ends escaped.
+fn labelled(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{{{name}=\"{value}\"}}")
 }
 
 #[cfg(test)]
@@ -135,7 +121,7 @@ mod tests {
         let status = Status {
             round: 7,
             state: RunState::Running,
-            measures: vec![Measure::objective("What is minimised")],
+            measures: vec![Measure::objective("The minimised function")],
             series: vec![
                 Sample { figures: [("objective".into(), 2.5)].into(), ..Sample::default() },
                 Sample::default(),

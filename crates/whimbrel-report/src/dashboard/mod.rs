@@ -1,7 +1,7 @@
-//! The live dashboard: its files, what it shows, and the same figures for Prometheus.
+//! The live dashboard: its files, its status, and the same figures for Prometheus.
 //!
-//! Pure values: the coordinator fills a [`Status`] and serves these files. The page asks
-//! for `status.json` and draws it; it loads nothing else.
+//! The coordinator fills a [`Status`] and serves these files. The page polls `status.json` and loads
+//! nothing else.
 
 mod metrics;
 
@@ -11,17 +11,15 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use whimbrel_core::Measure;
 
-/// A file of the page: its path, its media type and its content.
+/// A file of the page.
 pub struct Asset {
-    /// Its path under the dashboard's address.
+    /// The path under the dashboard's address.
     pub path: &'static str,
-    /// Its media type.
     pub media_type: &'static str,
-    /// Its content.
     pub content: &'static str,
 }
 
-/// Everything that the page loads, the page itself first.
+/// All files of the page, the page itself first.
 pub const ASSETS: [Asset; 4] = [
     Asset {
         path: "/",
@@ -41,7 +39,7 @@ pub const ASSETS: [Asset; 4] = [
     Asset { path: "/icon.svg", media_type: "image/svg+xml", content: include_str!("icon.svg") },
 ];
 
-/// What a browser is told about the page: only its own files, no frames, nothing kept.
+/// HTTP headers of the page: own files only, no frames, no cache.
 pub const HEADERS: [(&str, &str); 6] = [
     (
         "content-security-policy",
@@ -55,7 +53,7 @@ pub const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
 ];
 
-/// A run at one moment.
+/// A snapshot of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {
     /// The job's name.
@@ -66,155 +64,142 @@ pub struct Status {
     pub model: String,
     /// The program's version.
     pub version: String,
-    /// Where the run stands.
     pub state: RunState,
-    /// What a person should know or do now; empty where all is well.
+    /// A message for operators; empty if nothing is wrong.
     pub message: String,
-    /// The stage under way, from zero.
+    /// The current stage, from zero.
     pub stage: u32,
-    /// How many stages there are.
+    /// The number of stages.
     pub stages: u32,
-    /// The stage's name.
     pub stage_name: String,
-    /// Rounds done.
+    /// Completed rounds.
     pub round: u32,
-    /// Rounds planned, where that is known.
+    /// Planned rounds, if known.
     pub rounds: Option<u32>,
-    /// The exchange under way.
+    /// The current exchange.
     pub exchange: Option<OpenExchange>,
-    /// Seconds since the coordinator was started.
+    /// Seconds since the coordinator started.
     pub seconds: f64,
-    /// An estimate of the seconds left.
+    /// Estimated seconds left.
     pub seconds_left: Option<f64>,
-    /// Rounds per second over the last ones; none before there are two.
+    /// Rounds per second over the last rounds; `None` before the second.
     pub rounds_per_second: Option<f64>,
-    /// Seconds that the last round took.
+    /// Duration of the last round.
     pub round_seconds: Option<f64>,
     /// Bytes of the log since the last checkpoint.
     pub log_bytes: u64,
-    /// Bytes that are free where the run is kept.
+    /// Free bytes on the run's disk.
     pub disk_free: Option<u64>,
-    /// Bytes from clients in this stage, enrolment included.
+    /// Bytes from clients in this stage, including enrolment.
     pub bytes_up: u64,
     /// Bytes to clients in this stage.
     pub bytes_down: u64,
     /// Bytes of evaluations in this stage.
     pub bytes_eval: u64,
-    /// The declared results, in the order in which they are shown.
+    /// The declared results in the order shown.
     pub measures: Vec<Measure>,
-    /// Evaluated rounds, or some of them.
+    /// Evaluated rounds, possibly thinned.
     pub series: Vec<Sample>,
-    /// The clients, or the first of them.
+    /// The first clients.
     pub clients: Vec<ClientStatus>,
-    /// How many clients are not listed.
+    /// The number of clients not listed.
     pub clients_more: u64,
-    /// How many clients there are in each state, in the order of [`ClientState::ALL`].
+    /// The number of clients in each state, in the order of [`ClientState::ALL`].
     pub client_counts: [u64; 5],
-    /// Messages refused, by reason.
+    /// Refused messages by reason.
     pub refused: Vec<(String, u64)>,
     /// The last lines of the log, oldest first.
     pub log: Vec<LogLine>,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// A client that is needed is absent, or has not answered yet.
+    /// Waiting for required clients.
     #[default]
     Waiting,
-    /// Rounds are made.
     Running,
-    /// Something must be mended before it goes on.
+    /// Paused until an operator acts.
     Paused,
-    /// It ended as it should.
     Done,
-    /// It ended otherwise.
     Failed,
 }
 
-/// An exchange that waits for uploads.
+/// An exchange with pending uploads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OpenExchange {
-    /// How many clients were asked.
+    /// Clients asked.
     pub cohort: u32,
-    /// How many were heard.
+    /// Clients that answered.
     pub answered: u32,
-    /// How many are enough.
+    /// The required number of answers.
     pub quorum: u32,
-    /// Seconds until it closes without the rest.
+    /// Seconds until it closes without the missing answers.
     pub deadline_s: Option<f64>,
 }
 
 /// One evaluated round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
-    /// The round.
     pub round: u32,
-    /// Seconds since the run began.
+    /// Seconds since the start of the run.
     pub seconds: f64,
-    /// The values of the declared results, by key; those that do not exist are left out.
+    /// The declared results by key, without missing values.
     pub figures: BTreeMap<String, f64>,
-    /// Bytes up to then.
     pub bytes_up: u64,
-    /// Bytes down to then.
     pub bytes_down: u64,
 }
 
-/// One client.
+/// The status of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClientStatus {
-    /// Its name.
     pub name: String,
-    /// Whether it is there.
     pub state: ClientState,
-    /// Seconds since it was last heard.
+    /// Seconds since the last message.
     pub last_seen_s: Option<f64>,
-    /// Rounds in which its upload was accepted.
+    /// Rounds with an accepted upload.
     pub rounds: u32,
-    /// Where it connected from last; empty before that.
+    /// The last address; empty before the first connection.
     pub address: String,
-    /// Seconds from the last question to its answer.
+    /// Seconds from the last question to the answer.
     pub latency_s: Option<f64>,
-    /// Rounds that went on without it because it was not connected.
+    /// Rounds missed while disconnected.
     pub missed: u64,
-    /// How often its connection ended.
+    /// The number of disconnections.
     pub disconnects: u64,
-    /// Rows that it stated, where that is known.
+    /// The stated number of rows, if known.
     pub rows: Option<u64>,
-    /// Bytes it sent in this stage; over all clients they are the run's.
+    /// Bytes from the client in this stage.
     pub bytes_up: u64,
-    /// Bytes sent to it in this stage.
+    /// Bytes to the client in this stage.
     pub bytes_down: u64,
-    /// Its messages that were refused.
+    /// Refused messages.
     pub refused: u64,
-    /// The last rounds, oldest first: `y` accepted, `n` asked and not heard, `.` not asked.
+    /// The last rounds, oldest first: `y` accepted, `n` no answer, `.` not asked.
     pub strip: String,
 }
 
-/// Whether a client is there.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientState {
-    /// Invited, and not heard of yet.
+    /// Invited, not yet enrolled.
     #[default]
     Invited,
-    /// Connected.
     Connected,
-    /// Enrolled, and not connected.
+    /// Enrolled but disconnected.
     Away,
-    /// Its invitation or its key was revoked.
+    /// Invitation or key revoked.
     Revoked,
-    /// Declared dead: its last memory stays in the sums.
+    /// Declared dead; its last memory stays in the sums.
     Dead,
 }
 
 impl ClientState {
-    /// Every state.
     pub const ALL: [Self; 5] =
         [Self::Invited, Self::Connected, Self::Away, Self::Revoked, Self::Dead];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invited => "invited",
@@ -233,7 +218,6 @@ pub struct LogLine {
     pub time: String,
     /// `info`, `warn` or `error`.
     pub level: String,
-    /// What happened.
     pub text: String,
 }
 
@@ -241,7 +225,7 @@ pub struct LogLine {
 mod tests {
     use super::*;
 
-    /// The page may load only what is served beside it, and the policy forbids anything inline.
+    /// The page loads only served files, and the policy forbids inline code.
     #[test]
     fn the_page_loads_its_own_files_only_and_holds_no_inline_code() {
         let page = ASSETS[0].content;
@@ -261,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Every key that the script reads of the status is one that the status has.
+    /// The status has all keys that the script reads.
     #[test]
     fn the_script_reads_keys_that_exist() {
         let status = Status {

@@ -1,4 +1,4 @@
-//! Heat maps as small embedded pictures: a cell is a pixel, and what is not there is transparent.
+//! Heat maps as embedded PNG images: one pixel per cell, transparent if missing.
 
 use crate::format::{escape, number, shorten};
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -7,7 +7,7 @@ use flate2::write::ZlibEncoder;
 use std::io::Write;
 use whimbrel_core::declare::{Heat, HeatMap};
 
-/// Dark to light in even steps of lightness, readable without telling red from green.
+/// From dark to light in even steps of lightness, readable with red-green blindness.
 const RAMP: [[u8; 3]; 9] = [
     [35, 23, 75],
     [45, 55, 125],
@@ -23,7 +23,7 @@ const RAMP: [[u8; 3]; 9] = [
 /// The most names on a side of a map.
 const NAMES_MAX: usize = 24;
 
-/// Maps of one matrix side by side, on one scale.
+/// Maps of one matrix side by side with a common scale.
 pub fn figures(heat: &Heat) -> String {
     let cells = heat.rows * heat.columns;
     if cells == 0 || heat.maps.iter().any(|map| map.values.len() != cells) {
@@ -53,7 +53,7 @@ pub fn figures(heat: &Heat) -> String {
     figures + &scale.key()
 }
 
-/// Names beside the map, where there is one for each of its cells and few enough to be read.
+/// Names beside the map, if each cell has one and they are few enough to read.
 fn names(all: &[String], cells: usize, class: &str) -> String {
     if all.len() != cells || cells > NAMES_MAX {
         return String::new();
@@ -62,12 +62,12 @@ fn names(all: &[String], cells: usize, class: &str) -> String {
     format!("<ol class=\"{class}\">{}</ol>", all.iter().map(name).collect::<String>())
 }
 
-/// From values to colours: counts, which crowd at zero, by logarithm.
+/// The map from values to colours: log(1 + x) for counts.
 struct Scale {
     low: f64,
     high: f64,
     log: bool,
-    /// Whether some cells have no value.
+    /// Whether some cells are missing.
     gaps: bool,
 }
 
@@ -98,7 +98,7 @@ impl Scale {
         [mix(0), mix(1), mix(2)]
     }
 
-    /// What the colours mean.
+    /// The colour key.
     fn key(&self) -> String {
         let steps: String = (0..RAMP.len())
             .map(|i| {
@@ -106,7 +106,7 @@ impl Scale {
                 format!("<i style=\"background:rgb({r} {g} {b})\"></i>")
             })
             .collect();
-        // What has no colour of its own is zero.
+        // Values too small for a colour are zero.
         let low = if self.low.abs() < 1e-6 * self.high { 0.0 } else { self.low };
         format!(
             "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}{}</p>\n",
@@ -133,7 +133,7 @@ fn picture(heat: &Heat, values: &[Option<f64>], scale: &Scale) -> String {
     format!("data:image/png;base64,{}", BASE64_STANDARD.encode(file))
 }
 
-/// A PNG file of red, green, blue and opacity.
+/// A PNG file of RGBA pixels.
 fn png(width: usize, height: usize, pixels: &[u8]) -> Vec<u8> {
     let size = [width, height].map(|n| (n as u32).to_be_bytes()).concat();
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());

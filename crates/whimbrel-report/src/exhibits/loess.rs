@@ -1,13 +1,13 @@
-//! Locally estimated scatterplot smoothing: around each point a weighted straight line through its
-//! nearest neighbours, as in Cleveland (1979), without his robustness passes.
+//! Locally estimated scatterplot smoothing (LOESS): at each point, a weighted line through its nearest
+//! neighbours, as in Cleveland (1979), without robustness iterations.
 
-/// The share of points that each local line looks at.
+/// The share of points in each local fit.
 pub const SPAN: f64 = 0.35;
 
-/// Fewest points of a local fit.
+/// The fewest points of a local fit.
 pub const NEIGHBOURS_MIN: usize = 5;
 
-/// The smooth curve at each of `x` (ascending); none with fewer than five points.
+/// The smooth curve at each of `x` (ascending); `None` with fewer than five points.
 pub fn loess(x: &[f64], y: &[f64], span: f64) -> Option<Vec<f64>> {
     let n = x.len();
     if n < NEIGHBOURS_MIN || y.len() != n {
@@ -46,7 +46,7 @@ fn local_line(x: &[f64], y: &[f64], at: f64) -> f64 {
         wxy += w * d * y;
     }
     let spread = w0 * wxx - wx * wx;
-    // All weight on one place: its mean.
+    // All weight at one place: its mean.
     if spread <= 1e-12 * w0 * wxx { wy / w0 } else { (wxx * wy - wx * wxy) / spread }
 }
 

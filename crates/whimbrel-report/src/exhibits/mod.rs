@@ -1,4 +1,4 @@
-//! The parts of a report that a family fills: what it shows is known there, how it is drawn here.
+//! Exhibits: the parts of a report that families fill and this module draws.
 
 mod heat;
 mod loess;
@@ -14,14 +14,14 @@ use crate::sections::{part_name, points, section};
 use crate::view::RunView;
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section};
 
-/// Whether some run shows a table beside its completion.
+/// Whether some run shows a table and its completion.
 pub(crate) fn hold_a_completed_table(groups: &[Group]) -> bool {
     let is_pair = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Heat(heat) if heat.maps.len() > 1);
     let runs = groups.iter().flat_map(|group| &group.runs);
     runs.flat_map(|run| &run.sections).any(|section| section.exhibits.iter().any(is_pair))
 }
 
-/// The sections of all runs in order of first appearance, one part for each job.
+/// The sections of all runs in order of first appearance, one part per job.
 pub(crate) fn sections(groups: &[Group]) -> String {
     let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.shown().parts()).collect();
     let mut titles: Vec<&str> = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn sections(groups: &[Group]) -> String {
     titles.into_iter().map(of_title).collect()
 }
 
-/// Small figures stand side by side, everything else has its own line.
+/// Small figures are side by side, everything else has its own line.
 fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
     let (mut html, mut beside) = (String::new(), String::new());
     for exhibit in all {
@@ -67,7 +67,7 @@ fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
             Exhibit::Entries { key, order } => beside += &entries(run, key, order),
             Exhibit::Lines(lines) => beside += &line_figure(lines),
             Exhibit::Histogram { title, axis, counted, values } => {
-                beside += &histogram(title, axis, counted, values);
+                beside += &histogram(title, axis, counted, values.clone(), 0);
             }
             Exhibit::Heat(maps) => beside += &heat::figures(maps),
             Exhibit::Scatter(scatter) => {
@@ -97,20 +97,25 @@ pub(crate) fn figure(title: &str, caption: &str, svg: &str) -> String {
     format!("<figure><figcaption><h3>{title}</h3>{caption}</figcaption>{svg}</figure>\n")
 }
 
-/// How values are spread over what is counted.
-pub(crate) fn histogram(title: &str, axis: &str, counted: &str, values: &[f64]) -> String {
-    let chart = Histogram {
-        title: title.into(),
-        label: axis.into(),
-        counted: counted.into(),
-        values: values.to_vec(),
-        kind: 0,
-        size: [380.0, 210.0],
-    };
+/// A histogram of values; `kind` is 0 for a solid, 1 for an outlined one.
+pub(crate) fn histogram(
+    title: &str,
+    axis: &str,
+    counted: &str,
+    values: Vec<f64>,
+    kind: usize,
+) -> String {
+    let (label, counted, size) = (axis.into(), counted.into(), [380.0, 210.0]);
+    let chart = Histogram { title: title.into(), label, counted, values, kind, size };
     figure(title, "", &chart.svg())
 }
 
-/// A list among the metrics: one line per entry.
+/// The head of a table.
+pub(crate) fn heads<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect()
+}
+
+/// A list-valued metric, one line per entry.
 fn entries(run: &RunView, key: &str, order: &[usize]) -> String {
     let Some(measure) = run.measures.iter().find(|measure| measure.key == key) else {
         return String::new();
@@ -140,7 +145,7 @@ fn line_figure(lines: &Lines) -> String {
     let drawn = |points: &[[f64; 2]]| -> Vec<[f64; 2]> {
         points.iter().copied().filter(|[x, y]| within(*x) && within(*y)).collect()
     };
-    // The second line is a reference: it is drawn in a quiet style.
+    // The second line is a reference, in a quiet style.
     let style = |place: usize| [0, 6].get(place).copied().unwrap_or(place);
     let series: Vec<Series> = lines
         .lines
@@ -173,8 +178,7 @@ fn line_figure(lines: &Lines) -> String {
 }
 
 fn table(rows: &Rows) -> String {
-    let heads: String =
-        rows.heads.iter().map(|head| format!("<th scope=\"col\">{}</th>", escape(head))).collect();
+    let heads = heads(rows.heads.iter().map(String::as_str));
     let line = |(place, row): (usize, &Vec<String>)| {
         let mark = if rows.swatches { swatch(place) } else { String::new() };
         let cell = |(column, text): (usize, &String)| {
@@ -227,14 +231,14 @@ mod tests {
     #[test]
     fn folded_tables_open_on_demand() {
         let rows = Rows {
-            title: "What was tried".into(),
+            title: "Candidates".into(),
             heads: vec!["rank".into(), "deviance".into()],
             rows: vec![vec!["1".into(), "2.5".into()]],
             collapsed: true,
             swatches: false,
         };
         let html = table(&rows);
-        assert!(html.starts_with("<details><summary>What was tried</summary>"));
+        assert!(html.starts_with("<details><summary>Candidates</summary>"));
         assert!(html.contains("<th scope=\"row\">1</th><td>2.5</td>"));
     }
 }

@@ -1,4 +1,4 @@
-//! One value per label with a smooth curve, and counts beneath.
+//! One value per label with a smooth curve, and counts below.
 
 use super::loess::{NEIGHBOURS_MIN, SPAN, loess};
 use crate::format::{count, escape, number};
@@ -9,25 +9,21 @@ use whimbrel_core::declare::{Series, SeriesPoint};
 /// Width, height of the values, and height of the strip of counts, in pixels.
 const SIZE: [f64; 3] = [1160.0, 320.0, 130.0];
 
-/// Labels under the axis, at most.
+/// The most labels under the axis.
 const LABELS: usize = 12;
 
-/// The figure, as wide as the page; nothing where a value cannot be drawn.
+/// The figure, as wide as the page; empty if a value cannot be drawn.
 pub fn figure(series: &Series) -> String {
     let svg = svg(series);
     if svg.is_empty() {
         return svg;
     }
-    let whiskers = match series.points.iter().any(|point| point.interval.is_some()) {
-        true => ", with 90 % intervals",
-        false => "",
-    };
-    let smooth = match series.points.len() >= NEIGHBOURS_MIN {
-        true => format!(
-            "; the curve is a local regression (LOESS) over {:.0} % of the points at a time",
-            100.0 * SPAN
-        ),
-        false => String::new(),
+    let intervals = series.points.iter().any(|point| point.interval.is_some());
+    let whiskers = if intervals { ", with 90 % intervals" } else { "" };
+    let smooth = if series.points.len() >= NEIGHBOURS_MIN {
+        format!("; the curve is a local regression (LOESS, span {SPAN})")
+    } else {
+        String::new()
     };
     format!(
         "<figure class=\"wide\"><figcaption><h3>{}</h3><p>{}{whiskers}{smooth}</p></figcaption>{svg}\
@@ -82,7 +78,7 @@ fn svg(series: &Series) -> String {
     open("totals s0", "", size, &series.title, &text) + &svg + "</svg>"
 }
 
-/// One place per column, labelled now and then.
+/// One place per column; some are labelled.
 fn places(columns: &[SeriesPoint]) -> Axis {
     let stride = columns.len().div_ceil(LABELS).max(1);
     let ticks = (0..columns.len()).step_by(stride).map(|i| Tick {
@@ -93,13 +89,11 @@ fn places(columns: &[SeriesPoint]) -> Axis {
     Axis { scale: Scale::Linear, low: -0.5, high, ticks: ticks.collect(), exponent: 0 }
 }
 
-/// The counts beneath.
+/// The bars of counts below.
 fn counts(series: &Series, x: &Axis, left: f64) -> String {
     let columns = &series.points[..];
     let most = columns.iter().map(|c| c.count).max().unwrap_or(0);
-    let spec =
-        AxisSpec { bounds: Some([0.0, most.max(1) as f64]), ..AxisSpec::new("", Scale::Linear) };
-    let y = Axis::fit(&spec, std::iter::empty(), 3, 0.0);
+    let y = Axis::between([0.0, most.max(1) as f64], 3);
     let top = SIZE[1] + 18.0;
     let frame = Frame { left, top, width: SIZE[0] - left - 16.0, height: SIZE[2] - 60.0 };
     let mut svg = format!(

@@ -1,16 +1,15 @@
-//! Axes: from values to a range, readable ticks, and positions.
+//! Axes: ranges, readable ticks, and positions of values.
 
-/// How an axis maps values to lengths.
+/// The map from values to lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal lengths are equal differences.
     Linear,
-    /// Equal lengths are equal ratios; zero and negative values cannot be drawn.
+    /// Zero and negative values cannot be drawn.
     Log,
 }
 
 impl Scale {
-    /// Whether `value` has a place on such an axis.
+    /// Whether `value` can be drawn.
     pub fn draws(self, value: f64) -> bool {
         match self {
             Self::Linear => value.abs() <= LARGEST,
@@ -19,19 +18,18 @@ impl Scale {
     }
 }
 
-/// What is asked of an axis.
+/// The specification of an axis.
 #[derive(Clone, Debug)]
 pub struct AxisSpec {
-    /// Its name and unit, as shown.
+    /// The name and unit shown.
     pub label: String,
-    /// Linear or logarithmic.
     pub scale: Scale,
-    /// A fixed range, instead of one that fits the values.
+    /// A fixed range; `None`: fitted to the values.
     pub bounds: Option<[f64; 2]>,
 }
 
 impl AxisSpec {
-    /// An axis that fits its values.
+    /// An axis fitted to its values.
     pub fn new(label: impl Into<String>, scale: Scale) -> Self {
         Self { label: label.into(), scale, bounds: None }
     }
@@ -40,24 +38,21 @@ impl AxisSpec {
 /// A range with its ticks.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Linear or logarithmic.
     pub scale: Scale,
     /// The value at the start of the axis.
     pub low: f64,
-    /// The value at its end.
+    /// The value at the end of the axis.
     pub high: f64,
-    /// Labelled ticks, in increasing order.
+    /// Labelled ticks, ascending.
     pub ticks: Vec<Tick>,
-    /// Labels are to be read times ten to this power.
+    /// Labels are multiplied by ten to this power.
     pub exponent: i32,
 }
 
-/// A labelled place on an axis.
+/// A labelled tick.
 #[derive(Clone, Debug)]
 pub struct Tick {
-    /// Where.
     pub value: f64,
-    /// What is written there.
     pub label: Label,
 }
 
@@ -70,13 +65,13 @@ pub enum Label {
     Power(i32),
 }
 
-/// Beyond these magnitudes differences and ratios overflow; such values are not drawn.
+/// Larger or smaller magnitudes are not drawn: their differences and ratios overflow.
 const LARGEST: f64 = 1e300;
 const SMALLEST: f64 = 1e-300;
 
 impl Axis {
-    /// The axis that shows all of `values` that its scale can draw, with about `want` ticks.
-    /// `padding` widens a linear range by that fraction on either side.
+    /// The axis of all drawable `values`, with about `want` ticks. `padding` widens a linear range by
+    /// that fraction on either side.
     pub fn fit(
         spec: &AxisSpec,
         values: impl Iterator<Item = f64>,
@@ -100,7 +95,13 @@ impl Axis {
         }
     }
 
-    /// The place of `value` as a fraction of the axis's length; `None` where it cannot be drawn.
+    /// A linear axis with fixed ends.
+    pub fn between(ends: [f64; 2], want: usize) -> Self {
+        let spec = AxisSpec { bounds: Some(ends), ..AxisSpec::new("", Scale::Linear) };
+        Self::fit(&spec, std::iter::empty(), want, 0.0)
+    }
+
+    /// The place of `value` as a fraction of the axis's length; `None` if it cannot be drawn.
     pub fn position(&self, value: f64) -> Option<f64> {
         if !self.scale.draws(value) {
             return None;
@@ -120,7 +121,7 @@ impl Axis {
     }
 
     fn linear(low: f64, high: f64, want: usize, padding: f64) -> Self {
-        // Values equal to six digits are shown as equal: labels would not fit otherwise.
+        // Values equal to six digits are drawn as equal: labels would not fit otherwise.
         let size = low.abs().max(high.abs());
         let (mut low, mut high) = (low, high);
         if size < SMALLEST {
@@ -211,7 +212,7 @@ impl Label {
         }
     }
 
-    /// Its width in characters of the normal size.
+    /// The width in characters of normal size.
     fn width(&self) -> f64 {
         match self {
             Self::Text(text) => text.chars().count() as f64,
@@ -220,14 +221,14 @@ impl Label {
     }
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below `rough`.
+/// The smallest of 1, 2, 5 times a power of ten that is at least `rough`.
 fn round_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let times = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= rough * (1.0 - 1e-9));
     times.unwrap_or(10.0) * power
 }
 
-/// The power of ten in which values up to `largest` are written, and its letter where it has one.
+/// The power of ten for values up to `largest`, and its letter if any.
 fn unit(largest: f64) -> (i32, &'static str) {
     match largest {
         0.0 | 1e-2..1e4 => (0, ""),
@@ -238,12 +239,12 @@ fn unit(largest: f64) -> (i32, &'static str) {
     }
 }
 
-/// `value / 10^exponent`, without the rounding of a negative power of ten.
+/// `value / 10^exponent`, without rounding a negative power of ten.
 fn scaled(value: f64, exponent: i32) -> f64 {
     if exponent >= 0 { value / 10f64.powi(exponent) } else { value * 10f64.powi(-exponent) }
 }
 
-/// A typographic minus sign where there is a hyphen.
+/// Replaces hyphens by minus signs.
 fn minus(text: String) -> String {
     text.replace('-', "−")
 }

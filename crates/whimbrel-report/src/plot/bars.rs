@@ -1,19 +1,18 @@
 //! Bars with names, and histograms.
 
-use super::axis::{Axis, AxisSpec, Label, Scale, Tick};
+use super::axis::{Axis, Label, Tick};
 use super::{Frame, open, px};
 use crate::format::{escape, number, shorten};
 
 /// Horizontal bars: one row per name, one bar per kind in each.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What it shows.
     pub title: String,
     /// The value axis's name and unit.
     pub label: String,
     /// Names of the kinds of bar, such as up and down (at most two look different).
     pub kinds: Vec<String>,
-    /// Names and one value per kind.
+    /// A name and one value per kind for each row.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
@@ -22,7 +21,7 @@ const NAME: usize = 18;
 const ROW: f64 = 19.0;
 
 impl Bars {
-    /// The chart as an `<svg>` element, as tall as its rows need.
+    /// The chart as an `<svg>` element, as tall as its rows.
     pub fn svg(&self) -> String {
         let longest = self.rows.iter().map(|(name, _)| name.chars().count().min(NAME)).max();
         let size = [380.0, ROW * self.rows.len() as f64 + 64.0];
@@ -65,9 +64,7 @@ impl Bars {
     fn axis(&self) -> Axis {
         let values = || self.rows.iter().flat_map(|(_, values)| values).copied();
         let most = values().filter(|v| v.is_finite()).fold(0.0, f64::max);
-        let bounds = Some([0.0, if most > 0.0 { most } else { 1.0 }]);
-        let spec = AxisSpec { label: self.label.clone(), scale: Scale::Linear, bounds };
-        Axis::fit(&spec, std::iter::empty(), 5, 0.0)
+        Axis::between([0.0, if most > 0.0 { most } else { 1.0 }], 5)
     }
 
     /// The kinds' names above the first bar.
@@ -97,16 +94,15 @@ impl Bars {
     }
 }
 
-/// How many values fall in each of several equal ranges.
+/// A histogram.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// What it shows.
     pub title: String,
     /// The value axis's name and unit.
     pub label: String,
-    /// What is counted, in the plural.
+    /// The counted objects, in the plural.
     pub counted: String,
-    /// The values; those that are not finite are left out.
+    /// The values; non-finite ones are left out.
     pub values: Vec<f64>,
     /// 0 for a solid, 1 for an outlined histogram.
     pub kind: usize,
@@ -120,16 +116,9 @@ impl Histogram {
         let values: Vec<f64> =
             self.values.iter().copied().filter(|value| value.abs() <= 1e300).collect();
         let bins = Bins::of(&values);
-        let x_spec = AxisSpec {
-            label: self.label.clone(),
-            scale: Scale::Linear,
-            bounds: Some([bins.low, bins.high]),
-        };
-        let x = Axis::fit(&x_spec, std::iter::empty(), 5, 0.0);
+        let x = Axis::between([bins.low, bins.high], 5);
         let most = bins.counts.iter().copied().max().unwrap_or(0);
-        let bounds = Some([0.0, most.max(1) as f64]);
-        let y_spec = AxisSpec { label: String::new(), scale: Scale::Linear, bounds };
-        let mut y = Axis::fit(&y_spec, std::iter::empty(), 4, 0.0);
+        let mut y = Axis::between([0.0, most.max(1) as f64], 4);
         y.ticks.retain(|tick| tick.value.fract() == 0.0);
         if most <= 1 {
             y.ticks = vec![Tick { value: 1.0, label: Label::Text("1".into()) }];
@@ -189,7 +178,7 @@ struct Bins {
 }
 
 impl Bins {
-    /// About the square root of the number of values, at most 24, over their range.
+    /// About the square root of the number of values, at most 24 bins, over their range.
     fn of(values: &[f64]) -> Self {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -1,4 +1,4 @@
-//! One picture that stands alone, for a README: one figure of several runs.
+//! A standalone picture for a README: one figure of several runs.
 
 use super::axis::{AxisSpec, Scale};
 use super::line::LineChart;
@@ -9,17 +9,15 @@ use crate::group;
 use crate::view::RunView;
 use whimbrel_core::Measure;
 
-/// What the picture's horizontal axis counts.
+/// The picture's horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeroAxis {
-    /// Rounds.
     Rounds,
-    /// Bits that clients sent.
     BitsUp,
 }
 
-/// A standalone SVG file with its own ground, readable on light and dark pages. `subtitle` is one
-/// line under the title, such as the data and the codec.
+/// A standalone SVG file with a background, readable on light and dark pages. `subtitle` is one line
+/// under the title, such as the data and the codec.
 pub fn hero(
     title: &str,
     subtitle: &str,
@@ -39,7 +37,7 @@ pub fn hero(
     chart.head = 86.0;
     chart.font = 13.0;
     let (body, frame, ..) = chart.draw();
-    // The ground is a little larger than the chart.
+    // The background is slightly larger than the chart.
     let [width, height] = [chart.size[0] + 32.0, chart.size[1] + 20.0];
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-16 -10 {width} {height}\" \

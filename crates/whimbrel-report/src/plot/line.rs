@@ -7,27 +7,23 @@ use crate::format::{escape, number, shorten};
 /// One line.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// Its name.
     pub label: String,
-    /// Which of the styles it is drawn with.
+    /// The index of the style.
     pub style: usize,
-    /// Its points, in drawing order.
+    /// Points in drawing order.
     pub points: Vec<[f64; 2]>,
     /// Low and high around each point, or empty.
     pub band: Vec<[f64; 2]>,
-    /// How many values are not shown, where a point stands for several; else the points that cannot
-    /// be drawn are counted.
+    /// The number of values not shown; `None`: the number of points that cannot be drawn.
     pub left_out: Option<usize>,
 }
 
 /// A chart of lines.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// What it shows: the text alternative's first words.
+    /// The title of the text alternative.
     pub title: String,
-    /// The horizontal axis.
     pub x: AxisSpec,
-    /// The vertical axis.
     pub y: AxisSpec,
     /// The lines; the first is drawn last, on top.
     pub series: Vec<Series>,
@@ -35,21 +31,20 @@ pub struct LineChart {
     pub reference: Option<(f64, String)>,
     /// Whether lines are named at their right ends.
     pub name_ends: bool,
-    /// Of small multiples: the one line that is drawn in its style, and the id under which the page
-    /// holds all lines, which are drawn faintly behind it (by the first of the multiples, once).
+    /// For small multiples: the highlighted line, and the id of the group of all lines, which are faint
+    /// in the background (drawn once, by the first multiple).
     pub focus: Option<(usize, String)>,
     /// Width and height in pixels before scaling.
     pub size: [f64; 2],
-    /// Space above the axes, for a caller that draws a heading there.
+    /// Space above the axes, for a heading.
     pub head: f64,
-    /// Font size of ticks and names in pixels, for the space they need.
+    /// Font size of ticks and names in pixels.
     pub font: f64,
     /// Attributes for the `svg` element (each with a leading space), for scripts.
     pub extra: String,
 }
 
-/// Widths of a digit and of a bold letter as fractions of the font size, in the wider of the usual
-/// system fonts.
+/// Widths of a digit and of a bold letter as fractions of the font size, in wide system fonts.
 const DIGIT: f64 = 0.57;
 const LETTER: f64 = 0.65;
 /// The longest name shown at a line's end.
@@ -76,7 +71,7 @@ impl LineChart {
     /// The chart as an `<svg>` element.
     pub fn svg(&self) -> String {
         let (body, frame, x, y) = self.draw();
-        // A script needs the axes to find the values under the pointer.
+        // The tooltip script needs the axes.
         let data = format!(
             "{} data-frame=\"{} {} {} {}\" data-x=\"{:e} {:e} {:?}\" data-y=\"{:e} {:e} {:?}\"",
             self.extra,
@@ -179,7 +174,7 @@ impl LineChart {
         self.series.iter().map(line).collect()
     }
 
-    /// Band edges that may widen the axis; on a log axis a low edge at or below zero may not.
+    /// Band edges that widen the axis; on a log axis without low edges near or below zero.
     fn band_values(&self) -> impl Iterator<Item = f64> {
         self.series.iter().flat_map(|series| {
             series.band.iter().zip(&series.points).flat_map(|(&[low, high], &[_, y])| {
@@ -214,7 +209,7 @@ impl LineChart {
 /// A series in pixels: runs of consecutive points that can be drawn.
 struct Places {
     runs: Vec<Vec<[f64; 2]>>,
-    /// For each run, the low and high edges of the band.
+    /// The low and high edges of the band, by run.
     bands: Vec<Vec<[f64; 2]>>,
     hidden: usize,
 }
@@ -273,7 +268,7 @@ impl Places {
     }
 }
 
-/// A path through points; a lone point becomes a dot of no length.
+/// A path through points; a single point is a dot.
 fn polyline(points: impl Iterator<Item = [f64; 2]>) -> String {
     points
         .enumerate()
@@ -284,8 +279,8 @@ fn polyline(points: impl Iterator<Item = [f64; 2]>) -> String {
         .collect()
 }
 
-/// Which of `points` points carry a marker: all of a few, else some, shifted by style so that the
-/// markers of lines that coincide do not.
+/// The points with a marker: all of a few, otherwise some, shifted by style so that markers of
+/// coinciding lines differ.
 fn marked(points: usize, style: usize) -> impl Iterator<Item = usize> {
     let stride = if points <= 8 { 1 } else { points.div_ceil(5) };
     let shift = if points <= 8 { 0 } else { (style % 4) * stride / 4 };
@@ -293,7 +288,7 @@ fn marked(points: usize, style: usize) -> impl Iterator<Item = usize> {
     (shift..points.saturating_sub(stride / 3)).step_by(stride).chain(last)
 }
 
-/// Names beside the ends of lines, pushed apart where they would overlap.
+/// Names beside the ends of lines, without overlaps.
 fn end_names(mut ends: Vec<([f64; 2], &Series)>, frame: &Frame) -> String {
     const APART: f64 = 14.0;
     ends.sort_by(|a, b| a.0[1].total_cmp(&b.0[1]));

@@ -1,10 +1,10 @@
 //! SVG pictures from plain values.
 //!
-//! Every chart is a struct with public fields and one method, `svg`, that returns an `<svg>`
-//! element which scales with its container. Colours come from classes (`s0` ... `s7`) that
-//! [`style::palette_css`] defines for light and dark pages, and each class also has its own dash
-//! pattern and marker, so that colour is never the only signal. Values that cannot be drawn (not
-//! finite, or not positive on a log axis) leave a gap in the line and are counted under the plot.
+//! Every chart is a struct with public fields and a method `svg` that returns a scalable `<svg>`
+//! element. Colours come from classes (`s0` ... `s7`) that [`style::palette_css`] defines for light and
+//! dark pages; each class also has a dash pattern and a marker, so that colour is never the only
+//! signal. Values that cannot be drawn (not finite, or not positive on a log axis) leave a gap in the
+//! line and are counted above the plot.
 
 pub mod axis;
 pub mod bars;

@@ -8,13 +8,12 @@ use whimbrel_core::declare::{self, Scatter};
 /// A picture of a [`Scatter`].
 #[derive(Clone, Copy, Debug)]
 pub struct ScatterChart<'a> {
-    /// What it shows.
     pub scatter: &'a Scatter,
     /// Width and height in pixels before scaling.
     pub size: [f64; 2],
 }
 
-/// The most points that are drawn.
+/// The most points drawn.
 const POINTS: usize = 2_000;
 
 impl ScatterChart<'_> {
@@ -33,7 +32,7 @@ impl ScatterChart<'_> {
         let mut svg = frame.axes(&x, &y, across);
         svg += &format!(
             "<text class=\"axis\" x=\"{}\" y=\"12\">{}</text>",
-            // A power of ten, where there is one, stands at the frame's left edge.
+            // Beside a power of ten at the frame's left edge.
             px(if y.exponent == 0 { 4.0 } else { frame.left + 40.0 }),
             crate::format::escape(up)
         );
@@ -51,7 +50,7 @@ impl ScatterChart<'_> {
         numbered.filter_map(|(place, ellipse)| Ellipse::new(place, ellipse))
     }
 
-    /// Ranges that hold every point and every ellipse of two standard deviations.
+    /// Ranges that contain all points and all ellipses of two standard deviations.
     fn axes(&self, ellipses: &[Ellipse], frame: &Frame) -> [Axis; 2] {
         let range = |dimension: usize| {
             let points = self.scatter.points.iter().map(|point| point[dimension]);
@@ -66,9 +65,7 @@ impl ScatterChart<'_> {
         let unit = ((across[1] - across[0]) / frame.width).max((up[1] - up[0]) / frame.height);
         [(across, frame.width), (up, frame.height)].map(|([low, high], length)| {
             let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * unit * length);
-            let bounds = Some([middle - half, middle + half]);
-            let spec = AxisSpec { label: String::new(), scale: Scale::Linear, bounds };
-            Axis::fit(&spec, std::iter::empty(), (length / 45.0) as usize, 0.0)
+            Axis::between([middle - half, middle + half], (length / 45.0) as usize)
         })
     }
 
@@ -107,7 +104,7 @@ struct Ellipse<'a> {
 }
 
 impl<'a> Ellipse<'a> {
-    /// `None` where a number is not finite or too large to draw, or the matrix is no covariance.
+    /// `None` if a number cannot be drawn or the matrix is not a covariance.
     fn new(place: usize, of: &'a declare::Ellipse) -> Option<Self> {
         let (mean, [[a, b], [c, d]]) = (of.mean, of.covariance);
         let drawable = |values: &[f64]| values.iter().all(|v| v.abs() < 1e150);
@@ -146,7 +143,7 @@ impl<'a> Ellipse<'a> {
                 px(cy),
                 px(times * self.radii[0] * scale),
                 px(times * self.radii[1] * scale),
-                // SVG turns clockwise, its vertical axis pointing down.
+                // SVG rotates clockwise.
                 px(-self.angle),
                 px(cx),
                 px(cy),

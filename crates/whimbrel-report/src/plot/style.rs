@@ -2,9 +2,8 @@
 
 use super::px;
 
-/// Light-page and dark-page colours of the series classes `s0` ... `s7`. Hues follow the
-/// colour-blind-safe set of Okabe and Ito, with lightness moved so that each has a contrast of at
-/// least 3 to 1 with its page.
+/// Colours of the series classes `s0` ... `s7` on light and on dark pages. Hues follow the
+/// colour-blind-safe set of Okabe and Ito, with lightness adjusted to a contrast of at least 3 to 1.
 const COLOURS: [(&str, &str); 8] = [
     ("#0b65a8", "#5cb3ee"),
     ("#c74e00", "#ff9355"),
@@ -26,7 +25,7 @@ pub fn class(index: usize) -> String {
     format!("s{}", index % STYLES)
 }
 
-/// The `stroke-dasharray` attribute of series `index`, with a leading space, or nothing.
+/// The `stroke-dasharray` attribute of series `index`, with a leading space, or empty.
 pub fn dash(index: usize) -> String {
     match DASHES[index % STYLES] {
         "" => String::new(),
@@ -73,8 +72,8 @@ pub fn palette_css() -> String {
     )
 }
 
-/// The rules of a picture that stands alone on its own light ground: literal colours, since not
-/// every renderer of SVG knows custom properties.
+/// The style of a standalone picture with a light background: literal colours, since some SVG renderers
+/// lack custom properties.
 pub fn standalone_css() -> String {
     let classes: String = COLOURS
         .iter()
