@@ -1,4 +1,4 @@
-//! A run's directory: where it is, what may be in it, and what is written there.
+//! A run's folder: its location, content and files.
 
 mod changes;
 mod files;
@@ -33,27 +33,24 @@ use whimbrel_families::files::{artifact_bytes, pretty, read_artifact, read_objec
 use whimbrel_families::job::Job;
 use whimbrel_families::plan::Plan;
 
-/// What the folder of one seed's run is called, before the seed.
+/// The prefix of the folder of one seed's run.
 const SEED: &str = "seed-";
 
-/// What to do with a directory that is not empty.
+/// The treatment of a folder that is not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
-    /// Refuse.
     Refuse,
-    /// Go on with the run that is there.
+    /// Resume the existing run.
     Resume,
-    /// Remove the run that is there.
+    /// Remove the existing run.
     Replace,
 }
 
-/// What a finished run's files say, and what its user is told.
+/// The summary of a finished run, and messages for the user.
 pub struct Finished {
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
-    /// What its figures warn of.
     pub warnings: Vec<String>,
-    /// Notes.
     pub notes: Vec<String>,
 }
 
@@ -61,12 +58,12 @@ pub struct Finished {
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held by the process that works in it.
+    /// The lock of the process that works in the folder.
     lock: Option<Arc<FolderLock>>,
 }
 
 impl RunDir {
-    /// Makes or takes over `path`; without one, `runs/<name>-<UTC time>`.
+    /// Creates or takes over `path`; `None`: `runs/<name>-<UTC time>`.
     pub fn open(path: Option<&Path>, name: &str, existing: Existing) -> Result<Self> {
         let Some(path) = path else {
             if existing == Existing::Resume {
@@ -78,8 +75,10 @@ impl RunDir {
         };
         let mut run = Self::adopt(path);
         if path == Path::new("-") {
-            let error = Error::config("--out -: a run is a folder, and standard output is none")
-                .hint("name a folder, or leave --out out; --json prints the summary");
+            let error = Error::config(
+                "--out -: a run is a folder and cannot be written to standard output",
+            )
+            .hint("name a folder, or omit --out; --json prints the summary");
             return Err(error.into());
         }
         if path.exists() && !path.is_dir() {
@@ -88,13 +87,13 @@ impl RunDir {
         match existing {
             Existing::Resume if !path.exists() => {
                 let error = Error::config(format!("{} does not exist", path.display()))
-                    .hint("without --resume a run starts there");
+                    .hint("without --resume, a new run starts there");
                 return Err(error.into());
             }
             _ if is_empty(path) => {}
             Existing::Resume if run.is_started() => {}
             Existing::Resume => {
-                return Err(Failure::config(format!("{} holds no run to resume", path.display())));
+                return Err(Failure::config(format!("{} has no run to resume", path.display())));
             }
             Existing::Replace if run.has_worked() => {
                 run.hold()?;
@@ -102,17 +101,15 @@ impl RunDir {
             }
             Existing::Replace => {
                 let error =
-                    Error::config(format!("{} is not empty and holds no run", path.display()))
-                        .hint(
-                            "--force removes runs only; choose another folder or empty it yourself",
-                        );
+                    Error::config(format!("{} is not empty and is not a run", path.display()))
+                        .hint("--force removes only runs; choose another folder, or empty it");
                 return Err(error.into());
             }
             Existing::Refuse => {
                 let hint = if run.has_worked() {
-                    "choose another --out, or add --resume to go on, or --force to replace the run"
+                    "choose another --out, or add --resume to resume the run, or --force to replace it"
                 } else if run.is_started() {
-                    "choose another --out, or add --resume to go on"
+                    "choose another --out, or add --resume to resume the run"
                 } else {
                     "choose another --out"
                 };
@@ -125,7 +122,7 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Keeps other processes out for as long as this value or a copy of it lives.
+    /// Locks the folder until this value and all its copies are dropped.
     fn hold(&mut self) -> Result<()> {
         if self.lock.is_none() {
             self.lock = Some(Arc::new(FolderLock::take(&self.path)?));
@@ -133,7 +130,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// A folder taken as it is: it holds runs rather than being one.
+    /// A folder without a lock or checks.
     pub fn adopt(path: &Path) -> Self {
         Self { path: path.to_path_buf(), lock: None }
     }
@@ -149,28 +146,27 @@ impl RunDir {
         Err(error.into())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a run began here.
+    /// Whether a run started here.
     pub fn is_started(&self) -> bool {
         self.path.join("job.toml").is_file()
     }
 
-    /// Whether there is more of a run than its job, which could be a user's own file.
+    /// Whether there is more of a run than `job.toml`, which could be a user's file.
     fn has_worked(&self) -> bool {
         let seeds = || self.seeds().iter().any(Self::has_worked);
         self.is_started() && (self.path.join("metrics.jsonl").is_file() || seeds())
     }
 
-    /// The run of one seed, where a job runs several.
+    /// The run of one seed of a job with several.
     pub fn seed(&self, seed: u64) -> Self {
         Self::adopt(&self.path.join(format!("{SEED}{seed}")))
     }
 
-    /// The runs of all seeds that are there, in order.
+    /// The existing runs of all seeds, in order.
     pub fn seeds(&self) -> Vec<Self> {
         let names = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let mut found: Vec<u64> = names
@@ -180,8 +176,8 @@ impl RunDir {
         found.into_iter().map(|seed| self.seed(seed)).filter(Self::is_started).collect()
     }
 
-    /// Writes the aggregate of several seeds: the summary, and the model of the seed that it names
-    /// as delivered, else the first one's.
+    /// Writes the aggregate of several seeds: the summary, and the model of the delivered seed,
+    /// otherwise the first one's.
     pub fn finish_seeds(&self, summary: &Map<String, Value>) -> Result<()> {
         let delivered = summary.get(DELIVERED).and_then(Value::as_u64).map(|seed| self.seed(seed));
         if let Some(first) = delivered.or_else(|| self.seeds().into_iter().next()) {
@@ -194,7 +190,7 @@ impl RunDir {
         self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())
     }
 
-    /// How the run ended; none while it can go on.
+    /// The ending of the run; `None` while it can be resumed.
     pub fn ending(&self) -> Option<String> {
         let path = self.path.join("summary.json");
         let summary = path.is_file().then(|| read_object(&path).unwrap_or_default())?;
@@ -202,7 +198,7 @@ impl RunDir {
         Some(ending.unwrap_or("finished").into())
     }
 
-    /// What the run's figures are; empty before it was evaluated.
+    /// The declared figures; empty before the first evaluation.
     pub fn measures(&self) -> Vec<Measure> {
         let text = fs::read(self.path.join(MEASURES)).unwrap_or_default();
         measures_from_json(&text).unwrap_or_default()
@@ -215,11 +211,11 @@ impl RunDir {
         match old {
             Some(old) if old != resolved && again(&old) != again(resolved) => {
                 let error = Error::config(format!(
-                    "the run in {} cannot go on: {}",
+                    "the run in {} cannot be resumed: {}",
                     self.path.display(),
                     changes(&old, resolved)
                 ))
-                .hint("run the job as it was, or start anew in another folder");
+                .hint("resume the unchanged job, or start in another folder");
                 Err(error.into())
             }
             Some(_) => Ok(()),
@@ -227,8 +223,8 @@ impl RunDir {
         }
     }
 
-    /// Writes `model/`, `clients.csv`, `exhibits.json` and `summary.json`, in that order: a summary
-    /// stands for a finished run.
+    /// Writes `model/`, `clients.csv`, `exhibits.json` and `summary.json`, in that order: the summary
+    /// marks a finished run.
     pub fn finish(
         &self,
         job: &Job,
@@ -250,7 +246,7 @@ impl RunDir {
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
             notes.extend(warnings.iter().cloned().map(Value::from));
         }
-        // What is said of a fit must not be able to lose it.
+        // A failed description must not lose the fit.
         let ended = Ended { job, data, outcome, folder: &self.path };
         let mut results = match job.fit.results(&ended) {
             _ if matches!(outcome.ending, Ending::Failed(_)) => Results::default(),
@@ -275,7 +271,7 @@ impl RunDir {
         Ok(Finished { summary, warnings, notes })
     }
 
-    /// Adds what a family's figures are to those of evaluations.
+    /// Adds the declarations of the family's figures to those of evaluations.
     fn declare(&self, results: &Results) -> Result<()> {
         let mut measures = self.measures();
         let has = |measure: &&Measure| results.summary.contains_key(&*measure.key);
@@ -288,31 +284,34 @@ impl RunDir {
         self.write(MEASURES, &measures_to_json(&measures)?)
     }
 
-    /// Writes what one client has of its own, a file each.
+    /// Writes a client's personal artifact.
     pub fn write_client(&self, name: &str, own: &Artifact) -> Result<()> {
         self.write(&client_file(name), &artifact_bytes(own)?)
     }
 
-    /// What one client of the run has of its own.
+    /// A client's personal artifact.
     pub fn client(&self, name: &str) -> Result<Artifact> {
         let path = self.path.join(client_file(name));
         if !path.is_file() {
-            let what = format!("{} holds nothing of client {name:?}'s own", self.path.display());
+            let what = format!("{} has no personal model of client {name:?}", self.path.display());
             let hint = match self.seeds().first() {
                 Some(seed) => format!(
-                    "the run has several seeds, each with clients of its own: name one of them, as {}",
+                    "the run has several seeds, each with its clients: name the run of one seed, such as {}",
                     seed.path.display()
                 ),
-                None => "methods with personal models have it for clients that trained here; others get \
-                         theirs by `whimbrel adapt`, and on a network each client keeps its own"
-                    .into(),
+                None => {
+                    "only methods with personal models write them, for the clients of the fit; \
+                         `whimbrel adapt` fits one for a new client, and on a network each client \
+                         keeps its own"
+                        .into()
+                }
             };
             return Err(Error::config(what).hint(hint).into());
         }
         read_artifact(&path)
     }
 
-    /// Writes one file of the run, whole or not at all.
+    /// Writes a file of the run atomically.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path.join(name);
         if let Some(folder) = path.parent() {
@@ -321,7 +320,7 @@ impl RunDir {
         Ok(write_atomically(&path, bytes)?)
     }
 
-    /// Removes what runs write; anything else stays.
+    /// Removes the files of the run; other files stay.
     fn clear(&self) -> Result<()> {
         let gone = |result: std::io::Result<()>, path: &Path| match result {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -331,16 +330,16 @@ impl RunDir {
         };
         for seed in self.seeds() {
             seed.clear()?;
-            // What is left in it is not a run's: it stays, and so does the folder.
+            // A folder with other files stays.
             let _ = fs::remove_dir(&seed.path);
         }
-        // The job goes last: a half-removed run can still be told for one.
+        // The job is removed last, so that a half-removed run is still recognised.
         self.clear_clients();
         for folder in FOLDERS.map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
         for file in FILES.iter().rev() {
-            // Beside it, what a killed process had half written.
+            // Also the partial file of a killed process.
             for name in [format!("{file}.tmp"), file.to_string()] {
                 let path = self.path.join(name);
                 gone(fs::remove_file(&path), &path)?;
@@ -349,8 +348,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Removes what the run kept of its clients; whatever else lies there stays, and so do folders
-    /// that are not empty then.
+    /// Removes the clients' artifacts; other files and their folders stay.
     fn clear_clients(&self) {
         let clients = self.path.join(CLIENTS);
         for folder in fs::read_dir(&clients).into_iter().flatten().flatten() {
@@ -385,18 +383,18 @@ impl RunDir {
     }
 }
 
-/// The folder of what clients have of their own.
+/// The folder of the clients' artifacts.
 const CLIENTS: &str = "clients";
 
-/// The file of what a client has of its own.
+/// The file of a client's personal artifact.
 const CLIENT_FILE: &str = "model.safetensors";
 
-/// Where what a client has of its own lies in a run's folder.
+/// The path of a client's personal artifact in a run's folder.
 fn client_file(name: &str) -> String {
     format!("{CLIENTS}/{}/{CLIENT_FILE}", folder_name(name))
 }
 
-/// Nothing in it but what a process killed at its first write left.
+/// Whether the folder is empty, apart from the traces of a process killed at its first write.
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).map_or(true, |entries| {
         entries.flatten().all(|e| e.file_name() == "job.toml.tmp" || e.file_name() == LOCK_FILE)
@@ -407,9 +405,9 @@ fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| cannot_make(path, &e))
 }
 
-/// A folder that cannot be made is a wrong argument, not a run that failed.
+/// The error of a folder that cannot be created: a wrong argument, not a failed run.
 fn cannot_make(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::config(format!("cannot make the folder {}: {error}", path.display()))
+    Failure::config(format!("cannot create the folder {}: {error}", path.display()))
 }
 
 /// UTC as `20261115-134501`.
@@ -420,8 +418,8 @@ fn utc_stamp() -> String {
     format!("{year:04}{:02}{day:02}-{hour:02}{minute:02}{second:02}", u8::from(month))
 }
 
-/// A resolved job, with the hashes of its data above it, as this program resolves it: an earlier one may
-/// have had fewer keys.
+/// A resolved job and the hashes of its data, resolved again by this program: an earlier version may have
+/// had fewer keys.
 fn again(text: &str) -> Option<String> {
     let hashes: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
     let job = Job::parse(text, "job.toml").ok()?;

@@ -1,4 +1,4 @@
-//! Run folders: where a run is, what may be in it, and what is written there.
+//! Run folders: their location, content and files.
 
 pub mod folder;
 

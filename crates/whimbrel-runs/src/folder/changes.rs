@@ -1,12 +1,12 @@
-//! What differs between the job of a run and the job that shall go on with it.
+//! Differences between the job of a run and the job that resumes it.
 
-/// What a resolved job puts before the hash of a file it reads.
+/// The mark before the hash of a file in a resolved job.
 pub const HASH_MARK: &str = "# sha256 ";
 
-/// Changes named; the rest are counted.
+/// The most changes listed; further ones are counted.
 const SHOWN_MAX: usize = 4;
 
-/// What differs between two resolved jobs, in words.
+/// The differences between two resolved jobs, in words.
 pub fn changes(old: &str, new: &str) -> String {
     let (old_files, new_files) = (file_hashes(old), file_hashes(new));
     let mut found: Vec<String> = new_files
@@ -18,12 +18,12 @@ pub fn changes(old: &str, new: &str) -> String {
     for (key, before) in &old_keys {
         match new_keys.iter().find(|(k, _)| k == key) {
             Some((_, now)) if now == before => {}
-            Some((_, now)) => found.push(format!("`{key}` was {before} and is {now}")),
-            None => found.push(format!("`{key}` was {before} and is gone")),
+            Some((_, now)) => found.push(format!("`{key}` was {before}, now {now}")),
+            None => found.push(format!("`{key}` was {before}, now absent")),
         }
     }
     let fresh = new_keys.iter().filter(|(key, _)| old_keys.iter().all(|(k, _)| k != key));
-    found.extend(fresh.map(|(key, now)| format!("`{key}` is {now} and was not there")));
+    found.extend(fresh.map(|(key, now)| format!("`{key}` was absent, now {now}")));
     let more = found.len().saturating_sub(SHOWN_MAX);
     found.truncate(SHOWN_MAX);
     match (found.is_empty(), more) {
@@ -64,19 +64,16 @@ mod tests {
     fn files_and_keys_are_named() {
         let new = OLD.replace("aa", "bb").replace("0.5", "0.25");
         let text = changes(OLD, &new);
-        assert_eq!(text, "/d/x.csv has changed; `method.step` was 0.5 and is 0.25");
+        assert_eq!(text, "/d/x.csv has changed; `method.step` was 0.5, now 0.25");
         let new = OLD.replace("step = 0.5\n", "rounds = 3\n");
         let text = changes(OLD, &new);
-        assert_eq!(
-            text,
-            "`method.step` was 0.5 and is gone; `method.rounds` is 3 and was not there"
-        );
+        assert_eq!(text, "`method.step` was 0.5, now absent; `method.rounds` was absent, now 3");
         assert_eq!(changes(OLD, &format!("{OLD}# by hand\n")), "its job.toml was edited");
     }
 
     #[test]
     fn many_changes_are_counted() {
         let job = |value: u32| -> String { (0..6).map(|i| format!("k{i} = {value}\n")).collect() };
-        assert!(changes(&job(1), &job(2)).ends_with("`k3` was 1 and is 2; and 2 more"));
+        assert!(changes(&job(1), &job(2)).ends_with("`k3` was 1, now 2; and 2 more"));
     }
 }

@@ -1,4 +1,4 @@
-//! What is written into a run's directory.
+//! The files of a run's folder.
 
 use super::changes::HASH_MARK;
 use serde_json::{Map, Value, json};
@@ -15,16 +15,16 @@ use whimbrel_families::job::{Budget, DataSource, Job};
 use whimbrel_families::load::Loaded;
 use whimbrel_families::plan::{Facts, Plan};
 
-/// Rows drawn into the picture of a two-dimensional mixture.
+/// The most rows in the picture of a two-dimensional mixture.
 const PREVIEW_ROWS: usize = 2000;
 
-/// Tensors of more numbers than this are in `model.safetensors` alone.
+/// Larger tensors are only in `model.safetensors`.
 const READABLE_MAX: usize = 100_000;
 
-/// How the tensors of a model's preparation are named.
+/// The prefix of the tensors of a model's preparation.
 const PREPARE: &str = "prepare.";
 
-/// Takes note of what is needed of the data once the run is over.
+/// The facts of the data that the run's files need.
 pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
     let is_plane = loaded.columns.len() == 2;
     let rows = is_plane.then(|| loaded.preview(PREVIEW_ROWS)).flatten();
@@ -43,7 +43,7 @@ pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
     }
 }
 
-/// What a coordinator can say of data that it has not seen; `rows` by client, where known.
+/// The facts of data that a coordinator has not seen; `rows` by client, if known.
 pub fn unseen_data(facts: &Facts, rows: Vec<Option<u64>>) -> RunData {
     RunData {
         columns: facts.columns.clone(),
@@ -70,7 +70,7 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
     text + &job.to_toml()
 }
 
-/// The content of `summary.json`, without what the family adds.
+/// The content of `summary.json`, without the family's keys.
 pub fn summary(
     job: &Job,
     facts: &RunData,
@@ -131,10 +131,10 @@ pub fn summary(
     object
 }
 
-/// What the last figures of a run warn of.
+/// Warnings from the last figures of a run.
 pub(super) fn warnings(job: &Job, outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
-    // What makes a fit degenerate is said as its ending.
+    // Defects are reported as the ending.
     let measures = outcome.measures.iter().filter(|measure| !measure.defect);
     let mut all: Vec<String> = measures
         .flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value)))
@@ -182,8 +182,7 @@ pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
     text
 }
 
-/// The content of `model.json`: what is needed to use the model on new rows, and those of its
-/// tensors that a person may want to read.
+/// The content of `model.json`: the keys needed to use the model on new rows, and its smaller tensors.
 pub fn model_keys(
     job: &Job,
     facts: &RunData,
@@ -204,7 +203,7 @@ pub fn model_keys(
         let dropped: Vec<&String> =
             facts.columns.iter().filter(|column| !columns.contains(column)).collect();
         let mut prepare = Map::from_iter([("dropped".into(), json!(dropped))]);
-        // The places of the columns that are left are told by their names.
+        // The first tensor, the places of the columns, follows from their names.
         for tensor in model.tensors.iter().filter(is_map).skip(1) {
             prepare.insert(tensor.name[PREPARE.len()..].into(), nested(tensor));
         }
@@ -226,7 +225,7 @@ pub fn model_keys(
     object
 }
 
-/// Of what the means, the covariances and the likelihood are.
+/// The space of the means, the covariances and the likelihood.
 pub(super) fn space(model: &Artifact) -> &'static str {
     if model.tensor("prepare.axes").is_some() { "components" } else { "columns" }
 }

@@ -1,4 +1,4 @@
-//! Which files of a folder are a run's own.
+//! The files that belong to a run.
 
 use super::shown::EXHIBITS;
 use super::{CLIENT_FILE, CLIENTS, RunDir};
@@ -28,11 +28,11 @@ pub(super) const FILES: [&str; 18] = [
     "dashboard-token",
 ];
 
-/// The folders that are theirs with all that is in them.
+/// The folders that runs write, with all their content.
 pub(super) const FOLDERS: [&str; 3] = ["model", "checkpoint", "tls"];
 
-/// The folder of the run that `path` is a file of; none where a user may keep such a file. Whether
-/// it exists does not matter: a run that is not over may still write it.
+/// The folder of the run to which the file `path` belongs; `None` for a user's file. The file need not
+/// exist: an unfinished run may still write it.
 pub fn owner(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
     let folder = match path.parent() {

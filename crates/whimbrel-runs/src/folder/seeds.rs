@@ -1,16 +1,15 @@
-//! One summary of several seeds.
+//! The summary of a job with several seeds.
 
 use serde_json::{Map, Value, json};
 use whimbrel_core::Measure;
 use whimbrel_core::declare::OverSeeds;
 use whimbrel_engine::metrics::number;
 
-/// What every run counts: means as plain numbers.
+/// Counts of every run, whose means are plain numbers.
 const COUNTS: [&str; 5] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds"];
 
-/// The summary of a job with several seeds, from those of its runs in order. Declared results get a
-/// mean, a standard deviation and the values themselves, and so do the family's own `results`;
-/// declared counts get a mean.
+/// The summary of a job with several seeds, from its runs' summaries in order. Declared results and the
+/// family's `results` have a mean, a standard deviation and the values; declared counts have a mean.
 pub fn aggregate(
     summaries: &[Map<String, Value>],
     measures: &[Measure],
@@ -50,7 +49,7 @@ pub fn aggregate(
     object
 }
 
-/// The key of `summary.json` that says whose model a job of several seeds delivers.
+/// The key of `summary.json` for the seed whose model a job delivers.
 pub const DELIVERED: &str = "delivered_seed";
 
 /// The seed of the lowest objective among runs that did not fail.

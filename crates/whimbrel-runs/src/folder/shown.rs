@@ -1,4 +1,4 @@
-//! What a report shows of a run beyond its figures: who it is, and what its family drew.
+//! The content of a report beyond figures: the run's identity and its family's exhibits.
 
 use super::RunDir;
 use serde::{Deserialize, Serialize};
@@ -14,24 +14,21 @@ const VERSION: u32 = 1;
 /// The content of `exhibits.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Of the file's form.
+    /// The version of the file format.
     version: u32,
-    /// The job's name.
     pub name: String,
-    /// The method's name.
     pub method: String,
     /// The model, in words.
     pub model: String,
-    /// The seed.
     pub seed: u64,
-    /// Whether one party holds all rows: nothing travels.
+    /// Whether one party holds all rows.
     pub pooled: bool,
-    /// What its family shows of the result.
+    /// The family's exhibits.
     pub sections: Vec<Section>,
 }
 
 impl Shown {
-    /// The identity of a job's run, and what its family drew.
+    /// The identity of a job's run and its family's exhibits.
     pub fn of(job: &Job, sections: Vec<Section>) -> Self {
         Self {
             version: VERSION,
@@ -50,8 +47,8 @@ impl Shown {
 }
 
 impl RunDir {
-    /// What the run kept for its report; of a run that is not over, what its job says; of a run
-    /// whose job cannot be read, the folder's name.
+    /// The run's `exhibits.json`; for an unfinished run, the identity from its job; if that cannot be
+    /// read, the folder's name.
     pub fn shown(&self) -> Shown {
         let text = fs::read(self.path().join(EXHIBITS)).unwrap_or_default();
         let read = serde_json::from_slice::<Shown>(&text).ok();

@@ -309,7 +309,7 @@ fn a_run_that_was_moved_to_another_folder_goes_on() {
     sandbox.write("other.toml", &first.read("job.toml").replace("seed = 7", "seed = 8"));
     let ran = sandbox.run(&["serve", "other.toml", "--out", "served", "--resume"]);
     let said =
-        ran.stderr.contains("cannot go on: ") && ran.stderr.contains("`seed` was 7 and is 8");
+        ran.stderr.contains("cannot be resumed: ") && ran.stderr.contains("`seed` was 7, now 8");
     assert!(ran.code == 2 && said, "{}: {}", ran.code, ran.stderr);
     assert!(!ran.stderr.contains("data.path"), "{}", ran.stderr);
     let coordinator = serve(&sandbox, true);

@@ -343,7 +343,8 @@ fn clients_without_a_model_of_their_own_are_told_why() {
     sandbox.write("job.toml", &seeds.replace("rounds = 60", "rounds = 4"));
     sandbox.ok(&["run", "job.toml", "--out", "two", "-q"]);
     let ran = sandbox.run(&predict("two", "client-001"));
-    let hint = "the run has several seeds, each with clients of its own: name one of them, as two";
+    let hint =
+        "the run has several seeds, each with its clients: name the run of one seed, such as two";
     assert!(ran.code == 2 && ran.stderr.contains(hint), "{}", ran.stderr);
 }
 
