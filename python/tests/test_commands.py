@@ -75,11 +75,11 @@ def test_wrong_comparisons_are_exceptions(mixture_job: dict) -> None:
         whimbrel.compare([mixture_job, mixture_job], whimbrel.TEMPORARY)
     with pytest.raises(TypeError, match="whimbrel.run runs one"):
         whimbrel.compare(mixture_job, whimbrel.TEMPORARY)
-    with pytest.raises(ValueError, match="a job at least"):
+    with pytest.raises(ValueError, match="at least one job"):
         whimbrel.compare([], whimbrel.TEMPORARY)
     with pytest.raises(ValueError, match="'refuse' or 'replace'"):
         whimbrel.compare([mixture_job], whimbrel.TEMPORARY, existing="resume")
-    with pytest.raises(ValueError, match="a run at least"):
+    with pytest.raises(ValueError, match="at least one run"):
         whimbrel.report()
 
 

@@ -211,7 +211,7 @@ def grad_of(change: Callable) -> Logistic:
     ("learner", "kind", "words"),
     [
         (object(), TypeError, "lacks start, loss_and_grad, predict"),
-        (grad_of(lambda losses, g: (losses, None)), TypeError, "gradient: None"),
+        (grad_of(lambda losses, g: (losses, None)), TypeError, "gradient: expected an array, got None"),
         (grad_of(lambda losses, g: (losses, g[:-1])), ValueError, r"\(9,\)"),
         (grad_of(lambda losses, g: (losses, g.astype(np.float64))), TypeError, "float64"),
         (grad_of(lambda losses, g: (losses, g.tolist())), TypeError, "NumPy array"),

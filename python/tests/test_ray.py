@@ -120,7 +120,7 @@ def test_what_cannot_be_is_said(mixture_job: dict) -> None:
     with pytest.raises(ValueError, match="cannot be resumed"):
         whimbrel.ray.run(mixture_job, 2, "here", existing="resume", progress=False)
     mixture_job["simulation"] = {"lost": 0.1}
-    with pytest.raises(ValueError, match="simulated"):
+    with pytest.raises(ValueError, match="only in simulations"):
         whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)
 
 

@@ -91,7 +91,7 @@ def test_a_job_that_is_no_job_is_refused() -> None:
         whimbrel.run(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         whimbrel.Run("nowhere")
-    with pytest.raises(TypeError, match="`out` is a folder's path.*int"):
+    with pytest.raises(TypeError, match="`out` must be a folder's path.*int"):
         whimbrel.run("seed = 1\n", 5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="surrogate"):
         whimbrel.run('name = "\udc80"\n', whimbrel.TEMPORARY)

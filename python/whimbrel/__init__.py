@@ -1,6 +1,6 @@
-"""Federated learning that says as little as possible over the wire.
+"""Federated learning with small, measured messages.
 
-Run a job, as the command line does:
+Run a job like the command line:
 
 >>> import whimbrel
 >>> job = {
@@ -13,7 +13,7 @@ Run a job, as the command line does:
 >>> run.summary["rounds"]
 20
 
-or fit an estimator in scikit-learn's conventions to arrays:
+or fit an estimator with scikit-learn's conventions to arrays:
 
 >>> import numpy as np
 >>> rng = np.random.default_rng(0)
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ._mixture import GaussianMixture
     from ._personal import BayesianClassifier, MixtureClassifier, MixtureRegressor
 
-# Estimators need scikit-learn, whose import takes longer than most runs.
+# Estimators need scikit-learn, whose import is slow.
 _ESTIMATORS = {
     "BayesianClassifier": "_personal",
     "GaussianMixture": "_mixture",
@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 
-# Whoever has the packages they need can say `whimbrel.ray` without an import of its own.
+# Available as `whimbrel.ray` without a separate import, if the required packages are installed.
 _SUBMODULES = ("flower", "ray", "torch")
 
 

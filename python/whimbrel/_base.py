@@ -1,8 +1,8 @@
-"""What the estimators share: arrays in, a job from the parameters, a run out.
+"""Base of the estimators: a job from arrays and parameters, and its run.
 
-An estimator is a job whose `[data]` is in memory. Its parameters of the job's names (`method`,
-`uplink`, `downlink`, `data`, `simulation`) are tables of the job, so that every key of the reference
-works; a word in place of a table is its `kind` or its codec.
+An estimator is a job whose `[data]` is in memory. The parameters `method`, `uplink`, `downlink`,
+`data` and `simulation` are tables of the job with all keys of the reference; a word in place of a
+table is its `kind` or its codec.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from . import _whimbrel
 from ._job import job_text
-from ._progress import Listener
 from ._run import TEMPORARY, Run, Scratch, _predict, carry_out
 from ._sklearn import BaseEstimator
 
@@ -29,12 +28,12 @@ _ALONE = "all"
 
 
 def is_per_client(X: Any) -> bool:
-    """Whether this is a list of arrays, one for each client."""
+    """Whether this is a list of arrays, one per client."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
 
 
 def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
-    """One array from a list of per-client arrays; clients are then named by their place."""
+    """One array from a list of per-client arrays; clients are named by position by default."""
     if not is_per_client(X):
         return X, y, clients
     digits = len(str(len(X) - 1))
@@ -42,13 +41,13 @@ def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
     names = client_names(names, len(X), "arrays")
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
-        raise ValueError(f"two of the arrays are client {twice[0]!r}'s: names of clients differ")
+        raise ValueError(f"two of the arrays belong to client {twice[0]!r}: names of clients must differ")
     if len({np.shape(part)[1] for part in X}) > 1:
         raise ValueError("the clients' arrays differ in their number of columns")
     _check_same_columns(X)
     if y is not None:
         if len(y) != len(X) or any(len(a) != len(b) for a, b in zip(X, y, strict=True)):
-            raise ValueError("X and y are of other lengths: y has one array for each of X")
+            raise ValueError("X and y have different lengths: y needs one array for each of X")
         y = np.concatenate([np.asarray(part) for part in y])
     owners = np.repeat(np.asarray(names, dtype=str), [len(part) for part in X])
     if all(hasattr(part, "iloc") for part in X):
@@ -81,7 +80,7 @@ def client_names(clients: Any, rows: int, of: str = "rows") -> list[str]:
 
 
 def _is_missing(name: Any) -> bool:
-    """None, a number that is not finite, pandas' NA, or nothing."""
+    """None, a non-finite number, pandas' NA, or an empty name."""
     if isinstance(name, float) and not np.isfinite(name):
         return True
     same = name == name
@@ -89,12 +88,12 @@ def _is_missing(name: Any) -> bool:
 
 
 def columns_of(width: int) -> list[str]:
-    """The names that a job gives an array's columns."""
+    """The names of an array's columns in a job."""
     return [f"x{j}" for j in range(width)]
 
 
 def table(value: Any, kind: str) -> dict[str, Any]:
-    """A parameter that is a table of the job, or the word of one of its keys."""
+    """A parameter as a table of the job; a word is the value of the key `kind`."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -109,26 +108,14 @@ _Class = TypeVar("_Class")
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 def parameters(of: type[_Class]) -> type[_Class]:
-    """An `__init__` of a class's annotated parameters and those of its bases, which stores them as they are:
-    what scikit-learn expects of one."""
+    """Adds an `__init__` that stores the annotated parameters of a class and its bases unchanged, as
+    scikit-learn expects."""
     return dataclass(eq=False, repr=False, kw_only=True)(of)
-
-
-class _UntilRead(Listener):
-    """Holds rows until the run has read them: its first stage begins with rows of its own."""
-
-    def __init__(self, progress: bool, rows: _whimbrel.Rows) -> None:
-        super().__init__(progress)
-        self._rows: _whimbrel.Rows | None = rows
-
-    def stage(self, value: tuple[str, int, int, int | None]) -> None:
-        self._rows = None
-        super().stage(value)
 
 
 @parameters
 class Estimator(BaseEstimator):
-    """An estimator that is a job over rows in memory."""
+    """An estimator: a job over rows in memory."""
 
     method: Any = None
     uplink: Any = None
@@ -140,7 +127,7 @@ class Estimator(BaseEstimator):
     verbose: bool = False
 
     def _method(self) -> dict[str, Any]:
-        """The table `[method]`; without a kind it is of the estimator's own."""
+        """The table `[method]`, with the estimator's default kind."""
         return {"kind": type(self).method, **table(self.method, "kind")}
 
     def _fit(
@@ -156,9 +143,8 @@ class Estimator(BaseEstimator):
             data[_CLIENT], texts = _CLIENT, [(_CLIENT, names)]
         elif clients is not None:
             other = "`method` is 'em', which pools the rows" if pooled else "`data` has a `split`"
-            raise ValueError(f"`clients` says who holds the rows, and {other}: leave one of them out")
-        rows = self._rows(X, y, texts, data)
-        data["path"] = rows.path
+            raise ValueError(f"`clients` assigns rows to clients, but {other}: omit one of them")
+        data["path"] = self._rows(X, y, texts, data)
         job: dict[str, Any] = {
             "name": type(self).__name__,
             "seed": self._seed(),
@@ -176,11 +162,9 @@ class Estimator(BaseEstimator):
         ]:
             if value:
                 job[name] = value
-        text, hear = job_text(job), _UntilRead(self.verbose, rows)
-        # A search reads them again for each candidate.
-        if "search" not in method:
-            del rows
-        run = carry_out(lambda place, hear: _whimbrel.run(text, place, hear), TEMPORARY, "refuse", hear)
+        text = job_text(job)
+        work = lambda place, listener: _whimbrel.run(text, place, listener)
+        run = carry_out(work, TEMPORARY, "refuse", self.verbose)
         self.run_, self.history_ = run, run.metrics
         return run
 
@@ -202,7 +186,7 @@ class Estimator(BaseEstimator):
         raise ValueError(f"`random_state` must be a non-negative integer or None, got {seed!r}")
 
     def _new_rows(self, X: Any, gaps: bool = False) -> np.ndarray:
-        """New rows, checked against those of the fit."""
+        """New rows, checked against the fit."""
         check_is_fitted(self)
         return self._array(X, reset=False, gaps=gaps)
 
@@ -214,7 +198,7 @@ class Estimator(BaseEstimator):
         return checked
 
     def _labelled(self, X: Any, y: Any, clients: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-        """Rows with classes: sets `classes_`, and returns the rows, their classes' places and clients."""
+        """Sets `classes_`, and returns the rows, the indices of their classes, and the clients."""
         X, y, clients = joined(X, y, clients)
         X, y = self._array(X, reset=True, y=y)
         check_classification_targets(y)
@@ -227,12 +211,12 @@ class Estimator(BaseEstimator):
 
 
 class Personal:
-    """Clients with models of their own: prediction for a client, adaptation to a new one."""
+    """Personal models of clients: prediction for a client, adaptation to a new one."""
 
     adapted_: Adapted
 
     def _each_client(self, X: np.ndarray, clients: Any) -> dict[str, tuple[np.ndarray, Any]]:
-        """Columns of predictions, each row by its own client's model."""
+        """Columns of predictions, each row by its client's model."""
         if clients is None:
             return self._of_client(X, self._client())
         names = np.asarray(client_names(clients, len(X)))
@@ -246,7 +230,7 @@ class Personal:
         return parts
 
     def _of_client(self, X: np.ndarray, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
-        """Columns of predictions by a client's model: the shared one where none has anything of its own."""
+        """Columns of predictions by a client's model, or by the shared one without personal models."""
         shared = client in self.clients_ and not (self.run_.folder / "clients").is_dir()  # type: ignore[attr-defined]
         try:
             return self._columns(X, None if shared else client)  # type: ignore[attr-defined]
@@ -254,17 +238,17 @@ class Personal:
             if "predicts for a client" not in str(error):
                 raise
             kind = self._method()["kind"]  # type: ignore[attr-defined]
-            how = "adapt(X, y) makes one" if shared else "name each row's in `clients`, or `adapt` to a new one"
-            raise ValueError(f"{kind!r} predicts by a client's own model: {how}") from None
+            how = "adapt(X, y) fits one" if shared else "name the rows' clients in `clients`, or `adapt` to a new one"
+            raise ValueError(f"{kind!r} predicts by a client's personal model: {how}") from None
 
     def _known(self, name: str) -> str:
         if name not in self.clients_:  # type: ignore[attr-defined]
             some = ", ".join(list(self.clients_)[:5])  # type: ignore[attr-defined]
-            raise ValueError(f"client {name!r} took no part in the fit: adapt it; those who did are {some}")
+            raise ValueError(f"client {name!r} was not in the fit: use `adapt`; clients of the fit: {some}")
         return name
 
     def _client(self) -> str | None:
-        """The client whose model predicts where none is named: the adapted one, or the only one."""
+        """The default client for predictions: the adapted one, or the only one."""
         adapted = getattr(self, "adapted_", None)
         if adapted is not None:
             return str(adapted.folder)
@@ -272,7 +256,7 @@ class Personal:
 
 
 class Adapted:
-    """What `adapt` found for a new client: a folder that goes with the object, and figures."""
+    """A new client's personal model: a folder, removed with the object, and figures."""
 
     def __init__(self, scratch: Scratch, figures: dict[str, Any]) -> None:
         self._scratch, self.figures = scratch, figures

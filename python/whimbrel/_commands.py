@@ -1,4 +1,4 @@
-"""What the command line has beside `run`: one function for each command."""
+"""The commands of the command line beside `run`, one function each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._run import Existing, Out, Report, Run, Scratch, checked_threads, chosen_f
 
 
 def check(job: JobLike, learner: Learner | None = None) -> str:
-    """Checks a job against its data; returns it with every key set, as TOML.
+    """Checks a job against its data; returns the resolved job as TOML.
 
     >>> import whimbrel
     >>> job = {
@@ -32,7 +32,7 @@ def check(job: JobLike, learner: Learner | None = None) -> str:
 
 
 def estimate(job: JobLike, learner: Learner | None = None) -> dict[str, Any]:
-    """What a job costs, from some trial rounds: the figures of `whimbrel check --json`.
+    """The costs of a job, estimated from trial rounds: the figures of `whimbrel check --json`.
 
     >>> import whimbrel
     >>> job = {
@@ -60,10 +60,9 @@ def new(data: str | PathLike[str] | None = None) -> str:
 
 
 def inspect(data: JobLike, client: str | None = None) -> dict[str, Any]:
-    """What a data file holds, or what each client of a job would: `whimbrel data inspect --json`.
+    """A summary of a data file, or of each client's data in a job: `whimbrel data inspect --json`.
 
-    A path that ends in `.toml`, TOML text and a dict are jobs. `client` is the column that says who
-    holds a row of a file.
+    A path that ends in `.toml`, TOML text and a dict are jobs. `client` is the client column of a file.
 
     >>> import whimbrel
     >>> import tempfile
@@ -81,7 +80,7 @@ def inspect(data: JobLike, client: str | None = None) -> dict[str, Any]:
 
 
 def report(*runs: Run | str | PathLike[str]) -> Report:
-    """One page of several runs on the same axes, as `whimbrel report RUN...` makes it.
+    """A report of several runs on the same axes, like `whimbrel report RUN...`.
 
     >>> import whimbrel
     >>> job = {
@@ -94,7 +93,7 @@ def report(*runs: Run | str | PathLike[str]) -> Report:
     True
     """
     if not runs:
-        raise ValueError("a report needs a run at least")
+        raise ValueError("a report needs at least one run")
     folders = [run.folder if isinstance(run, Run) else Path(run) for run in runs]
     return Report(_whimbrel.report(folders, Listener(False)))
 
@@ -111,11 +110,11 @@ class Comparison(dict[str, Run]):
 
     @property
     def summaries(self) -> dict[str, dict[str, Any]]:
-        """The closing figures of each."""
+        """The summaries by name."""
         return {name: run.summary for name, run in self.items()}
 
     def report(self) -> Report:
-        """Their page."""
+        """The report of all runs."""
         return report(*self.values())
 
 
@@ -127,11 +126,11 @@ def compare(
     progress: bool = True,
     threads: int | None = None,
 ) -> Comparison:
-    """Runs several jobs of different names, as `whimbrel compare` does.
+    """Runs several jobs with different names, like `whimbrel compare`.
 
-    They go to folders of their names in `out`; an `em` job is the others' reference. One that fails or
-    is degenerate is a warning, and its summary says so; the others go on. `existing` is `"refuse"` or
-    `"replace"`.
+    Each run is a folder in `out` with the job's name; an `em` job is the reference of the others. A job
+    that fails or is degenerate gives a warning and is marked in its summary; the others continue.
+    `existing` is `"refuse"` or `"replace"`.
 
     >>> import whimbrel
     >>> job = {
@@ -147,17 +146,17 @@ def compare(
     {'pooled': 3, 'federated': 3}
     """
     if isinstance(jobs, (str, PathLike, Mapping)):
-        raise TypeError("`jobs` is a list of jobs: whimbrel.run runs one")
+        raise TypeError("`jobs` must be a list of jobs; whimbrel.run runs one")
     if existing not in ("refuse", "replace"):
-        raise ValueError(f"`existing` is {existing!r}: a comparison takes 'refuse' or 'replace'")
+        raise ValueError(f"`existing` is {existing!r}: it must be 'refuse' or 'replace'")
     texts = [job_text(job) for job in jobs]
     if not texts:
-        raise ValueError("a comparison needs a job at least")
+        raise ValueError("a comparison needs at least one job")
     scratch, folder = chosen_folder(out)
-    hear = Listener(progress)
+    listener = Listener(progress)
     try:
         place: Any = {"out": folder, "existing": existing}
-        _, found = _whimbrel.compare(texts, place, hear, checked_threads(threads))
+        _, found = _whimbrel.compare(texts, place, listener, checked_threads(threads))
     finally:
-        hear.close()
+        listener.close()
     return Comparison(((name, Run._in(scratch, Path(path))) for name, path in found), scratch)

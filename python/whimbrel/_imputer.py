@@ -1,4 +1,4 @@
-"""Tables with gaps."""
+"""Imputation of tables with missing cells."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ._sklearn import OneToOneFeatureMixin, TransformerMixin
 
 @parameters
 class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
-    """Completes a table with gaps (NaN) by a low-rank fit to the cells that clients observed.
+    """Imputes missing cells (NaN) by a low-rank fit to the cells observed by clients.
 
-    `family` is "gaussian", "poisson" or "bernoulli"; `rank` and `penalty` (the ridge `lambda`) are numbers or "auto". Cells that were observed
-    stay as they are. `intervals()` has an estimate, a standard error and an interval for every cell
-    of the table that was fitted; `transform` of other rows fits these rows alone to the columns'
-    factors. Estimates have six significant digits.
+    `family` is "gaussian", "poisson" or "bernoulli"; `rank` and `penalty` (the ridge `lambda`) are numbers
+    or "auto". Observed cells are unchanged. `intervals()` returns an estimate, a standard error and an
+    interval for every cell of the fitted table; `transform` of other rows fits only these rows, with the
+    columns' factors fixed. Estimates have six significant digits.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -47,7 +47,7 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any = None, clients: Any = None) -> Self:
-        """Fits it to a table whose rows belong to `clients`, or to a list of the clients' arrays."""
+        """Fits a table whose rows belong to `clients`, or a list of the clients' arrays."""
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True, gaps=True)
         model = {
@@ -62,7 +62,7 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             method.setdefault("epochs", float(self.epochs))
         self._fit(X, None, clients, model, method)
         self._fitted = _digest(X)
-        text, _ = _whimbrel.impute(self.run_.folder, Listener(False), self._held.path)
+        text, _ = _whimbrel.impute(self.run_.folder, Listener(False), self._held)
         self._cells = _table(text)
         del self._held
         return self
@@ -74,7 +74,7 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return self._held
 
     def transform(self, X: Any) -> np.ndarray:
-        """The table with its gaps filled in."""
+        """The table with missing cells imputed."""
         X = self._new_rows(X, gaps=True)
         if _digest(X) == self._fitted:
             estimates = self._cells["estimate"].reshape(X.shape)
@@ -83,7 +83,7 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return np.where(np.isnan(X), estimates, X)
 
     def fit_transform(self, X: Any, y: Any = None, clients: Any = None) -> np.ndarray:
-        """Fits it to a table and fills its gaps."""
+        """Fits a table and imputes its missing cells."""
         return self.fit(X, clients=clients).transform(joined(X, None, clients)[0])
 
     def intervals(self) -> dict[str, np.ndarray]:

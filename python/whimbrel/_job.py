@@ -11,44 +11,55 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from . import _whimbrel
+
 JobLike = str | PathLike[str] | Mapping[str, Any]
 
 
 class JobText(TypedDict):
-    """A job as the compiled half takes it."""
+    """A job for the compiled code."""
 
     text: str
     name: str
     folder: Path
+    rows: _whimbrel.Rows | None
 
 
 def job_text(job: JobLike) -> JobText:
-    """A job's text, what messages call it, and what its paths are relative to.
+    """A job's text, its name in messages, the folder of its relative paths, and its rows in memory.
 
-    A `str` is a path, unless it has a line break or an equals sign: then it is TOML.
+    A `str` is a path, unless it has a line break or an equals sign: then it is TOML. In a dict,
+    `path` of `data` can be `Rows`.
 
     >>> job_text({"seed": 1, "method": {"kind": "em"}})["text"]
     'seed = 1\\nmethod = { kind = "em" }\\n'
     """
     if isinstance(job, Mapping):
-        return {"text": to_toml(job), "name": "the job", "folder": Path.cwd()}
+        data = job.get("data")
+        rows = data.get("path") if isinstance(data, Mapping) else None
+        if isinstance(rows, _whimbrel.Rows):
+            return _unnamed(to_toml({**job, "data": {**data, "path": "memory"}}), rows)
+        return _unnamed(to_toml(job))
     if isinstance(job, str) and any("\ud800" <= c <= "\udfff" for c in job):
-        raise ValueError("the job has half of a surrogate pair, which no text in UTF-8 has")
+        raise ValueError("the job has half of a surrogate pair, which is not valid UTF-8")
     if isinstance(job, str) and ("\n" in job or "=" in job):
-        return {"text": job, "name": "the job", "folder": Path.cwd()}
+        return _unnamed(job)
     if not isinstance(job, (str, PathLike)):
         raise TypeError(f"a job is a path, TOML text or a dict, not {type(job).__name__}")
     path = Path(fspath(job))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: there is no such job file") from None
-    return {"text": text, "name": str(path), "folder": path.absolute().parent}
+        raise FileNotFoundError(f"{path}: the job file does not exist") from None
+    return {"text": text, "name": str(path), "folder": path.absolute().parent, "rows": None}
+
+
+def _unnamed(text: str, rows: _whimbrel.Rows | None = None) -> JobText:
+    return {"text": text, "name": "the job", "folder": Path.cwd(), "rows": rows}
 
 
 def check_takes_learner(text: str) -> None:
-    """Refuses an own learner beside a job that would not use it; what else is wrong is said by whoever
-    reads the job."""
+    """Refuses a learner for a job that does not use it. Other errors are left to the job's reader."""
     try:
         kind = tomllib.loads(text)["model"]["kind"]
     except (tomllib.TOMLDecodeError, KeyError, TypeError):
@@ -58,7 +69,7 @@ def check_takes_learner(text: str) -> None:
 
 
 def to_toml(job: Mapping[str, Any]) -> str:
-    """A dict as TOML, one line for each key; None is left out."""
+    """A dict as TOML, one line per key, without None."""
     lines = (f"{_key(k)} = {_value(v, str(k))}\n" for k, v in job.items() if v is not None)
     return "".join(lines)
 

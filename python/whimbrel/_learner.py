@@ -1,4 +1,4 @@
-"""Own models: the protocol of a learner, and the bridge over which the compiled half calls one."""
+"""Own models: the protocol of a learner, and the bridge through which compiled code calls one."""
 
 from __future__ import annotations
 
@@ -19,45 +19,48 @@ class Batch(NamedTuple):
     """Some samples of a client."""
 
     inputs: Array
-    """`(n, *shape)`: `float32`, bytes of pixels already divided by 255; symbols are `int64`."""
+    """`(n, *shape)`: `float32`, with pixels divided by 255; symbols are `int64`."""
     targets: Array
-    """`(n,)`: classes from 0 on as `int64`, or numbers as `float32`."""
+    """`(n,)`: classes from 0 as `int64`, or numbers as `float32`."""
     seed: int
-    """For what a learner draws in training, such as dropout."""
+    """Seed for random draws in training, such as dropout."""
 
 
 @runtime_checkable
 class Learner(Protocol):
     """A model over one flat vector of `float32` parameters.
 
-    These are the methods that a learner must have. It may also have
+    The methods below are required. Optional attributes:
 
-    - `name`: how jobs call it (`learner` in `[model]`), by default `"own"`;
-    - `head`: how many parameters at the end of the vector are its last layer, which `fedrep` keeps on the
-      clients; a number, or a method of `(shape, classes)`;
-    - `losses(params, batch)`: each sample's loss as in an evaluation. Without it those of
-      `loss_and_grad` are taken, so a learner with dropout needs it;
-    - `train(clients)` and `clients_at_once`: the local steps of several clients together
-      (`Training`), whose trained parameters it returns, a list for each client.
+    - `name`: the name in jobs (`learner` in `[model]`), by default `"own"`;
+    - `head`: the number of parameters at the end of the vector that form the last layer, which `fedrep`
+      keeps on the clients; a number, or a method of `(shape, classes)`;
+    - `losses(params, batch)`: the loss of each sample in evaluation mode. The default is the losses of
+      `loss_and_grad`, so a learner with dropout needs it;
+    - `train(clients)` and `clients_at_once`: the local steps of several clients together (`Training`);
+      returns a list of trained parameters for each client.
     """
 
     def start(self, shape: tuple[int, ...], classes: int, seed: int) -> Array:
-        """Parameters to start from, for inputs of this shape; no `classes` where targets are numbers."""
+        """Initial parameters for inputs of this shape; `classes` is 0 for numeric targets."""
         ...
 
     def loss_and_grad(self, params: Array, batch: Batch, weights: Array | None) -> tuple[Array, Array]:
-        """Each sample's loss, and the gradient of `mean(weights * losses)`; without weights, of `mean(losses)`."""
+        """The loss of each sample, and the gradient of `mean(weights * losses)`, or of `mean(losses)`."""
         ...
 
     def predict(self, params: Array, inputs: Array) -> Array:
-        """Probabilities of the classes, `(n, classes)`, or a number for each input, `(n,)`."""
+        """Class probabilities, `(n, classes)`, or one number per input, `(n,)`."""
         ...
 
 
 @dataclass
 class Trainee:
-    """A model in training, whose `params` may be another's too and are not to be written to. With `g` the gradient of the weighted mean loss of a minibatch, a step descends
-    along `g + shift + mu (params - centre)`, weight decay added, and leaves `frozen` where it is."""
+    """A model in training. Its `params` may be shared with other models and must not be modified.
+
+    With `g` the gradient of the weighted mean loss of a minibatch, a step descends along
+    `g + shift + mu (params - centre)` plus weight decay; `frozen` ranges do not change.
+    """
 
     params: Array
     weights: Array | None
@@ -69,9 +72,9 @@ class Trainee:
 
 @dataclass
 class Training:
-    """A client's local steps: its samples, the places of each minibatch, and how it descends.
+    """A client's local steps: its samples, the indices of each minibatch, and the optimiser.
 
-    `inputs` are as they are stored: pixels are `uint8`, to be divided by 255. `optimiser` is
+    `inputs` are as stored: pixels are `uint8`, to be divided by 255. `optimiser` is
     `("sgd", [momentum, weight_decay])` or `("adam", [beta1, beta2, epsilon, weight_decay])`, as PyTorch
     defines them.
     """
@@ -87,20 +90,20 @@ class Training:
 
 _REQUIRED = ("start", "loss_and_grad", "predict")
 
-# What is offered to jobs, by name: the learner, its registration, and how many use it.
+# Registered learners by name: the learner, its registration, and the number of users.
 _offered: dict[str, list[Any]] = {}
 _lock = threading.Lock()
 
 
 @contextmanager
 def offered(learner: Learner | None) -> Iterator[None]:
-    """Jobs that are read meanwhile find the learner under its name."""
+    """Registers the learner under its name for jobs that are read meanwhile."""
     if learner is None:
         yield
         return
     missing = [name for name in _REQUIRED if not callable(getattr(learner, name, None))]
     if missing:
-        raise TypeError(f"a {type(learner).__name__} is no learner: it lacks {', '.join(missing)}")
+        raise TypeError(f"{type(learner).__name__} is not a learner: it lacks {', '.join(missing)}")
     from ._whimbrel import OwnLearner
 
     name = str(getattr(learner, "name", "own"))
@@ -120,7 +123,7 @@ def offered(learner: Learner | None) -> Iterator[None]:
 
 
 class Bridge:
-    """A learner for inputs of one shape: bytes to arrays and back, with checks."""
+    """A learner for inputs of one shape: converts bytes to arrays and back, with checks."""
 
     def __init__(self, learner: Any, shape: tuple[int, ...], classes: int) -> None:
         self._learner, self._shape, self._classes = learner, tuple(shape), classes
@@ -162,7 +165,7 @@ class Bridge:
         return _finite(_floats(found, shape, "predictions"), "predictions").reshape(-1)
 
     def train(self, clients: Sequence[Any]) -> list[list[Array]]:
-        # Equal parameters come as one object, and stay one.
+        # Equal parameters arrive as one object and stay one array.
         arrays: dict[int, Array] = {}
         trainings = [self._training(arrays, *client) for client in clients]
         trained = list(self._learner.train(trainings))
@@ -227,18 +230,18 @@ def _pair(found: Any) -> tuple[Any, Any]:
 def _floats(values: Any, shape: tuple[int, ...] | None, what: str) -> Array:
     """A contiguous array of `float32` with this shape."""
     if values is None:
-        raise TypeError(f"the learner's {what}: None, where an array belongs")
+        raise TypeError(f"the learner's {what}: expected an array, got None")
     if not isinstance(values, np.ndarray):
-        raise TypeError(f"the learner's {what}: {type(values).__name__}, where a NumPy array belongs")
+        raise TypeError(f"the learner's {what}: expected a NumPy array, got {type(values).__name__}")
     if values.dtype != np.float32:
-        raise TypeError(f"the learner's {what}: {values.dtype}, where float32 belongs")
+        raise TypeError(f"the learner's {what}: expected float32, got {values.dtype}")
     if shape is not None and values.shape != shape:
-        raise ValueError(f"the learner's {what}: shape {values.shape}, where {shape} belongs")
+        raise ValueError(f"the learner's {what}: expected shape {shape}, got {values.shape}")
     return np.ascontiguousarray(values)
 
 
 def _finite(values: Array, what: str) -> Array:
-    # A sum is finite only if every number is, and an overflow of it is worth looking at each.
+    # A finite sum needs no further check; an infinite one may be an overflow of finite numbers.
     if not math.isfinite(float(values.sum(dtype=np.float64))) and not np.isfinite(values).all():
         from ._whimbrel import NumericalError
 

@@ -15,8 +15,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
     """Logistic regression with two classes, by gradients over compressed channels.
 
     The loss is the mean over all rows plus `ridge` times half the squared norm of the coefficients.
-    `method` is a word or a table of `[method]` ("sgd", "diana", "mcm", ...), and the other tables are
-    those of the job. `max_iter` is the number of rounds.
+    `method` is a word or a table of `[method]` ("sgd", "diana", "mcm", ...); the other tables are those
+    of the job. `max_iter` is the number of rounds.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -38,12 +38,12 @@ class LogisticRegression(ClassifierMixin, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
-        """Fits it to rows with classes, each of one of the `clients`, or to lists of arrays."""
+        """Fits rows with classes that belong to `clients`, or lists of arrays."""
         X, codes, clients = self._labelled(X, y, clients)
         if len(self.classes_) != 2:
             raise ValueError(
                 f"Only binary classification is supported: the data have {len(self.classes_)} "
-                "class(es). Of more, MixtureClassifier learns a softmax"
+                "class(es). For more classes, use MixtureClassifier"
             )
         model = {
             "kind": "logistic",

@@ -47,12 +47,12 @@ class GaussianMixture(DensityMixin, Estimator):
     allow_degenerate: bool = False
 
     def fit(self, X: Any, y: Any = None, clients: Any = None) -> Self:
-        """Fits it to rows, each of one of the `clients`, or to a list of the clients' arrays."""
+        """Fits rows that belong to `clients`, or a list of the clients' arrays."""
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True)
         if self.covariance_type not in _COVARIANCES:
             raise ValueError(
-                f"`covariance_type` is {self.covariance_type!r}: it takes 'full', 'tied' or 'diag'"
+                f"`covariance_type` is {self.covariance_type!r}: it must be 'full', 'tied' or 'diag'"
             )
         if len(X) < 2:
             raise ValueError(f"a mixture needs at least two rows, got n_samples = {len(X)}")
@@ -79,12 +79,12 @@ class GaussianMixture(DensityMixin, Estimator):
         if self.covariance_type == "tied" and self.covariances_.ndim == 3:
             self.covariances_ = self.covariances_[0]
         self.n_iter_ = int(summary["rounds"])
-        # By the run's own rule, or because a rule of `stop` in `[method]` ended it.
+        # By the default rule, or by a rule of `stop` in `[method]`.
         self.converged_ = bool(summary.get("converged")) or summary["ending"].startswith("stopped early")
         if not self.converged_:
             warn(
-                f"the fit has not converged in {self.n_iter_} rounds: give it more (`max_iter`), or leave out "
-                "`max_iter` so that it ends by itself",
+                f"the fit has not converged in {self.n_iter_} rounds: increase `max_iter`, or omit it to run "
+                "until convergence",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -92,11 +92,11 @@ class GaussianMixture(DensityMixin, Estimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest component of each row."""
+        """The most probable component of each row."""
         return self._columns(self._new_rows(X), None)["label"][0].astype(np.int64)
 
     def fit_predict(self, X: Any, y: Any = None, clients: Any = None) -> np.ndarray:
-        """Fits it and predicts the same rows."""
+        """Fits rows and predicts their components."""
         return self.fit(X, clients=clients).predict(joined(X, None, clients)[0])
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -113,12 +113,12 @@ class GaussianMixture(DensityMixin, Estimator):
         return float(self.score_samples(X).mean())
 
     def bic(self, X: Any) -> float:
-        """The Bayesian information criterion: the lower the better."""
+        """The Bayesian information criterion: lower is better."""
         X = self._new_rows(X)
         return -2 * float(self.score_samples(X).sum()) + self._parameters() * float(np.log(len(X)))
 
     def aic(self, X: Any) -> float:
-        """The Akaike information criterion: the lower the better."""
+        """The Akaike information criterion: lower is better."""
         return -2 * float(self.score_samples(X).sum()) + 2 * self._parameters()
 
     def _parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""Models of which each client has its own mixture."""
+"""Estimators with a personal model for each client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REGRESSIONS = ("linear", "linear-representation")
 
 @parameters
 class _PersonalModel(Personal, Estimator):
-    """Local training of a model, of which clients have parts of their own."""
+    """Local training of a model with personal parts."""
 
     max_iter: int = 100
     standardize: bool = True
@@ -68,15 +68,15 @@ class _MixtureModel(_PersonalModel):
 
 class _Classifier(ClassifierMixin, _PersonalModel):
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
-        """Fits it to rows with classes, each of one of the `clients`, or to lists of arrays."""
+        """Fits rows with classes that belong to `clients`, or lists of arrays."""
         X, codes, clients = self._labelled(X, y, clients)
         if len(self.classes_) < 2:
-            raise ValueError("the data have one class, where classes are to be told apart")
+            raise ValueError("the data have one class; a classifier needs at least two")
         self._train(X, codes, clients, "softmax")
         return self
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
-        """The likeliest class of each row, by its client's model."""
+        """The most probable class of each row, by its client's model."""
         of, _ = self._each_client(self._new_rows(X), clients)["label"]
         return self.classes_[of.astype(np.intp)]
 
@@ -87,27 +87,27 @@ class _Classifier(ClassifierMixin, _PersonalModel):
         return np.column_stack(each).astype(np.float64)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
-        """The share of rows whose class is predicted."""
+        """The accuracy."""
         from sklearn.metrics import accuracy_score
 
         return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
     def adapt(self, X: Any, y: Any) -> Self:
-        """A copy whose predictions are those of a new client with these rows."""
+        """A copy that predicts for a new client with these rows."""
         X, y = self._new_rows(X), np.asarray(y)
         unknown = set(np.unique(y).tolist()) - set(self.classes_.tolist())
         if unknown:
-            raise ValueError(f"the fit knows no class {sorted(unknown)[0]!r}")
+            raise ValueError(f"class {sorted(unknown)[0]!r} was not in the fit")
         return self._adapted(X, np.searchsorted(self.classes_, y))
 
 
 class MixtureClassifier(_Classifier, _MixtureModel):
-    """A classifier of which each client has its own mixture of shared components.
+    """A classifier: each client has its own mixture of shared components.
 
     `model` is a word or a table of `[model]`: "softmax" (the default), "mlp", ...; `method` is
-    "fedmix" or another method over local training ("fedavg", "fedrep", ...). Where clients have nothing of
-    their own ("fedavg", "fedprox", "fedopt"), all of them predict by the shared model. `standardize` brings
-    every column to mean 0 and variance 1 first.
+    "fedmix" or another method over local training ("fedavg", "fedrep", ...). Without personal models
+    ("fedavg", "fedprox", "fedopt"), all clients predict by the shared model. `standardize` scales every
+    column to mean 0 and variance 1.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -117,17 +117,17 @@ class MixtureClassifier(_Classifier, _MixtureModel):
     >>> model = MixtureClassifier(2, step=1.0, random_state=0).fit(X, y, clients=clients)
     >>> bool(model.score(X, y, clients=clients) > 0.9)
     True
-    >>> new = model.adapt(X[:50], (X[:50, 0] <= 0).astype(int))   # a client that was not there
+    >>> new = model.adapt(X[:50], (X[:50, 0] <= 0).astype(int))   # a new client
     >>> bool(new.score(X, (X[:, 0] <= 0).astype(int)) > 0.9)
     True
     """
 
 
 class MixtureRegressor(RegressorMixin, _MixtureModel):
-    """A regression of which each client has its own mixture of shared components.
+    """A regression: each client has its own mixture of shared components.
 
-    `model` is "linear" (the default) or "linear-representation"; the rest is as in `MixtureClassifier`. The
-    target is not standardised.
+    `model` is "linear" (the default) or "linear-representation"; other parameters are those of `MixtureClassifier`.
+    The target is not standardised.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -140,14 +140,14 @@ class MixtureRegressor(RegressorMixin, _MixtureModel):
     """
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
-        """Fits it to rows with targets, each of one of the `clients`, or to lists of arrays."""
+        """Fits rows with targets that belong to `clients`, or lists of arrays."""
         X, y, clients = joined(X, y, clients)
         X, y = self._array(X, reset=True, y=y)
         self._train(X, np.asarray(y, dtype=np.float64), clients, "linear")
         return self
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
-        """A value for each row, by its client's model."""
+        """One value per row, by its client's model."""
         columns = self._each_client(self._new_rows(X), clients)
         return columns["prediction"][0].astype(np.float64)
 
@@ -158,17 +158,17 @@ class MixtureRegressor(RegressorMixin, _MixtureModel):
         return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
     def adapt(self, X: Any, y: Any) -> Self:
-        """A copy whose predictions are those of a new client with these rows."""
+        """A copy that predicts for a new client with these rows."""
         return self._adapted(self._new_rows(X), np.asarray(y, dtype=np.float64))
 
 
 @parameters
 class BayesianClassifier(_Classifier):
-    """A classifier of which each client has its own posterior under a prior that all learn.
+    """A classifier: each client has its own posterior under a shared, learned prior.
 
-    The method is `fedsoul`: Langevin chains on the clients, whose means move what is shared. `model` is
-    a word or a table of `[model]`; further keys of `[method]` (`steps`, `chains`, `prior`, ...) go
-    into `method`. `standardize` brings every column to mean 0 and variance 1 first.
+    The method is `fedsoul`: Langevin chains on the clients, whose means update the shared parameters.
+    `model` is a word or a table of `[model]`; further keys of `[method]` (`steps`, `chains`, `prior`, ...)
+    go into `method`. `standardize` scales every column to mean 0 and variance 1.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -184,9 +184,9 @@ class BayesianClassifier(_Classifier):
     method: Any = "fedsoul"
 
     def predict_uncertainty(self, X: Any, clients: Any = None) -> dict[str, np.ndarray]:
-        """The entropy of each row's prediction, and its part that is due to the model (in nats)."""
+        """The predictive entropy of each row, and its epistemic part (mutual information), in nats."""
         columns = self._each_client(self._new_rows(X), clients)
         if "entropy" not in columns:
             kind = self._method()["kind"]
-            raise ValueError(f"{kind!r} has no posterior: uncertainties are those of 'fedsoul'")
+            raise ValueError(f"{kind!r} has no posterior: only 'fedsoul' has uncertainties")
         return {name: columns[name][0] for name in ("entropy", "mutual_information")}

@@ -1,4 +1,4 @@
-"""What a run has to say, for people: a bar, warnings, the log."""
+"""Messages of a run: a progress bar, warnings, the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger("whimbrel")
 
 
 class Listener:
-    """Hears a run: notes go to the logger `whimbrel`, warnings to `warnings`, rounds to tqdm."""
+    """Shows the events of a run: notes in the logger `whimbrel`, warnings in `warnings`, rounds in tqdm."""
 
     def __init__(self, progress: bool) -> None:
         self._tqdm = _tqdm() if progress else None
@@ -45,7 +45,7 @@ class Listener:
 
 
 def _caller() -> int:
-    """How far above whoever asks the code is that called this package."""
+    """The stack level of the code that called this package."""
     here, frame, level = Path(__file__).parent, sys._getframe(1), 1
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent == here:
         frame, level = frame.f_back, level + 1
@@ -53,7 +53,7 @@ def _caller() -> int:
 
 
 def _tqdm() -> Any:
-    """tqdm for a terminal or a notebook, where it is installed."""
+    """tqdm for a terminal or a notebook, if installed."""
     try:
         from tqdm.auto import tqdm
     except ImportError:

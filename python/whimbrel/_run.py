@@ -1,4 +1,4 @@
-"""Runs: a job carried out, and its folder."""
+"""Runs of jobs and their folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._progress import Listener
 
 
 class _Temporary:
-    """Where a run goes that nobody wants to keep: a folder that goes with the `Run`."""
+    """A destination of runs: a temporary folder, removed with the `Run`."""
 
     def __repr__(self) -> str:
         return "whimbrel.TEMPORARY"
@@ -34,8 +34,8 @@ TEMPORARY = _Temporary()
 
 
 class Scratch:
-    """A temporary folder of a run, and of what a search writes beside it, that goes with the last of
-    those who have this in the process that made it: a forked child leaves it to its parent."""
+    """A temporary folder of a run, and of its search, removed with the last reference in the process that
+    created it; a forked child leaves it to its parent."""
 
     def __init__(self) -> None:
         whole = Path(tempfile.mkdtemp(prefix="whimbrel-"))
@@ -51,19 +51,19 @@ def _remove(folder: Path, owner: int) -> None:
 Existing = Literal["refuse", "resume", "replace"]
 Out = str | PathLike[str] | _Temporary | None
 
-# What a pickled run carries: everything that the methods of `Run` read.
+# The files of a pickled run: all that the methods of `Run` read.
 _KEPT = ("*.json", "*.jsonl", "*.csv", "job.toml", "model/*", "clients/*/*")
 _KEPT_SEEDS = tuple(f"seed-*/{pattern}" for pattern in _KEPT)
 
 
 class History(dict[str, np.ndarray]):
-    """The figures of a run's evaluations: an array for each, NaN where one has no value.
+    """The figures of a run's evaluations, one array each; missing values are NaN.
 
-    A figure that is a list (`weights`) has a row for each evaluation.
+    A list-valued figure (`weights`) has one row per evaluation.
     """
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row for each evaluation."""
+        """A `pandas.DataFrame` with one row per evaluation."""
         from pandas import DataFrame
 
         return DataFrame({name: list(each) if each.ndim > 1 else each for name, each in self.items()})
@@ -83,7 +83,7 @@ class Model(dict[str, np.ndarray]):
 
 
 class Report:
-    """A run's page: shows in a notebook; `save` writes it, `str` is its HTML."""
+    """A run's report: displays in a notebook; `save` writes it, `str` is its HTML."""
 
     def __init__(self, html: str) -> None:
         self.html = html
@@ -96,7 +96,7 @@ class Report:
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" {frame}></iframe>'
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Writes the page to a file that does not exist yet."""
+        """Writes the report to a new file."""
         path = Path(path)
         with path.open("x", encoding="utf-8") as file:
             file.write(self.html)
@@ -104,10 +104,10 @@ class Report:
 
 
 class Run:
-    """A run's folder. `Run(folder)` opens one that the command line or Python wrote.
+    """A run's folder. `Run(folder)` opens one written by the command line or Python.
 
-    `learner` is the own learner of its job, if it has one: `predict` and `adapt` call it. A run can be
-    pickled: its model, figures, learner and what clients have of their own travel with it.
+    `learner` is the own learner of the job, if any, for `predict` and `adapt`. A run can be pickled with
+    its model, figures, learner and the clients' personal models.
     """
 
     def __init__(self, folder: str | PathLike[str], learner: Learner | None = None) -> None:
@@ -120,14 +120,14 @@ class Run:
 
     @classmethod
     def _in(cls, scratch: Scratch | None, folder: Path, learner: Learner | None = None) -> Run:
-        """A run whose folder goes with it and with whoever else has this one."""
+        """A run in a scratch folder, which it keeps alive."""
         run = cls(folder, learner)
         run._scratch = scratch
         return run
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder."""
         if self._folder is None:
             self._scratch = Scratch()
             self._folder = self._scratch.path
@@ -157,12 +157,12 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The closing figures: the content of `summary.json`."""
+        """The content of `summary.json`."""
         return _json(self.folder / "summary.json")
 
     @property
     def metrics(self) -> History:
-        """The figures of every evaluation."""
+        """The figures of all evaluations."""
         text = self._file("metrics.jsonl").read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines()]
         names = dict.fromkeys(name for row in rows for name in row)
@@ -182,7 +182,7 @@ class Run:
 
     @property
     def seeds(self) -> dict[int, Run]:
-        """The runs of a job with several `seeds`, by seed; empty for a job of one.
+        """The runs of a job with several `seeds`, by seed; empty for one seed.
 
         >>> import whimbrel
         >>> job = {
@@ -201,7 +201,7 @@ class Run:
 
     @property
     def search(self) -> dict[str, Any] | None:
-        """What `[method] search` tried and chose; None for a job without."""
+        """The candidates and the choice of `[method] search`; None without a search."""
         path = self.folder.parent / f"{self.folder.name}-search" / "search.json"
         return _json(path) if path.is_file() else None
 
@@ -209,20 +209,20 @@ class Run:
         """A file of a run over one seed."""
         if not (self.folder / name).is_file() and (seeds := self.seeds):
             raise FileNotFoundError(
-                f"{self.folder} is a run over {len(seeds)} seeds, each with a {name} of its own: "
+                f"{self.folder} is a run over {len(seeds)} seeds, each with its own {name}: "
                 f"`seeds[{next(iter(seeds))}]` is the first of {', '.join(f'seed-{seed}' for seed in seeds)}"
             )
         return self.folder / name
 
     def client_model(self, client: str) -> Model:
-        """What a client has of its own."""
+        """A client's personal model."""
         path = _whimbrel.own_names(self.folder, client)
         if not Path(path).is_file():
-            raise ValueError(f"the run has nothing of client {client!r}'s own")
+            raise ValueError(f"the run has no personal model of client {client!r}")
         return Model(_tensors(Path(path)), {})
 
     def report(self) -> Report:
-        """Its page."""
+        """The report."""
         return Report(_whimbrel.report([self.folder], Listener(False)))
 
     def predict(
@@ -231,10 +231,9 @@ class Run:
         client: str | None = None,
         libsvm: bool = False,
     ) -> dict[str, np.ndarray]:
-        """A prediction for each row of a file, by column; labels are arrays of text.
+        """Predictions for each row of a file, by column; labels are arrays of text.
 
-        `client` is one of the run, or a folder that `adapt` wrote; with `libsvm` the file is in
-        that format.
+        `client` is a client of the run, or a folder written by `adapt`; `libsvm` is the file's format.
         """
         with offered(self._learner):
             columns = _predict(self.folder, data, client, libsvm)
@@ -250,22 +249,21 @@ class Run:
     ) -> dict[str, np.ndarray]:
         """Estimate, standard error and interval of each cell of a low-rank run, by column.
 
-        With `wide`, the table itself: observed values, and estimates where nothing was observed.
+        With `wide`, the completed table: observed values, and estimates of missing cells.
         """
-        path = None if data is None else _path(data)
-        text, _ = _whimbrel.impute(self.folder, Listener(False), path, client, wide, draws)
+        text, _ = _whimbrel.impute(self.folder, Listener(False), data, client, wide, draws)
         return _table(text)
 
     def adapt(
         self, data: str | PathLike[str] | _whimbrel.Rows, out: str | PathLike[str], draws: int = 0
     ) -> dict[str, Any]:
-        """Fits what is a new client's own, into an empty folder; figures about it."""
+        """Fits a new client's personal model into an empty folder; returns figures."""
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise ValueError(f"{out} is not empty")
         with offered(self._learner):
-            return json.loads(_whimbrel.adapt(self.folder, _path(data), out, Listener(False), draws))
+            return json.loads(_whimbrel.adapt(self.folder, data, out, Listener(False), draws))
 
 
 def run(
@@ -278,25 +276,24 @@ def run(
     threads: int | None = None,
     replay: str | PathLike[str] | None = None,
 ) -> Run:
-    """Runs a job, as `whimbrel run` does, and returns its run.
+    """Runs a job like `whimbrel run`.
 
-    `job` is the path of a job file, TOML text, or a dict of its tables. The run goes to the folder
-    `out`; without one, to a new one in `runs`; with `whimbrel.TEMPORARY`, to one that goes with the
-    returned value. `existing` says what happens to a run that is there: `"refuse"`, `"resume"` or
-    `"replace"`. Ctrl-C ends a run after the round under way; `existing="resume"` goes on with it.
-    `learner` is an own model, for a job whose `[model]` has `kind = "own"`. `threads` is how many
-    to compute with, by default as many as there are cores; the result does not depend on it. With
-    `replay`, the path of another run's `journal`, who is there, joins late and is lost is what
-    that says, in place of `[simulation]`.
+    `job` is the path of a job file, TOML text, or a dict of its tables. `out` is the run's folder, by
+    default a new one in `runs`; `whimbrel.TEMPORARY` is removed with the returned run. `existing` is the
+    treatment of an existing run: `"refuse"`, `"resume"` or `"replace"`. Ctrl-C ends a run after the
+    current round; `existing="resume"` resumes it. `learner` is an own model, for a job whose `[model]`
+    has `kind = "own"`. `threads` is the number of threads, by default the number of cores; the result
+    does not depend on it. `replay` is the path of another run's `journal`, whose participation, late
+    joins and losses replace `[simulation]`.
 
-    Wrong jobs and data raise `ValueError`, arithmetic that fails `whimbrel.NumericalError`, a
-    degenerate fit `whimbrel.DegenerateFit` unless the job allows it.
+    Wrong jobs and data raise `ValueError`, numerical failures `whimbrel.NumericalError`, and a degenerate
+    fit `whimbrel.DegenerateFit` unless the job allows it.
     """
     text = job_text(job)
     if learner is not None:
         check_takes_learner(text["text"])
     journal = None if replay is None else Path(replay)
-    work = lambda place, hear: _whimbrel.run(text, place, hear, checked_threads(threads), journal)
+    work = lambda place, listener: _whimbrel.run(text, place, listener, checked_threads(threads), journal)
     return carry_out(work, out, existing, progress, learner)
 
 
@@ -307,16 +304,16 @@ def carry_out(
     progress: bool | Listener,
     learner: Learner | None = None,
 ) -> Run:
-    """Calls `work(place, hear)` and makes its folder a `Run`."""
+    """Calls `work(place, listener)` and returns its folder as a `Run`."""
     if existing not in ("refuse", "resume", "replace"):
-        raise ValueError(f"`existing` is {existing!r}: it takes 'refuse', 'resume' or 'replace'")
+        raise ValueError(f"`existing` is {existing!r}: it must be 'refuse', 'resume' or 'replace'")
     scratch, folder = chosen_folder(out)
-    hear = progress if isinstance(progress, Listener) else Listener(progress)
+    listener = progress if isinstance(progress, Listener) else Listener(progress)
     try:
         with offered(learner):
-            where, ending, why = work({"out": folder, "existing": existing}, hear)
+            where, ending, why = work({"out": folder, "existing": existing}, listener)
     finally:
-        hear.close()
+        listener.close()
     done = Run._in(scratch, Path(where), learner)
     if ending == "interrupted":
         raise KeyboardInterrupt
@@ -328,40 +325,36 @@ def carry_out(
 
 
 def chosen_folder(out: Out) -> tuple[Scratch | None, Path | None]:
-    """The folder that `out` stands for, and whoever removes it where it is temporary."""
+    """The folder of `out`, and the object that removes a temporary one."""
     if isinstance(out, _Temporary):
         scratch = Scratch()
         return scratch, scratch.path
     if out is None or isinstance(out, (str, PathLike)):
         return None, None if out is None else Path(out)
-    raise TypeError(f"`out` is a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
+    raise TypeError(f"`out` must be a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
 
 
 def checked_threads(threads: Any) -> int | None:
-    """How many threads, as the compiled half takes them."""
+    """The number of threads, checked."""
     if threads is None or (isinstance(threads, (int, np.integer)) and threads >= 1):
         return None if threads is None else int(threads)
     raise ValueError(f"`threads` must be at least 1, got {threads!r}")
 
 
 def refuse_resume(existing: str, where: str) -> None:
-    """Clients elsewhere begin anew with each run, so a run over them cannot go on."""
+    """Refuses to resume a run whose clients are remote: they start from scratch with each run."""
     if existing == "resume":
         raise ValueError(
             f"`existing` is 'resume': a run on {where} cannot be resumed; "
-            "it takes 'refuse' or 'replace', which starts over"
+            "use 'refuse' or 'replace', which starts over"
         )
-
-
-def _path(data: Any) -> Path:
-    return Path(data.path if isinstance(data, _whimbrel.Rows) else data)
 
 
 def _predict(
     folder: Path, data: Any, client: str | None, libsvm: bool = False
 ) -> dict[str, tuple[np.ndarray, Any]]:
     """Columns of predictions: numbers, or indices and the labels they stand for."""
-    columns = _whimbrel.predict(folder, _path(data), Listener(False), client, libsvm)
+    columns = _whimbrel.predict(folder, data, Listener(False), client, libsvm)
     return {
         name: (np.frombuffer(content, dtype=f"<{kind}"), labels)
         for name, kind, labels, content in columns
@@ -382,7 +375,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _figure(values: list[Any]) -> np.ndarray:
-    """Numbers of evaluations, or lists of as many numbers each; NaN where there is none."""
+    """Numbers of evaluations, or lists of equal length; missing values are NaN."""
     lists = {len(value) for value in values if isinstance(value, list)}
     if len(lists) == 1:
         nothing = [np.nan] * lists.pop()
@@ -391,7 +384,7 @@ def _figure(values: list[Any]) -> np.ndarray:
 
 
 def _table(text: str) -> dict[str, np.ndarray]:
-    """A CSV table by column, numbers where every cell is one or empty."""
+    """A CSV table by column; a column of numbers and empty cells is numeric."""
     head, *rows = csv.reader(io.StringIO(text))
 
     def column(cells: tuple[str, ...]) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""Whimbrel on Flower: our round machine in a `ServerApp`, our client half in a `ClientApp`.
+"""Whimbrel on Flower: the server in a `ServerApp`, the clients in `ClientApp`s.
 
-The server's job lists the clients by name in `[federation]`; each SuperNode says with `data_fn` which
-of them it is and where its rows are. Flower carries bytes: batches of questions one way, encoded
-uploads the other, in an array of its own serialisation type. A client's state is kept in
-`Context.state` and, as that goes with a SuperNode's process, in a folder of the node.
+The server's job lists the clients by name in `[federation]`; `data_fn` of each SuperNode returns its
+client's name and rows. Flower carries bytes: batches of questions and encoded uploads, in an array with
+its own serialisation type. A client's state is kept in `Context.state` and, since that ends with the
+SuperNode's process, in a folder of the node.
 
-The result is that of `whimbrel.run` over the same rows, to the bit.
+The result has the bits of `whimbrel.run` over the same rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RECORD = "whimbrel"
 Data = str | PathLike[str] | tuple[np.ndarray, ...] | np.ndarray
 DataFn = Callable[[Context], tuple[str, Data]]
 
-# Seconds between two looks for nodes that have not come yet.
+# Seconds between polls for missing nodes.
 _POLL_SECONDS = 0.2
 
 
@@ -50,11 +50,11 @@ def server_app(
 ) -> ServerApp:
     """A `ServerApp` that runs a job over the clients that `[federation]` names.
 
-    It waits up to `wait_seconds` until every client's node is there, and for each exchange up to
-    `timeout` seconds; a client that does not answer, or whose node fails, takes no part in that exchange.
-    A node that comes back is recognised by the name of its client. The run goes to `out`, as with
-    `whimbrel.run`, but cannot be resumed: `existing` is `"refuse"` or `"replace"`. `on_done` is called with
-    it. `learner` is an own model of the job, which the clients' apps need too.
+    It waits up to `wait_seconds` for the nodes of all clients, and up to `timeout` seconds in each exchange;
+    a client without an answer does not take part in that exchange. A node that returns is recognised by
+    the name of its client. `out` is the run's folder, as in `whimbrel.run`; the run cannot be resumed, so
+    `existing` is `"refuse"` or `"replace"`. `on_done` is called with the run. `learner` is an own model of
+    the job, which the clients' apps need too.
     """
     refuse_resume(existing, "Flower")
     text = job_text(job)
@@ -68,7 +68,7 @@ def server_app(
             raise ValueError("[federation] must list the clients by name")
         carrier = _Carrier(grid, offer, names, timeout, wait_seconds)
         done = carry_out(
-            lambda place, hear: _whimbrel.serve(text, place, len(names), False, hear),
+            lambda place, listener: _whimbrel.serve(text, place, len(names), False, listener),
             out,
             existing,
             carrier,
@@ -89,11 +89,11 @@ class _Carrier(Listener):
         super().__init__(progress=False)
         self._grid, self._offer, self._timeout = grid, offer, timeout
         self._names, self._wait_seconds = names, wait_seconds
-        # Names of the nodes that said one, by number, in the order in which they came.
+        # The clients' names by node, in order of arrival.
         self._known: dict[int, str] = {}
         self._said: set[tuple[str, str]] = set()
         self._batches, self._heard = 0, False
-        # By client, the first batch that it has not confirmed: it says what became of its last upload.
+        # By client, the first unconfirmed batch, which has the fate of the last upload.
         self._owed: dict[int, tuple[int, bytes]] = {}
         missing = self._wait(names, len(names))
         if missing:
@@ -101,7 +101,7 @@ class _Carrier(Listener):
             raise TimeoutError(f"no node holds the rows of {', '.join(missing)}{reasons}")
 
     def _wait(self, names: list[str], enough: int) -> list[str]:
-        """Waits until so many of these clients are there; the names of those who are not."""
+        """Waits for `enough` of these clients; returns the names of the missing ones."""
         end = time.monotonic() + self._wait_seconds
         while True:
             nodes = self._nodes()
@@ -111,7 +111,7 @@ class _Carrier(Listener):
             time.sleep(_POLL_SECONDS)
 
     def _nodes(self) -> dict[str, int]:
-        """The node of each client that is there. One that came back has another number."""
+        """The node of each connected client. A node that returns has a new number."""
         there = set(self._grid.get_node_ids())
         found = self._found(there)
         new = sorted(there - self._known.keys()) if any(name not in found for name in self._names) else []
@@ -137,7 +137,7 @@ class _Carrier(Listener):
             self.warning(f"{who} does not answer: {why}")
 
     def ask(self, batches: list[tuple[int, bytes]]) -> list[bytes]:
-        """The answers that came. Whoever is not there, fails or is late takes no part."""
+        """The answers, without clients that are absent, fail or are late."""
         if not batches:
             return []
         self._batches += 1
@@ -145,7 +145,7 @@ class _Carrier(Listener):
         self._wait([self._names[client] for client in questions], 1)
         answers: dict[int, bytes] = {}
         tried: set[int] = set()
-        # Once more after the first time: whose node was replaced meanwhile is asked again.
+        # Repeated for clients whose node was replaced meanwhile.
         while len(answers) < len(questions):
             there = self._nodes()
             nodes = {
@@ -163,7 +163,7 @@ class _Carrier(Listener):
         self._heard = self._heard or bool(answers)
         if not self._heard:
             reasons = "; ".join(f"{who}: {why}" for who, why in sorted(self._said))
-            raise ConnectionError(f"no client answered: {reasons or 'none came in time'}")
+            raise ConnectionError(f"no client answered: {reasons or 'all timed out'}")
         for client, batch in batches:
             if client in answers:
                 self._owed.pop(client, None)
@@ -177,7 +177,7 @@ class _Carrier(Listener):
             if not reply.has_error():
                 answers[nodes[node]] = _bytes(reply.content[_RECORD]["answer"])
             else:
-                # An error of the SuperLink's own does not say whose it is.
+                # Errors of the SuperLink have no client.
                 who = f"client {self._names[nodes[node]]!r}" if node in nodes else "a client"
                 self._complain(who, reply.error.reason)
 
@@ -196,9 +196,9 @@ def client_app(
 ) -> ClientApp:
     """A `ClientApp` for a client of a job.
 
-    `data_fn(context)` returns the client's name in the job and its rows: a file, an array with the
-    columns that the job names, or a pair of such an array and the targets. With `state_dir`, states
-    are kept there too, so that they survive a restart of the SuperNode.
+    `data_fn(context)` returns the client's name in the job and its rows: a file, an array with the job's
+    columns, or a pair of such an array and the targets. With `state_dir`, states survive a restart of the
+    SuperNode.
     """
     app = ClientApp()
     folder = None if state_dir is None else Path(state_dir)
@@ -237,11 +237,11 @@ def client_app(
     return app
 
 
-# Machines of this process with the states that they are in: Flower may ask another process next.
+# Clients of this process with their states: Flower may use another process next.
 _machines: dict[tuple[int, int], tuple[bytes | None, _whimbrel.Shard]] = {}
 
 
-# What is kept of a client: the number of the last batch that it answered, and its state.
+# A saved client: the number of the last answered batch, and its state.
 _NUMBER_BYTES = 8
 
 
@@ -267,10 +267,10 @@ def _shard(
         return offered.join(client, data, saved)
     X, y = data if isinstance(data, tuple) else (data, None)
     if (y is None) != (offered.target is None):
-        raise ValueError("the job's model has targets and the rows have none, or the reverse")
+        raise ValueError("either the job or the rows have targets, but not both")
     target = None if y is None else (str(offered.target), np.ascontiguousarray(y, dtype=np.float64))
     rows = _whimbrel.Rows(np.ascontiguousarray(X, dtype=np.float64), offered.columns, target)
-    return offered.join(client, rows.path, saved)
+    return offered.join(client, rows, saved)
 
 
 def _array(content: bytes) -> Array:
@@ -279,5 +279,5 @@ def _array(content: bytes) -> Array:
 
 def _bytes(array: Array) -> bytes:
     if array.stype != STYPE:
-        raise ValueError(f"an array of serialisation type {array.stype!r} where {STYPE!r} belongs")
+        raise ValueError(f"an array has the serialisation type {array.stype!r}, expected {STYPE!r}")
     return array.data

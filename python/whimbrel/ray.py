@@ -1,12 +1,12 @@
-"""Whimbrel on Ray: a job whose clients live in actors.
+"""Whimbrel on Ray: a job whose clients are in actors.
 
-An actor holds a shard of the clients, their rows and their states, in Rust. In each exchange it gets
-one batch (what the server sends, a message that clients have in common once) and returns its
-clients' uploads, summed exactly where that can be done and encoded one by one elsewhere. The result does
-not depend on the number of shards, and is that of `whimbrel.run` to the bit.
+An actor holds a shard of the clients with their rows and states, in Rust. In each exchange it receives
+one batch (common parts of messages once) and returns its clients' uploads, summed exactly if possible,
+otherwise one by one. The result does not depend on the number of shards, and has the bits of
+`whimbrel.run`.
 
-An actor that dies is started again from its last snapshot and gets the batches since then once more:
-clients answer a question twice with the same bytes.
+An actor that dies is restarted from its last snapshot and receives the later batches again: clients
+answer a repeated question with the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._run import Existing, Out, Run, carry_out, refuse_resume
 
 __all__ = ["run"]
 
-# Exchanges between two snapshots of a shard.
+# Exchanges between snapshots of a shard.
 SNAPSHOT_EVERY = 64
 
 
@@ -40,11 +40,10 @@ def run(
 ) -> Run:
     """Runs a job with its clients in `shards` Ray actors.
 
-    Actors read the job's data themselves, so its files must be readable wherever they run;
-    `actor_options` are Ray's (`num_cpus`, `resources`, ...). `learner` is an own model that can be pickled;
-    its clients train one by one. Losses and late joins of `[simulation]`
-    are simulated by `whimbrel.run` alone and refused here, as are `seeds` and `unseen`. A run cannot be
-    resumed here: `existing` is `"refuse"` or `"replace"`.
+    Actors read the job's data, so its files must be readable on their machines; `actor_options` are Ray's
+    (`num_cpus`, `resources`, ...). `learner` is an own model that can be pickled; its clients train one at a
+    time. Losses and late joins of `[simulation]`, `seeds` and `unseen` are refused; only `whimbrel.run`
+    simulates them. A run cannot be resumed: `existing` is `"refuse"` or `"replace"`.
     """
     if not isinstance(shards, int) or shards < 1:
         raise ValueError(f"`shards` must be at least 1, got {shards!r}")
@@ -55,7 +54,7 @@ def run(
     driver = _Driver(text, shards, learner, progress, actor_options or {})
     try:
         done = carry_out(
-            lambda place, hear: _whimbrel.serve(text, place, shards, True, hear),
+            lambda place, listener: _whimbrel.serve(text, place, shards, True, listener),
             out,
             existing,
             driver,
@@ -73,13 +72,13 @@ class _Shard:
     def __init__(
         self, job: JobText, learner: Learner | None, index: int, of: int, saved: bytes | None
     ) -> None:
-        # For as long as the process lives: stages are built as they come.
+        # Registered for the life of the process: later stages need the learner.
         self._offered = offered(learner)
         self._offered.__enter__()
         self._shard = _whimbrel.Shard(job, index, of, saved)
 
     def answer(self, batch: bytes) -> np.ndarray:
-        # Ray carries an array's memory as it is, and bytes in a pickle.
+        # Ray transfers an array without a copy, and pickles bytes.
         return np.frombuffer(self._shard.answer(batch), np.uint8)
 
     def save(self) -> bytes:
@@ -90,7 +89,7 @@ class _Shard:
 
 
 class _Driver(Listener):
-    """Asks the actors, and starts those again that died."""
+    """Asks the actors, and restarts dead ones."""
 
     def __init__(
         self,
@@ -139,10 +138,10 @@ class _Driver(Listener):
             self._saved[shard] = _of_actor(self.actors[shard].save.remote())
             self._since[shard].clear()
         except ray.exceptions.RayActorError:
-            pass  # The next question finds it out.
+            pass  # The next question restarts it.
 
     def keep_own(self, run: Run) -> None:
-        """Writes what clients have of their own into the run's folder."""
+        """Writes the clients' personal models into the run's folder."""
         for shard, actor in enumerate(self.actors):
             try:
                 found = _of_actor(actor.own.remote())
@@ -157,7 +156,7 @@ class _Driver(Listener):
 
 
 def _of_actor(ref: Any) -> Any:
-    """A result; an exception of ours is raised as it was in the actor."""
+    """The result of an actor; its exception is raised unchanged."""
     try:
         return ray.get(ref)
     except ray.exceptions.RayTaskError as error:

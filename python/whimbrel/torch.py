@@ -1,12 +1,12 @@
 """PyTorch modules as learners: the local steps of many clients as one program.
 
 `TorchLearner(module)` is a learner for `whimbrel.run(job, learner=...)` in a job whose `[model]` has
-`kind = "own"`. Clients that train together have their parameters stacked, and `torch.func.vmap` makes one
-program of their gradients, on a GPU where there is one. Modules that `vmap` refuses train one client
-after the other. Results are not reproducible to the bit: they depend on the device, on PyTorch's version and
-on who trains together.
+`kind = "own"`. The parameters of clients that train together are stacked, and `torch.func.vmap` computes
+their gradients in one program, on a GPU if available. Modules that `vmap` refuses train one client at a
+time. Results are not bit-reproducible: they depend on the device, the version of PyTorch, and which
+clients train together.
 
-This file needs NumPy and PyTorch alone, so that it can be measured without the rest of the package.
+This file needs only NumPy and PyTorch, so that it can be benchmarked alone.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchLearner"]
 
-# Samples of an evaluation that go through the module at once.
+# Samples per forward pass of an evaluation.
 _EVALUATED = 1024
 
 
 class TorchLearner:
     """A `torch.nn.Module` as a learner.
 
-    The module returns a score for each class, `(n, classes)`, which is trained by cross-entropy, or a number
-    for each input, `(n,)` or `(n, 1)`, by half the squared error. Its trainable parameters must be
-    `float32`; other parameters and buffers stay as they are. Each model starts anew by its layers'
-    `reset_parameters`, or with `pretrained` from the module's weights. `head` is the name of the submodule that
-    `fedrep` keeps on the clients, by default the last one that has parameters. `device` is PyTorch's, by
-    default a GPU where there is one. At most `clients_at_once` clients train together: their parameters,
+    The module returns one score per class, `(n, classes)`, trained by cross-entropy, or one number per
+    input, `(n,)` or `(n, 1)`, trained by half the squared error. Trainable parameters must be `float32`;
+    other parameters and buffers do not change. Each model is initialised by its layers'
+    `reset_parameters`, or with `pretrained` by the module's weights. `head` is the name of the submodule
+    that `fedrep` keeps on the clients, by default the last one with parameters. `device` is PyTorch's, by
+    default a GPU if available. At most `clients_at_once` clients train together: their parameters,
     gradients and activations must fit into the device's memory.
 
     >>> from torch import nn
@@ -76,7 +76,7 @@ class TorchLearner:
         self._vmaps: bool | None = None
 
     def start(self, shape: tuple[int, ...], classes: int, seed: int) -> np.ndarray:
-        """Parameters to start from."""
+        """Initial parameters."""
         with self._alone(seed):
             if not self._pretrained:
                 for layer in self._module.modules():
@@ -90,7 +90,7 @@ class TorchLearner:
     def loss_and_grad(
         self, params: np.ndarray, batch: Batch, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Each sample's loss, and the gradient of their weighted mean, as in training."""
+        """The loss of each sample and the gradient of their weighted mean, in training mode."""
         with self._alone(batch.seed):
             x, y = self._tensor(batch.inputs), self._tensor(batch.targets)
             self._prepare(x, y)
@@ -100,12 +100,12 @@ class TorchLearner:
             return losses.cpu().numpy(), gradient.cpu().numpy()
 
     def losses(self, params: np.ndarray, batch: Batch) -> np.ndarray:
-        """Each sample's loss as in an evaluation."""
+        """The loss of each sample, in evaluation mode."""
         of = lambda part: self._tensor(batch.targets[part])
         return self._evaluated(params, batch.inputs, lambda outputs, part: _losses(outputs, of(part)))
 
     def predict(self, params: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes, or a number for each input."""
+        """Class probabilities, or one number per input."""
 
         def predictions(outputs: Tensor, _: slice) -> Tensor:
             has_scores = outputs.ndim == 2 and outputs.shape[1] > 1
@@ -117,10 +117,10 @@ class TorchLearner:
         """The local steps of these clients."""
         trained: list[list[np.ndarray]] = [[] for _ in clients]
         busy = [c for c, client in enumerate(clients) if client.models]
-        # Clients whose steps follow other rules train apart.
+        # Clients with different optimisers train separately.
         rule = lambda c: repr(clients[c].optimiser)
         for _, group in groupby(sorted(busy, key=rule), key=rule):
-            # The longest first, so that those still at work are the first of the stack.
+            # The longest first, so that active clients are the head of the stack.
             places = sorted(group, key=lambda c: -len(clients[c].batches))
             with self._alone(clients[places[0]].seed):
                 together = self._together([clients[c] for c in places])
@@ -159,7 +159,7 @@ class TorchLearner:
         return [[next(found) for _ in client.models] for client in clients]
 
     def _starts(self, models: list[Trainee], host: Tensor) -> Tensor:
-        """The parameters of all models; `host` is room for them."""
+        """The parameters of all models; `host` is a buffer for them."""
         first = models[0].params
         if all(model.params is first for model in models):
             return self._tensor(first).expand_as(host).contiguous()
@@ -168,7 +168,7 @@ class TorchLearner:
         return host.to(self._device, copy=True)
 
     def _gradients(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
-        """The gradient of each row of parameters on its own minibatch."""
+        """The gradient of each row of parameters on its minibatch."""
         if self._vmaps:
 
             def objective(flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class TorchLearner:
         return gradient, losses.detach()
 
     def _outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        """What the module returns with these parameters."""
+        """The module's outputs with these parameters."""
         each = zip(self._names, self._shapes, flat.split(self._sizes), strict=True)
         return self._call({name: values.view(shape) for name, shape, values in each}, x)
 
@@ -206,7 +206,7 @@ class TorchLearner:
                 self._module.train()
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
-        """Tries the module once, on two samples: its outputs, its gradients, and `vmap`."""
+        """Tests outputs, gradients and `vmap` once, on two samples."""
         if self._vmaps is not None or len(y) == 0:
             return
         with self._own_random_state():
@@ -238,7 +238,7 @@ class TorchLearner:
         except Exception as error:
             self._vmaps = False
             reason = str(error).strip().split("\n")[0]
-            what = f"clients train one after the other: torch.func.vmap refuses the module ({reason})"
+            what = f"clients train one at a time: torch.func.vmap refuses the module ({reason})"
             warnings.warn(what, UserWarning, stacklevel=2)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
@@ -257,13 +257,13 @@ class TorchLearner:
 
     @contextmanager
     def _alone(self, seed: int) -> Iterator[None]:
-        """Without other threads, gradients that are recorded, and the caller's random state."""
+        """Holds the lock, without gradient recording and without changing the caller's random state."""
         with _LOCK, self._own_random_state(), torch.no_grad():
             torch.manual_seed(seed)
             yield
 
 
-# The random state of PyTorch and a module's mode are the process's.
+# PyTorch's random state and a module's mode are global.
 _LOCK = threading.Lock()
 
 
@@ -308,12 +308,12 @@ def _losses(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def _minibatches(clients: list[Training], lanes: list[Any]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """For each step and model: the places of its samples among everyone's, each sample's share in the
-    gradient, and how many models are still at work. Short minibatches are filled up with shares of zero."""
+    """For each step and model: the indices of its samples, their shares in the gradient, and the number of
+    active models. Short minibatches are padded with shares of zero."""
     steps = max(len(client.batches) for client in clients)
     size = max((len(batch) for client in clients for batch in client.batches), default=0)
     first = np.cumsum([0, *(len(client.targets) for client in clients)])
-    # A client without samples has no steps: its places are not read.
+    # The indices of a client without samples are not used.
     places = np.zeros((steps, len(lanes), size), np.int64)
     shares = np.zeros((steps, len(lanes), size), np.float32)
     for lane, (c, model) in enumerate(lanes):
@@ -326,7 +326,7 @@ def _minibatches(clients: list[Training], lanes: list[Any]) -> tuple[np.ndarray,
 
 
 def _moves(model: Any, length: int) -> np.ndarray | None:
-    """One where a parameter is trained, zero where it is frozen."""
+    """1 for trained parameters, 0 for frozen ones."""
     moves = np.ones(length, np.float32)
     for begin, end in model.frozen:
         moves[begin:end] = 0
@@ -334,10 +334,10 @@ def _moves(model: Any, length: int) -> np.ndarray | None:
 
 
 def _parts(module: nn.Module, head: str | None) -> tuple[list[str], int]:
-    """The names of the trained parameters, those of the head last, and how many numbers the head has."""
+    """The names of the trained parameters, the head's last, and the size of the head."""
     if any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         raise ValueError(
-            "the module has batch normalisation, whose statistics are no parameters and mix samples: "
+            "the module has batch normalisation, whose statistics are not parameters and mix samples: "
             "use GroupNorm or LayerNorm"
         )
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -364,4 +364,4 @@ def _check_outputs(outputs: Any, y: Tensor) -> None:
     fits = outputs.ndim == 2 and len(outputs) == n and outputs.shape[1] > int(y.max()) if scores else outputs.numel() == n
     if not fits:
         wanted = f"({n}, classes)" if scores else f"({n},)"
-        raise ValueError(f"the module returned shape {tuple(outputs.shape)} for {n} inputs, where {wanted} belongs")
+        raise ValueError(f"the module returned shape {tuple(outputs.shape)} for {n} inputs, expected {wanted}")

@@ -1,17 +1,18 @@
-//! How fast CSV is read (70,000 x 20 with short and with full decimals) and LIBSVM text (50,000
+//! Reading speed of CSV (70,000 x 20 with short and with full decimals) and of LIBSVM text (50,000
 //! rows of 60 features, ones and decimals), in memory, best of five.
 
 use std::fmt::Write;
 use std::time::Instant;
 use whimbrel_core::Key;
-use whimbrel_data::{CsvOptions, LibsvmOptions, Sha256, read_csv_bytes, read_libsvm_bytes};
+use whimbrel_data::{CsvOptions, Sha256, Source, read_csv, read_libsvm};
 
 fn main() -> Result<(), whimbrel_data::Error> {
     println!("{:<28} {:>8} {:>9} {:>8}", "text", "MB", "ms", "MB/s");
     for (name, digits) in [("6 decimals", Some(6)), ("shortest round-trip", None)] {
         let text = text(70_000, 20, digits);
         let ms = best(|| {
-            let data = read_csv_bytes("bench.csv", text.as_bytes(), &CsvOptions::default())?;
+            let data =
+                read_csv(Source::bytes("bench.csv", text.as_bytes()), &CsvOptions::default())?;
             assert_eq!(data.rows(), 70_000);
             Ok(())
         })?;
@@ -20,7 +21,7 @@ fn main() -> Result<(), whimbrel_data::Error> {
     for (name, ones) in [("libsvm, ones", true), ("libsvm, 6 decimals", false)] {
         let text = libsvm(50_000, 60, ones);
         let ms = best(|| {
-            let data = read_libsvm_bytes("bench.txt", text.as_bytes(), &LibsvmOptions::default())?;
+            let data = read_libsvm(Source::bytes("bench.txt", text.as_bytes()), None)?;
             assert_eq!(data.len(), 50_000);
             Ok(())
         })?;

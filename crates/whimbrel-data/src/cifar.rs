@@ -1,20 +1,20 @@
 //! CIFAR-10 and CIFAR-100 in their binary layout, plain or gzipped: for each image its label (of
 //! CIFAR-100 the coarse and the fine one), then 1,024 bytes of red, green and blue.
 
-use crate::hash::sorted_entries;
+use crate::hash::files_ending;
 use crate::source::Source;
 use crate::{Error, LabelledImages, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use whimbrel_core::{Inputs, Samples, Targets};
 
-/// Which of the two sets.
+/// One of the two sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cifar {
     /// 10 classes.
     Ten,
     /// 100 classes in 20 coarse ones.
     Hundred {
-        /// Whether the coarse class is to be predicted.
+        /// Whether the target is the coarse class.
         coarse: bool,
     },
 }
@@ -24,7 +24,7 @@ const PIXELS: usize = 3 * 32 * 32;
 const COARSE: u16 = 20;
 
 impl Cifar {
-    /// The most that the label bytes of a record may be, plus one.
+    /// The number of values of each label byte of a record.
     fn limits(self) -> &'static [u16] {
         match self {
             Self::Ten => &[10],
@@ -35,12 +35,10 @@ impl Cifar {
 
 /// Reads one file, or every `.bin` and `.bin.gz` file of a folder, in the order of their names.
 pub fn read_cifar(path: impl AsRef<Path>, set: Cifar) -> Result<LabelledImages> {
-    let path = path.as_ref();
-    let files = if path.is_dir() { batches(path)? } else { vec![path.to_path_buf()] };
     let (mut bytes, mut fine, mut coarse) = (Vec::new(), Vec::new(), Vec::new());
-    for file in files {
-        let name = file.display().to_string();
-        let content = Source::File(&file).read(&name)?;
+    for file in files_ending(path.as_ref(), &[".bin", ".bin.gz"])? {
+        let source = Source::File(&file);
+        let (name, content) = (source.name(), source.read()?);
         for (at, record) in content.chunks(set.limits().len() + PIXELS).enumerate() {
             let (labels, pixels) = labels(set, record).map_err(|what| {
                 Error::format(&name, format!("image {}: {what}", at + 1))
@@ -75,17 +73,4 @@ fn labels(set: Cifar, record: &[u8]) -> std::result::Result<(Vec<u16>, &[u8]), S
         Some((label, limit)) => Err(format!("label {label} of {limit} classes")),
         None => Ok((labels, pixels)),
     }
-}
-
-fn batches(folder: &Path) -> Result<Vec<PathBuf>> {
-    let is_batch = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".bin") || name.ends_with(".bin.gz")
-    };
-    let files: Vec<PathBuf> = sorted_entries(folder)?.into_iter().filter(is_batch).collect();
-    if files.is_empty() {
-        let name = folder.display().to_string();
-        return Err(Error::format(&name, "the folder has no .bin file"));
-    }
-    Ok(files)
 }

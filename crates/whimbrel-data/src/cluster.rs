@@ -1,17 +1,14 @@
-//! Clients as clusters: rows that lie near one another, by their features or by an embedding,
-//! belong to the same client.
+//! Clients as clusters of rows, by their features or by an embedding.
 //!
-//! Clusters come out very unequal, so they are rebalanced: while the largest holds more than
-//! `ratio_max` times the rows of the smallest, half of the largest goes to the smallest, namely
-//! the half that lies nearest to the smallest one's centre. Each such move lessens the sum of
-//! squared sizes, so this ends. Every client then has at least one row, and the largest at most
-//! `ratio_max` times the rows of the smallest.
+//! Clusters are very unequal, so they are rebalanced: while the largest holds more than `ratio_max`
+//! times the rows of the smallest, the half of the largest that is nearest to the smallest one's
+//! centre moves there. Each move reduces the sum of squared sizes, so this terminates. Every client
+//! then has at least one row, and the largest at most `ratio_max` times the rows of the smallest.
 //!
 //! The experiments of Philippenko and Dieuleveut (*Preserved central model for faster
 //! bidirectional compression in distributed settings*, 2021) cluster a t-SNE by a Gaussian
-//! mixture. Their text states no rebalancing; their code has this rule with the ratio 10, except
-//! that it moves the first half in the order of the file, which makes of two clusters one client
-//! that is neither.
+//! mixture. Their text states no rebalancing; their code has this rule with the ratio 10, but
+//! moves the first half in the order of the file, which mixes two clusters in one client.
 
 use crate::split::{enough_rows, named};
 use crate::{ClientRows, Error, Result};
@@ -20,13 +17,13 @@ use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_models::kmeans::kmeans;
 use whimbrel_models::{LatentModel, Rows};
 
-/// How rows are grouped into clients.
+/// The rule that groups rows into clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clustering {
-    /// What a cluster is; default a component of a Gaussian mixture, as in the paper.
+    /// Default: a Gaussian mixture, as in the paper.
     pub rule: ClusterRule,
-    /// The largest client holds at most this many times the rows of the smallest; at least 2.
-    /// Default 10, as in the paper's code.
+    /// The largest allowed ratio of the sizes of two clients, at least 2. Default: 10, as in the
+    /// paper's code.
     pub ratio_max: f64,
 }
 
@@ -36,35 +33,33 @@ impl Default for Clustering {
     }
 }
 
-/// What a cluster is.
+/// The definition of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterRule {
-    /// The rows nearest to one of as many centres as there are clients.
+    /// The rows nearest to a centre of k-means.
     KMeans,
     /// The rows likeliest under one component of a Gaussian mixture, started from k-means. Full
     /// covariances up to 8 columns, diagonal ones beyond.
     Mixture,
 }
 
-/// Clients found, and how they came about.
+/// The clients found by clustering.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clustered {
-    /// The clients.
     pub clients: Vec<ClientRows>,
     /// The clusters' sizes before any row was moved, in the clients' order.
     pub found: Vec<usize>,
-    /// How often half of a cluster was moved.
+    /// The number of moves of half a cluster.
     pub moves: usize,
 }
 
-/// K-means is started this often in few columns (once in many, where it takes long), and the
-/// tightest clusters are kept.
+/// Starts of k-means with few columns (one with many, which is slow); the tightest clusters are kept.
 const STARTS: u64 = 4;
 const LLOYD_STEPS_MAX: usize = 100;
 const EM_STEPS_MAX: usize = 500;
-/// EM stops once the mean log-likelihood rises by less.
+/// EM stops once the mean log-likelihood increases by less.
 const EM_TOLERANCE: f64 = 1e-6;
-/// Added to the variances of columns scaled to 1, so that no component collapses on equal rows.
+/// Added to the variances of columns scaled to 1, so that no component collapses to equal rows.
 const RIDGE: f64 = 1e-6;
 const FEW_COLUMNS_MAX: usize = 8;
 
@@ -121,7 +116,7 @@ fn tightest(
 fn by_mixture(points: &[f64], columns: usize, clients: usize, key: Key) -> Result<Vec<u32>> {
     let points = centred(points, columns);
     let near = tightest(&points, columns, clients, key)?;
-    // Fewer distinct points than clients: there is nothing for a mixture to fit.
+    // Fewer distinct points than clients: a mixture cannot be fitted.
     if near.counts.len() < clients {
         return Ok(near.labels);
     }
@@ -147,7 +142,7 @@ fn by_mixture(points: &[f64], columns: usize, clients: usize, key: Key) -> Resul
     Ok(gmm.responsibilities(&theta, &data)?.labels)
 }
 
-/// Points around their mean, all columns divided by one number: their mean square becomes 1.
+/// Points centred, and scaled by one number to a mean square of 1.
 fn centred(points: &[f64], columns: usize) -> Vec<f64> {
     let mean = centre(points.chunks_exact(columns), columns);
     let mut moved: Vec<f64> = points.iter().zip(mean.iter().cycle()).map(|(x, m)| x - m).collect();
@@ -160,7 +155,7 @@ fn centred(points: &[f64], columns: usize) -> Vec<f64> {
 }
 
 /// Moves halves of the largest part to the smallest one until their sizes are within the ratio;
-/// how often that was needed. Where several parts are as large or small, the first is taken.
+/// returns the number of moves. Ties take the first part.
 fn rebalance(parts: &mut [Vec<usize>], points: &[f64], columns: usize, ratio_max: f64) -> usize {
     let point = |row: usize| &points[row * columns..][..columns];
     let mut moves = 0;
@@ -185,7 +180,7 @@ fn rebalance(parts: &mut [Vec<usize>], points: &[f64], columns: usize, ratio_max
     }
 }
 
-/// The mean; the origin of no points.
+/// The mean; the origin without points.
 fn centre<'p>(points: impl ExactSizeIterator<Item = &'p [f64]>, columns: usize) -> Vec<f64> {
     let count = points.len().max(1) as f64;
     let mut mean = vec![0.0; columns];

@@ -1,11 +1,11 @@
-//! Columns that are not what their cells seem to be: identifiers, and numbers with decimal commas.
+//! Columns that look like numbers or text but are identifiers, or numbers with decimal commas.
 
 use crate::dataset::Kind;
 use crate::{Dataset, Error, Result, parse_number};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Names of columns that number or identify rows, beside those that end in `id`.
+/// Names of columns that identify rows, beside those that end in `id`.
 const NAMES: [&str; 20] = [
     "id",
     "index",
@@ -29,18 +29,17 @@ const NAMES: [&str; 20] = [
     "unnamed: 0",
 ];
 
-/// Whole numbers under the name of an identifier.
+/// Integers in a column named like an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identifier {
-    /// All different: it identifies rows, and is a feature only where it is asked for.
+    /// All distinct: the column identifies rows, and is a feature only on request.
     OfRows,
-    /// Repeated: it may identify groups of rows.
+    /// Repeated: the column may identify groups of rows.
     OfGroups,
 }
 
 impl Dataset {
-    /// Whether a column looks like an identifier: whole numbers, and a name like `id` or
-    /// `patient_id`.
+    /// The kind of identifier, if the column holds integers and has a name like `id` or `patient_id`.
     pub fn identifier(&self, column: usize) -> Option<Identifier> {
         let named = &self.columns()[column];
         if named.kind != Kind::Number || !is_identifiers_name(&named.name) || self.rows() < 2 {
@@ -58,13 +57,13 @@ impl Dataset {
         Some(if repeated { Identifier::OfGroups } else { Identifier::OfRows })
     }
 
-    /// Refuses a column of text that holds numbers with decimal commas: it would be left out.
+    /// Refuses a text column of numbers with decimal commas, which would be left out silently.
     pub(crate) fn refuse_decimal_commas(&self, column: usize) -> Result<()> {
         let texts = match self.columns()[column].kind {
             Kind::Text => &self.texts[self.slots[column]].names,
             Kind::Number => return Ok(()),
         };
-        // A few cells may say that nothing was measured.
+        // Some cells may be remarks.
         let is_number = |text: &&String| has_decimal_comma(&without_thousands(text));
         let Some(first) = texts.iter().find(is_number) else { return Ok(()) };
         if 2 * texts.iter().filter(is_number).count() <= texts.len() {
@@ -95,18 +94,19 @@ fn without_thousands(text: &str) -> Cow<'_, str> {
     let Some((whole, _)) = text.split_once(',') else { return text.into() };
     let mut groups = whole.split('.').skip(1).peekable();
     let of_three = |group: &str| group.len() == 3 && group.bytes().all(|b| b.is_ascii_digit());
-    match groups.peek().is_some() && groups.all(of_three) {
-        true => (whole.replace('.', "") + &text[whole.len()..]).into(),
-        false => text.into(),
+    if groups.peek().is_some() && groups.all(of_three) {
+        (whole.replace('.', "") + &text[whole.len()..]).into()
+    } else {
+        text.into()
     }
 }
 
-/// Whether the text is a number once its one comma is a point.
+/// Whether the text is a number with a decimal comma.
 pub(crate) fn has_decimal_comma(text: &str) -> bool {
     decimal_comma(text.as_bytes()).is_some()
 }
 
-/// The number that a text with one decimal comma is; none where it has a point, or is no number.
+/// The value of a number with a decimal comma; `None` if the text has a point or is not a number.
 pub(crate) fn decimal_comma(text: &[u8]) -> Option<f64> {
     let at = text.iter().position(|b| *b == b',')?;
     if text.contains(&b'.') {

@@ -1,61 +1,34 @@
 //! Delimited text to [`Dataset`], in bounded extra memory.
 //!
-//! A column holds numbers where most of its present cells are numbers, and text otherwise. The
-//! kinds are guessed from the first rows; where the whole file disagrees it is read once more.
-//! Where semicolons part the cells, a comma in a number is its decimal point.
+//! A column holds numbers if most of its non-missing cells are numbers, and text otherwise. The
+//! kinds are guessed from the first rows; if the whole file disagrees, it is read again. If
+//! semicolons separate the cells, a comma in a number is the decimal point.
 
 use crate::column_checks::decimal_comma;
-use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, Parts, slots};
+use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, slots};
 use crate::defect::{BadCells, Ragged, Why};
 use crate::number::{Cell, classify, is_missing};
 use crate::record::{Record, Records};
 use crate::source::Source;
-use crate::{Error, Result, memory};
+use crate::{Error, Result};
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Rows from which the kinds of columns are guessed.
 const GUESS_ROWS: usize = 1000;
 
-/// How to read a file.
+/// Options of [`read_csv`].
 #[derive(Debug, Clone, Default)]
 pub struct CsvOptions {
-    /// The delimiter; found out from the first line if not given (`,`, `;` or tab).
+    /// The delimiter; `None`: `,`, `;` or tab, detected from the first line.
     pub delimiter: Option<u8>,
-    /// Where the names of the columns are.
-    pub header: Header,
-    /// Lines to skip before anything else.
-    pub skip_lines: usize,
-    /// Columns to read as text whatever they hold: clients and labels called `007` keep their
-    /// zeros.
+    /// Columns to read as text even if they hold numbers: a client `007` keeps its zeros.
     pub text: Vec<String>,
 }
 
-/// Where the names of the columns are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Header {
-    /// On the first line, which must not look like data.
-    #[default]
-    Line,
-    /// Nowhere: columns are called `c1`, `c2` and so on.
-    Absent,
-}
-
-/// Reads a file, plain or gzipped, or rows [in memory](crate::InMemory).
-pub fn read_csv(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Dataset> {
-    let path = path.as_ref();
-    if let Some(rows) = memory::find(path) {
-        return Ok(Dataset::clone(&rows));
-    }
-    read(&Source::File(path), &path.display().to_string(), options)
-}
-
-/// Reads text held in memory; `name` stands for the file in messages.
-pub fn read_csv_bytes(name: &str, bytes: &[u8], options: &CsvOptions) -> Result<Dataset> {
-    read(&Source::Bytes(bytes), name, options)
-}
-
-fn read(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Dataset> {
+/// Reads delimited text, plain or gzipped. The first line must name the columns.
+pub fn read_csv<'a>(source: impl Into<Source<'a>>, options: &CsvOptions) -> Result<Dataset> {
+    let source = source.into();
+    let name = &*source.name();
     let layout = Layout::find(source, name, options)?;
     let all_numbers = vec![Kind::Number; layout.names.len()];
     let guess = layout.kinds(&layout.scan(source, name, all_numbers, GUESS_ROWS)?.tallies);
@@ -68,59 +41,42 @@ fn read(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Dataset
     if scan.rows == 0 {
         return Err(Error::format(name, "there are no rows below the header"));
     }
-    if layout.header == Header::Line && gives_sizes(&layout.names, scan.rows) {
+    if gives_sizes(&layout.names, scan.rows) {
         let what = "the first line gives the file's sizes, not the names of its columns";
         let hint = "this is how scikit-learn bundles data; write the columns' names there instead";
         return Err(Error::format(name, what).at_line(layout.line).hint(hint));
     }
-    Ok(Dataset::from_parts(Parts {
-        name: name.into(),
-        columns: layout.columns(&scan.kinds),
-        rows: scan.rows,
-        numbers: scan.numbers,
-        texts: scan.texts.into_iter().map(|t| t.categories).collect(),
-        bad: scan.bad,
-        ragged: scan.ragged,
-        lines: scan.lines,
-    }))
+    let mut data = Dataset::new(name, layout.columns(&scan.kinds), scan.rows, scan.numbers);
+    data.texts = scan.texts.into_iter().map(|t| t.categories.into()).collect();
+    (data.bad, data.ragged, data.lines) = (scan.bad, scan.ragged, scan.lines);
+    Ok(data)
 }
 
-/// What the first line tells.
+/// The layout of a file, from its first line.
 struct Layout {
     delimiter: u8,
-    skip_lines: usize,
-    header: Header,
     /// The line of the header.
     line: u64,
-    /// Empty where the header has no name.
+    /// The names in the header; some may be empty.
     names: Vec<String>,
-    /// Whether the column is text by order.
+    /// Whether the column is text by request.
     forced: Vec<bool>,
 }
 
 impl Layout {
-    fn find(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Self> {
-        let mut records = Records::new(name, source.open(name)?, b',')?;
-        records.skip_lines(options.skip_lines)?;
-        match options.delimiter {
-            Some(given) if b"\"\r\n".contains(&given) => {
-                return Err(Error::config("a quote or a line end cannot delimit cells"));
-            }
-            Some(given) => records.set_delimiter(given),
-            None => records.detect_delimiter(),
+    fn find(source: Source<'_>, name: &str, options: &CsvOptions) -> Result<Self> {
+        if options.delimiter.is_some_and(|given| b"\"\r\n".contains(&given)) {
+            return Err(Error::config("a quote or a line end cannot delimit cells"));
         }
+        let mut records = Records::new(name, source.open()?, options.delimiter)?;
         let delimiter = records.delimiter();
         let Some(first) = records.next()? else {
             return Err(Error::format(name, "the file is empty")
                 .hint("the first line must name the columns"));
         };
-        let names = match options.header {
-            Header::Line => header_names(name, &first)?,
-            Header::Absent => (1..=first.len()).map(|i| format!("c{i}")).collect(),
-        };
+        let names = header_names(name, &first)?;
         let forced = names.iter().map(|n| options.text.contains(n)).collect();
-        let (header, skip_lines, line) = (options.header, options.skip_lines, first.line);
-        Ok(Self { delimiter, skip_lines, header, line, names, forced })
+        Ok(Self { delimiter, line: first.line, names, forced })
     }
 
     fn columns(&self, kinds: &[Kind]) -> Vec<Column> {
@@ -141,16 +97,13 @@ impl Layout {
 
     fn scan(
         &self,
-        source: &Source<'_>,
+        source: Source<'_>,
         name: &str,
         kinds: Vec<Kind>,
         rows_max: usize,
     ) -> Result<Scan> {
-        let mut records = Records::new(name, source.open(name)?, self.delimiter)?;
-        records.skip_lines(self.skip_lines)?;
-        if self.header == Header::Line {
-            records.next()?;
-        }
+        let mut records = Records::new(name, source.open()?, Some(self.delimiter))?;
+        records.next()?;
         let mut scan = Scan::new(self.columns(&kinds), self.delimiter == b';');
         while scan.rows < rows_max
             && let Some(record) = records.next()?
@@ -189,8 +142,8 @@ fn header_names(file: &str, first: &Record<'_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The cell that gives away a first line of data. Names may be whole numbers (pixels are often
-/// called 0, 1, 2), but not all of them, and never fractions.
+/// The cell that marks the first line as data. Some names may be whole numbers (pixels are often
+/// called 0, 1, 2), but not all, and none may be a fraction.
 fn looks_like_data(names: &[String]) -> Option<&String> {
     let number = |n: &&String| matches!(classify(n.as_bytes()), Cell::Number(_));
     let whole = |n: &String| n.bytes().all(|b| b.is_ascii_digit());
@@ -208,27 +161,27 @@ fn looks_like_data(names: &[String]) -> Option<&String> {
     names.iter().filter(number).find(|n| !whole(n))
 }
 
-/// Whether the header is `rows,features,class,class,...`: scikit-learn's bundled files begin so.
+/// Whether the header is `rows,features,class,class,...`, as in scikit-learn's bundled files.
 fn gives_sizes(names: &[String], rows: usize) -> bool {
     let [first, second, ..] = names else { return false };
     *first == rows.to_string() && second.parse::<usize>().is_ok()
 }
 
-/// How many cells of a column were of which sort.
+/// Counts of a column's numeric and text cells.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     numbers: usize,
     texts: usize,
 }
 
-/// Where decimals are written with a comma and where with a point, in files that may use either.
+/// Decimal commas and decimal points of a file that may use either.
 struct Marks {
-    /// Per column the first line of each; empty where a comma is no decimal point.
+    /// The first line of each, by column; empty if a comma is not a decimal point.
     first: Vec<[Option<u64>; 2]>,
 }
 
 impl Marks {
-    /// What a cell says, a comma being a decimal point where the file has it so.
+    /// Classifies a cell, in which a comma may be the decimal point.
     fn classify(&mut self, text: &[u8], column: usize, line: u64) -> Cell {
         let cell = classify(text);
         let Some([comma, point]) = self.first.get_mut(column) else { return cell };
@@ -243,7 +196,7 @@ impl Marks {
         cell
     }
 
-    /// One of the two would be read as something else than what was meant.
+    /// Refuses a column with both marks, since one of them would be misread.
     fn refuse_both(&self, name: &str, kinds: &[Kind], columns: &[Column]) -> Result<()> {
         for ((marks, kind), column) in self.first.iter().zip(kinds).zip(columns) {
             if let ([Some(comma), Some(point)], Kind::Number) = (marks, kind) {
@@ -337,7 +290,7 @@ impl Scan {
         self.scratch = scratch;
     }
 
-    /// Remembers why a cell cannot be used.
+    /// Records why a cell cannot be used.
     fn note(&mut self, column: usize, cell: Cell, text: &[u8]) {
         if cell == Cell::Missing {
             return;
@@ -350,7 +303,7 @@ impl Scan {
     }
 }
 
-/// Gives equal texts equal codes.
+/// Encodes equal texts as equal codes.
 #[derive(Default)]
 struct Interner {
     categories: Categories,

@@ -1,11 +1,12 @@
-//! A table as read: named columns of numbers or text, missing cells allowed.
+//! A table as read: named columns of numbers or text, possibly with missing cells.
 
 use crate::defect::{BadCells, Ragged, Why};
 use crate::{ClientRows, Error, Identifier, Result};
+use std::collections::HashMap;
 use std::sync::Arc;
 use whimbrel_core::Table;
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Finite numbers.
@@ -17,20 +18,18 @@ pub enum Kind {
 /// A column's name and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name in the header, or `#3` for a third column without one.
+    /// The name in the header; a third column without one is called `#3`.
     pub name: String,
-    /// What it holds.
     pub kind: Kind,
-    /// Whether the header names it. An unnamed column (row numbers, as a rule) is a feature only
-    /// where it is asked for.
+    /// Whether the header names it. An unnamed column (usually row numbers) is a feature only on
+    /// request.
     pub named: bool,
 }
 
-/// Which columns become the columns of a table.
+/// The choice of a table's columns.
 #[derive(Debug, Clone, Copy)]
 pub enum Features<'a> {
-    /// Every named column of numbers except these (the label, the client) and
-    /// [identifiers](Dataset::identifier) of rows.
+    /// All named columns of numbers, without [identifiers](Dataset::identifier) of rows.
     All {
         /// Columns to leave out.
         except: &'a [&'a str],
@@ -39,28 +38,28 @@ pub enum Features<'a> {
     Listed(&'a [String]),
 }
 
-/// Rows of named columns. A missing number is NaN (a finite number never is), a missing text has
-/// no category.
+/// Rows of named columns. A missing number is NaN, a missing text has no category.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     name: String,
     columns: Vec<Column>,
     rows: usize,
-    /// Per column, its place among the columns of its kind.
+    /// The place of each column among those of its kind.
     pub(crate) slots: Vec<usize>,
     /// The columns of numbers, row-major; copies of the value share them.
     pub(crate) numbers: Arc<Vec<f64>>,
     pub(crate) number_width: usize,
-    pub(crate) texts: Vec<Categories>,
-    /// Per column, the cells that could not be read.
+    /// The columns of text; copies of the value share them.
+    pub(crate) texts: Vec<Arc<Categories>>,
+    /// The unreadable cells, by column.
     pub(crate) bad: Vec<BadCells>,
     pub(crate) ragged: Vec<Ragged>,
-    /// `(row, line)` wherever the line is not the one after the previous row's; empty for files
-    /// without lines.
-    lines: Vec<(usize, u64)>,
+    /// `(row, line)` of every row that does not start on the line after the previous row; empty for
+    /// files without lines.
+    pub(crate) lines: Vec<(usize, u64)>,
 }
 
-/// A text column: per row the index of its category.
+/// A text column: the category of each row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Categories {
     pub(crate) codes: Vec<u32>,
@@ -70,30 +69,27 @@ pub(crate) struct Categories {
 
 pub(crate) const MISSING_CODE: u32 = u32::MAX;
 
-/// What a reader collects; see [`Dataset`] for the fields.
-pub(crate) struct Parts {
-    pub(crate) name: String,
-    pub(crate) columns: Vec<Column>,
-    pub(crate) rows: usize,
-    pub(crate) numbers: Vec<f64>,
-    pub(crate) texts: Vec<Categories>,
-    pub(crate) bad: Vec<BadCells>,
-    pub(crate) ragged: Vec<Ragged>,
-    pub(crate) lines: Vec<(usize, u64)>,
-}
-
 impl Dataset {
-    pub(crate) fn from_parts(parts: Parts) -> Self {
-        let slots = slots(&parts.columns);
-        let number_width = parts.columns.iter().filter(|c| c.kind == Kind::Number).count();
-        debug_assert_eq!(parts.numbers.len(), parts.rows * number_width);
-        let Parts { name, columns, rows, numbers, texts, bad, ragged, lines } = parts;
-        let numbers = Arc::new(numbers);
-        Self { name, columns, rows, slots, numbers, number_width, texts, bad, ragged, lines }
+    /// Rows whose columns of text are still to come.
+    pub(crate) fn new(name: &str, columns: Vec<Column>, rows: usize, numbers: Vec<f64>) -> Self {
+        let number_width = columns.iter().filter(|c| c.kind == Kind::Number).count();
+        debug_assert_eq!(numbers.len(), rows * number_width);
+        Self {
+            name: name.into(),
+            rows,
+            slots: slots(&columns),
+            numbers: Arc::new(numbers),
+            number_width,
+            texts: Vec::new(),
+            bad: vec![BadCells::default(); columns.len()],
+            ragged: Vec::new(),
+            lines: Vec::new(),
+            columns,
+        }
     }
 
-    /// Rows of numbers that did not come from a text file. NaN is missing, an infinity is a cell
-    /// that cannot be used.
+    /// Rows of numbers that did not come from a text file. NaN is a missing cell, an infinity an
+    /// unusable one.
     pub fn from_table(name: &str, table: Table) -> Self {
         let rows = table.rows();
         let Table { columns, values: mut numbers, .. } = table;
@@ -105,41 +101,48 @@ impl Dataset {
         }
         let columns = columns.iter().cloned();
         let columns = columns.map(|name| Column { name, kind: Kind::Number, named: true });
-        Self::from_parts(Parts {
-            name: name.into(),
-            columns: columns.collect(),
-            rows,
-            numbers,
-            texts: Vec::new(),
-            bad,
-            ragged: Vec::new(),
-            lines: Vec::new(),
-        })
+        Self { bad, ..Self::new(name, columns.collect(), rows, numbers) }
     }
 
-    pub(crate) fn push_text(&mut self, column: Column, values: Categories) {
+    /// Appends a column of text with a value for each row; an empty value is missing.
+    #[must_use]
+    pub fn with_text<'a>(mut self, name: &str, values: impl Iterator<Item = &'a str>) -> Self {
+        let mut codes: HashMap<&str, u32> = HashMap::new();
+        let mut column = Categories::default();
+        for value in values {
+            let next = codes.len() as u32;
+            let code = match value {
+                "" => MISSING_CODE,
+                value => *codes.entry(value).or_insert_with(|| {
+                    column.names.push(value.into());
+                    next
+                }),
+            };
+            column.codes.push(code);
+        }
+        assert_eq!(column.codes.len(), self.rows, "a text for each row");
         self.slots.push(self.texts.len());
-        self.columns.push(column);
-        self.texts.push(values);
+        self.columns.push(Column { name: name.into(), kind: Kind::Text, named: true });
+        self.texts.push(column.into());
         self.bad.push(BadCells::default());
+        self
     }
 
-    /// The file it came from.
+    /// The file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The columns, in the order of the file.
+    /// The columns in the order of the file.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Where a column is; an unknown one is an error that names the nearest spelling.
+    /// The index of a column. The error for an unknown name suggests the nearest one.
     pub fn column(&self, name: &str) -> Result<usize> {
         if let Some(i) = self.columns.iter().position(|c| c.name == name) {
             return Ok(i);
@@ -152,7 +155,7 @@ impl Dataset {
         Err(Error::NoColumn { file: self.name.clone(), column: name.into(), hint })
     }
 
-    /// A number; nothing where the cell is missing or the column holds text.
+    /// A number; `None` if the cell is missing or the column holds text.
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {
         if self.columns[column].kind != Kind::Number {
             return None;
@@ -161,7 +164,7 @@ impl Dataset {
         (!x.is_nan()).then_some(x)
     }
 
-    /// A text; nothing where the cell is missing or the column holds numbers.
+    /// A text; `None` if the cell is missing or the column holds numbers.
     pub fn text(&self, row: usize, column: usize) -> Option<&str> {
         if self.columns[column].kind != Kind::Text {
             return None;
@@ -178,7 +181,7 @@ impl Dataset {
         }
     }
 
-    /// These columns of every row, or an error that lists the rows that have a gap there.
+    /// These columns of all rows. The error lists the rows with missing or unusable cells.
     pub fn table(&self, features: &[usize]) -> Result<Table> {
         self.require_complete(features)?;
         self.gather(features, 0..self.rows)
@@ -197,16 +200,40 @@ impl Dataset {
             .collect()
     }
 
-    /// Whether it was read from lines of text.
+    /// Whether the rows come from lines of text.
     pub(crate) fn is_text(&self) -> bool {
         !self.lines.is_empty()
     }
 
-    /// The line on which a row (counted from 0) starts, for text files.
+    /// The first line of a row (counted from 0), for text files.
     pub fn line(&self, row: usize) -> Option<u64> {
         let after = self.lines.partition_point(|&(first, _)| first <= row);
         let (first, line) = *self.lines.get(after.checked_sub(1)?)?;
         Some(line + (row - first) as u64)
+    }
+
+    /// The index of a special column (client, target) and the features, which must not include it.
+    pub(crate) fn features_beside(
+        &self,
+        special: &str,
+        role: &str,
+        features: &Features<'_>,
+    ) -> Result<(usize, Vec<usize>)> {
+        let at = self.column(special)?;
+        let chosen = match features {
+            Features::All { except } => {
+                let except: Vec<&str> = except.iter().copied().chain([special]).collect();
+                self.features(&Features::All { except: &except })?
+            }
+            Features::Listed(_) => self.features(features)?,
+        };
+        if chosen.contains(&at) {
+            let what = format!("column {special:?} {role} and cannot be a feature");
+            return Err(Error::config(what).hint("take it out of `columns`"));
+        }
+        let needed: Vec<usize> = std::iter::once(at).chain(chosen.iter().copied()).collect();
+        self.require_complete(&needed)?;
+        Ok((at, chosen))
     }
 
     fn all_features(&self, except: &[&str]) -> Result<Vec<usize>> {
@@ -260,7 +287,7 @@ impl Dataset {
     }
 }
 
-/// Per column, its place among the columns of its kind.
+/// The place of each column among those of its kind.
 pub(crate) fn slots(columns: &[Column]) -> Vec<usize> {
     let mut used = [0, 0];
     let place = |column: &Column| {
@@ -271,7 +298,7 @@ pub(crate) fn slots(columns: &[Column]) -> Vec<usize> {
     columns.iter().map(place).collect()
 }
 
-/// The candidate with the fewest edits, if it is close enough to be a slip.
+/// The candidate with the fewest edits, if close enough to be a typing error.
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = name.chars().count().div_ceil(3).max(1);
     candidates
@@ -281,7 +308,7 @@ fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, c)| c)
 }
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,29 +1,30 @@
-//! Cells and rows that cannot be used, and how they are listed.
+//! Unusable cells and rows, and their listing in messages.
 
 use crate::column_checks::has_decimal_comma;
 use crate::dataset::{Dataset, Kind, MISSING_CODE};
 use crate::{Error, Result};
 use std::fmt;
 
-/// How many bad rows an error lists; the others are counted.
+/// The number of bad rows that an error lists; further ones are counted.
 pub const LISTED_MAX: usize = 20;
-/// Larger numbers are refused: methods send sums of squares, take none above 1e140, and there may be
-/// 10^20 addends.
+/// Larger numbers are refused: sums of squares must stay below 1e140, with up to 10^20 terms.
 const MAGNITUDE_MAX: f64 = 1e60;
-/// How many cells of one bad row are named.
+/// The number of cells named for each bad row.
 const CELLS_MAX: usize = 3;
-/// How much of a cell's text is shown.
+/// The number of characters shown of a cell.
 const SHOWN_CHARS_MAX: usize = 40;
 
-/// One row that cannot be used, and why.
+/// Reasons why a row cannot be used, each with its column (`None` for the row as a whole).
+pub type Reasons = Vec<(Option<String>, String)>;
+
+/// An unusable row and the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BadRow {
     /// The data row, counted from 1 without the header.
     pub row: usize,
-    /// The line of the file on which it starts, counted from 1, for text files.
+    /// The first line in the file, counted from 1, for text files.
     pub line: Option<u64>,
-    /// What is wrong: the column (none where the row as a whole is wrong) and the reason.
-    pub reasons: Vec<(Option<String>, String)>,
+    pub reasons: Reasons,
 }
 
 impl fmt::Display for BadRow {
@@ -47,7 +48,7 @@ impl fmt::Display for BadRow {
     }
 }
 
-/// Why the reader could not use a cell (a missing one needs no record: it holds NaN).
+/// An unreadable cell. Missing cells are not recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BadCell {
     /// Counted from 0.
@@ -55,7 +56,7 @@ pub(crate) struct BadCell {
     pub(crate) why: Why,
 }
 
-/// The unreadable cells of one column: the first [`LISTED_MAX`], and how many in all.
+/// The unreadable cells of one column: the first [`LISTED_MAX`], and the number of all.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct BadCells {
     pub(crate) first: Vec<BadCell>,
@@ -88,7 +89,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// A row whose number of cells is not the header's.
+/// A row with more or fewer cells than the header.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ragged {
     /// Counted from 0.
@@ -97,8 +98,7 @@ pub(crate) struct Ragged {
 }
 
 impl Dataset {
-    /// The rows that cannot be used when these columns are needed: the first [`LISTED_MAX`], and
-    /// how many there are in all.
+    /// The rows that are unusable in these columns: the first [`LISTED_MAX`], and the number of all.
     pub fn bad_rows(&self, columns: &[usize]) -> (Vec<BadRow>, usize) {
         let mut ragged = self.ragged.iter().peekable();
         let mut listed = Vec::new();
@@ -114,13 +114,13 @@ impl Dataset {
                     Some(cells) => vec![(None, self.ragged_reason(cells))],
                     None => self.cell_reasons(row, columns),
                 };
-                listed.push(BadRow { row: row + 1, line: self.line(row), reasons });
+                listed.push(self.bad_row(row, reasons));
             }
         }
         (listed, count)
     }
 
-    /// Fails with the list of bad rows, if there are any.
+    /// Fails with the list of rows that are unusable in these columns.
     pub fn require_complete(&self, columns: &[usize]) -> Result<()> {
         let (listed, count) = self.bad_rows(columns);
         if count == 0 {
@@ -130,7 +130,7 @@ impl Dataset {
         Err(Error::Rows { file: self.name().into(), listed, count, hint: Some(hint) })
     }
 
-    /// Fails with the cells of a column that hold something else than a number, missing ones apart.
+    /// Fails with the unreadable cells of a column; missing cells are allowed.
     pub(crate) fn require_readable(&self, column: usize) -> Result<()> {
         let BadCells { first, count } = &self.bad[column];
         if *count == 0 {
@@ -138,13 +138,13 @@ impl Dataset {
         }
         let bad_row = |cell: &BadCell| {
             let reasons = vec![(Some(self.columns()[column].name.clone()), cell.why.to_string())];
-            BadRow { row: cell.row + 1, line: self.line(cell.row), reasons }
+            self.bad_row(cell.row, reasons)
         };
         let (listed, hint) = (first.iter().map(bad_row).collect(), None);
         Err(Error::Rows { file: self.name().into(), listed, count: *count, hint })
     }
 
-    /// The first [`LISTED_MAX`] rows that hold something unreadable, missing cells apart.
+    /// The first [`LISTED_MAX`] rows with unreadable cells; missing cells are allowed.
     pub(crate) fn unreadable_rows(&self) -> Vec<BadRow> {
         let columns: Vec<usize> = (0..self.columns().len()).collect();
         let cells = self.bad.iter().flat_map(|b| &b.first).map(|cell| cell.row);
@@ -153,26 +153,12 @@ impl Dataset {
         rows.sort_unstable();
         rows.dedup();
         rows.truncate(LISTED_MAX);
-        let bad_row = |&row: &usize| {
-            let reasons = match self.ragged.binary_search_by_key(&row, |r| r.row) {
-                Ok(i) => vec![(None, self.ragged_reason(self.ragged[i].cells))],
-                Err(_) => columns
-                    .iter()
-                    .filter_map(|&c| self.bad_cell(row, c).map(|cell| (c, cell)))
-                    .map(|(c, cell)| (Some(self.columns()[c].name.clone()), cell.why.to_string()))
-                    .collect(),
-            };
-            BadRow { row: row + 1, line: self.line(row), reasons }
-        };
-        rows.iter().map(bad_row).collect()
+        let reasons = |row| self.unreadable(row, &columns);
+        rows.iter().map(|&row| self.bad_row(row, reasons(row))).collect()
     }
 
-    /// Why a row cannot be read in these columns, missing cells apart; empty where it can.
-    pub(crate) fn unreadable(
-        &self,
-        row: usize,
-        columns: &[usize],
-    ) -> Vec<(Option<String>, String)> {
+    /// The reasons why a row is unreadable in these columns; missing cells are allowed.
+    pub(crate) fn unreadable(&self, row: usize, columns: &[usize]) -> Reasons {
         if let Ok(i) = self.ragged.binary_search_by_key(&row, |r| r.row) {
             return vec![(None, self.ragged_reason(self.ragged[i].cells))];
         }
@@ -181,10 +167,15 @@ impl Dataset {
         bad.map(|(c, cell)| (Some(self.columns()[c].name.clone()), cell.why.to_string())).collect()
     }
 
+    /// A bad row; `row` is counted from 0.
+    pub(crate) fn bad_row(&self, row: usize, reasons: Reasons) -> BadRow {
+        BadRow { row: row + 1, line: self.line(row), reasons }
+    }
+
     fn is_usable(&self, row: usize, column: usize) -> bool {
         let slot = self.slots[column];
         match self.columns()[column].kind {
-            // False for a missing number, which is not a number.
+            // False for NaN, a missing number.
             Kind::Number => self.numbers[row * self.number_width + slot].abs() <= MAGNITUDE_MAX,
             Kind::Text => self.texts[slot].codes[row] != MISSING_CODE,
         }
@@ -195,14 +186,14 @@ impl Dataset {
         format!("{cells} {noun} where the header names {} columns", self.columns().len())
     }
 
-    fn cell_reasons(&self, row: usize, columns: &[usize]) -> Vec<(Option<String>, String)> {
+    fn cell_reasons(&self, row: usize, columns: &[usize]) -> Reasons {
         columns
             .iter()
             .filter(|&&c| !self.is_usable(row, c))
             .map(|&c| {
                 let why = self.bad_cell(row, c).map(|cell| cell.why.to_string());
                 let reason = why.unwrap_or_else(|| match self.number(row, c) {
-                    Some(x) => format!("{x:e} is too large: squares are summed"),
+                    Some(x) => format!("{x:e} is too large"),
                     None => "the value is missing".into(),
                 });
                 (Some(self.columns()[c].name.clone()), reason)
@@ -210,8 +201,8 @@ impl Dataset {
             .collect()
     }
 
-    /// The record of a bad cell. Only the first [`LISTED_MAX`] of a column are kept, which is
-    /// enough: of the first `LISTED_MAX` bad rows none holds a later one.
+    /// The record of a bad cell. A column keeps its first [`LISTED_MAX`], which suffices for the first
+    /// `LISTED_MAX` bad rows.
     fn bad_cell(&self, row: usize, column: usize) -> Option<&BadCell> {
         let cells = &self.bad[column].first;
         cells.binary_search_by_key(&row, |cell| cell.row).ok().map(|i| &cells[i])
@@ -239,14 +230,14 @@ impl Dataset {
         } else if firsts.is_empty() {
             "fill these cells, remove these rows, or name the columns to use in `columns`".into()
         } else {
-            "mend these cells, or name the columns to use in `columns`; a missing value is an empty \
-             cell, NA or NaN"
+            "correct these cells, or name the columns to use in `columns`; a missing value is an \
+             empty cell, NA or NaN"
                 .into()
         }
     }
 }
 
-/// The text with control characters escaped, cut to a length that fits a line.
+/// The text with control characters escaped, shortened to fit a line.
 fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN_CHARS_MAX).is_some() {

@@ -1,24 +1,20 @@
-//! Points that stand for rows: a two-dimensional picture of the data (t-SNE, say), row by row.
+//! Embeddings: one point per row of the data, such as a t-SNE.
 
 use crate::source::Source;
-use crate::{Error, Features, Result, read_npy_bytes};
-use std::io::Read;
+use crate::{Error, Features, Result, read_npy};
 use std::path::Path;
 
-/// Raw numbers hold this many per row.
+/// Columns of a raw embedding.
 const RAW_COLUMNS: usize = 2;
 
-/// Reads one point per row of the data: a `.npy` array of any width, or raw little-endian `f32`,
-/// two per row; either may be gzipped, and the content says which it is. A file with another
-/// number of rows is refused. Returns the points, row-major, and their width.
+/// Reads one point per row of the data: a `.npy` array of any width, or raw little-endian `f32`, two
+/// per row. Either may be gzipped; the format is detected from the content. The number of points
+/// must be `rows`. Returns the points, row-major, and their width.
 pub fn read_embedding(path: impl AsRef<Path>, rows: usize) -> Result<(Vec<f64>, usize)> {
-    let path = path.as_ref();
-    let name = path.display().to_string();
-    let mut bytes = Vec::new();
-    let mut source = Source::File(path).open(&name)?;
-    source.read_to_end(&mut bytes).map_err(|e| Error::storage(&name, &e))?;
+    let source = Source::File(path.as_ref());
+    let (name, bytes) = (source.name(), source.read()?);
     if bytes.starts_with(b"\x93NUMPY") {
-        let data = read_npy_bytes(&name, &bytes)?;
+        let data = read_npy(Source::Bytes(&name, &bytes))?;
         check_rows(&name, data.rows(), rows)?;
         let table = data.table(&data.features(&Features::All { except: &[] })?)?;
         return Ok((table.values, table.columns.len()));

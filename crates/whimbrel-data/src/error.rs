@@ -1,4 +1,4 @@
-//! What can go wrong with data, sorted by who must act.
+//! Errors of data, by who must act.
 
 use crate::BadRow;
 
@@ -6,63 +6,38 @@ use crate::BadRow;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The job asks for something these data cannot give (a column that is not there, more clients
-    /// than rows): whoever wrote the job must change it.
+    /// The job does not fit the data (more clients than rows, say): its author must change it.
     #[error("{what}{}", hint_line(hint))]
-    Config {
-        /// What is wrong.
-        what: String,
-        /// What would be right.
-        hint: Option<String>,
-    },
-    /// The job names a column that is not there.
+    Config { what: String, hint: Option<String> },
+    /// The job names a column that does not exist.
     #[error("{file} has no column {column:?}\nhint: {hint}")]
-    NoColumn {
-        /// The file.
-        file: String,
-        /// The column.
-        column: String,
-        /// What would be right.
-        hint: String,
-    },
-    /// The file as a whole is not in the form it should have: whoever made it must export it anew.
+    NoColumn { file: String, column: String, hint: String },
+    /// The file as a whole has the wrong form: its author must export it again.
     #[error("{file}{}: {what}{}", line_suffix(line), hint_line(hint))]
     Format {
-        /// The file.
         file: String,
-        /// The line at which it was noticed, counted from 1, for text files.
+        /// The line, counted from 1, for text files.
         line: Option<u64>,
-        /// What is wrong.
         what: String,
-        /// What would be right.
         hint: Option<String>,
     },
-    /// Some rows cannot be used: whoever holds the data must mend them.
+    /// Some rows cannot be used: the holder of the data must correct them.
     #[error("{}", rows_message(file, listed, *count, hint))]
     Rows {
-        /// The file.
         file: String,
         /// The first bad rows, at most [`LISTED_MAX`](crate::LISTED_MAX).
         listed: Vec<BadRow>,
-        /// How many rows are bad in all.
+        /// The number of bad rows.
         count: usize,
-        /// What would be right.
         hint: Option<String>,
     },
     /// A file could not be opened or read.
     #[error("{path}: {what}")]
-    Storage {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// An error from below.
+    Storage { path: String, what: String },
     #[error(transparent)]
     Core(#[from] whimbrel_core::Error),
 }
 
-/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

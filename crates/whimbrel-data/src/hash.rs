@@ -1,39 +1,32 @@
-//! SHA-256 of files and tables, so that a run can say which data it saw.
+//! SHA-256 of files and tables, which identifies the data of a run.
 
-use crate::source::{ReadHashes, open_file};
-use crate::{Error, Result, memory};
+use crate::source::{ReadHashes, open_file, read_full};
+use crate::{Dataset, Error, Result};
 use rayon::prelude::*;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
 
-/// The hash of a file's bytes as they are on disk, in hexadecimal; of one that was read under
-/// [`ReadHashes`](crate::ReadHashes), the hash of what was read.
+/// The hash of a file's bytes on disk, in hexadecimal. For a file that was read under
+/// [`ReadHashes`](crate::ReadHashes), the hash of the bytes read.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
-    if memory::find(path).is_some() {
-        // Its name is its hash.
-        return Ok(path.file_name().unwrap_or_default().display().to_string());
-    }
     if let Some(hash) = ReadHashes::in_use().find(path) {
         return Ok(hash);
     }
     let name = path.display().to_string();
-    let mut file = open_file(path, &name)?;
+    let mut file = open_file(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(hash.hex()),
-            Ok(n) => hash.update(&buffer[..n]),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::storage(&name, &e)),
+        match read_full(&mut file, &mut buffer).map_err(|e| Error::storage(&name, &e))? {
+            0 => return Ok(hash.hex()),
+            n => hash.update(&buffer[..n]),
         }
     }
 }
 
-/// The hash of a file, or of a folder: of the names and hashes of its files, sorted, folders
-/// included.
+/// The hash of a file, or of a folder: a hash over the sorted names and hashes of its entries,
+/// recursively.
 pub fn hash_path(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     if !path.is_dir() {
@@ -47,7 +40,24 @@ pub fn hash_path(path: impl AsRef<Path>) -> Result<String> {
     Ok(hash.hex())
 }
 
-/// What a folder holds, sorted by name.
+/// The file itself, or the files of a folder with one of these endings, sorted by name.
+pub(crate) fn files_ending(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let mut files = sorted_entries(path)?;
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        endings.iter().any(|ending| name.ends_with(ending))
+    });
+    if files.is_empty() {
+        let what = format!("the folder has no {} file", endings[0]);
+        return Err(Error::format(&path.display().to_string(), what));
+    }
+    Ok(files)
+}
+
+/// The entries of a folder, sorted by name.
 pub(crate) fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let broken = |e: std::io::Error| Error::storage(&folder.display().to_string(), &e);
     let entries = std::fs::read_dir(folder).map_err(broken)?;
@@ -57,8 +67,22 @@ pub(crate) fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The hash of tables by client: of the hashes of each client's name, columns and the bits of every
-/// value, each part preceded by its length so that no two federations read alike.
+/// The hash of rows that a program holds.
+pub(crate) fn hash_rows(data: &Dataset) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"in memory");
+    let names: Vec<String> = data.columns().iter().map(|c| c.name.clone()).collect();
+    hash.names("", &names);
+    hash.numbers(&data.numbers);
+    for text in &data.texts {
+        hash.names("", &text.names);
+        hash.words(&text.codes, |code| code.to_le_bytes());
+    }
+    hash.hex()
+}
+
+/// The hash of tables by client: a hash over the hashes of each client's name, columns and values
+/// (bits). Each part is preceded by its length, so that different federations differ.
 pub fn hash_tables(clients: &[(String, Table)]) -> String {
     let each = clients.par_iter().map(|(name, table)| {
         let mut hash = Sha256::new();
@@ -72,8 +96,8 @@ pub fn hash_tables(clients: &[(String, Table)]) -> String {
     hash.hex()
 }
 
-/// The hash of rows with targets by client, as [`hash_tables`]. Dense and sparse rows of equal
-/// values differ.
+/// The hash of rows with targets by client, as in [`hash_tables`]. Dense and sparse rows of equal
+/// values have different hashes.
 pub fn hash_labelled(clients: &[(String, Labelled)]) -> String {
     let mut hash = Sha256::new();
     hash.update(b"labelled");
@@ -97,7 +121,7 @@ pub fn hash_labelled(clients: &[(String, Labelled)]) -> String {
     hash.hex()
 }
 
-/// The hash of samples by client, as [`hash_tables`].
+/// The hash of samples by client, as in [`hash_tables`].
 pub fn hash_samples(clients: &[(String, Samples)]) -> String {
     let mut hash = Sha256::new();
     hash.update(b"samples");
@@ -129,12 +153,10 @@ impl Default for Sha256 {
 }
 
 impl Sha256 {
-    /// The hash of nothing yet.
     pub fn new() -> Self {
         Self(ring::digest::Context::new(&ring::digest::SHA256))
     }
 
-    /// Appends bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

@@ -1,4 +1,4 @@
-//! The idx files in which MNIST comes, plain or gzipped: a type, lengths, and big-endian values.
+//! MNIST's idx files, plain or gzipped: a type, lengths, and big-endian values.
 
 use crate::source::{Source, read_full};
 use crate::{ClientRows, Error, Result};
@@ -22,17 +22,16 @@ impl Images {
         &self.bytes
     }
 
-    /// How many images.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many bytes an image has.
+    /// Bytes per image.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Exchanges rows and columns of every image: EMNIST's files have them the other way round.
+    /// Transposes every image: EMNIST's files are column-major.
     pub fn transpose(&mut self) -> Result<()> {
         let [height, width] = self.shape[..] else {
             let what = format!("images of lengths {:?} cannot be transposed", self.shape);
@@ -49,7 +48,7 @@ impl Images {
         Ok(())
     }
 
-    /// These images with their targets: bytes as they are, one channel unless the file has more.
+    /// These images with their targets, as bytes; one channel unless the file has more.
     pub fn samples(&self, rows: &[usize], targets: Targets) -> Result<Samples> {
         let image = |row: &usize| &self.bytes[row * self.width..][..self.width];
         let bytes = rows.iter().flat_map(image).copied().collect();
@@ -60,7 +59,7 @@ impl Images {
         Ok(Samples::new(shape, Inputs::Bytes(bytes), targets)?)
     }
 
-    /// These images, row by row: each byte over `scale`, in columns `p0`, `p1` and so on.
+    /// These images as rows of bytes divided by `scale`, with columns `p0`, `p1` and so on.
     pub fn table(&self, rows: impl Iterator<Item = usize>, scale: f64) -> Result<Table> {
         let mut values = Vec::with_capacity(rows.size_hint().0 * self.width);
         for row in rows {
@@ -71,51 +70,22 @@ impl Images {
     }
 }
 
-/// Reads images: bytes in two dimensions or more, of which the first counts the images.
-pub fn read_idx_images(path: impl AsRef<Path>) -> Result<Images> {
-    let path = path.as_ref();
-    images(&path.display().to_string(), &Source::File(path))
-}
-
-/// Reads images held in memory; `name` stands for the file in messages.
-pub fn read_idx_images_bytes(name: &str, bytes: &[u8]) -> Result<Images> {
-    images(name, &Source::Bytes(bytes))
-}
-
-/// Reads one whole number for each of `rows` images: a list (`column` 0), or one column of a table
-/// of several numbers per image.
-pub fn read_idx_numbers(path: impl AsRef<Path>, rows: usize, column: usize) -> Result<Vec<i32>> {
-    let path = path.as_ref();
-    numbers(&path.display().to_string(), &Source::File(path), rows, column)
-}
-
-/// Reads numbers held in memory; `name` stands for the file in messages.
-pub fn read_idx_numbers_bytes(
-    name: &str,
-    bytes: &[u8],
-    rows: usize,
-    column: usize,
-) -> Result<Vec<i32>> {
-    numbers(name, &Source::Bytes(bytes), rows, column)
-}
-
-/// Whether a file begins as an idx file of a known type does.
+/// Whether a file begins like an idx file of a known type.
 pub fn is_idx(path: impl AsRef<Path>) -> bool {
-    let path = path.as_ref();
     let mut lead = [0; 4];
-    let opened = Source::File(path).open(&path.display().to_string());
+    let opened = Source::File(path.as_ref()).open();
     let read = opened.is_ok_and(|mut file| matches!(read_full(&mut file, &mut lead), Ok(4)));
     read && matches!(lead, [0, 0, BYTE | INT, 1..=DIMENSIONS_MAX])
 }
 
-/// One client for each number, named by it.
+/// One client per number, named after it.
 pub fn by_number(numbers: &[i32], what: &str) -> Vec<ClientRows> {
     let digits = numbers.iter().map(|n| n.to_string().len()).max().unwrap_or(1);
     let mut clients = std::collections::BTreeMap::<i32, Vec<usize>>::new();
     for (row, number) in numbers.iter().enumerate() {
         clients.entry(*number).or_default().push(row);
     }
-    // As many digits for all, so that byte order is numeric order.
+    // Zero-padded, so that byte order is numeric order.
     let name = |number: i32| format!("{what}-{number:0digits$}");
     clients.into_iter().map(|(n, rows)| ClientRows { name: name(n), rows }).collect()
 }
@@ -124,14 +94,17 @@ const BYTE: u8 = 0x08;
 const INT: u8 = 0x0C;
 const DIMENSIONS_MAX: u8 = 4;
 
-/// What a file holds: its type, its lengths and its values as bytes.
+/// The content of a file: type, lengths, and values as bytes.
 struct Content {
     kind: u8,
     shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-fn images(name: &str, source: &Source<'_>) -> Result<Images> {
+/// Reads images: bytes in two dimensions or more, the first of which counts the images.
+pub fn read_idx_images<'a>(source: impl Into<Source<'a>>) -> Result<Images> {
+    let source = source.into();
+    let name = &*source.name();
     let Content { kind, shape, bytes } = read(name, source)?;
     if kind != BYTE || shape.len() < 2 {
         let what = format!("it holds {}, not images", describe(kind, &shape));
@@ -144,7 +117,15 @@ fn images(name: &str, source: &Source<'_>) -> Result<Images> {
     Ok(Images { rows, width, shape: shape[1..].to_vec(), bytes })
 }
 
-fn numbers(name: &str, source: &Source<'_>, rows: usize, column: usize) -> Result<Vec<i32>> {
+/// Reads one integer for each of `rows` images: a list (`column` 0), or one column of a table with
+/// several numbers per image.
+pub fn read_idx_numbers<'a>(
+    source: impl Into<Source<'a>>,
+    rows: usize,
+    column: usize,
+) -> Result<Vec<i32>> {
+    let source = source.into();
+    let name = &*source.name();
     let Content { kind, shape, bytes } = read(name, source)?;
     let width = match shape[..] {
         [_] => 1,
@@ -155,11 +136,11 @@ fn numbers(name: &str, source: &Source<'_>, rows: usize, column: usize) -> Resul
         }
     };
     if shape[0] != rows {
-        let what = format!("it has numbers for {} images, and there are {rows}", shape[0]);
+        let what = format!("it has numbers for {} images, but there are {rows}", shape[0]);
         return Err(Error::format(name, what));
     }
     if column >= width {
-        let what = format!("it has {width} numbers for each image, and number {column} is wanted");
+        let what = format!("it has {width} numbers for each image; number {column} does not exist");
         return Err(Error::format(name, what).hint("columns are counted from 0"));
     }
     let all: Vec<i32> = match kind {
@@ -169,8 +150,8 @@ fn numbers(name: &str, source: &Source<'_>, rows: usize, column: usize) -> Resul
     Ok(all.into_iter().skip(column).step_by(width).collect())
 }
 
-fn read(name: &str, source: &Source<'_>) -> Result<Content> {
-    let mut file = source.open(name)?;
+fn read(name: &str, source: Source<'_>) -> Result<Content> {
+    let mut file = source.open()?;
     let mut lead = [0; 4];
     exact(name, &mut file, &mut lead)?;
     let [0, 0, kind, dimensions] = lead else {
@@ -193,7 +174,7 @@ fn read(name: &str, source: &Source<'_>) -> Result<Content> {
         let what = format!("the header promises {shape:?} values, more than can be addressed");
         return Err(Error::format(name, what));
     };
-    // Grows as bytes arrive: a header that lies costs nothing.
+    // The buffer grows as bytes arrive: a false header allocates nothing.
     let mut bytes = Vec::new();
     let broken = |e: std::io::Error| Error::storage(name, &e);
     file.by_ref().take(promised as u64).read_to_end(&mut bytes).map_err(broken)?;

@@ -1,4 +1,4 @@
-//! A first look at a file: shape, columns, gaps, clients.
+//! A summary of a file: shape, columns, missing cells, clients.
 
 use crate::dataset::{Kind, MISSING_CODE};
 use crate::defect::BadRow;
@@ -6,40 +6,36 @@ use crate::split::classes_present;
 use crate::{Dataset, Result};
 use std::fmt;
 
-/// What a look at a file found; its [`Display`](fmt::Display) is the text for people.
+/// The summary of a file; its [`Display`](fmt::Display) is a table of text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
     /// The file.
     pub name: String,
-    /// How many rows.
     pub rows: usize,
-    /// Column by column.
     pub columns: Vec<ColumnSummary>,
-    /// The clients' sizes, where a client column was named.
+    /// The clients' sizes, if a client column was named.
     pub clients: Option<ClientSizes>,
     /// Rows whose number of cells is not the header's.
     pub ragged_rows: usize,
-    /// Cells that hold something that cannot be read (they count as missing, too).
+    /// Unreadable cells; they count as missing, too.
     pub unreadable_cells: usize,
-    /// The first rows of either sort, at most [`LISTED_MAX`](crate::LISTED_MAX).
+    /// The first ragged or unreadable rows, at most [`LISTED_MAX`](crate::LISTED_MAX).
     pub bad_rows: Vec<BadRow>,
 }
 
-/// One column.
+/// The summary of one column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnSummary {
     /// A column of numbers.
     Number {
-        /// Its name.
         name: String,
         /// Cells without a usable value.
         missing: usize,
-        /// Smallest value, mean and largest value; nothing where every cell is missing.
+        /// Minimum, mean and maximum; `None` if all cells are missing.
         range: Option<(f64, f64, f64)>,
     },
     /// A column of text.
     Text {
-        /// Its name.
         name: String,
         /// Cells without a usable value.
         missing: usize,
@@ -48,31 +44,28 @@ pub enum ColumnSummary {
     },
 }
 
-/// How many rows clients hold.
+/// Rows per client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientSizes {
     /// The column that names the client.
     pub column: String,
     /// Each client and its rows, sorted by name.
     pub sizes: Vec<(String, usize)>,
-    /// Rows that name no client.
+    /// Rows without a client.
     pub rows_without: usize,
     /// The distribution of the sizes.
     pub bins: Vec<SizeBin>,
 }
 
-/// The clients whose number of rows lies in a range.
+/// The number of clients whose number of rows lies in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeBin {
-    /// Fewest rows.
     pub from: usize,
-    /// Most rows.
     pub to: usize,
-    /// How many clients.
     pub clients: usize,
 }
 
-/// Looks at a dataset and, where a column names the client, at how its rows are spread.
+/// Summarises a dataset and, if a column names the client, the clients' sizes.
 pub fn inspect(data: &Dataset, client_column: Option<&str>) -> Result<Inspection> {
     let columns = (0..data.columns().len()).map(|c| summarise(data, c)).collect();
     let clients = client_column.map(|column| client_sizes(data, column)).transpose()?;
@@ -122,15 +115,14 @@ fn summarise(data: &Dataset, column: usize) -> ColumnSummary {
 
 fn client_sizes(data: &Dataset, column: &str) -> Result<ClientSizes> {
     let classes = classes_present(data, data.column(column)?);
-    let mut sizes: Vec<(String, usize)> =
+    let sizes: Vec<(String, usize)> =
         classes.into_iter().map(|(name, rows)| (name, rows.len())).collect();
-    sizes.sort();
     let rows_without = data.rows() - sizes.iter().map(|(_, n)| n).sum::<usize>();
     let bins = bins(&sizes);
     Ok(ClientSizes { column: column.into(), sizes, rows_without, bins })
 }
 
-/// Up to eight ranges of equal width; a single one where all clients are alike.
+/// Up to eight ranges of equal width; one if all clients have equally many rows.
 fn bins(sizes: &[(String, usize)]) -> Vec<SizeBin> {
     const BINS_MAX: usize = 8;
     let counts = sizes.iter().map(|(_, n)| *n);
@@ -149,7 +141,6 @@ fn bins(sizes: &[(String, usize)]) -> Vec<SizeBin> {
 }
 
 impl ColumnSummary {
-    /// The column's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Number { name, .. } | Self::Text { name, .. } => name,
@@ -287,7 +278,7 @@ fn clipped(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max - 1).chain(['…']).collect()
 }
 
-/// Six significant digits at most.
+/// At most six significant digits.
 fn brief(x: f64) -> String {
     let size = x.abs();
     if x != 0.0 && !(1e-4..1e9).contains(&size) {

@@ -11,8 +11,8 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// Reads the `.jpg` and `.jpeg` files in each folder of a folder: the folders are the classes, in the
-/// order of their names.
+/// Reads the `.jpg` and `.jpeg` files in the subfolders of a folder, which are the classes in the order
+/// of their names.
 pub fn read_jpeg_folder(folder: impl AsRef<Path>) -> Result<LabelledImages> {
     let folder = folder.as_ref();
     let (mut files, mut of, mut classes) = (Vec::new(), Vec::new(), Vec::new());
@@ -30,7 +30,7 @@ pub fn read_jpeg_folder(folder: impl AsRef<Path>) -> Result<LabelledImages> {
     let hashes = ReadHashes::in_use();
     let images = files.par_iter().map(|file| {
         let name = file.display().to_string();
-        let bytes = hashes.during(|| Source::File(file).read(&name))?;
+        let bytes = hashes.during(|| Source::File(file).read())?;
         Ok((decode(&bytes).map_err(|what| Error::format(&name, what))?, name))
     });
     let count = classes.len();
@@ -46,7 +46,7 @@ pub fn read_jpegs(
 ) -> Result<LabelledImages> {
     let (path, offsets) = (path.as_ref(), offsets.as_ref());
     let name = path.display().to_string();
-    let bytes = Source::File(path).read(&name)?;
+    let bytes = Source::File(path).read()?;
     let bounds = bounds(offsets, bytes.len(), &name)?;
     let labels = read_idx_numbers(labels.as_ref(), bounds.len() - 1, 0)?;
     let mut of: Vec<f64> = labels.into_iter().map(f64::from).collect();
@@ -62,13 +62,13 @@ pub fn read_jpegs(
     Ok(LabelledImages { samples, classes, coarse: Vec::new() })
 }
 
-/// The offsets of a file, which rise to its length.
+/// The images' offsets, which increase to the file's length.
 fn bounds(path: &Path, end: usize, images: &str) -> Result<Vec<usize>> {
     let name = path.display().to_string();
-    let bytes = Source::File(path).read(&name)?;
+    let bytes = Source::File(path).read()?;
     let (words, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() || words.len() < 2 {
-        let what = format!("{} bytes are no list of offsets of 4 bytes", bytes.len());
+        let what = format!("{} bytes are not a list of 4-byte offsets", bytes.len());
         return Err(Error::format(&name, what));
     }
     let bounds: Vec<usize> = words.iter().map(|word| u32::from_le_bytes(*word) as usize).collect();
@@ -84,7 +84,7 @@ fn bounds(path: &Path, end: usize, images: &str) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// The three planes of an image.
+/// An image as three planes.
 struct Image {
     width: usize,
     height: usize,
@@ -104,13 +104,13 @@ fn decode(bytes: &[u8]) -> std::result::Result<Image, String> {
     Ok(Image { width, height, planes })
 }
 
-/// Images of one size as samples; each comes with its place, for messages.
+/// Images of one size as samples. Each comes with its place, for messages.
 fn gather(
     images: impl IndexedParallelIterator<Item = Result<(Image, String)>>,
     of: Vec<u16>,
     count: usize,
 ) -> Result<Samples> {
-    // The first failure in the order of the images, whatever the threads.
+    // The first failure in the order of the images, for any number of threads.
     let images: Vec<Result<(Image, String)>> = images.collect();
     let images: Vec<(Image, String)> = images.into_iter().collect::<Result<_>>()?;
     let (width, height) = images.first().map_or((0, 0), |(first, _)| (first.width, first.height));
@@ -118,7 +118,7 @@ fn gather(
     for (image, place) in &images {
         if (image.width, image.height) != (width, height) {
             let what = format!(
-                "the image has {} x {} pixels, and the first has {width} x {height}",
+                "the image has {} x {} pixels, but the first has {width} x {height}",
                 image.width, image.height
             );
             return Err(Error::format(place, what).hint("all images must have one size"));

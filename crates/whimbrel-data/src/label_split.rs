@@ -1,4 +1,4 @@
-//! Splits by label: which client holds how much of which class.
+//! Splits by label: the share of each class that each client holds.
 
 use crate::dataset::Dataset;
 use crate::samples::CLASSES_MAX;
@@ -6,33 +6,33 @@ use crate::split::{classes, enough_rows, named, spread, value_classes};
 use crate::{ClientRows, Error, Result};
 use whimbrel_core::{Key, Stream};
 
-/// How classes are shared out between clients.
+/// A rule that shares classes out among clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LabelSplit {
-    /// Each class goes to the clients in proportions drawn from a symmetric Dirichlet law: near one
-    /// class per client for small `alpha`, alike for large. Proportions become whole rows by largest
-    /// remainders; a client left without a row gets one of the client that holds most.
+    /// Each class is shared out in proportions drawn from a symmetric Dirichlet law: nearly one
+    /// class per client for small `alpha`, similar clients for large `alpha`. Proportions are rounded
+    /// to rows by largest remainders; a client without rows receives one from the largest client.
     Dirichlet {
         /// The concentration.
         alpha: f64,
-        /// The number of groups that the classes are dealt into at random, each shared out as one
-        /// class; `None`: every class for itself.
+        /// The number of random groups of classes, each shared out as one class; `None`: every class
+        /// separately.
         clusters: Option<usize>,
     },
-    /// Rows in the order of their classes are cut into equal shards, of which each client is dealt so
-    /// many (McMahan et al. 2017).
+    /// Rows sorted by class are cut into equal shards, which are dealt to the clients (McMahan et al.
+    /// 2017).
     Shards {
         /// Shards of each client.
         per_client: usize,
     },
-    /// Each client has rows of so many classes; a class is shared equally by the clients that have it.
+    /// Each client has rows of `per_client` classes; the clients of a class share it equally.
     Classes {
         /// Classes of each client.
         per_client: usize,
     },
     /// Pachinko allocation (Reddi et al. 2021, App. F): each client draws weights of the coarse
-    /// classes and, within each, of the fine ones; then as many rows as every other client, one by
-    /// one without replacement.
+    /// classes and of the fine classes within each, then its rows without replacement. All clients
+    /// have equally many rows.
     Pachinko {
         /// The concentration over coarse classes.
         alpha: f64,
@@ -41,48 +41,21 @@ pub enum LabelSplit {
     },
 }
 
-/// The rows of each class, classes in order.
+/// The rows of each class; the classes are sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classes {
     name: String,
     rows: Vec<Vec<usize>>,
 }
 
-/// [`LabelSplit::Dirichlet`] by the values of a column.
-pub fn dirichlet(
-    data: &Dataset,
-    column: &str,
-    clients: usize,
-    alpha: f64,
-    key: Key,
-) -> Result<Vec<ClientRows>> {
-    let split = LabelSplit::Dirichlet { alpha, clusters: None };
-    split.deal(Classes::of_column(data, column)?, None, clients, key)
-}
-
-/// [`LabelSplit::Dirichlet`] by one target per row.
-pub fn dirichlet_rows(
-    targets: &[f64],
-    clients: usize,
-    alpha: f64,
-    key: Key,
-) -> Result<Vec<ClientRows>> {
-    let split = LabelSplit::Dirichlet { alpha, clusters: None };
-    split.deal(Classes::of_values(targets.iter().copied())?, None, clients, key)
-}
-
 impl Classes {
     /// By the values of a column, sorted by name in byte order.
     pub fn of_column(data: &Dataset, column: &str) -> Result<Self> {
-        let mut classes = classes(data, column)?;
-        classes.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(Self {
-            name: data.name().into(),
-            rows: classes.into_iter().map(|(_, rows)| rows).collect(),
-        })
+        let rows = classes(data, column)?.into_iter().map(|(_, rows)| rows).collect();
+        Ok(Self { name: data.name().into(), rows })
     }
 
-    /// By one value for each row, ascending.
+    /// By one value per row, ascending.
     pub fn of_values(values: impl Iterator<Item = f64>) -> Result<Self> {
         let mut classes = value_classes(values, CLASSES_MAX + 1);
         if classes.len() > CLASSES_MAX {
@@ -94,18 +67,16 @@ impl Classes {
             return Err(Error::config(what).hint(hint));
         }
         classes.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(Self {
-            name: "the data set".into(),
-            rows: classes.into_iter().map(|(_, rows)| rows).collect(),
-        })
+        let rows = classes.into_iter().map(|(_, rows)| rows).collect();
+        Ok(Self { name: "the data set".into(), rows })
     }
 
-    /// How many rows.
+    /// The number of rows.
     fn count(&self) -> usize {
         self.rows.iter().map(Vec::len).sum()
     }
 
-    /// The coarse class that each of these lies in.
+    /// The coarse class of each class.
     fn within(&self, coarse: &Self) -> Result<Vec<usize>> {
         let rows = self.rows.iter().chain(&coarse.rows).flatten().max().map_or(0, |row| row + 1);
         let mut coarse_of = vec![usize::MAX; rows];
@@ -118,11 +89,11 @@ impl Classes {
                 None if class != usize::MAX => Ok(class),
                 other => {
                     let what = format!(
-                        "rows {} and {} have one label and lie in different coarse classes",
+                        "rows {} and {} have one label but different coarse classes",
                         rows[0] + 1,
                         other.unwrap_or(&rows[0]) + 1
                     );
-                    Err(Error::config(what).hint("every label lies in one coarse class"))
+                    Err(Error::config(what).hint("every label must lie in one coarse class"))
                 }
             }
         };
@@ -131,7 +102,7 @@ impl Classes {
 }
 
 impl LabelSplit {
-    /// Shares the rows out; `coarse` has the coarse classes that Pachinko allocation needs.
+    /// Shares the rows out. Pachinko allocation needs the `coarse` classes.
     pub fn deal(
         &self,
         classes: Classes,
@@ -211,7 +182,7 @@ fn by_classes(
 ) -> Result<Vec<ClientRows>> {
     let count = classes.len();
     if per_client == 0 || per_client > count {
-        let what = format!("{per_client} classes for each client, and there are {count}");
+        let what = format!("{per_client} classes for each client, but there are {count}");
         return Err(Error::config(what).hint("give a number from 1 to that of the classes"));
     }
     if clients * per_client < count {
@@ -237,8 +208,8 @@ fn by_classes(
     Ok(named(parts))
 }
 
-/// The clients of each class: every client has `per_client` different classes, and the numbers of
-/// clients of any two classes differ by at most one.
+/// The clients of each class. Every client has `per_client` different classes; the classes' numbers
+/// of clients differ by at most one.
 fn holders(
     classes: usize,
     clients: usize,
@@ -256,7 +227,7 @@ fn holders(
     holders
 }
 
-/// `within` has the coarse class, below `coarse`, of each fine one.
+/// `within` is the coarse class, below `coarse`, of each fine class.
 fn pachinko(
     mut classes: Vec<Vec<usize>>,
     within: &[usize],
@@ -293,7 +264,7 @@ fn pachinko(
     Ok(named((0..clients).map(client).collect()))
 }
 
-/// One of the places that are open, by weight; any of them where all weights have vanished.
+/// Draws an open place by weight; uniformly if all weights vanish.
 fn drawn(weights: &[f64], open: impl Fn(usize) -> bool, stream: &mut Stream) -> usize {
     let weight = |(at, w): (usize, &f64)| if open(at) { *w } else { 0.0 };
     let mut masked: Vec<f64> = weights.iter().enumerate().map(weight).collect();
@@ -303,7 +274,7 @@ fn drawn(weights: &[f64], open: impl Fn(usize) -> bool, stream: &mut Stream) -> 
     stream.categorical(&masked)
 }
 
-/// Weights of fine classes, Dirichlet within each coarse one.
+/// Weights of the fine classes: Dirichlet within each coarse class.
 fn fine_weights(within: &[usize], coarse: usize, beta: f64, stream: &mut Stream) -> Vec<f64> {
     let mut weights = vec![0.0; within.len()];
     for c in 0..coarse {
@@ -314,7 +285,7 @@ fn fine_weights(within: &[usize], coarse: usize, beta: f64, stream: &mut Stream)
     weights
 }
 
-/// The parts of the key, apart from those of classes.
+/// Key tags, distinct from the classes' numbers.
 mod tag {
     pub const GROUPS: u64 = 0x6_0001;
     pub const SHARDS: u64 = 0x6_0002;

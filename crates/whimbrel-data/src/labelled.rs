@@ -1,39 +1,24 @@
-//! Rows with targets: from a table as read, dense, by client, with two classes.
+//! Rows with targets.
 
 use crate::dataset::Kind;
 use crate::split::{classes_present, value_classes};
 use crate::{ClientRows, Dataset, Error, Features, Result};
 use whimbrel_core::{FeatureRows, Labelled};
 
-/// Dense rows take 8 bytes per value: above this many (16 GiB) they are refused.
+/// Most values of dense rows: 8 bytes each, 16 GiB in all.
 const DENSE_MAX: usize = 1 << 31;
 
 impl Dataset {
-    /// Dense rows with a column as their target. The target is never a feature. A column of text
-    /// gives each row the rank of its value among [`class_names`](Self::class_names), from 0.
-    /// Every row with a gap in the features or without a target is listed in one error.
+    /// Dense rows with a column as their target, which is not a feature. A text becomes its rank,
+    /// from 0, among the [`class_names`](Self::class_names). One error lists all rows with missing
+    /// features or targets.
     pub fn labelled(&self, target: &str, features: &Features<'_>) -> Result<Labelled> {
-        let at = self.column(target)?;
-        let chosen = match features {
-            Features::All { except } => {
-                let except: Vec<&str> = except.iter().copied().chain([target]).collect();
-                self.features(&Features::All { except: &except })?
-            }
-            Features::Listed(_) => self.features(features)?,
-        };
-        if chosen.contains(&at) {
-            let what = format!("column {target:?} is the target and cannot be a feature");
-            return Err(Error::config(what).hint("take it out of `columns`"));
-        }
-        let needed: Vec<usize> = std::iter::once(at).chain(chosen.iter().copied()).collect();
-        self.require_complete(&needed)?;
+        let (at, chosen) = self.features_beside(target, "is the target", features)?;
         let targets = match self.columns()[at].kind {
             Kind::Number => (0..self.rows()).filter_map(|row| self.number(row, at)).collect(),
             Kind::Text => {
-                let mut classes = classes_present(self, at);
-                classes.sort_by(|a, b| a.0.cmp(&b.0));
                 let mut targets = vec![0.0; self.rows()];
-                for (rank, (_, rows)) in classes.iter().enumerate() {
+                for (rank, (_, rows)) in classes_present(self, at).iter().enumerate() {
                     rows.iter().for_each(|row| targets[*row] = rank as f64);
                 }
                 targets
@@ -43,20 +28,17 @@ impl Dataset {
         Ok(Labelled::new(table.columns.to_vec(), FeatureRows::Dense(table.values), targets)?)
     }
 
-    /// The values of a column of text in byte order; none for a column of numbers.
+    /// The values of a text column in byte order; empty for a column of numbers.
     pub fn class_names(&self, column: &str) -> Result<Vec<String>> {
         let at = self.column(column)?;
         if self.columns()[at].kind == Kind::Number {
             return Ok(Vec::new());
         }
-        let mut names: Vec<String> =
-            classes_present(self, at).into_iter().map(|(name, _)| name).collect();
-        names.sort();
-        Ok(names)
+        Ok(classes_present(self, at).into_iter().map(|(name, _)| name).collect())
     }
 }
 
-/// Each client's rows, dense or sparse as they were.
+/// The rows of each client; dense or sparse as given.
 pub fn labelled_clients(
     data: &Labelled,
     clients: &[ClientRows],
@@ -67,7 +49,7 @@ pub fn labelled_clients(
 /// These rows (counted from 0), in this order.
 pub fn take_rows(data: &Labelled, rows: &[usize]) -> Result<Labelled> {
     if let Some(row) = rows.iter().find(|row| **row >= data.len()) {
-        let what = format!("row {} is asked for, and there are {}", row + 1, data.len());
+        let what = format!("row {} of {} does not exist", row + 1, data.len());
         return Err(Error::config(what));
     }
     let targets = rows.iter().map(|row| data.targets[*row]).collect();
@@ -94,7 +76,7 @@ pub fn take_rows(data: &Labelled, rows: &[usize]) -> Result<Labelled> {
     Ok(Labelled::new(data.columns.clone(), taken, targets)?)
 }
 
-/// The features, row-major with every zero in place.
+/// The features as a dense row-major matrix.
 pub fn dense_rows(data: &Labelled) -> Result<Vec<f64>> {
     match &data.rows {
         FeatureRows::Dense(values) => Ok(values.clone()),
@@ -102,11 +84,9 @@ pub fn dense_rows(data: &Labelled) -> Result<Vec<f64>> {
             let width = data.width();
             let count = data.len().checked_mul(width).filter(|n| *n <= DENSE_MAX);
             let Some(count) = count else {
-                let what = format!(
-                    "{} rows of {width} columns are too many to be held with their zeros",
-                    data.len()
-                );
-                let hint = "leave the rows sparse: without standardisation or clusters of features";
+                let what =
+                    format!("{} rows of {width} columns are too many for dense rows", data.len());
+                let hint = "keep the rows sparse: without standardisation and without clusters of features";
                 return Err(Error::config(what).hint(hint));
             };
             let mut dense = vec![0.0; count];
@@ -120,8 +100,8 @@ pub fn dense_rows(data: &Labelled) -> Result<Vec<f64>> {
     }
 }
 
-/// Makes the targets of two classes -1 (the smaller value) and 1, and returns the two values as
-/// they were; anything but two values is an error.
+/// Replaces two target values by -1 (the smaller) and 1, and returns them. Any other number of
+/// values is an error.
 pub fn two_classes(data: &mut Labelled) -> Result<[f64; 2]> {
     let mut found = value_classes(data.targets.iter().copied(), 3);
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -132,7 +112,10 @@ pub fn two_classes(data: &mut Labelled) -> Result<[f64; 2]> {
             1 => format!("every target is {}, where two classes are needed", values[0]),
             _ => format!("the targets take more than two values, {values:?} among them"),
         };
-        return Err(Error::config(what).hint("two classes have two targets, such as -1 and 1; kind = \"softmax\" takes several classes, kind = \"linear\" numbers"));
+        return Err(Error::config(what).hint(
+            "two classes have two targets, such as -1 and 1; kind = \"softmax\" takes several \
+             classes, kind = \"linear\" numbers",
+        ));
     };
     for target in &mut data.targets {
         *target = if *target == low { -1.0 } else { 1.0 };

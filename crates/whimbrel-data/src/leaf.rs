@@ -3,25 +3,25 @@
 //! A file holds `users` and, in `user_data`, for each of them `x` and `y` of equal length. An `x` is a
 //! list of numbers with a number for `y`, or a text with its next character.
 
-use crate::hash::sorted_entries;
+use crate::hash::files_ending;
 use crate::source::Source;
 use crate::{Alphabet, Error, Result, number_classes};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use whimbrel_core::{Inputs, Samples, Targets};
 
 /// The users of LEAF's files, sorted by name, with their samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeafClients {
-    /// Test samples are held out where they are in files of their own.
+    /// The users' samples; test samples from separate files are held out.
     pub clients: Vec<(String, Samples)>,
     /// The names of the classes, in the order of their numbers.
     pub classes: Vec<String>,
 }
 
-/// Reads a file or every `.json` file of a folder; `tests` likewise has the users' test samples.
+/// Reads a file or all `.json` files of a folder, and the users' test samples likewise.
 pub fn read_leaf(
     path: impl AsRef<Path>,
     tests: Option<&Path>,
@@ -39,7 +39,7 @@ pub fn read_leaf(
 #[derive(Default)]
 struct User([Raw; 2]);
 
-/// Samples as they were read: one of the two kinds of inputs is empty.
+/// Samples as read. Either the numbers or the symbols are empty.
 #[derive(Default)]
 struct Raw {
     numbers: Vec<f32>,
@@ -48,16 +48,16 @@ struct Raw {
 }
 
 struct Users {
-    /// The numbers or symbols of one input, and whether they are symbols.
+    /// The length of an input, and whether it holds symbols.
     width: Option<(usize, bool)>,
     users: BTreeMap<String, User>,
 }
 
 impl Users {
     fn read(&mut self, path: &Path, part: usize, alphabet: &Alphabet) -> Result<()> {
-        for file in files(path)? {
-            let name = file.display().to_string();
-            let bytes = Source::File(&file).read(&name)?;
+        for file in files_ending(path, &[".json"])? {
+            let source = Source::File(&file);
+            let (name, bytes) = (source.name(), source.read()?);
             let content: File = serde_json::from_slice(&bytes).map_err(|e| {
                 Error::format(&name, format!("this is not LEAF's JSON: {e}"))
                     .hint("a file holds `users`, and `x` and `y` of each in `user_data`")
@@ -97,7 +97,7 @@ impl Users {
                     format!("{n} {}", if symbols { "characters" } else { "numbers" })
                 };
                 return Err(refuse(format!(
-                    "{}, and the first has {}",
+                    "{}, but the first has {}",
                     words(found),
                     words(wanted)
                 )));
@@ -131,10 +131,7 @@ impl Users {
             return Err(Error::config("LEAF's files hold no samples"));
         };
         let mut users = self.users;
-        let classes = match symbols {
-            true => alphabet.names(),
-            false => number_labels(&mut users)?,
-        };
+        let classes = if symbols { alphabet.names() } else { number_labels(&mut users)? };
         let bytes = !symbols && users.values().flat_map(|user| &user.0).all(is_bytes);
         let samples = |raw: Raw| -> Result<Samples> {
             let inputs = match (symbols, bytes) {
@@ -169,7 +166,7 @@ fn number_labels(users: &mut BTreeMap<String, User>) -> Result<Vec<String>> {
     Ok(classes.into_iter().map(|class| class.to_string()).collect())
 }
 
-/// Whether every number is a byte over 255, as the pixels of FEMNIST are: they then take a quarter of
+/// Whether all numbers are bytes divided by 255, as the pixels of FEMNIST are: bytes take a quarter of
 /// the memory.
 fn is_bytes(raw: &Raw) -> bool {
     let near = |x: &f32| (0.0..=1.0).contains(x) && (x * 255.0 - (x * 255.0).round()).abs() < 1e-3;
@@ -178,18 +175,6 @@ fn is_bytes(raw: &Raw) -> bool {
 
 fn to_byte(x: f32) -> u8 {
     (x * 255.0).round() as u8
-}
-
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let is_json = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
-    let files: Vec<PathBuf> = sorted_entries(path)?.into_iter().filter(is_json).collect();
-    if files.is_empty() {
-        return Err(Error::format(&path.display().to_string(), "the folder has no .json file"));
-    }
-    Ok(files)
 }
 
 #[derive(serde::Deserialize)]

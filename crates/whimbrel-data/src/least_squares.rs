@@ -1,25 +1,25 @@
 //! Least-squares federations: `y = <x, w_i> + noise`.
 //!
 //! The toy sets of Philippenko and Dieuleveut (*Preserved central model for faster bidirectional
-//! compression in distributed settings*, 2021, section 5): 20 clients alike, noise-free (a linear
-//! rate is then seen) or with noise. The text fixes neither the dimension nor the law of rows.
-//! Rows per client, correlation, noise level and `w` follow the published code; the dimension is
-//! 20, and the constant 2 that the code adds to every target is left out, since `w` has no
-//! intercept to meet it. The code's noisy set adds one number per client where the text calls for
-//! noise: here every row has its own.
+//! compression in distributed settings*, 2021, section 5): 20 identical clients, without noise (for
+//! a linear rate) or with noise. The text leaves the dimension and the law of rows open. Rows per
+//! client, correlation, noise level and `w` follow the published code; the dimension is 20, and the
+//! constant 2 that the code adds to every target is left out, since `w` has no intercept. The
+//! code's noisy set adds one number per client; here, as in the text, every row has its own noise.
 //!
-//! Row `r` of client `i` depends on the key, `i` and `r` alone.
+//! Row `r` of client `i` depends on the key, `i` and `r` only.
 
 use crate::split::client_name;
 use crate::{Error, Result};
 use whimbrel_core::{FeatureRows, Key, Labelled, math};
 
-/// A least-squares federation to draw. Default: the noise-free toy set.
+/// A least-squares federation to draw. Default: the noise-free toy set; with `noise: 0.4`, the noisy
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeastSquaresSpec {
-    /// How many clients; default 20.
+    /// Default 20.
     pub clients: usize,
-    /// Rows of each; default 200.
+    /// Rows per client; default 200.
     pub rows: usize,
     /// Columns; default 20.
     pub dims: usize,
@@ -32,12 +32,12 @@ pub struct LeastSquaresSpec {
     pub heterogeneity: f64,
 }
 
-/// A federation drawn.
+/// A drawn federation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeastSquares {
-    /// Every client's rows, by name.
+    /// The clients' names and rows.
     pub clients: Vec<(String, Labelled)>,
-    /// The coefficients `w` that the clients' own lie around.
+    /// The coefficients `w`, the mean of the clients' `w_i`.
     pub w: Vec<f64>,
 }
 
@@ -48,11 +48,6 @@ impl Default for LeastSquaresSpec {
 }
 
 impl LeastSquaresSpec {
-    /// The toy set with noise on the targets, standard deviation 0.4.
-    pub fn noisy() -> Self {
-        Self { noise: 0.4, ..Self::default() }
-    }
-
     /// Draws the clients' rows around `w_j = (-1)^(j+1) exp(-j / 10)`, `j` from 0. Without noise
     /// and heterogeneity `w` minimises every client's loss.
     pub fn draw(&self, key: Key) -> Result<LeastSquares> {
@@ -107,7 +102,7 @@ impl LeastSquaresSpec {
     }
 }
 
-/// The parts of the key.
+/// Key tags.
 mod tag {
     pub const COEFFICIENTS: u64 = 1;
     pub const ROWS: u64 = 2;

@@ -1,21 +1,21 @@
 //! Readers, partitioners and generators of data.
 //!
-//! A file becomes a [`Dataset`]: named columns of numbers or text, with every cell that cannot be
-//! used remembered by row and column. Choosing [`Features`] and a split of its rows over clients
-//! turns it into one [`Table`](whimbrel_core::Table) per client, or into one error that lists what
-//! must be mended. Generated federations take the same form without a file.
+//! A file is read into a [`Dataset`]: named columns of numbers or text, with unusable cells recorded by
+//! row and column. A choice of [`Features`] and a split of the rows over clients give one
+//! [`Table`](whimbrel_core::Table) per client, or one error that lists all cells to correct. Generated
+//! federations have the same form.
 //!
-//! Rows with a target are [`Labelled`](whimbrel_core::Labelled): LIBSVM text is read as such, and
-//! a dataset becomes such by naming its target. Their splits are lists of rows by client.
+//! Rows with a target are [`Labelled`](whimbrel_core::Labelled): LIBSVM text, or a dataset with a target
+//! column. Their splits are lists of rows by client.
 //!
-//! Tables with gaps that clients fill in together are read as [`CellTable`]s: observed cells with
-//! the labels of their rows and columns.
+//! Tables with missing cells are read into [`CellTable`]s: observed cells with the labels of their rows
+//! and columns.
 //!
 //! ```
-//! use whimbrel_data::{CsvOptions, Features, read_csv_bytes};
+//! use whimbrel_data::{CsvOptions, Features, Source, read_csv};
 //!
 //! let text = "ward,age,dose\nb,61,0.5\na,47,1.25\nb,52,0.75\n";
-//! let data = read_csv_bytes("wards.csv", text.as_bytes(), &CsvOptions::default())?;
+//! let data = read_csv(Source::bytes("wards.csv", text), &CsvOptions::default())?;
 //! let clients = whimbrel_data::by_client(&data, "ward", &Features::All { except: &[] })?;
 //! assert_eq!(clients[0].0, "a");
 //! assert_eq!(clients[1].1.values, [61.0, 0.5, 52.0, 0.75]);
@@ -42,7 +42,6 @@ mod leaf;
 mod least_squares;
 mod libsvm;
 mod logistic_mixture;
-mod memory;
 mod mixed;
 mod mixture;
 mod npy;
@@ -56,45 +55,37 @@ mod speeches;
 mod split;
 mod standardize;
 
-pub(crate) use cells::read_attributes_of;
 pub use cells::{
     Attribute, AttributeOf, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries,
-    TableGuess, contradictions, guess_table, hold_out, read_attributes, read_cells,
-    read_cells_bytes, read_labels,
+    TableGuess, guess_table, hold_out, read_cells, read_labels,
 };
 pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use column_checks::Identifier;
-pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};
+pub use csv::{CsvOptions, read_csv};
 pub use dataset::{Column, Dataset, Features, Kind};
-pub use defect::{BadRow, LISTED_MAX};
+pub use defect::{BadRow, LISTED_MAX, Reasons};
 pub use embedding::read_embedding;
 pub use error::{Error, Result};
 pub use hash::{Sha256, hash_file, hash_labelled, hash_path, hash_samples, hash_tables};
-pub use idx::{
-    Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
-    read_idx_numbers_bytes,
-};
+pub use idx::{Images, by_number, is_idx, read_idx_images, read_idx_numbers};
 pub use input::{Held, Input};
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use jpeg::{read_jpeg_folder, read_jpegs};
-pub use label_split::{Classes, LabelSplit, dirichlet, dirichlet_rows};
+pub use label_split::{Classes, LabelSplit};
 pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
 pub use leaf::{LeafClients, read_leaf};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
-pub use libsvm::{FirstIndex, LibsvmOptions, is_libsvm, read_libsvm, read_libsvm_bytes};
+pub use libsvm::{is_libsvm, read_libsvm};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
-pub use memory::{InMemory, is_file};
 pub use mixed::{ColumnType, MixedColumn};
-pub use mixture::{
-    Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
-};
-pub use npy::{is_npy, read_npy, read_npy_bytes};
+pub use mixture::{Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, Sizes};
+pub use npy::{is_npy, read_npy};
 pub use number::parse_number;
 pub use parts::Parts;
 pub use representation::{RepresentationSpec, RepresentationTruth, SmallClients};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
-pub use source::ReadHashes;
+pub use source::{ReadHashes, Source};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
 pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};

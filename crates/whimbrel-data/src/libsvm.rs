@@ -1,5 +1,5 @@
-//! LIBSVM's text: one row per line, `target index:value index:value ...`, indices ascending, what
-//! is left out zero. Blank lines are skipped, and so is everything from `#` to the line's end.
+//! LIBSVM's text: one row per line, `target index:value index:value ...`, indices ascending; omitted
+//! values are zero. Blank lines and comments (from `#` to the line's end) are skipped.
 
 use crate::source::{Source, read_full};
 use crate::{Error, Result, parse_number};
@@ -7,56 +7,33 @@ use std::io::Read;
 use std::path::Path;
 use whimbrel_core::{FeatureRows, Labelled};
 
-/// How to read LIBSVM text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LibsvmOptions {
-    /// How many columns; none: the largest index says. A test set often needs the training set's
-    /// number, since its last features may never occur.
-    pub columns: Option<usize>,
-    /// The number of the first column.
-    pub first_index: FirstIndex,
-}
-
-/// The number that LIBSVM text gives its first column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FirstIndex {
-    /// 0 where an index 0 occurs, 1 elsewhere.
-    #[default]
-    Detect,
-    /// 0.
-    Zero,
-    /// 1, as the format has it.
-    One,
-}
-
-/// Without `columns`, an index above this is taken for a slip: every column gets a name.
+/// The largest index unless the number of columns is given; larger ones are taken for errors.
 const INDEX_MAX: u32 = 1 << 24;
 const LINE_BYTES_MAX: usize = 256 << 20;
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Reads a file, plain or gzipped, into sparse rows with columns `f1`, `f2` and so on. Targets are
-/// kept as they are written; see [`two_classes`](crate::two_classes).
-pub fn read_libsvm(path: impl AsRef<Path>, options: &LibsvmOptions) -> Result<Labelled> {
-    let path = path.as_ref();
-    read(&path.display().to_string(), Source::File(path), options)
+/// Reads text, plain or gzipped, into sparse rows with columns `f1`, `f2` and so on. Targets are
+/// kept as written; see [`two_classes`](crate::two_classes). Indices start at 0 if an index 0 occurs,
+/// otherwise at 1.
+///
+/// `columns` is the number of columns; `None`: the largest index. A test set often needs the training
+/// set's number, since its last features may never occur.
+pub fn read_libsvm<'a>(source: impl Into<Source<'a>>, columns: Option<usize>) -> Result<Labelled> {
+    let source = source.into();
+    let name = &*source.name();
+    let mut rows = Rows::new(name, columns)?;
+    each_line(name, source.open()?, |number, text| {
+        rows.line = number;
+        rows.push(text)
+    })?;
+    rows.finish()
 }
 
-/// Reads text held in memory, plain or gzipped; `name` stands for the file in messages.
-pub fn read_libsvm_bytes(name: &str, bytes: &[u8], options: &LibsvmOptions) -> Result<Labelled> {
-    read(name, Source::Bytes(bytes), options)
-}
-
-/// Whether the first row of a text file has LIBSVM's form: a number, then `index:value` and nothing
-/// else.
+/// Whether the first row of a text file has LIBSVM's form: a number, then only `index:value` pairs.
 pub fn is_libsvm(path: impl AsRef<Path>) -> bool {
-    let path = path.as_ref();
     let mut head = vec![0; BUFFER_BYTES];
-    let opened = Source::File(path).open(&path.display().to_string());
-    let Ok(length) = opened.and_then(|mut file| {
-        read_full(&mut file, &mut head).map_err(|e| Error::storage(&path.display().to_string(), &e))
-    }) else {
-        return false;
-    };
+    let Ok(mut file) = Source::File(path.as_ref()).open() else { return false };
+    let Ok(length) = read_full(&mut file, &mut head) else { return false };
     let lines = head[..length].split(|b| *b == b'\n');
     let rows = lines.map(|line| line.split(|b| *b == b'#').next().unwrap_or_default());
     let Some(row) = rows.map(<[u8]>::trim_ascii).find(|row| !row.is_empty()) else { return false };
@@ -70,16 +47,7 @@ pub fn is_libsvm(path: impl AsRef<Path>) -> bool {
     target && pairs.peek().is_some() && pairs.all(is_pair)
 }
 
-fn read(name: &str, source: Source<'_>, options: &LibsvmOptions) -> Result<Labelled> {
-    let mut rows = Rows::new(name, *options)?;
-    each_line(name, source.open(name)?, |number, text| {
-        rows.line = number;
-        rows.push(text)
-    })?;
-    rows.finish()
-}
-
-/// Hands over every line without its end, counted from 1.
+/// Calls `each` with every line's number, from 1, and text without the line end.
 fn each_line(
     name: &str,
     mut source: Box<dyn Read + '_>,
@@ -116,25 +84,25 @@ fn each_line(
     }
 }
 
-/// The rows read so far, with indices as written.
+/// The rows read so far, with the file's indices.
 struct Rows<'a> {
     name: &'a str,
-    options: LibsvmOptions,
-    /// The smallest and the largest index that may be written.
-    allowed: (u32, u32),
+    columns: Option<usize>,
+    /// The largest index allowed.
+    index_max: u32,
     line: u64,
     starts: Vec<usize>,
     indices: Vec<u32>,
     values: Vec<f64>,
     targets: Vec<f64>,
     zero_seen: bool,
-    /// The largest index and the line it stands on.
+    /// The largest index and its line.
     largest: Option<(u32, u64)>,
 }
 
 impl<'a> Rows<'a> {
-    fn new(name: &'a str, options: LibsvmOptions) -> Result<Self> {
-        let columns = match options.columns {
+    fn new(name: &'a str, columns: Option<usize>) -> Result<Self> {
+        let index_max = match columns {
             Some(n) if n == 0 || n >= u32::MAX as usize => {
                 let what = format!("columns = {n} cannot be read");
                 return Err(Error::config(what).hint("give a number from 1 to 2^32 - 2"));
@@ -142,15 +110,10 @@ impl<'a> Rows<'a> {
             Some(n) => n as u32,
             None => INDEX_MAX,
         };
-        let allowed = match options.first_index {
-            FirstIndex::Detect => (0, columns),
-            FirstIndex::Zero => (0, columns - 1),
-            FirstIndex::One => (1, columns),
-        };
         Ok(Self {
             name,
-            options,
-            allowed,
+            columns,
+            index_max,
             line: 0,
             starts: vec![0],
             indices: Vec::new(),
@@ -175,7 +138,7 @@ impl<'a> Rows<'a> {
             }
             last = Some(index);
             self.zero_seen |= index == 0;
-            // A zero that is written says no more than one that is left out.
+            // Written zeros are dropped.
             if value != 0.0 {
                 self.indices.push(index);
                 self.values.push(value);
@@ -197,7 +160,7 @@ impl<'a> Rows<'a> {
                 .hint("a line is a number, then pairs index:value")),
             None if token.contains(&b',') => {
                 let error = self.error("the row has several targets", token);
-                Err(error.hint("sets with several labels per row are not read"))
+                Err(error.hint("sets with several labels per row are not supported"))
             }
             None => Err(self.error("the target is not a number", token)),
         }
@@ -207,7 +170,7 @@ impl<'a> Rows<'a> {
     fn pair(&self, token: &[u8]) -> Result<(u32, f64)> {
         let mut index = 0u64;
         let mut at = 0;
-        // Ten digits cannot overflow, and hold every index that is allowed.
+        // Ten digits cannot overflow, and suffice for every index allowed.
         while at < token.len().min(10) && token[at].is_ascii_digit() {
             index = index * 10 + u64::from(token[at] - b'0');
             at += 1;
@@ -215,9 +178,8 @@ impl<'a> Rows<'a> {
         if at == 0 || token.get(at) != Some(&b':') {
             return Err(self.not_a_pair(token));
         }
-        let (least, most) = self.allowed;
-        if index < u64::from(least) || index > u64::from(most) {
-            return Err(self.out_of_range(index, token));
+        if index > u64::from(self.index_max) {
+            return Err(self.too_large(index, token));
         }
         let value = match &token[at + 1..] {
             [digit @ b'0'..=b'9'] => f64::from(digit - b'0'),
@@ -234,23 +196,18 @@ impl<'a> Rows<'a> {
     fn not_a_pair(&self, token: &[u8]) -> Error {
         if token.starts_with(b"qid:") {
             let error = self.error("the row belongs to a ranking query", token);
-            return error.hint("ranking sets are not read; take the qid tokens out");
+            return error.hint("ranking sets are not supported; remove the qid tokens");
         }
         let error = self.error("this is not a pair index:value", token);
-        error.hint("an index is a whole number of at most ten digits")
+        error.hint("an index is an integer of at most ten digits")
     }
 
     #[cold]
-    fn out_of_range(&self, index: u64, token: &[u8]) -> Error {
-        let (least, most) = self.allowed;
-        if index < u64::from(least) {
-            let error = self.error("index 0 in a file whose first index is 1", token);
-            return error.hint("read it with the first index 0");
-        }
-        let error = self.error(&format!("index {index} is above {most}"), token);
-        error.hint(match self.options.columns {
-            Some(n) => format!("the job says that there are {n} columns"),
-            None => "give the number of columns if there are so many".into(),
+    fn too_large(&self, index: u64, token: &[u8]) -> Error {
+        let error = self.error(&format!("index {index} is above {}", self.index_max), token);
+        error.hint(match self.columns {
+            Some(n) => format!("the job has {n} columns"),
+            None => "if there are so many columns, give their number".into(),
         })
     }
 
@@ -258,12 +215,8 @@ impl<'a> Rows<'a> {
         if self.targets.is_empty() {
             return Err(Error::format(self.name, "the file holds no rows"));
         }
-        let first = match self.options.first_index {
-            FirstIndex::Detect => u32::from(!self.zero_seen),
-            FirstIndex::Zero => 0,
-            FirstIndex::One => 1,
-        };
-        let width = match (self.options.columns, self.largest) {
+        let first = u32::from(!self.zero_seen);
+        let width = match (self.columns, self.largest) {
             (Some(n), Some((index, line))) if (index - first) as usize >= n => {
                 let what = format!(
                     "index {index} is beyond {n} columns, counted from 0 since an index 0 occurs"
@@ -274,7 +227,7 @@ impl<'a> Rows<'a> {
             (None, Some((index, _))) => (index - first) as usize + 1,
             (None, None) => {
                 let error = Error::format(self.name, "no row has a feature");
-                return Err(error.hint("give the number of columns if that is meant"));
+                return Err(error.hint("if that is intended, give the number of columns"));
             }
         };
         let mut columns = self.indices;
@@ -294,7 +247,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// What stands between blanks, up to a comment.
+/// Tokens between blanks, up to a comment.
 struct Tokens<'t> {
     text: &'t [u8],
 }

@@ -4,9 +4,9 @@
 //! distributions*, 2021, App. I.1.5). Components have `theta_m ~ U[-1, 1]^d`. Client `t` has
 //! `pi_t ~ Dir(alpha)` and `n_t = min(50 + m_t, 1000)` samples, `ln m_t ~ N(4, 2^2)`. A sample has
 //! `x ~ U[-1, 1]^d`, `z ~ pi_t`, `e ~ N(0, 1)` and `y ~ Bernoulli(sigmoid(<x, theta_z> + e))`. The
-//! text prints the noise as a vector, which a logit cannot take.
+//! text prints the noise as a vector; a logit takes a number.
 //!
-//! What client `t` draws depends on the key and `t` alone.
+//! The draws of client `t` depend on the key and `t` only.
 
 use crate::split::client_name;
 use crate::{Error, Result};
@@ -17,31 +17,30 @@ use whimbrel_core::{Inputs, Key, Samples, Stream, Targets, math};
 /// A mixture of logistic models to draw. Default: the paper's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogisticMixtureSpec {
-    /// How many clients; default 300.
+    /// Default 300.
     pub clients: usize,
-    /// How many components; default 3.
+    /// Default 3.
     pub components: usize,
-    /// How many features; default 150.
+    /// The number of features; default 150.
     pub dimension: usize,
-    /// The concentration of the clients' weights; 0 gives client `t` component `t mod components`
-    /// alone. Default 0.4.
+    /// The concentration of the clients' weights; with 0, client `t` has component `t mod components`
+    /// only. Default 0.4.
     pub alpha: f64,
-    /// Test samples drawn for each client beside its own; default 0.
+    /// Additional test samples of each client; default 0.
     pub test_samples: usize,
 }
 
-/// A federation drawn.
+/// A drawn federation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogisticMixture {
-    /// Every client's samples, by name.
+    /// The clients' names and samples.
     pub clients: Vec<(String, Samples)>,
-    /// The test samples beside them, by client; empty where none were asked for.
+    /// The additional test samples by client; empty if none were requested.
     pub tests: Vec<Samples>,
-    /// What they were drawn from.
     pub truth: LogisticTruth,
 }
 
-/// The law behind a federation: what a learner can at best find.
+/// The law of a drawn federation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogisticTruth {
     /// The parameters of each component.
@@ -132,19 +131,19 @@ impl LogisticMixtureSpec {
 }
 
 /// The noise of a logit on a grid: `P(y = 1 | u) = sum_k w_k sigmoid(u + e_k)` by the trapezoid
-/// rule, which for this step and these ends is exact to rounding.
+/// rule, exact to rounding with this step and these ends.
 const NOISE_STEP: f64 = 0.5;
 const NOISE_POINTS: usize = 33;
 
 impl LogisticTruth {
-    /// [`bayes_accuracy`](Self::bayes_accuracy) of every client by its test samples.
+    /// [`bayes_accuracy`](Self::bayes_accuracy) of each client on its test samples.
     pub fn bayes_accuracies(&self, tests: &[Option<&Samples>]) -> Vec<Option<f64>> {
         let each = tests.par_iter().enumerate();
         each.map(|(t, test)| test.and_then(|test| self.bayes_accuracy(t, test))).collect()
     }
 
-    /// The share of these samples whose label the Bayes rule of a client predicts: it knows the
-    /// components, the client's weights and the law of the noise. None where there are no samples.
+    /// The accuracy on these samples of a client's Bayes rule, which knows the components, the
+    /// client's weights and the law of the noise. `None` without samples.
     pub fn bayes_accuracy(&self, client: usize, samples: &Samples) -> Option<f64> {
         let (Inputs::Real(inputs), Targets::Classes { of, .. }) =
             (&samples.inputs, &samples.targets)
@@ -205,7 +204,7 @@ fn fill_uniform(stream: &mut Stream, words: &mut [u64], out: &mut [f32]) {
     }
 }
 
-/// The parts of the key.
+/// Key tags.
 mod tag {
     pub const COMPONENTS: u64 = 1;
     pub const CLIENTS: u64 = 2;

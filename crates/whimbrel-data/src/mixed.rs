@@ -1,27 +1,26 @@
-//! Rows whose columns are numbers, counts or levels, and whose cells may be missing.
+//! Mixed tables: columns of numbers, counts or levels, possibly with missing cells.
 
 use crate::dataset::{Dataset, Kind};
 use crate::split::classes_present;
-use crate::{BadRow, Error, Features, Identifier, LISTED_MAX, Result};
+use crate::{Error, Features, Identifier, LISTED_MAX, Result};
 use whimbrel_core::Table;
 
-/// What a column holds, as a job says it.
+/// The type of a column in a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ColumnType {
     /// Numbers.
     Number,
     /// Non-negative integers.
     Count,
-    /// Two levels, of which the second in byte order means yes.
+    /// Two levels; the second in byte order is yes.
     YesNo,
-    /// These levels; empty: those of the data, in byte order.
+    /// These levels; if empty, those of the data in byte order.
     Category(Vec<String>),
 }
 
 /// A column of a mixed table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MixedColumn {
-    /// Its name.
     pub name: String,
     /// Whether its cells are non-negative integers.
     pub count: bool,
@@ -30,15 +29,15 @@ pub struct MixedColumn {
 }
 
 impl MixedColumn {
-    /// A column of this type; `levels` are those that a schema has, or none.
+    /// A column of this type with the levels of a schema, if any.
     pub fn of(name: &str, kind: &ColumnType, levels: Vec<String>) -> Self {
         Self { name: name.into(), count: *kind == ColumnType::Count, levels }
     }
 }
 
 impl Dataset {
-    /// The columns of a mixed table: those listed, or else every named column of numbers and every one
-    /// with a type, but for `except` and identifiers. A column without a type holds numbers.
+    /// The columns of a mixed table: those listed, or all named columns of numbers and all columns
+    /// with a type, without `except` and identifiers. A column without a type holds numbers.
     pub fn mixed_columns(
         &self,
         listed: Option<&[String]>,
@@ -49,7 +48,7 @@ impl Dataset {
         for (name, _) in types {
             let at = self.column(name)?;
             if listed.is_some_and(|listed| !listed.contains(name)) || except.contains(&&**name) {
-                let what = format!("column {name:?} has a type and is not used");
+                let what = format!("column {name:?} has a type but is not used");
                 return Err(Error::config(what).hint("take it out of `types`"));
             }
             if self.columns()[at].kind == Kind::Text
@@ -106,8 +105,10 @@ impl Dataset {
             if wrong {
                 let what = format!("column {name:?} holds {} levels: {levels:?}", levels.len());
                 let hint = match kind {
-                    ColumnType::YesNo => "a yes-no column has two; others are categories",
-                    _ => "a category has two or more",
+                    ColumnType::YesNo => {
+                        "a yes-no column has two levels; other columns are categories"
+                    }
+                    _ => "a category has two or more levels",
                 };
                 return Err(Error::config(what).hint(hint));
             }
@@ -119,14 +120,11 @@ impl Dataset {
     /// The values of a column in byte order.
     fn levels(&self, name: &str) -> Result<Vec<String>> {
         let present = classes_present(self, self.column(name)?);
-        let filled = present.into_iter().filter(|(_, rows)| !rows.is_empty());
-        let mut levels: Vec<String> = filled.map(|(name, _)| name).collect();
-        levels.sort();
-        Ok(levels)
+        Ok(present.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The rows of a mixed table: NaN where a cell is missing, the number of its level where a column
-    /// has levels. Cells that a column cannot hold are listed in one error.
+    /// The rows of a mixed table. A missing cell is NaN, a level its number. One error lists all
+    /// invalid cells.
     pub fn mixed_table(&self, columns: &[MixedColumn]) -> Result<Table> {
         let places: Vec<usize> =
             columns.iter().map(|column| self.column(&column.name)).collect::<Result<_>>()?;
@@ -146,7 +144,7 @@ impl Dataset {
             if !reasons.is_empty() {
                 count += 1;
                 if listed.len() < LISTED_MAX {
-                    listed.push(BadRow { row: row + 1, line: self.line(row), reasons });
+                    listed.push(self.bad_row(row, reasons));
                 }
             }
         }
@@ -168,17 +166,14 @@ impl Dataset {
                     .map_or(Ok(f64::NAN), |text| Err(format!("{text:?} is not a number")));
             };
             let is_count = x >= 0.0 && x.fract() == 0.0;
-            return match column.count {
-                true if !is_count => {
-                    Err(format!("{x} is no count, which is a non-negative integer"))
-                }
-                true if x > MIXED_COUNT_MAX => {
-                    Err(format!("{x:e} is above 1e10, the most that a count can be"))
-                }
-                false if x.abs() > MIXED_NUMBER_MAX => {
-                    Err(format!("{x:e} is too large: numbers must lie within 1e40"))
-                }
-                _ => Ok(x),
+            return if column.count && !is_count {
+                Err(format!("{x} is not a count: counts are non-negative integers"))
+            } else if column.count && x > MIXED_COUNT_MAX {
+                Err(format!("{x:e} is too large: counts are at most 1e10"))
+            } else if x.abs() > MIXED_NUMBER_MAX {
+                Err(format!("{x:e} is too large: numbers must lie within 1e40"))
+            } else {
+                Ok(x)
             };
         }
         let Some(level) =
@@ -190,13 +185,13 @@ impl Dataset {
         known.map(|at| at as f64).ok_or_else(|| {
             let (some, more) = column.levels.split_at(column.levels.len().min(8));
             let dots = if more.is_empty() { "" } else { " and others" };
-            format!("{level:?} is none of its levels {some:?}{dots}")
+            format!("{level:?} is not one of the levels {some:?}{dots}")
         })
     }
 
-    /// A guess at what the columns hold, for those that are not plain numbers: text with few different
-    /// values is a category, two values are yes or no, and small non-negative integers that take several
-    /// values, 0 or 1 among them, are counts: ages and pressures in whole numbers begin higher.
+    /// Guesses the types of columns that are not plain numbers: text with few distinct values is a
+    /// category, two values are yes or no, and small non-negative integers with several values,
+    /// including 0 or 1, are counts (ages and pressures in whole numbers start higher).
     pub fn guess_types(&self, except: &[&str]) -> Vec<(String, ColumnType)> {
         let mut types = Vec::new();
         for (at, column) in self.columns().iter().enumerate() {
@@ -206,8 +201,7 @@ impl Dataset {
             {
                 continue;
             }
-            let classes = classes_present(self, at);
-            let values = classes.iter().filter(|(_, rows)| !rows.is_empty()).count();
+            let values = classes_present(self, at).len();
             let kind = match column.kind {
                 Kind::Text if values == 2 => ColumnType::YesNo,
                 Kind::Text if values > 2 && values <= LEVELS_MAX && 4 * values <= self.rows() => {
@@ -229,7 +223,7 @@ impl Dataset {
         types
     }
 
-    /// Whether a cell of these columns is missing.
+    /// Whether any cell of these columns is missing.
     pub fn has_gaps(&self, columns: &[&str]) -> bool {
         let places: Vec<usize> = columns.iter().filter_map(|name| self.column(name).ok()).collect();
         let is_missing = |row: usize, at: usize| match self.columns()[at].kind {
@@ -240,11 +234,11 @@ impl Dataset {
     }
 }
 
-/// A guess takes text with more values than this for something else than a category.
+/// Text with more distinct values is not guessed to be a category.
 const LEVELS_MAX: usize = 30;
-/// A guess takes larger integers for measurements.
+/// Larger integers are guessed to be measurements.
 const COUNT_MAX: f64 = 1000.0;
-/// The largest count of a mixture: beside larger ones log-likelihoods lose the others.
+/// The largest count: beside larger ones, smaller terms of the log-likelihood are rounded away.
 const MIXED_COUNT_MAX: f64 = 1e10;
-/// The largest number of a mixture: squares of larger ones are beyond what is summed.
+/// The largest number: squares of larger ones overflow the sums.
 const MIXED_NUMBER_MAX: f64 = 1e40;

@@ -1,36 +1,29 @@
-//! Federations drawn from a Gaussian mixture, with a dial from identical clients to one component
-//! per client.
+//! Federations drawn from a Gaussian mixture, from identical clients to one component per client.
 //!
-//! Row `r` of client `i` depends on the key, `i` and `r` alone: neither on how many clients there
-//! are nor on which rows were drawn before. A fixed table is the head of the client's stream.
+//! Row `r` of client `i` depends on the key, `i` and `r` only: not on the number of clients, nor on
+//! rows drawn before. A client's table is the head of its stream.
 
 use crate::split::client_name;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::sync::Arc;
-use whimbrel_core::{Key, RowStream, Stream, Table, linalg};
+use whimbrel_core::{Key, RowStream, Table, linalg};
 
 /// A federation to draw.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixtureSpec {
-    /// How many clients.
     pub clients: usize,
-    /// How many rows each has.
     pub rows: Sizes,
-    /// The components' weights over the whole federation; they sum to one.
+    /// The components' weights over all clients; they sum to one.
     pub weights: Vec<f64>,
-    /// The components' means.
     pub means: Vec<Vec<f64>>,
-    /// The components' covariances.
     pub covariance: Covariance,
-    /// How clients differ.
     pub heterogeneity: Heterogeneity,
 }
 
-/// How many rows each client has.
+/// Rows per client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
-    /// The same number each.
     Equal(usize),
     /// One number per client.
     Given(Vec<usize>),
@@ -45,78 +38,32 @@ pub enum Covariance {
     PerComponent(Vec<Vec<Vec<f64>>>),
 }
 
-/// How a client's component weights come about.
+/// The law of the clients' component weights.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heterogeneity {
-    /// Every client has the federation's weights.
+    /// All clients have the same weights.
     Identical,
     /// Each client draws its weights from a Dirichlet law with these concentrations, one per
-    /// component. Their mean is the concentrations' share, whatever `weights` says.
+    /// component, which replace `weights`.
     Dirichlet(Vec<f64>),
-    /// Client `i` holds component `i mod K` only.
+    /// Client `i` has component `i mod K` only.
     OneComponent,
 }
 
 impl Heterogeneity {
-    /// The symmetric Dirichlet law: the same concentration for each component.
+    /// The symmetric Dirichlet law.
     pub fn dirichlet(concentration: f64, components: usize) -> Self {
         Self::Dirichlet(vec![concentration; components])
     }
 }
 
-/// The shape of a mixture whose parameters are drawn.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RandomMixture {
-    /// Columns.
-    pub dims: usize,
-    /// Components.
-    pub components: usize,
-    /// The distance between the two nearest means; the standard deviation along an axis is near 1.
-    pub separation: f64,
-    /// Whether the components share one covariance.
-    pub shared: bool,
-}
-
-impl RandomMixture {
-    /// Draws weights (Dirichlet with concentration 10), means and covariances, for clients alike.
-    ///
-    /// Means are normal directions scaled so that the nearest two are `separation` apart.
-    /// Covariances are `(I + G G^T / d) / 2` with `G` a square of normal numbers: well conditioned,
-    /// with a mean diagonal near one.
-    pub fn draw(&self, clients: usize, rows: Sizes, key: Key) -> Result<MixtureSpec> {
-        let Self { dims, components, separation, shared } = *self;
-        if dims == 0 || components == 0 || !(separation > 0.0 && separation.is_finite()) {
-            let what = format!(
-                "a mixture of {components} components in {dims} dimensions, {separation} apart, \
-                 cannot be drawn"
-            );
-            return Err(Error::config(what).hint("all three must be positive"));
-        }
-        let weights = key.child(tag::WEIGHTS).stream().dirichlet(&vec![10.0; components]);
-        let mut stream = key.child(tag::MEANS).stream();
-        let mut means: Vec<Vec<f64>> =
-            (0..components).map(|_| (0..dims).map(|_| stream.normal()).collect()).collect();
-        let scale = separation / nearest(&means).unwrap_or(separation);
-        means.iter_mut().flatten().for_each(|x| *x *= scale);
-        let mut stream = key.child(tag::COVARIANCES).stream();
-        let covariance = if shared {
-            Covariance::Shared(random_covariance(dims, &mut stream))
-        } else {
-            let each = (0..components).map(|_| random_covariance(dims, &mut stream));
-            Covariance::PerComponent(each.collect())
-        };
-        let heterogeneity = Heterogeneity::Identical;
-        Ok(MixtureSpec { clients, rows, weights, means, covariance, heterogeneity })
-    }
-}
-
-/// A checked specification with its key: rows can be drawn.
+/// A checked specification and a key, from which rows are drawn.
 #[derive(Debug)]
 pub struct Mixture {
     spec: MixtureSpec,
     key: Key,
     columns: Arc<[String]>,
-    /// Lower Cholesky factors, one or one per component.
+    /// Lower Cholesky factors: one for all components, or one each.
     factors: Vec<Vec<f64>>,
 }
 
@@ -137,7 +84,6 @@ impl Mixture {
         Ok(Self { spec, key, columns, factors })
     }
 
-    /// What it was made from.
     pub fn spec(&self) -> &MixtureSpec {
         &self.spec
     }
@@ -157,7 +103,7 @@ impl Mixture {
         }
     }
 
-    /// A client's fixed table: the head of its stream.
+    /// A client's table: the head of its stream.
     pub fn table(self: &Arc<Self>, client: usize) -> Result<Table> {
         let count = match &self.spec.rows {
             Sizes::Equal(n) => *n,
@@ -168,13 +114,13 @@ impl Mixture {
         Ok(Table { columns: self.columns.clone(), values, ..Table::default() })
     }
 
-    /// Every client's fixed table, by name.
+    /// All clients' tables with their names.
     pub fn tables(self: &Arc<Self>) -> Result<Vec<(String, Table)>> {
         let clients = self.spec.clients;
         let tables =
             (0..clients).into_par_iter().map(|i| self.table(i)).collect::<Result<Vec<_>>>();
-        // Names lie apart from the rows, which are freed one after the other as a fit takes them over:
-        // in between, they would keep that memory in pieces.
+        // Names are allocated after all rows: between them they would fragment the memory that a
+        // fit frees table by table.
         Ok(tables?.into_iter().enumerate().map(|(i, t)| (client_name(i, clients), t)).collect())
     }
 
@@ -188,7 +134,7 @@ impl Mixture {
     }
 }
 
-/// One client's rows, readable from any position.
+/// One client's rows, which can be drawn from any position.
 #[derive(Debug, Clone)]
 pub struct MixtureRows {
     mixture: Arc<Mixture>,
@@ -197,7 +143,7 @@ pub struct MixtureRows {
 }
 
 impl MixtureRows {
-    /// The components that rows `from..from + count` come from.
+    /// The components of rows `from..from + count`.
     pub fn components(&self, from: u64, count: usize) -> Vec<usize> {
         let component = |r: u64| self.key.child(r).stream().categorical(&self.weights);
         (from..).take(count).map(component).collect()
@@ -223,11 +169,8 @@ impl RowStream for MixtureRows {
     }
 }
 
-/// The parts of the key.
+/// Key tags.
 mod tag {
-    pub const WEIGHTS: u64 = 1;
-    pub const MEANS: u64 = 2;
-    pub const COVARIANCES: u64 = 3;
     pub const CLIENT_WEIGHTS: u64 = 4;
     pub const ROWS: u64 = 5;
 }
@@ -290,23 +233,4 @@ fn factor(matrix: &[Vec<f64>], dims: usize, component: Option<usize>) -> Result<
         return Err(Error::config(what).hint("all its eigenvalues must be above zero"));
     }
     Ok(flat)
-}
-
-/// The distance between the nearest two points, if there are two.
-fn nearest(points: &[Vec<f64>]) -> Option<f64> {
-    let distance2 =
-        |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum() };
-    let pairs = (0..points.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
-    pairs.map(|(i, j)| distance2(&points[i], &points[j])).reduce(f64::min).map(f64::sqrt)
-}
-
-/// `(I + G G^T / d) / 2`.
-fn random_covariance(dims: usize, stream: &mut Stream) -> Vec<Vec<f64>> {
-    let g: Vec<Vec<f64>> =
-        (0..dims).map(|_| (0..dims).map(|_| stream.normal()).collect()).collect();
-    let entry = |i: usize, j: usize| {
-        let product: f64 = g[i].iter().zip(&g[j]).map(|(x, y)| x * y).sum();
-        0.5 * (f64::from(u8::from(i == j)) + product / dims as f64)
-    };
-    (0..dims).map(|i| (0..dims).map(|j| entry(i, j)).collect()).collect()
 }

@@ -1,30 +1,29 @@
 //! NumPy's `.npy` arrays, formats 1.0 to 3.0: two-dimensional, little-endian numbers.
 
-use crate::source::{open_file, read_full};
+use crate::source::{Source, open_file, read_full};
 use crate::{Dataset, Error, Result};
 use std::io::Read;
-use std::path::Path;
 use whimbrel_core::Table;
 
-/// Whether a file begins as an array does.
-pub fn is_npy(path: impl AsRef<Path>) -> bool {
+/// Whether a file begins like an array.
+pub fn is_npy(path: impl AsRef<std::path::Path>) -> bool {
     let mut lead = [0; 6];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut lead));
     read.is_ok() && lead == *b"\x93NUMPY"
 }
 
-/// Reads an array as rows and columns called `c1`, `c2` and so on. Integers beyond 2^53 are rounded to the nearest `f64`.
-pub fn read_npy(path: impl AsRef<Path>) -> Result<Dataset> {
-    let path = path.as_ref();
-    let name = path.display().to_string();
-    let mut file = open_file(path, &name)?;
-    let length = file.metadata().map_err(|e| Error::storage(&name, &e))?.len();
-    read(&name, &mut file, length)
-}
-
-/// Reads an array held in memory; `name` stands for the file in messages.
-pub fn read_npy_bytes(name: &str, bytes: &[u8]) -> Result<Dataset> {
-    read(name, &mut &bytes[..], bytes.len() as u64)
+/// Reads an array as rows with columns `c1`, `c2` and so on. Integers beyond 2^53 are rounded to the
+/// nearest `f64`.
+pub fn read_npy<'a>(source: impl Into<Source<'a>>) -> Result<Dataset> {
+    match source.into() {
+        Source::Bytes(name, bytes) => read(name, &mut &bytes[..], bytes.len() as u64),
+        Source::File(path) => {
+            let name = path.display().to_string();
+            let mut file = open_file(path)?;
+            let length = file.metadata().map_err(|e| Error::storage(&name, &e))?.len();
+            read(&name, &mut file, length)
+        }
+    }
 }
 
 fn read(name: &str, source: &mut dyn Read, length: u64) -> Result<Dataset> {
@@ -39,7 +38,7 @@ fn read(name: &str, source: &mut dyn Read, length: u64) -> Result<Dataset> {
         reader.exact(&mut chunk[..take])?;
         header.element.decode(&chunk[..take], &mut values);
     }
-    // Whoever hashes the file as it is read waits for its end.
+    // The hash of the file is kept once its end is read.
     read_full(reader.source, &mut [0]).map_err(|e| Error::storage(name, &e))?;
     if header.column_major && width > 1 {
         values = transpose(&values, rows, width);
@@ -158,7 +157,7 @@ impl Reader<'_> {
         Ok(Element { sort: kind, bytes })
     }
 
-    /// How many numbers follow the header, checked against what the file holds.
+    /// The number of values after the header, checked against the file's length.
     fn payload_count(&self, header: &Header) -> Result<usize> {
         let (rows, width) = header.shape;
         let count = rows.checked_mul(width);

@@ -1,6 +1,6 @@
-//! Reading one cell: a number, a missing value, or neither.
+//! Parsing of one cell: a number, a missing value, or text.
 
-/// What the text of a cell says.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// A finite number.
@@ -22,8 +22,8 @@ pub(crate) fn classify(text: &[u8]) -> Cell {
     }
 }
 
-/// The correctly rounded value of a decimal number, exactly as `str::parse::<f64>` gives it, or
-/// nothing where the text is no number. Plain decimals of up to 15 digits take a short cut.
+/// The correctly rounded value of a decimal number, equal to that of `str::parse::<f64>`; `None` if the
+/// text is not a number. Plain decimals of up to 15 digits are fast.
 pub fn parse_number(text: &[u8]) -> Option<f64> {
     plain_decimal(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }
@@ -44,16 +44,15 @@ pub(crate) fn is_missing(text: &[u8]) -> bool {
     text.is_empty() || text == b"NA" || text.eq_ignore_ascii_case(b"nan")
 }
 
-const POWERS_MAX: usize = 22;
 /// Powers of ten that are exact in f64.
-const POWERS: [f64; POWERS_MAX + 1] = [
+const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// `[-+]digits[.digits]` whose digits, read as one integer, are at most 2^53: the integer and the
-/// power of ten are then both exact, so their quotient is rounded once and correctly. Everything
-/// else, exponents included, is left to the general parser.
+/// `[-+]digits[.digits]` whose digits, as one integer, are at most 2^53: the integer and the power of
+/// ten are both exact, so their quotient is correctly rounded. The general parser handles everything
+/// else, including exponents.
 #[inline]
 fn plain_decimal(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {

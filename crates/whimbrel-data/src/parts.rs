@@ -1,29 +1,26 @@
-//! Which of a client's rows are for training, for validation and for tests.
+//! Splits of a client's rows into training, validation and test rows.
 
 use crate::cells::named_key;
 use crate::take_rows;
 use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Samples, Table};
 
-/// Draws of parts, apart from all others.
+/// Key tag of the draw.
 const PARTS: u64 = 0x9A27;
 
-/// Places of a client's rows by what they are for, each in ascending order.
+/// Indices of a client's rows by role, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Rows that are fitted.
     pub train: Vec<usize>,
-    /// Rows by which settings are chosen.
     pub validation: Vec<usize>,
-    /// Rows by which the result is judged.
     pub test: Vec<usize>,
 }
 
 impl Parts {
-    /// Draws shares of `rows` rows without replacement. What is drawn depends on the key, the
-    /// client's name and the number of its rows alone, so a client draws the same wherever it runs.
-    /// At least one row stays for training.
+    /// Draws shares of `rows` rows without replacement. The draw depends on the key, the client's name
+    /// and the number of its rows only, so a client draws the same in a simulation and on a network. At
+    /// least one row stays for training.
     ///
-    /// Shares hold on average: a part of a row is one with that probability.
+    /// Shares hold on average: a fraction of a row is rounded up with that probability.
     pub fn draw(rows: usize, validation: f64, test: f64, key: Key, client: &str) -> Self {
         let mut stream = named_key(key.child(PARTS), client).stream();
         let mut wanted = |share: f64| (share * rows as f64 + stream.uniform()) as usize;
@@ -46,10 +43,10 @@ impl Parts {
         parts
     }
 
-    /// What a row can be for.
+    /// The names of the roles.
     pub const ROLES: [&str; 3] = ["train", "validation", "test"];
 
-    /// By a role for each row: `train`, `validation` or `test`.
+    /// The parts by a role for each row: `train`, `validation` or `test`.
     pub fn by_name<'a>(roles: impl Iterator<Item = &'a str>) -> crate::Result<Self> {
         let mut parts = Self::default();
         for (row, role) in roles.enumerate() {
@@ -59,7 +56,7 @@ impl Parts {
                 "test" => &mut parts.test,
                 other => {
                     return Err(Error::data(format!(
-                        "row {}: {other:?} is no role; a row is for train, validation or test",
+                        "row {}: {other:?} is not a role; roles are train, validation and test",
                         row + 1
                     ))
                     .into());
@@ -70,7 +67,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The training rows, with the others set apart from them.
+    /// The training rows with the others held out.
     pub fn apply(&self, data: &ClientData) -> crate::Result<ClientData> {
         fn split<T>(
             parts: &Parts,
@@ -97,11 +94,11 @@ impl Parts {
                 Ok(ClientData::Samples(Samples { held_out, ..train }))
             }
             ClientData::Stream(_) => {
-                Err(Error::config("a stream has no rows that could be kept out").into())
+                Err(Error::config("the rows of a stream cannot be held out").into())
             }
             ClientData::Cells(_) => {
-                let error = Error::config("validation and test are of rows, not of cells");
-                Err(error.hint("a table with gaps keeps cells out with `holdout`").into())
+                let error = Error::config("`validation` and `test` are for rows, not for cells");
+                Err(error.hint("for a table with missing cells, set `holdout`").into())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Cutting text into records and fields (RFC 4180), a bounded buffer at a time.
+//! Splits text into records and fields (RFC 4180) with a bounded buffer.
 //!
 //! Beyond the RFC: a byte-order mark is skipped, lines may end in LF alone, blank lines are
 //! skipped, and a quote inside an unquoted field is an ordinary character.
@@ -12,7 +12,7 @@ use std::ops::Range;
 const RECORD_BYTES_MAX: usize = 16 << 20;
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Reads records one after another.
+/// A reader of consecutive records.
 pub(crate) struct Records<'a> {
     name: &'a str,
     source: Box<dyn Read + 'a>,
@@ -28,7 +28,7 @@ pub(crate) struct Records<'a> {
 
 /// One record; its fields borrow the reader's buffer.
 pub(crate) struct Record<'r> {
-    /// The line on which it starts, counted from 1.
+    /// The first line, counted from 1.
     pub(crate) line: u64,
     bytes: &'r [u8],
     fields: &'r [Field],
@@ -56,12 +56,16 @@ enum Cut {
 }
 
 impl<'a> Records<'a> {
-    /// Starts reading.
-    pub(crate) fn new(name: &'a str, source: Box<dyn Read + 'a>, delimiter: u8) -> Result<Self> {
+    /// Without a delimiter, the first line decides.
+    pub(crate) fn new(
+        name: &'a str,
+        source: Box<dyn Read + 'a>,
+        delimiter: Option<u8>,
+    ) -> Result<Self> {
         let mut records = Self {
             name,
             source,
-            delimiter,
+            delimiter: delimiter.unwrap_or(b','),
             buffer: vec![0; BUFFER_BYTES],
             from: 0,
             to: 0,
@@ -76,32 +80,14 @@ impl<'a> Records<'a> {
         } else if let Some((what, hint)) = foreign(start) {
             return Err(Error::format(name, what).hint(hint));
         }
+        if delimiter.is_none() {
+            records.delimiter = records.detected_delimiter();
+        }
         Ok(records)
     }
 
-    /// Skips lines, whatever they hold.
-    pub(crate) fn skip_lines(&mut self, count: usize) -> Result<()> {
-        for _ in 0..count {
-            loop {
-                let rest = &self.buffer[self.from..self.to];
-                if let Some(end) = rest.iter().position(|&b| b == b'\n') {
-                    self.from += end + 1;
-                    self.next_line += 1;
-                    break;
-                }
-                self.from = self.to;
-                if self.ended {
-                    return Ok(());
-                }
-                self.refill()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The delimiter that the coming line holds most often outside quotes: `,` before `;` before
-    /// tab where they tie.
-    pub(crate) fn detect_delimiter(&mut self) {
+    /// The most frequent delimiter outside quotes on the next line; ties prefer `,`, then `;`.
+    fn detected_delimiter(&self) -> u8 {
         let mut counts = [0usize; 3];
         let mut quoted = false;
         let text = &self.buffer[self.from..self.to];
@@ -117,24 +103,20 @@ impl<'a> Records<'a> {
             }
         }
         let [comma, semicolon, tab] = counts;
-        self.delimiter = if comma >= semicolon && comma >= tab {
+        if comma >= semicolon && comma >= tab {
             b','
         } else if semicolon >= tab {
             b';'
         } else {
             b'\t'
-        };
-    }
-
-    pub(crate) fn set_delimiter(&mut self, delimiter: u8) {
-        self.delimiter = delimiter;
+        }
     }
 
     pub(crate) fn delimiter(&self) -> u8 {
         self.delimiter
     }
 
-    /// The next record, or nothing at the end.
+    /// The next record; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>> {
         loop {
             if !self.skip_blank_lines()? {
@@ -172,7 +154,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Moves past blank lines; false at the end of the text.
+    /// Skips blank lines; false at the end of the text.
     fn skip_blank_lines(&mut self) -> Result<bool> {
         loop {
             match &self.buffer[self.from..self.to] {
@@ -189,7 +171,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Moves what is left to the front and reads more behind it, growing a full buffer.
+    /// Moves the remaining bytes to the front and appends more; a full buffer grows.
     fn refill(&mut self) -> Result<()> {
         self.buffer.copy_within(self.from..self.to, 0);
         self.to -= self.from;
@@ -206,12 +188,11 @@ impl<'a> Records<'a> {
 }
 
 impl<'r> Record<'r> {
-    /// How many fields.
     pub(crate) fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// One field. `scratch` holds it where doubled quotes had to be undone.
+    /// One field; `scratch` holds a field whose doubled quotes were replaced.
     #[inline]
     pub(crate) fn field<'s>(&'s self, i: usize, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let field = &self.fields[i];
@@ -264,9 +245,9 @@ fn cut(text: &[u8], delimiter: u8, ended: bool, fields: &mut Vec<Field>) -> Cut 
     }
 }
 
-/// How far the unquoted field reaches: up to the delimiter, the line's end, or the end of `text`.
-/// Eight bytes at a time: a byte of `x` is zero where `(x - 1) & !x` has its high bit, and the
-/// lowest such bit is never a false one.
+/// The length of an unquoted field: up to the delimiter, the line's end, or the end of `text`.
+/// Eight bytes at a time: a byte of `x` is zero if `(x - 1) & !x` has its high bit set, and the
+/// lowest such bit is always right.
 #[inline]
 fn field_length(text: &[u8], delimiter: u8) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -300,7 +281,8 @@ fn trim_end(text: &[u8], start: usize, mut end: usize) -> usize {
     end
 }
 
-/// Where the quoted field that starts at `from` is closed, and whether it holds doubled quotes.
+/// The place of the closing quote of the field that starts at `from`, and whether the field holds
+/// doubled quotes.
 fn closing_quote(text: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
     let mut escaped = false;
@@ -320,7 +302,7 @@ fn is_npz(start: &[u8]) -> bool {
     start.get(30..30 + length).is_some_and(|name| name.ends_with(b".npy"))
 }
 
-/// Recognises files that are something else entirely.
+/// Recognises other file formats: the problem and a hint.
 fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     if start.starts_with(b"PK\x03\x04") && is_npz(start) {
         Some((

@@ -5,7 +5,7 @@
 //! rows, client `i` has `u_i ~ N(0, I/latent)`, a sample has `x ~ N(0, I)` and
 //! `y = u_i^T V x + noise e`, `e ~ N(0, 1)`. Most clients have few samples.
 //!
-//! What client `i` draws depends on the key and `i` alone.
+//! The draws of client `i` depend on the key and `i` only.
 
 use crate::split::client_name;
 use crate::{Error, Result};
@@ -14,15 +14,15 @@ use whimbrel_core::{Inputs, Key, Samples, Stream, Targets, vector};
 /// A federation with a shared representation to draw. Default: the supplement's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RepresentationSpec {
-    /// How many clients; default 100.
+    /// Default 100.
     pub clients: usize,
     /// The length of an input; default 20.
     pub raw: usize,
-    /// How many latent features; default 2.
+    /// The number of latent features; default 2.
     pub latent: usize,
-    /// Clients with few samples, the first ones.
+    /// The first clients, with few samples.
     pub small: SmallClients,
-    /// The samples of the others; default 10.
+    /// Samples of each other client; default 10.
     pub large: usize,
     /// The standard deviation of the noise; default 0.1.
     pub noise: f64,
@@ -33,11 +33,11 @@ pub struct RepresentationSpec {
 pub struct SmallClients {
     /// Their share of all clients; default 0.9.
     pub share: f64,
-    /// How many samples each has; default 5.
+    /// Samples of each; default 5.
     pub samples: usize,
 }
 
-/// The law behind a federation.
+/// The law of a drawn federation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepresentationTruth {
     /// `V`, one row for each latent feature.
@@ -56,7 +56,7 @@ impl Default for RepresentationSpec {
 }
 
 impl RepresentationSpec {
-    /// Draws the representation, and each client's head and samples.
+    /// Draws the representation and each client's head and samples.
     pub fn draw(&self, key: Key) -> Result<(Vec<(String, Samples)>, RepresentationTruth)> {
         self.check()?;
         let representation = self.orthonormal(&mut key.child(tag::REPRESENTATION).stream())?;
@@ -96,7 +96,7 @@ impl RepresentationSpec {
         let mut rows: Vec<Vec<f64>> = Vec::new();
         while rows.len() < self.latent {
             let mut row: Vec<f64> = (0..self.raw).map(|_| stream.normal()).collect();
-            // Twice: once leaves rounding errors behind.
+            // Twice, since one pass leaves rounding errors.
             for _ in 0..2 {
                 for before in &rows {
                     let along = vector::dot(&row, before);
@@ -127,6 +127,7 @@ impl RepresentationSpec {
     }
 }
 
+/// Key tags.
 mod tag {
     pub const REPRESENTATION: u64 = 1;
     pub const CLIENTS: u64 = 2;

@@ -1,11 +1,11 @@
-//! Samples for learners: from rows with targets and from images.
+//! Samples for learners, from rows with targets and from images.
 
 use crate::dataset::Kind;
 use crate::split::{classes, value_classes};
 use crate::{Dataset, Error, Result, dense_rows};
 use whimbrel_core::{FeatureRows, HeldOut, Inputs, Labelled, Samples, Targets};
 
-/// Targets with more values than this are numbers to predict, not classes.
+/// Targets with more distinct values are numbers, not classes.
 pub(crate) const CLASSES_MAX: usize = 1000;
 
 /// Numbers the distinct values of the targets from 0 in ascending order, and returns them.
@@ -22,7 +22,7 @@ pub fn number_classes(targets: &mut [f64]) -> Result<Vec<f64>> {
     Ok(found.into_iter().map(|(value, _)| value).collect())
 }
 
-/// The number of each row's class by a column, from 0, and the names of the classes: numbers
+/// The class of each row by a column, numbered from 0, and the names of the classes: numbers
 /// ascending, texts in byte order.
 pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<String>)> {
     let mut found = classes(data, column)?;
@@ -30,13 +30,10 @@ pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<Stri
         let what = format!("column {column:?} has more than {CLASSES_MAX} values");
         return Err(Error::config(what).hint("that is too many for classes"));
     }
-    match data.columns()[data.column(column)?].kind {
-        Kind::Text => found.sort_by(|a, b| a.0.cmp(&b.0)),
-        Kind::Number => {
-            let at = data.column(column)?;
-            let value = |rows: &[usize]| data.number(rows[0], at).unwrap_or(f64::NAN);
-            found.sort_by(|a, b| value(&a.1).total_cmp(&value(&b.1)));
-        }
+    let at = data.column(column)?;
+    if data.columns()[at].kind == Kind::Number {
+        let value = |rows: &[usize]| data.number(rows[0], at).unwrap_or(f64::NAN);
+        found.sort_by(|a, b| value(&a.1).total_cmp(&value(&b.1)));
     }
     let mut of = vec![0; data.rows()];
     for (class, (_, rows)) in found.iter().enumerate() {
@@ -45,7 +42,7 @@ pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<Stri
     Ok((of, found.into_iter().map(|(name, _)| name).collect()))
 }
 
-/// Rows as samples of `f32`; with `classes`, targets are numbers of so many classes.
+/// Rows as samples of `f32`. With `classes`, targets are class numbers below it.
 pub fn samples(rows: &Labelled, classes: Option<usize>) -> Result<Samples> {
     let values = match &rows.rows {
         FeatureRows::Dense(values) => values.iter().map(|x| *x as f32).collect(),
@@ -60,7 +57,7 @@ pub fn samples(rows: &Labelled, classes: Option<usize>) -> Result<Samples> {
     Ok(Samples::new(vec![rows.width()], Inputs::Real(values), targets)?)
 }
 
-/// Samples of real numbers as dense rows: the first of two classes is -1, the other 1.
+/// Samples of real numbers as dense rows; the two classes become -1 and 1.
 pub fn labelled(samples: &Samples, columns: &[String]) -> Result<Labelled> {
     let Inputs::Real(inputs) = &samples.inputs else {
         return Err(Error::config("only samples of real numbers are rows of features"));
@@ -79,13 +76,12 @@ pub fn labelled(samples: &Samples, columns: &[String]) -> Result<Labelled> {
     Ok(Labelled { held_out, ..rows })
 }
 
-/// Images or other samples with their classes, before they are shared out.
+/// Images or other samples with their classes, before a split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelledImages {
-    /// All of them.
     pub samples: Samples,
     /// The names of the classes, in the order of their numbers.
     pub classes: Vec<String>,
-    /// The coarse class of each; empty where there is none.
+    /// The coarse class of each sample; empty without coarse classes.
     pub coarse: Vec<u16>,
 }

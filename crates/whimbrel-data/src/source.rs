@@ -1,4 +1,4 @@
-//! Where bytes come from: a file, plain or gzipped, or memory.
+//! Bytes to read: a file, plain or gzipped, or memory.
 
 use crate::{Error, Result, Sha256};
 use flate2::read::MultiGzDecoder;
@@ -9,21 +9,43 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Something that can be read from the start as often as needed.
-pub(crate) enum Source<'a> {
+/// Bytes that can be read from the start as often as needed.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
     File(&'a Path),
-    Bytes(&'a [u8]),
+    /// Bytes in memory, and their name in messages.
+    Bytes(&'a str, &'a [u8]),
+}
+
+impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for Source<'a> {
+    fn from(path: &'a P) -> Self {
+        Self::File(path.as_ref())
+    }
 }
 
 impl<'a> Source<'a> {
-    /// Opens it, unpacking gzip wherever the content says so, whatever the name.
-    pub(crate) fn open(&self, name: &str) -> Result<Box<dyn Read + 'a>> {
-        let mut plain: Box<dyn Read + 'a> = match *self {
-            Self::File(path) => Box::new(open_file(path, name)?),
-            Self::Bytes(bytes) => Box::new(bytes),
+    /// Bytes in memory; `name` stands for the file in messages.
+    pub fn bytes(name: &'a str, bytes: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self::Bytes(name, bytes.as_ref())
+    }
+
+    /// The name in messages.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Bytes(name, _) => name.into(),
+        }
+    }
+
+    /// Opens the source, and unpacks gzip, which is recognised by content, not by name.
+    pub(crate) fn open(self) -> Result<Box<dyn Read + 'a>> {
+        let mut plain: Box<dyn Read + 'a> = match self {
+            Self::File(path) => Box::new(open_file(path)?),
+            Self::Bytes(_, bytes) => Box::new(bytes),
         };
         let mut magic = [0; 2];
-        let got = read_full(&mut plain, &mut magic).map_err(|e| Error::storage(name, &e))?;
+        let got =
+            read_full(&mut plain, &mut magic).map_err(|e| Error::storage(&self.name(), &e))?;
         let whole = std::io::Cursor::new(magic).take(got as u64).chain(plain);
         if got == 2 && magic == [0x1f, 0x8b] {
             let packed = BufReader::with_capacity(1 << 16, whole);
@@ -32,10 +54,10 @@ impl<'a> Source<'a> {
         Ok(Box::new(whole))
     }
 
-    /// All of it.
-    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
+    /// Reads all bytes.
+    pub(crate) fn read(self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.open(name)?.read_to_end(&mut bytes).map_err(|e| Error::storage(name, &e))?;
+        self.open()?.read_to_end(&mut bytes).map_err(|e| Error::storage(&self.name(), &e))?;
         Ok(bytes)
     }
 }
@@ -49,13 +71,13 @@ thread_local! {
 }
 
 impl ReadHashes {
-    /// Does something, and keeps the hash of every file that this thread reads to its end meanwhile.
+    /// Calls `read`, and keeps the hash of every file that this thread reads to its end meanwhile.
     pub fn during<T>(&self, read: impl FnOnce() -> T) -> T {
         let _restored = Restore(IN_USE.replace(Some(self.clone())));
         read()
     }
 
-    /// Those in use on this thread, for others that it starts; without any, new ones that nobody asks.
+    /// The hashes in use on this thread, to pass on to other threads; new ones if none are in use.
     pub(crate) fn in_use() -> Self {
         IN_USE.with_borrow(|used| used.clone().unwrap_or_default())
     }
@@ -66,7 +88,7 @@ impl ReadHashes {
     }
 }
 
-/// Puts back what was in use before, after a panic too.
+/// Restores the hashes that were in use before, even after a panic.
 struct Restore(Option<ReadHashes>);
 
 impl Drop for Restore {
@@ -75,7 +97,7 @@ impl Drop for Restore {
     }
 }
 
-/// A file, hashed as it is read where somebody asks for the hash.
+/// A file that is hashed as it is read, if hashes are in use.
 pub(crate) struct HashedFile {
     file: File,
     hash: Option<(ReadHashes, PathBuf, Sha256)>,
@@ -85,10 +107,8 @@ impl HashedFile {
     pub(crate) fn metadata(&self) -> std::io::Result<Metadata> {
         self.file.metadata()
     }
-}
 
-impl HashedFile {
-    /// Keeps the hash, at the file's end.
+    /// Keeps the hash at the file's end.
     fn end(&mut self) {
         if let Some((all, path, hash)) = self.hash.take() {
             all.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, hash.hex());
@@ -120,11 +140,12 @@ impl Read for HashedFile {
     }
 }
 
-pub(crate) fn open_file(path: &Path, name: &str) -> Result<HashedFile> {
-    let file = File::open(path).map_err(|e| Error::storage(name, &e))?;
+pub(crate) fn open_file(path: &Path) -> Result<HashedFile> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| Error::storage(&name, &e))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         let what = "is a folder, where a file is needed".into();
-        return Err(Error::Storage { path: name.into(), what });
+        return Err(Error::Storage { path: name, what });
     }
     let asked = IN_USE.with_borrow(|used| used.clone());
     let asked = asked.filter(|all| all.find(path).is_none());
@@ -132,7 +153,7 @@ pub(crate) fn open_file(path: &Path, name: &str) -> Result<HashedFile> {
     Ok(HashedFile { file, hash })
 }
 
-/// Reads until `out` is full or the source ends; how many bytes were read.
+/// Reads until `out` is full or the source ends; returns the number of bytes read.
 pub(crate) fn read_full(source: &mut dyn Read, out: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < out.len() {
@@ -151,8 +172,7 @@ mod tests {
     use super::*;
     use crate::hash_path;
 
-    /// The hash of what was read is that of a second pass, of folders too, and there is none of a file that
-    /// was left before its end.
+    /// The hash equals that of a second pass, for folders too; a partly read file has none.
     #[test]
     fn files_are_hashed_as_they_are_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -162,8 +182,8 @@ mod tests {
         let hashes = ReadHashes::default();
         let expected = (hash_path(&whole).unwrap(), hash_path(folder.path()).unwrap());
         hashes.during(|| {
-            assert_eq!(Source::File(&whole).read("whole").unwrap().len(), 100_000);
-            open_file(&left, "left").unwrap().read_exact(&mut [0]).unwrap();
+            assert_eq!(Source::File(&whole).read().unwrap().len(), 100_000);
+            open_file(&left).unwrap().read_exact(&mut [0]).unwrap();
             assert_eq!((hashes.find(&whole), hashes.find(&left)), (Some(expected.0.clone()), None));
             std::fs::write(&whole, "changed after it was read").unwrap();
             assert_eq!((hash_path(&whole).unwrap(), hash_path(folder.path()).unwrap()), expected);

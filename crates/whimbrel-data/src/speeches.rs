@@ -1,7 +1,7 @@
-//! Speeches by speaker as windows of characters, each with the character that follows.
+//! Speeches by speaker, as windows of characters with the next character as target.
 //!
-//! The file is a table, tab-separated without quotes, with a header line; in the text the two
-//! characters `\n` are a line break.
+//! The file is a tab-separated table with a header and without quotes; in the text, the two characters
+//! `\n` are a line break.
 
 use crate::source::Source;
 use crate::{Error, Result};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use whimbrel_core::{HeldOut, Inputs, Samples, Targets};
 
-/// The symbols that characters are numbered by.
+/// Characters and their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alphabet {
     symbols: Vec<char>,
@@ -44,23 +44,22 @@ impl Alphabet {
         Self { symbols, numbers }
     }
 
-    /// The number of a character.
     pub fn number(&self, c: char) -> Option<u16> {
         self.numbers.get(&c).copied()
     }
 
-    /// Its characters in order.
+    /// The characters in order.
     pub fn symbols(&self) -> String {
         self.symbols.iter().collect()
     }
 
-    /// Each symbol as the name of a class.
+    /// The symbols as names of classes.
     pub fn names(&self) -> Vec<String> {
         self.symbols.iter().map(char::to_string).collect()
     }
 }
 
-/// How speeches are read and cut.
+/// Options of [`read_speeches`] and of the windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeechOptions {
     /// The columns that name the speaker, whose values are joined by `-`.
@@ -69,11 +68,11 @@ pub struct SpeechOptions {
     pub text: String,
     /// Speakers with fewer speeches are left out.
     pub speeches_min: usize,
-    /// The symbols; other characters are left out.
+    /// The symbols; other characters are dropped.
     pub alphabet: Alphabet,
-    /// Characters of an input.
+    /// The length of an input in characters.
     pub window: usize,
-    /// Characters from the start of one input to that of the next.
+    /// The distance between the starts of consecutive inputs.
     pub stride: usize,
 }
 
@@ -90,22 +89,21 @@ impl Default for SpeechOptions {
     }
 }
 
-/// What everyone says, in numbers of symbols.
+/// The speakers' texts, as numbers of symbols.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Speeches {
-    /// Speakers by name, each with all speeches in the order of the file, joined by line breaks.
+    /// Speakers by name, with all speeches in the order of the file, joined by line breaks.
     pub speakers: Vec<(String, Vec<u16>)>,
-    /// How many speakers were left out for having too few speeches.
+    /// The number of speakers left out because they have too few speeches.
     pub left_out: usize,
-    /// How many characters were left out for not being in the alphabet.
+    /// The number of dropped characters.
     pub unknown: usize,
 }
 
 /// Reads a table of speeches, plain or gzipped.
 pub fn read_speeches(path: impl AsRef<Path>, options: &SpeechOptions) -> Result<Speeches> {
-    let path = path.as_ref();
-    let name = path.display().to_string();
-    let bytes = Source::File(path).read(&name)?;
+    let source = Source::File(path.as_ref());
+    let (name, bytes) = (source.name(), source.read()?);
     let text = String::from_utf8(bytes).map_err(|e| {
         Error::format(&name, format!("byte {} is not UTF-8", e.utf8_error().valid_up_to() + 1))
     })?;
@@ -144,9 +142,8 @@ pub fn read_speeches(path: impl AsRef<Path>, options: &SpeechOptions) -> Result<
 }
 
 impl SpeechOptions {
-    /// A speaker's windows. The last characters are for tests and those before them for validation,
-    /// as shares of all; no window crosses from one part to another, so that nothing that is tested
-    /// was seen in training.
+    /// A speaker's windows. The last characters are for testing and those before them for validation,
+    /// as shares of all. No window crosses parts, so that training never sees test characters.
     pub fn windows(&self, text: &[u16], validation: f64, test: f64) -> Result<Samples> {
         let asked = validation > 0.0 || test > 0.0;
         let share = |share: f64| (share * text.len() as f64).round() as usize;

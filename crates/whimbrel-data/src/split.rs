@@ -1,5 +1,5 @@
-//! Which client holds which rows. Every row goes to exactly one client, and every client has at
-//! least one.
+//! Splits of rows over clients. Every row goes to exactly one client, and every client has at least
+//! one.
 
 use crate::dataset::Kind;
 use crate::{Dataset, Error, Features, Result};
@@ -9,44 +9,25 @@ use whimbrel_core::{FeatureRows, Key, Labelled, Table};
 /// A client and its rows (counted from 0, ascending).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientRows {
-    /// Its name.
     pub name: String,
-    /// Its rows.
     pub rows: Vec<usize>,
 }
 
-/// One table per client, as a column says, sorted by name in byte order (so `10` comes before
-/// `9`). The client column is never a feature. Every row with a gap in the features or without a
-/// client is listed in one error.
+/// One table per value of the client column, sorted by name in byte order (`10` before `9`). The
+/// client column is not a feature. One error lists all rows with missing features or clients.
 pub fn by_client(
     data: &Dataset,
     client_column: &str,
     features: &Features<'_>,
 ) -> Result<Vec<(String, Table)>> {
-    let client = data.column(client_column)?;
-    let chosen = match features {
-        Features::All { except } => {
-            let except: Vec<&str> = except.iter().copied().chain([client_column]).collect();
-            data.features(&Features::All { except: &except })?
-        }
-        Features::Listed(_) => data.features(features)?,
-    };
-    if chosen.contains(&client) {
-        let what = format!("column {client_column:?} names the client and cannot be a feature");
-        return Err(Error::config(what).hint("take it out of `columns`"));
-    }
-    let needed: Vec<usize> = std::iter::once(client).chain(chosen.iter().copied()).collect();
-    data.require_complete(&needed)?;
+    let (_, chosen) = data.features_beside(client_column, "names the client", features)?;
     data.tables(&chosen, &by_column(data, client_column)?)
 }
 
 /// One client per value of a column, sorted by name in byte order.
 pub fn by_column(data: &Dataset, column: &str) -> Result<Vec<ClientRows>> {
     let classes = classes(data, column)?;
-    let mut clients: Vec<ClientRows> =
-        classes.into_iter().map(|(name, rows)| ClientRows { name, rows }).collect();
-    clients.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(clients)
+    Ok(classes.into_iter().map(|(name, rows)| ClientRows { name, rows }).collect())
 }
 
 /// One client per value of a feature, sorted by name in byte order.
@@ -74,13 +55,13 @@ pub fn by_feature(data: &Labelled, column: &str) -> Result<Vec<ClientRows>> {
     Ok(clients)
 }
 
-/// Rows dealt out at random, sizes differing by at most one.
+/// Deals the rows at random; sizes differ by at most one.
 pub fn iid(data: &Dataset, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
     enough_rows(data.name(), data.rows(), clients)?;
     Ok(deal(data.rows(), clients, key))
 }
 
-/// Rows `0..rows` dealt out at random, sizes differing by at most one.
+/// Deals rows `0..rows` at random; sizes differ by at most one.
 pub fn iid_rows(rows: usize, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
     enough_rows("the data set", rows, clients)?;
     Ok(deal(rows, clients, key))
@@ -124,16 +105,17 @@ pub(crate) fn spread(
     Ok(named(parts))
 }
 
+/// The values of a column without missing cells and the rows of each, in byte order.
 pub(crate) fn classes(data: &Dataset, column: &str) -> Result<Vec<(String, Vec<usize>)>> {
     let column = data.column(column)?;
     data.require_complete(&[column])?;
     Ok(classes_present(data, column))
 }
 
-/// The values of a column and the rows that hold each, in order of first appearance. Rows without
-/// a value are left out.
+/// The values that occur in a column and the rows of each, in byte order. Rows without a value are
+/// left out.
 pub(crate) fn classes_present(data: &Dataset, column: usize) -> Vec<(String, Vec<usize>)> {
-    match data.columns()[column].kind {
+    let mut classes = match data.columns()[column].kind {
         Kind::Text => {
             let text = &data.texts[data.slots[column]];
             let mut classes: Vec<(String, Vec<usize>)> =
@@ -150,11 +132,14 @@ pub(crate) fn classes_present(data: &Dataset, column: usize) -> Vec<(String, Vec
             let classes = value_classes(values, usize::MAX);
             classes.into_iter().map(|(x, rows)| (x.to_string(), rows)).collect()
         }
-    }
+    };
+    classes.retain(|(_, rows)| !rows.is_empty());
+    classes.sort_by(|a, b| a.0.cmp(&b.0));
+    classes
 }
 
-/// The distinct values and the rows that hold each, in order of first appearance; NaN is left
-/// out. Stops once `most` distinct values are found.
+/// The distinct values and the rows of each, in order of first appearance; NaN is left out. Stops
+/// once `most` distinct values are found.
 pub(crate) fn value_classes(
     values: impl Iterator<Item = f64>,
     most: usize,
@@ -185,8 +170,8 @@ pub(crate) fn enough_rows(name: &str, rows: usize, clients: usize) -> Result<()>
     Ok(())
 }
 
-/// Whole numbers that sum to `total`, as near to `total * shares` as largest remainders allow
-/// (the first client where remainders tie).
+/// Whole numbers that sum to `total`, rounded from `total * shares` by largest remainders (ties go
+/// to the first client).
 fn apportion(total: usize, shares: &[f64]) -> Vec<usize> {
     let exact: Vec<f64> = shares.iter().map(|s| s * total as f64).collect();
     let mut counts: Vec<usize> = exact.iter().map(|x| x.floor() as usize).collect();
@@ -220,7 +205,7 @@ pub(crate) fn named(parts: Vec<Vec<usize>>) -> Vec<ClientRows> {
     parts.into_iter().enumerate().map(client).collect()
 }
 
-/// `client-007`: as many digits as the largest needs, so that byte order is numeric order.
+/// `client-007`: zero-padded, so that byte order is numeric order.
 pub(crate) fn client_name(i: usize, clients: usize) -> String {
     let digits = clients.saturating_sub(1).max(1).to_string().len();
     format!("client-{i:0digits$}")

@@ -1,24 +1,20 @@
-//! Columns with mean 0 and variance 1 over all rows.
+//! Standardisation: columns with mean 0 and variance 1 over all rows.
 
 use crate::{Error, Result, dense_rows};
 use whimbrel_core::{FeatureRows, Labelled, Table};
 
-/// What was done to each column, so that it can be saved with a model and done to new rows:
-/// `(x - mean) / scale`.
+/// The transformation `(x - mean) / scale` of each column, saved with a model and applied to new rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standardization {
-    /// Column names.
     pub columns: Vec<String>,
-    /// Each column's mean.
     pub means: Vec<f64>,
-    /// Each column's standard deviation (over n, not n - 1), or 1 where the column is constant.
+    /// The standard deviations (over n, not n - 1); 1 for constant columns.
     pub scales: Vec<f64>,
-    /// How many columns are constant: they are centred, and so become zero.
+    /// The number of constant columns, which become zero.
     pub constant: usize,
 }
 
-/// Standardises the features by their pooled moments; targets stay. Sparse rows become dense,
-/// since a centred zero is none.
+/// Standardises the features by their pooled moments; targets stay. Sparse rows become dense.
 pub fn standardize(data: &mut Labelled) -> Result<Standardization> {
     let mut values = dense_rows(data)?;
     let found = Standardization::of(&data.columns, &values)?;
@@ -35,7 +31,7 @@ pub fn standardize_table(table: &mut Table) -> Result<Standardization> {
 }
 
 impl Standardization {
-    /// Does to new rows what was done to the first ones. Their columns must be the same.
+    /// Transforms new rows, which must have the same columns.
     pub fn apply(&self, data: &mut Labelled) -> Result<()> {
         self.check_columns(&data.columns)?;
         let mut values = dense_rows(data)?;
@@ -44,15 +40,15 @@ impl Standardization {
         Ok(())
     }
 
-    /// Does to a new table what was done to the first one. Its columns must be the same.
+    /// Transforms a new table, which must have the same columns.
     pub fn apply_table(&self, table: &mut Table) -> Result<()> {
         self.check_columns(&table.columns)?;
         self.apply_rows(&mut table.values);
         Ok(())
     }
 
-    /// The moments of rows given row-major. Two passes: the second centres by the first's mean,
-    /// so that nothing cancels, and corrects that mean's rounding.
+    /// The moments of row-major rows. Two passes: the second centres by the first's mean, which avoids
+    /// cancellation, and corrects that mean's rounding.
     fn of(columns: &[String], values: &[f64]) -> Result<Self> {
         let width = columns.len();
         if width == 0 || values.is_empty() {

@@ -545,8 +545,8 @@ impl Predicted {
 
 /// What `impute` is asked for.
 pub struct ImputeOptions<'a> {
-    /// A file of observations other than the run's.
-    pub data: Option<&'a Path>,
+    /// Observations other than the run's.
+    pub data: Option<&'a Input>,
     /// Whose table.
     pub client: Option<&'a str>,
     /// Whether the file has one line for each row of the table.
@@ -557,8 +557,8 @@ pub struct ImputeOptions<'a> {
 
 /// What `adapt` is asked for.
 pub struct AdaptOptions<'a> {
-    /// The new client's file.
-    pub data: &'a Path,
+    /// The new client's rows.
+    pub data: &'a Input,
     /// The labels of its images, where it holds images.
     pub labels: Option<&'a Path>,
     /// Imputations drawn for each cell.

@@ -1,8 +1,8 @@
-//! A long piece of work on a background thread, while Python's thread handles its events.
+//! Long work on a background thread, while Python's thread handles its events.
 //!
-//! What that thread has to say comes as [`Event`]s, which Python's hands to a callable, and between
-//! them Python's looks for Ctrl-C, so that the run ends after the exchange under way with its state
-//! saved; a second one returns at once. The interpreter is free meanwhile: learners that are written in Python take it.
+//! The background thread sends [`Event`]s, which Python's thread passes to a callable. Between events
+//! it checks for Ctrl-C: the run then ends after the current exchange with its state saved; a second
+//! Ctrl-C returns at once. The interpreter is released meanwhile, for learners written in Python.
 
 use crate::errors::{exception, panicked, refuse_forks};
 use pyo3::buffer::PyBuffer;
@@ -19,44 +19,42 @@ use whimbrel::parts::engine::{Observer, StageRules};
 use whimbrel::parts::families::failure::Result;
 use whimbrel::run::Listener;
 
-/// How often Ctrl-C is looked for and progress shown.
+/// The interval of checks for Ctrl-C and of progress.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// What Python is told or asked.
+/// Messages to Python.
 pub enum Event {
-    /// Something worth knowing.
     Note(String),
-    /// Something to look at.
     Warning(String),
-    /// A stage begins: its name, its number from 1, how many there are, its rounds where known.
+    /// The start of a stage: name, number from 1, number of stages, rounds if known.
     Stage(String, usize, usize, Option<u32>),
-    /// The number of rounds done.
+    /// The number of completed rounds.
     Round(u32),
-    /// Batches for shards of clients, by number; their answers go back in this order.
+    /// Batches for shards of clients, by number; the answers are returned in this order.
     Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<Vec<u8>>>),
 }
 
-/// The end of the thread that does the work.
-pub struct Voice {
+/// The background thread's side.
+pub struct Reporter {
     events: Sender<Event>,
     stop: Arc<AtomicBool>,
 }
 
-/// Does the work, and calls `hear(kind, value)` with what it has to say.
+/// Runs `work` in the background and calls `listener(kind, value)` with its events.
 pub fn in_background<T: Send + 'static>(
     py: Python<'_>,
-    hear: &Bound<'_, PyAny>,
-    work: impl FnOnce(&Voice) -> Result<T> + Send + 'static,
+    listener: &Bound<'_, PyAny>,
+    work: impl FnOnce(&Reporter) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     refuse_forks()?;
     let (events, inbox) = channel();
     let (inbox, stop) = (Mutex::new(inbox), Arc::new(AtomicBool::new(false)));
-    let voice = Voice { events, stop: stop.clone() };
-    let worker = thread::Builder::new().name("whimbrel".into()).spawn(move || work(&voice))?;
+    let reporter = Reporter { events, stop: stop.clone() };
+    let worker = thread::Builder::new().name("whimbrel".into()).spawn(move || work(&reporter))?;
     let mut raised: Option<PyErr> = None;
     loop {
         let heard = match py.detach(|| next(&inbox)) {
-            Ok(event) if raised.is_none() => tell(py, hear, event),
+            Ok(event) if raised.is_none() => tell(py, listener, event),
             Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
@@ -65,7 +63,7 @@ pub fn in_background<T: Send + 'static>(
                 stop.store(true, Ordering::Relaxed);
                 raised = Some(error);
             }
-            // Who asks twice does not want to wait: the exchange under way ends without anybody.
+            // The second interrupt does not wait for the current exchange.
             Err(error) => return Err(error),
             Ok(()) => {}
         }
@@ -82,20 +80,22 @@ fn next(inbox: &Mutex<Receiver<Event>>) -> std::result::Result<Event, RecvTimeou
     inbox.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PULSE)
 }
 
-/// An unanswered event drops its sender, which the thread that asked notices.
-fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
+/// An unanswered question drops its sender, which the asking thread detects.
+fn tell(py: Python<'_>, listener: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
     match event {
-        Event::Note(text) => hear.call1(("note", text)),
-        Event::Warning(text) => hear.call1(("warning", text)),
-        Event::Stage(name, index, of, rounds) => hear.call1(("stage", (name, index, of, rounds))),
-        Event::Round(round) => hear.call1(("round", round)),
+        Event::Note(text) => listener.call1(("note", text)),
+        Event::Warning(text) => listener.call1(("warning", text)),
+        Event::Stage(name, index, of, rounds) => {
+            listener.call1(("stage", (name, index, of, rounds)))
+        }
+        Event::Round(round) => listener.call1(("round", round)),
         Event::Ask(batches, reply) => {
             let batches: Vec<_> =
                 batches.iter().map(|(shard, batch)| (shard, PyBytes::new(py, batch))).collect();
-            let answers: Vec<PyBuffer<u8>> = hear.call1(("ask", batches))?.extract()?;
+            let answers: Vec<PyBuffer<u8>> = listener.call1(("ask", batches))?.extract()?;
             let answers =
                 answers.iter().map(|answer| answer.to_vec(py)).collect::<PyResult<_>>()?;
-            // The thread that asked may be gone.
+            // The asking thread may have ended.
             let _ = reply.send(answers);
             return Ok(());
         }
@@ -103,13 +103,13 @@ fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
     .map(drop)
 }
 
-impl Voice {
-    /// Says something; who does not listen any more has interrupted.
-    fn say(&self, event: Event) {
+impl Reporter {
+    /// Sends an event; a closed channel means an interrupt.
+    fn send(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// Whether the run is to end.
+    /// Whether the run was interrupted.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }
@@ -120,23 +120,23 @@ impl Voice {
         batches: Vec<(usize, Vec<u8>)>,
     ) -> whimbrel::parts::core::Result<Vec<Vec<u8>>> {
         let (reply, answers) = channel();
-        self.say(Event::Ask(batches, reply));
+        self.send(Event::Ask(batches, reply));
         let gone = || Error::peer("the clients were not asked: the run was interrupted");
         answers.recv().map_err(|_| gone())
     }
 }
 
-impl Listener for Voice {
+impl Listener for Reporter {
     fn note(&self, text: &str) {
-        self.say(Event::Note(text.into()));
+        self.send(Event::Note(text.into()));
     }
 
     fn warning(&self, text: &str) {
-        self.say(Event::Warning(text.into()));
+        self.send(Event::Warning(text.into()));
     }
 
     fn watch(&self, _: &str, rounds: Option<u32>, _: bool) -> Box<dyn Observer + '_> {
-        Box::new(Watch { voice: self, rounds, last: Instant::now() })
+        Box::new(Watch { reporter: self, rounds, last: Instant::now() })
     }
 
     fn interrupt(&self) -> Arc<AtomicBool> {
@@ -144,9 +144,9 @@ impl Listener for Voice {
     }
 }
 
-/// Reports rounds, not more of them than somebody can see.
+/// Reports rounds at the pace of [`PULSE`].
 struct Watch<'a> {
-    voice: &'a Voice,
+    reporter: &'a Reporter,
     rounds: Option<u32>,
     last: Instant,
 }
@@ -154,7 +154,7 @@ struct Watch<'a> {
 impl Observer for Watch<'_> {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
         let rounds = self.rounds.filter(|_| index + 1 == of);
-        self.voice.say(Event::Stage(stage.name.into(), index + 1, of, rounds));
+        self.reporter.send(Event::Stage(stage.name.into(), index + 1, of, rounds));
     }
 
     fn exchange(&mut self, done: &Done) {
@@ -162,7 +162,7 @@ impl Observer for Watch<'_> {
             && (self.last.elapsed() >= PULSE || Some(round) == self.rounds)
         {
             self.last = Instant::now();
-            self.voice.say(Event::Round(round));
+            self.reporter.send(Event::Round(round));
         }
     }
 }

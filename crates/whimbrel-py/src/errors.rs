@@ -17,19 +17,19 @@ create_exception!(
     whimbrel,
     NumericalError,
     PyArithmeticError,
-    "The arithmetic of a run failed: it diverged, or left the numbers it can work with."
+    "A run diverged or failed numerically."
 );
 create_exception!(
     whimbrel,
     DegenerateFit,
     NumericalError,
-    "A run has a model, and it is no fit. Its attribute `run` is the run."
+    "The fit is degenerate. The attribute `run` is the run."
 );
 
-/// How the operating system says that there is no such file.
+/// The operating system's text for a missing file.
 const NOT_FOUND: &str = "(os error 2)";
 
-/// What hints call options of the command line, and what they are here.
+/// Options of the command line in hints, and their names in Python.
 const OPTIONS: [(&str, &str); 8] = [
     ("--resume", "existing=\"resume\""),
     ("--force", "existing=\"replace\""),
@@ -55,7 +55,7 @@ pub fn exception(failure: &Failure) -> PyErr {
         Core::Storage { .. } => PyOSError::new_err(text.clone()),
         _ => PyRuntimeError::new_err(text.clone()),
     };
-    // The line of the job is in the text.
+    // The text already has the line of the job.
     let cause = match failure {
         Failure::At { cause, .. } => &**cause,
         other => other,
@@ -70,8 +70,8 @@ pub fn exception(failure: &Failure) -> PyErr {
     }
 }
 
-/// What unwound: an exception of a learner that is written in Python, or a defect of Whimbrel, which
-/// must not end the interpreter.
+/// The exception of a panic: that of a learner written in Python, or a defect of Whimbrel, which must
+/// not end the interpreter.
 pub fn panicked(payload: Box<dyn Any + Send>) -> PyErr {
     let payload = match payload.downcast::<PyErr>() {
         Ok(exception) => return *exception,
@@ -82,21 +82,21 @@ pub fn panicked(payload: Box<dyn Any + Send>) -> PyErr {
     PyRuntimeError::new_err(format!("internal error: {text}; please report it"))
 }
 
-/// Refuses to work in a process that was forked from one which has worked: its threads are not here, and
-/// the thread that asked them would wait for ever.
+/// Refuses to work in a process forked from one that has worked: threads do not survive a fork, and
+/// waiting for them would block forever.
 pub fn refuse_forks() -> PyResult<()> {
     static FIRST: OnceLock<u32> = OnceLock::new();
     let here = std::process::id();
-    match *FIRST.get_or_init(|| here) == here {
-        true => Ok(()),
-        false => Err(PyRuntimeError::new_err(
-            "this process was forked from one that had used whimbrel, whose threads it does not have: \
-             start processes with multiprocessing's \"spawn\" or \"forkserver\"",
-        )),
+    if *FIRST.get_or_init(|| here) == here {
+        return Ok(());
     }
+    Err(PyRuntimeError::new_err(
+        "this process was forked from one that had used whimbrel, whose threads do not survive a fork: \
+         start processes with multiprocessing's \"spawn\" or \"forkserver\"",
+    ))
 }
 
-/// Works without the interpreter, and comes back with a value or an exception.
+/// Runs `work` without the interpreter; failures become exceptions.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     refuse_forks()?;
     match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {

@@ -1,9 +1,9 @@
-//! Learners that are written in Python.
+//! Learners written in Python.
 //!
-//! A [`PyLearner`] hands batches to `whimbrel._learner.Bridge`, which makes them arrays, calls the
-//! user's learner and checks what it returns. A learner's methods cannot fail, so an exception
-//! unwinds as its own value to the thread that waits for the work
-//! ([`panicked`](crate::errors::panicked)): the exchange under way is not committed.
+//! A [`PyLearner`] passes batches to `whimbrel._learner.Bridge`, which converts them to arrays, calls
+//! the user's learner and checks the results. A learner's methods cannot fail, so an exception unwinds
+//! to the thread that waits for the work ([`panicked`](crate::errors::panicked)); the current exchange
+//! is not committed.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;
@@ -15,8 +15,9 @@ use whimbrel::parts::families::personal::own_learner::OwnLearner as Offered;
 use whimbrel::parts::nn::{Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training};
 
 use crate::errors::exception;
+use crate::runs::bytes;
 
-/// A learner of Python's, which jobs find under its name while the object lives.
+/// A Python learner, registered under its name while the object lives.
 #[pyclass(frozen, module = "whimbrel._whimbrel")]
 pub struct OwnLearner {
     _held: Offered,
@@ -24,7 +25,7 @@ pub struct OwnLearner {
 
 #[pymethods]
 impl OwnLearner {
-    /// Offers what `build(shape, classes)` returns, a `Bridge`, under a name.
+    /// Registers `build(shape, classes)`, which returns a `Bridge`, under a name.
     #[new]
     fn new(name: &str, build: Py<PyAny>) -> PyResult<Self> {
         let build = move |shape: &[usize], classes: usize| -> Result<Arc<dyn Learner>> {
@@ -43,7 +44,7 @@ struct PyLearner {
     clients_at_once: usize,
 }
 
-/// Does something with the interpreter; an exception unwinds.
+/// Calls `work` with the interpreter; an exception unwinds.
 fn or_unwind<T>(work: impl FnOnce(Python<'_>) -> PyResult<T>) -> T {
     Python::attach(work).unwrap_or_else(|error| resume_unwind(Box::new(error)))
 }
@@ -106,12 +107,7 @@ fn at<'py, T: Copy, const N: usize>(
 }
 
 fn floats<'py>(py: Python<'py>, values: &[f32]) -> PyResult<Bound<'py, PyByteArray>> {
-    PyByteArray::new_with(py, values.len() * 4, |out| {
-        out.chunks_exact_mut(4)
-            .zip(values)
-            .for_each(|(to, x)| to.copy_from_slice(&x.to_le_bytes()));
-        Ok(())
-    })
+    bytes(py, values, |x| x.to_le_bytes())
 }
 
 fn copy<T: Element>(py: Python<'_>, from: &PyBuffer<T>, to: &mut [T]) -> PyResult<()> {
@@ -143,7 +139,7 @@ impl Learner for PyLearner {
         match (&samples.targets, self.classes) {
             (Targets::Values(_), 0) => Ok(()),
             (Targets::Classes { count, .. }, classes) if *count == classes => Ok(()),
-            _ => Err(Error::data("the targets are of another kind than the learner's")),
+            _ => Err(Error::data("the targets do not fit the learner")),
         }
     }
 
@@ -248,15 +244,15 @@ impl PyLearner {
     }
 }
 
-/// The last parameters and the last centre that were handed over: clients that start from what they
-/// received share one array.
+/// The last parameters and the last centre passed to Python: clients that start from the same values
+/// share one array.
 #[derive(Default)]
 struct Last<'py> {
     w: Option<(Vec<f32>, Bound<'py, PyAny>)>,
     centre: Option<(Vec<f32>, Bound<'py, PyAny>)>,
 }
 
-/// An array of these numbers: the last one, if it has the same.
+/// An array of these numbers; the last one if equal.
 fn shared<'py>(
     py: Python<'py>,
     values: &[f32],

@@ -1,8 +1,8 @@
 //! The Python package's compiled half: jobs, run folders, rows and both halves of the protocol.
 //!
-//! Everything that users see is Python, in `python/whimbrel`; here are the functions it calls. They
-//! take and return paths, bytes and buffers of numbers, release the interpreter while they compute,
-//! and turn failures into exceptions (`errors`).
+//! The public interface is Python, in `python/whimbrel`; this crate has the functions that it calls.
+//! They take and return paths, bytes and buffers of numbers, release the interpreter while they
+//! compute, and turn failures into exceptions (`errors`).
 
 mod background;
 mod errors;

@@ -1,11 +1,10 @@
-//! A job's server over bytes: it asks shards of clients.
+//! A job's server for clients in shards, over bytes.
 //!
-//! What goes to a [shard](crate::shard) is one [`Batch`]: questions, with what their messages have in common
-//! written once, and before them the fates of earlier answers. What comes back is an answer for
-//! each question, or the sum of all. A shard's memory is its clients' records; questions asked again
-//! after a restart are answered with the same bytes.
+//! A [shard](crate::shard) receives a [`Batch`]: the fates of earlier answers, and questions whose common
+//! parts are written once. It returns an answer per question, or the sum of all. The state of a shard is
+//! its clients' records; questions repeated after a restart have the same answers.
 
-use crate::background::{Voice, in_background};
+use crate::background::{Reporter, in_background};
 use crate::errors::detached;
 use crate::jobs::JobText;
 use crate::runs::{Ended, Place, ended};
@@ -28,34 +27,34 @@ use whimbrel::parts::families::plan::{Facts, Plan};
 use whimbrel::parts::runs::{RunDir, resolved, run_data, unseen_data};
 use whimbrel::run::Listener;
 
-/// Time between checkpoints of a run whose clients are elsewhere.
+/// Time between checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
-/// What a shard is told and asked.
+/// A message to a shard.
 pub struct Batch {
     pub fates: Vec<Fate>,
-    /// Ends that messages have in common.
+    /// Common ends of messages.
     pub tails: Vec<Vec<u8>>,
     pub questions: Vec<Asked>,
-    /// An empty fold, where uploads are to be summed.
+    /// An empty fold, if uploads are summed.
     pub fold: Option<Vec<u8>>,
 }
 
-/// Whether a client's upload counts.
+/// Whether a client's upload was accepted.
 pub struct Fate {
     pub client: ClientId,
     pub at: StepId,
     pub accepted: bool,
 }
 
-/// A question, the end of whose message may be one of the batch's.
+/// A question; `tail` is the index of a common end of messages.
 pub struct Asked {
     pub purpose: Purpose,
     pub at: StepId,
     pub client: ClientId,
     pub head: Vec<u8>,
     pub tail: Option<u32>,
-    /// Whose upload it is, where uploads are summed.
+    /// The sender of the upload, if uploads are summed.
     pub sender: Option<Sender>,
 }
 
@@ -65,14 +64,14 @@ wire!(Batch { fates, tails, questions, fold });
 
 /// Clients in shards of consecutive numbers, reached through Python.
 struct Shards<'a> {
-    voice: &'a Voice,
+    reporter: &'a Reporter,
     names: Vec<String>,
     /// Whether shards sum uploads.
     sums: bool,
     pending: Vec<(Batch, Option<Tail>)>,
 }
 
-/// The shard of a client: shares of consecutive numbers that differ by at most one.
+/// The shard of a client. Shards have consecutive numbers, and their sizes differ by at most one.
 pub fn shard_of(client: usize, clients: usize, shards: usize) -> usize {
     client * shards / clients.max(1)
 }
@@ -84,7 +83,7 @@ impl Batch {
 }
 
 impl Shards<'_> {
-    /// The batch of a client's shard, and the last end of a message in it.
+    /// The batch of a client's shard, and its last common end.
     fn batch_of(&mut self, client: ClientId) -> &mut (Batch, Option<Tail>) {
         let at = shard_of(client.0 as usize, self.names.len(), self.pending.len());
         &mut self.pending[at]
@@ -104,13 +103,13 @@ impl Shards<'_> {
         batch.questions.push(Asked { purpose, at, client, head, tail, sender });
     }
 
-    /// Sends what is pending and returns what each shard answered.
+    /// Sends the pending batches and returns the shards' answers.
     fn exchange(&mut self) -> whimbrel::parts::core::Result<Vec<Vec<u8>>> {
         let fresh = nothing(self.pending.len());
         let batches = std::mem::replace(&mut self.pending, fresh);
         let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
         let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
-        self.voice.ask(bytes)
+        self.reporter.ask(bytes)
     }
 }
 
@@ -118,19 +117,22 @@ impl Shards<'_> {
 pub const ANSWER_HEAD: usize = 8;
 
 /// An answer among those of its shard.
-struct Part {
+struct AnswerSlice {
     of: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for AnswerSlice {
     fn as_ref(&self) -> &[u8] {
         &self.of[self.range.clone()]
     }
 }
 
-/// The answers of a shard, one after the other.
-fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::parts::core::Result<()> {
+/// Splits the answers of a shard.
+fn split(
+    of: Arc<Vec<u8>>,
+    into: &mut Vec<(ClientId, AnswerSlice)>,
+) -> whimbrel::parts::core::Result<()> {
     let mut at = 0;
     while let Some(head) = of.get(at..at + ANSWER_HEAD) {
         let [client, length] = [0, 4].map(|at| u32::take(&mut &head[at..at + 4]));
@@ -139,15 +141,15 @@ fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::parts:
             break;
         }
         at = range.end;
-        into.push((ClientId(client?), Part { of: of.clone(), range }));
+        into.push((ClientId(client?), AnswerSlice { of: of.clone(), range }));
     }
     match of.len() - at {
         0 => Ok(()),
-        left => Err(Error::peer(format!("{left} bytes too many at the end of a shard's answers"))),
+        left => Err(Error::peer(format!("{left} excess bytes in a shard's answers"))),
     }
 }
 
-/// An empty message for each shard.
+/// An empty batch per shard.
 fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
     let empty =
         || Batch { fates: Vec::new(), tails: Vec::new(), questions: Vec::new(), fold: None };
@@ -155,7 +157,7 @@ fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
 }
 
 impl Transport for Shards<'_> {
-    type Answer = Part;
+    type Answer = AnswerSlice;
 
     fn names(&self) -> Vec<String> {
         self.names.clone()
@@ -164,7 +166,7 @@ impl Transport for Shards<'_> {
     fn ask(
         &mut self,
         questions: Vec<Question>,
-    ) -> whimbrel::parts::core::Result<Vec<(ClientId, Part)>> {
+    ) -> whimbrel::parts::core::Result<Vec<(ClientId, AnswerSlice)>> {
         questions.into_iter().for_each(|question| self.push(question, None));
         let mut all = Vec::new();
         self.exchange()?.into_iter().try_for_each(|shard| split(Arc::new(shard), &mut all))?;
@@ -203,9 +205,9 @@ impl Summing for Shards<'_> {
     }
 }
 
-/// Runs a job over clients elsewhere. `hear("ask", batches)` is asked for the answers, a batch and
-/// an answer for each shard; with `rows`, the data of the job are here too and the plan is that of
-/// a simulation, otherwise it is that of a coordinator.
+/// Runs a job over clients in shards. `listener("ask", batches)` returns the answers, one per batch. With
+/// `rows`, the job's data are local and the plan is that of a simulation; otherwise it is that of a
+/// coordinator.
 #[pyfunction]
 pub fn serve(
     py: Python<'_>,
@@ -213,24 +215,21 @@ pub fn serve(
     place: Place,
     shards: usize,
     rows: bool,
-    hear: &Bound<'_, PyAny>,
+    listener: &Bound<'_, PyAny>,
 ) -> PyResult<Ended> {
-    in_background(py, hear, move |voice| {
+    in_background(py, listener, move |reporter| {
         let job = job.parse()?;
         refuse_simulations(&job)?;
-        let (plan, data, names, hashes) = match rows {
-            true => {
-                let loaded = load(&job)?;
-                let plan = Plan::new(&job, &loaded)?;
-                let names: Vec<String> = loaded.clients.iter().map(|(n, _)| n.clone()).collect();
-                (plan, run_data(&job, &loaded), names, loaded.files.clone())
-            }
-            false => {
-                let facts = Facts::on_network(&job)?;
-                let plan = Plan::on_network(&job, &facts)?;
-                let names = facts.names.clone();
-                (plan, unseen_data(&facts, vec![None; names.len()]), names, Vec::new())
-            }
+        let (plan, data, names, hashes) = if rows {
+            let loaded = load(&job)?;
+            let plan = Plan::new(&job, &loaded)?;
+            let names: Vec<String> = loaded.clients.iter().map(|(n, _)| n.clone()).collect();
+            (plan, run_data(&job, &loaded), names, loaded.files.clone())
+        } else {
+            let facts = Facts::on_network(&job)?;
+            let plan = Plan::on_network(&job, &facts)?;
+            let names = facts.names.clone();
+            (plan, unseen_data(&facts, vec![None; names.len()]), names, Vec::new())
         };
         if !(1..=names.len()).contains(&shards) {
             let what = format!("{shards} shards of {} clients", names.len());
@@ -238,22 +237,22 @@ pub fn serve(
         }
         let dir = place.open(&job.name)?;
         dir.record_job(&resolved(&job, &hashes), false)?;
-        plan.warnings().iter().for_each(|text| voice.warning(text));
-        plan.notes().iter().for_each(|text| voice.note(text));
-        let mut carrier = Remote(Shards { voice, names, sums: rows, pending: nothing(shards) });
+        plan.warnings().iter().for_each(|text| reporter.warning(text));
+        plan.notes().iter().for_each(|text| reporter.note(text));
+        let mut carrier = Remote(Shards { reporter, names, sums: rows, pending: nothing(shards) });
         let mut keeper = Folder::create(dir.path(), CHECKPOINT_EVERY)?;
-        let mut watch = voice.watch(&job.name, plan.rounds(), true);
+        let mut watch = reporter.watch(&job.name, plan.rounds(), true);
         let chain = Served { plan: &plan, evaluates: rows || plan.evaluates() };
         let outcome =
-            run_with(&chain, &mut carrier, &mut keeper, job.seed, voice.stop(), &mut *watch)?;
+            run_with(&chain, &mut carrier, &mut keeper, job.seed, reporter.stop(), &mut *watch)?;
         // The last fates.
         carrier.0.exchange()?;
         dir.finish(&job, &data, &outcome, &plan)?;
-        ended(dir.path(), &outcome.ending, &job, voice)
+        ended(dir.path(), &outcome.ending, &job, reporter)
     })
 }
 
-/// A plan whose clients may not have agreed to answer evaluations.
+/// A plan whose clients may refuse evaluations.
 struct Served<'a> {
     plan: &'a Plan,
     evaluates: bool,
@@ -271,22 +270,25 @@ impl Chain for Served<'_> {
     }
 }
 
-/// What only the simulator does.
+/// Refuses jobs that only the simulator runs.
 fn refuse_simulations(job: &Job) -> Result<()> {
     let simulated = &job.simulation;
-    let what = match () {
-        () if job.seeds.is_some() => "`seeds` is several runs",
-        () if !job.method.search.is_empty() => "`search` is several runs",
-        () if job.data.unseen > 0.0 => "clients that are only evaluated are simulated",
-        () if simulated.lost > 0.0 || !simulated.drops.is_empty() || !simulated.late.is_empty() => {
-            "losses and late joins of [simulation] are simulated"
-        }
-        () => return Ok(()),
+    let loses = simulated.lost > 0.0 || !simulated.drops.is_empty() || !simulated.late.is_empty();
+    let what = if job.seeds.is_some() {
+        "`seeds` needs several runs"
+    } else if !job.method.search.is_empty() {
+        "`search` needs several runs"
+    } else if job.data.unseen > 0.0 {
+        "clients that are only evaluated exist only in simulations"
+    } else if loses {
+        "losses and late joins of [simulation] exist only in simulations"
+    } else {
+        return Ok(());
     };
     Err(Error::config(what).hint("run it with whimbrel.run").into())
 }
 
-/// Keeps what a client has of its own in a run's folder.
+/// Writes a client's personal artifact into a run's folder.
 #[pyfunction]
 pub fn keep_own(py: Python<'_>, folder: PathBuf, client: &str, artifact: &[u8]) -> PyResult<()> {
     detached(py, || RunDir::adopt(&folder).write_client(client, &Artifact::from_bytes(artifact)?))

@@ -1,19 +1,36 @@
-//! Rows of a Python program, readable like a file.
+//! Rows of a Python program.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use whimbrel::parts::core::Table;
-use whimbrel::parts::data::{Dataset, InMemory};
+use whimbrel::parts::data::{Dataset, Input};
 use whimbrel::parts::families::failure::Failure;
 
 use crate::errors::exception;
 
-/// Rows in memory; `path` is where a job finds them while the object lives.
-#[pyclass(frozen, module = "whimbrel._whimbrel")]
+/// Rows in memory. Copies share them.
+#[pyclass(frozen, from_py_object, module = "whimbrel._whimbrel")]
+#[derive(Clone)]
 pub struct Rows {
-    held: InMemory,
+    pub input: Input,
+}
+
+/// Rows in memory, or the path of a file.
+#[derive(FromPyObject)]
+pub enum Source {
+    Rows(Rows),
+    File(PathBuf),
+}
+
+impl Source {
+    pub fn input(self) -> Input {
+        match self {
+            Self::Rows(rows) => rows.input,
+            Self::File(path) => path.into(),
+        }
+    }
 }
 
 #[pymethods]
@@ -36,15 +53,15 @@ impl Rows {
             let what = format!("{width} columns and {} names", columns.len());
             return Err(PyValueError::new_err(what));
         }
-        let of_rows = |length: usize, name: &str| match length == rows {
-            true => Ok(()),
-            false => {
-                Err(PyValueError::new_err(format!("{length} values of `{name}` for {rows} rows")))
+        let check_length = |length: usize, name: &str| {
+            if length == rows {
+                return Ok(());
             }
+            Err(PyValueError::new_err(format!("{length} values of `{name}` for {rows} rows")))
         };
         let mut numbers = values.to_vec(py)?;
         if let Some((name, target)) = target {
-            of_rows(target.item_count(), &name)?;
+            check_length(target.item_count(), &name)?;
             widen(&mut numbers, width, &target.to_vec(py)?);
             columns.push(name);
         }
@@ -52,20 +69,14 @@ impl Rows {
         let table = table.map_err(|error| exception(&Failure::Core(error)))?;
         let mut data = Dataset::from_table("X", table);
         for (name, values) in texts {
-            of_rows(values.len(), &name)?;
+            check_length(values.len(), &name)?;
             data = data.with_text(&name, values.iter().map(String::as_str));
         }
-        Ok(Self { held: py.detach(|| InMemory::new(data)) })
-    }
-
-    /// The path under which they are read.
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.held.path().into()
+        Ok(Self { input: py.detach(|| Input::rows(data)) })
     }
 }
 
-/// Puts a number behind each row, where the rows are.
+/// Appends a number to each row in place.
 fn widen(rows: &mut Vec<f64>, width: usize, last: &[f64]) {
     rows.resize(last.len() * (width + 1), 0.0);
     for (i, x) in last.iter().enumerate().rev() {

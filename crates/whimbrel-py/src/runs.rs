@@ -1,8 +1,9 @@
-//! Jobs to run folders, and what is done with those.
+//! Runs of jobs, and the use of run folders.
 
-use crate::background::{Voice, in_background};
+use crate::background::{Reporter, in_background};
 use crate::errors::detached;
 use crate::jobs::JobText;
+use crate::rows::Source;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
@@ -23,22 +24,21 @@ use whimbrel::run::{
     FinishedRun, Listener, Request, compare as compare_jobs, names, side_by_side, threads_of,
 };
 
-/// Where a run goes.
+/// The destination of a run.
 #[derive(FromPyObject)]
 pub struct Place {
-    /// The folder; without one, a new one in `runs`.
+    /// The folder; `None`: a new one in `runs`.
     #[pyo3(item)]
     pub out: Option<PathBuf>,
-    /// What to do with a run that is there: `refuse`, `resume` or `replace`.
+    /// The treatment of an existing run: `refuse`, `resume` or `replace`.
     #[pyo3(item)]
     pub existing: String,
 }
 
-/// A run's folder, how it ended in a word, and why.
+/// A run's folder, its ending in one word, and the reason.
 pub type Ended = (PathBuf, &'static str, String);
 
 impl Place {
-    /// Opens the folder.
     pub fn open(&self, name: &str) -> Result<RunDir> {
         RunDir::open(self.out.as_deref(), name, self.existing()?)
     }
@@ -53,11 +53,11 @@ impl Place {
     }
 }
 
-/// How a run ended, in words for Python; a degenerate fit is a warning where the job allows it.
-pub fn ended(folder: &Path, ending: &Ending, job: &Job, voice: &Voice) -> Result<Ended> {
+/// The ending of a run for Python; a degenerate fit is a warning if the job allows it.
+pub fn ended(folder: &Path, ending: &Ending, job: &Job, reporter: &Reporter) -> Result<Ended> {
     let (word, why) = match ending {
         Ending::Degenerate(why) if job.fit.allows_degenerate() => {
-            voice.warning(&format!("the fit is degenerate: {why}"));
+            reporter.warning(&format!("the fit is degenerate: {why}"));
             ("finished", String::new())
         }
         Ending::Finished => ("finished", String::new()),
@@ -69,46 +69,46 @@ pub fn ended(folder: &Path, ending: &Ending, job: &Job, voice: &Voice) -> Result
     Ok((folder.into(), word, why))
 }
 
-/// Runs a job as `whimbrel run` does; `hear(kind, value)` is told how it goes.
+/// Runs a job like `whimbrel run`; `listener(kind, value)` receives events.
 #[pyfunction]
-#[pyo3(signature = (job, place, hear, threads=None, replay=None))]
+#[pyo3(signature = (job, place, listener, threads=None, replay=None))]
 pub fn run(
     py: Python<'_>,
     job: JobText,
     place: Place,
-    hear: &Bound<'_, PyAny>,
+    listener: &Bound<'_, PyAny>,
     threads: Option<usize>,
     replay: Option<PathBuf>,
 ) -> PyResult<Ended> {
-    in_background(py, hear, move |voice| {
+    in_background(py, listener, move |reporter| {
         let request = Request {
             job: job.parse()?,
             out: place.out.as_deref(),
             existing: place.existing()?,
             replay: replay.as_deref(),
         };
-        let Some(done) = on_threads(threads, || request.carry_out(voice))? else {
+        let Some(done) = on_threads(threads, || request.carry_out(reporter))? else {
             return Err(interrupted("a search"));
         };
-        ended(done.dir.path(), &done.done.ending, &done.job, voice)
+        ended(done.dir.path(), &done.done.ending, &done.job, reporter)
     })
 }
 
-/// Runs jobs of different names into one folder; returns it, and each run's by name.
+/// Runs jobs with different names into one folder; returns the folder, and the runs' folders by name.
 #[pyfunction]
-#[pyo3(signature = (jobs, place, hear, threads=None))]
+#[pyo3(signature = (jobs, place, listener, threads=None))]
 pub fn compare(
     py: Python<'_>,
     jobs: Vec<JobText>,
     place: Place,
-    hear: &Bound<'_, PyAny>,
+    listener: &Bound<'_, PyAny>,
     threads: Option<usize>,
 ) -> PyResult<(PathBuf, Vec<(String, PathBuf)>)> {
-    in_background(py, hear, move |voice| {
+    in_background(py, listener, move |reporter| {
         let jobs = jobs.iter().map(JobText::parse).collect::<Result<Vec<_>>>()?;
         let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
         let replaces = place.existing()? == Existing::Replace;
-        let work = || compare_jobs(jobs, place.out.as_deref(), replaces, voice);
+        let work = || compare_jobs(jobs, place.out.as_deref(), replaces, reporter);
         let Some(done) = on_threads(threads, work)? else {
             return Err(interrupted("a comparison"));
         };
@@ -118,7 +118,7 @@ pub fn compare(
     })
 }
 
-/// Works on this number of threads; without one, on those of the process.
+/// Runs `work` on this number of threads; `None`: on those of the process.
 fn on_threads<T: Send>(
     threads: Option<usize>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -129,35 +129,39 @@ fn on_threads<T: Send>(
 }
 
 fn interrupted(what: &str) -> Failure {
-    Error::config(format!("interrupted in {what}, which starts anew")).into()
+    Error::config(format!("interrupted in {what}, which cannot be resumed")).into()
 }
 
-/// The page of a run, or of several side by side.
+/// The report of a run, or of several side by side.
 #[pyfunction]
-pub fn report(py: Python<'_>, folders: Vec<PathBuf>, hear: &Bound<'_, PyAny>) -> PyResult<String> {
-    in_background(py, hear, move |voice| {
+pub fn report(
+    py: Python<'_>,
+    folders: Vec<PathBuf>,
+    listener: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    in_background(py, listener, move |reporter| {
         let dirs = folders.iter().map(|folder| RunDir::existing(folder));
-        let views = side_by_side(&dirs.collect::<Result<Vec<_>>>()?, voice)?;
+        let views = side_by_side(&dirs.collect::<Result<Vec<_>>>()?, reporter)?;
         Ok(html(&names(&views), &views))
     })
 }
 
-/// A prediction for each row of a file: `(name, labels, bytes)` by column. Bytes are numbers of
-/// eight bytes, or of four; with labels, they are indices of eight bytes into them.
+/// Predictions for each row: `(name, type, labels, bytes)` by column. With labels, the numbers are
+/// indices into them.
 #[pyfunction]
-#[pyo3(signature = (folder, data, hear, client=None, libsvm=false))]
+#[pyo3(signature = (folder, data, listener, client=None, libsvm=false))]
 pub fn predict<'py>(
     py: Python<'py>,
     folder: PathBuf,
-    data: PathBuf,
-    hear: &Bound<'_, PyAny>,
+    data: Source,
+    listener: &Bound<'_, PyAny>,
     client: Option<String>,
     libsvm: bool,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-    let found: Predicted = in_background(py, hear, move |voice| {
-        let run = FinishedRun::read(&folder, voice)?;
+    let found: Predicted = in_background(py, listener, move |reporter| {
+        let run = FinishedRun::read(&folder, reporter)?;
         let own = run.own(client.as_deref())?;
-        run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data.into())
+        run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data.input())
     })?;
     let column = |(name, values): (String, Predictions)| match values {
         Predictions::Labels { of, names } => {
@@ -176,8 +180,8 @@ pub fn predict<'py>(
     found.columns.into_iter().map(column).collect()
 }
 
-/// Numbers as the bytes of an array that can be written to.
-fn bytes<'py, T, const N: usize>(
+/// Numbers as the bytes of a writable array.
+pub fn bytes<'py, T, const N: usize>(
     py: Python<'py>,
     values: &[T],
     each: impl Fn(&T) -> [u8; N],
@@ -190,49 +194,49 @@ fn bytes<'py, T, const N: usize>(
 
 /// The completed table of a low-rank run as CSV, and figures about it as JSON.
 #[pyfunction]
-#[pyo3(signature = (folder, hear, data=None, client=None, wide=false, draws=0))]
+#[pyo3(signature = (folder, listener, data=None, client=None, wide=false, draws=0))]
 pub fn impute(
     py: Python<'_>,
     folder: PathBuf,
-    hear: &Bound<'_, PyAny>,
-    data: Option<PathBuf>,
+    listener: &Bound<'_, PyAny>,
+    data: Option<Source>,
     client: Option<String>,
     wide: bool,
     draws: u32,
 ) -> PyResult<(String, String)> {
-    in_background(py, hear, move |voice| {
-        let run = FinishedRun::read(&folder, voice)?;
-        let options =
-            ImputeOptions { data: data.as_deref(), client: client.as_deref(), wide, draws };
+    in_background(py, listener, move |reporter| {
+        let run = FinishedRun::read(&folder, reporter)?;
+        let data = data.map(Source::input);
+        let options = ImputeOptions { data: data.as_ref(), client: client.as_deref(), wide, draws };
         let mut table = Vec::new();
         let found = run.job.fit.impute(&run.model(), &options, &mut table)?;
         let text = String::from_utf8(table).map_err(|e| Error::internal(e.to_string()))?;
-        Ok((text, told(found, voice)))
+        Ok((text, told(found, reporter)))
     })
 }
 
-/// Fits what is a new client's own into an empty folder; figures as JSON.
+/// Fits a new client's personal model into an empty folder; returns figures as JSON.
 #[pyfunction]
-#[pyo3(signature = (folder, data, out, hear, draws=0))]
+#[pyo3(signature = (folder, data, out, listener, draws=0))]
 pub fn adapt(
     py: Python<'_>,
     folder: PathBuf,
-    data: PathBuf,
+    data: Source,
     out: PathBuf,
-    hear: &Bound<'_, PyAny>,
+    listener: &Bound<'_, PyAny>,
     draws: u32,
 ) -> PyResult<String> {
-    in_background(py, hear, move |voice| {
-        let run = FinishedRun::read(&folder, voice)?;
-        let options = AdaptOptions { data: &data, labels: None, draws, out: &out };
-        Ok(told(run.adapt(&options)?, voice))
+    in_background(py, listener, move |reporter| {
+        let run = FinishedRun::read(&folder, reporter)?;
+        let options = AdaptOptions { data: &data.input(), labels: None, draws, out: &out };
+        Ok(told(run.adapt(&options)?, reporter))
     })
 }
 
-/// Passes on what is to be said of a table, and returns figures about it as JSON.
-fn told(found: Imputed, voice: &Voice) -> String {
-    found.warnings.iter().for_each(|text| voice.warning(text));
-    found.notes.iter().for_each(|text| voice.note(text));
+/// Passes warnings and notes on, and returns the figures as JSON.
+fn told(found: Imputed, reporter: &Reporter) -> String {
+    found.warnings.iter().for_each(|text| reporter.warning(text));
+    found.notes.iter().for_each(|text| reporter.note(text));
     Value::Object(found.figures).to_string()
 }
 
@@ -257,7 +261,7 @@ pub fn tensors<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Vec<Bound<'py, P
     wide.chain(narrow).collect()
 }
 
-/// The file of what a client of a run has of its own.
+/// The file of a client's personal artifact.
 #[pyfunction]
 pub fn own_names(folder: PathBuf, client: &str) -> PathBuf {
     folder

@@ -1,13 +1,13 @@
-//! A shard of clients: their rows and states, and what they answer.
+//! A shard of clients: their rows, states and answers.
 
 use crate::errors::detached;
 use crate::jobs::JobText;
 use crate::machines::{ANSWER_HEAD, Asked, Batch, shard_of};
+use crate::rows::Source;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use whimbrel::parts::core::method::Artifact;
 use whimbrel::parts::core::{
@@ -23,7 +23,7 @@ use whimbrel::parts::families::failure::{Failure, Result};
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::{Facts, Plan};
 
-/// Answers one after the other, each behind its client and its length, into an array of Python's.
+/// Concatenated answers, each preceded by its client and its length, in a Python array.
 fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
     let length = answers.iter().map(|answer| ANSWER_HEAD + answer.length).sum();
     PyByteArray::new_with(py, length, |mut out| {
@@ -45,9 +45,9 @@ fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py,
     })
 }
 
-/// A client's answer: its own bytes, or the upload of the step that it has staged.
+/// A client's answer: its bytes, or `None` for the staged upload.
 struct Answered<'a> {
-    of: &'a Held,
+    of: &'a ShardClient,
     sender: Option<Sender>,
     length: usize,
     bytes: Option<Vec<u8>>,
@@ -57,18 +57,18 @@ struct Answered<'a> {
 #[pyclass(frozen, module = "whimbrel._whimbrel")]
 pub struct Shard {
     plan: Arc<SharedPlan>,
-    clients: Vec<Held>,
-    /// Where a client's number is.
+    clients: Vec<ShardClient>,
+    /// The place of each client's number.
     places: HashMap<u32, usize>,
 }
 
-struct Held {
+struct ShardClient {
     name: String,
     id: ClientId,
     machine: Mutex<ClientMachine>,
 }
 
-impl Held {
+impl ShardClient {
     fn machine(&self) -> std::sync::MutexGuard<'_, ClientMachine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl Held {
 
 #[pymethods]
 impl Shard {
-    /// Shard `index` of `of` of a job's clients; `saved` is what [`Shard::save`] returned.
+    /// Shard `index` of `of` of a job's clients; `saved` is the result of [`Shard::save`].
     #[new]
     #[pyo3(signature = (job, index, of, saved=None))]
     fn new(
@@ -142,39 +142,39 @@ impl Shard {
         }
     }
 
-    /// Everything that its clients remember.
+    /// The state of all clients.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let saved = detached(py, || {
-            let each = self.clients.par_iter().map(|held| held.machine().save());
+            let each = self.clients.par_iter().map(|client| client.machine().save());
             Ok(each.collect::<Vec<_>>().to_bytes())
         })?;
         Ok(PyBytes::new(py, &saved))
     }
 
-    /// What each client has of its own, by name, where it has something.
+    /// The clients' personal artifacts by name.
     fn own<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
         let found = detached(py, || {
-            let own = |held: &Held| -> Result<Option<(String, Vec<u8>)>> {
-                let artifact = held.machine().artifact()?;
-                Ok(artifact.map(|own| (held.name.clone(), own.to_bytes())))
+            let own = |client: &ShardClient| -> Result<Option<(String, Vec<u8>)>> {
+                let artifact = client.machine().artifact()?;
+                Ok(artifact.map(|own| (client.name.clone(), own.to_bytes())))
             };
             self.clients
                 .par_iter()
-                .filter_map(|held| own(held).transpose())
+                .filter_map(|client| own(client).transpose())
                 .collect::<Result<Vec<_>>>()
         })?;
         Ok(found.into_iter().map(|(name, own)| (name, PyBytes::new(py, &own))).collect())
     }
 
-    /// The names of its clients.
+    /// The clients' names.
     #[getter]
     fn names(&self) -> Vec<String> {
-        self.clients.iter().map(|held| held.name.clone()).collect()
+        self.clients.iter().map(|client| client.name.clone()).collect()
     }
 }
 
 impl Shard {
-    /// The uploads that its clients have staged in one fold, whatever the number of threads.
+    /// The staged uploads in one fold, equal for any number of threads.
     fn sum(&self, empty: &[u8], answers: &[Answered<'_>]) -> Result<Summed> {
         let method = self.plan.method()?;
         let share = answers.len().div_ceil(rayon::current_num_threads()).max(1);
@@ -209,9 +209,9 @@ impl Shard {
         let plan = Arc::new(SharedPlan { plan, stage: Mutex::new(None) });
         let saved = saved.map(Vec::<Vec<u8>>::from_bytes).transpose()?;
         if saved.as_ref().is_some_and(|saved| saved.len() != clients.len()) {
-            return Err(Error::data("what was saved is of another shard").into());
+            return Err(Error::data("the saved state belongs to another shard").into());
         }
-        let mut held = Vec::with_capacity(clients.len());
+        let mut built = Vec::with_capacity(clients.len());
         for (at, (id, name, data)) in clients.into_iter().enumerate() {
             let consent = Consent { evaluates, ..Consent::default() };
             let chain = Box::new(Shared(plan.clone()));
@@ -220,19 +220,19 @@ impl Shard {
                 Some(saved) => ClientMachine::load(participant, &saved[at])?,
                 None => ClientMachine::new(participant),
             };
-            held.push(Held { name, id, machine: Mutex::new(machine) });
+            built.push(ShardClient { name, id, machine: Mutex::new(machine) });
         }
-        let places = held.iter().enumerate().map(|(at, held)| (held.id.0, at)).collect();
-        Ok(Self { plan, clients: held, places })
+        let places = built.iter().enumerate().map(|(at, client)| (client.id.0, at)).collect();
+        Ok(Self { plan, clients: built, places })
     }
 
-    fn find(&self, client: ClientId) -> Result<&Held> {
+    fn find(&self, client: ClientId) -> Result<&ShardClient> {
         let place = self.places.get(&client.0).map(|at| &self.clients[*at]);
         place.ok_or_else(|| Error::peer(format!("client {client} is not in this shard")).into())
     }
 }
 
-/// What clients need of a stage, and what it was built from.
+/// A built stage for clients, and the artifacts it was built from.
 struct Built {
     index: usize,
     delivered: Vec<Artifact>,
@@ -241,14 +241,14 @@ struct Built {
     evaluate_every: Option<u32>,
 }
 
-/// A plan whose stages are built once for all clients of a shard.
+/// A plan whose stages are built once per shard.
 struct SharedPlan {
     plan: Plan,
     stage: Mutex<Option<Built>>,
 }
 
 impl SharedPlan {
-    /// The method of the stage that its clients are in.
+    /// The method of the current stage.
     fn method(&self) -> whimbrel::parts::core::Result<Arc<dyn DynMethod>> {
         let last = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let built = last.as_ref().ok_or_else(|| Error::peer("uploads before an enrolment"))?;
@@ -273,7 +273,7 @@ impl Chain for Shared {
         let Some(Built { name, method, evaluate_every, .. }) = &*last else {
             return Err(Error::internal("a stage was not built"));
         };
-        // A client has no use for the rest of a stage.
+        // Clients do not use the other fields.
         Ok(Stage {
             name,
             method: method.clone(),
@@ -285,7 +285,7 @@ impl Chain for Shared {
     }
 }
 
-/// What a job offers to clients that hold their own rows: text for [`Offered`].
+/// The offer of a job to clients with their own rows: text for [`Offered`], and the clients' names.
 #[pyfunction]
 pub fn offer(py: Python<'_>, job: JobText) -> PyResult<(String, Vec<String>)> {
     detached(py, || {
@@ -295,7 +295,7 @@ pub fn offer(py: Python<'_>, job: JobText) -> PyResult<(String, Vec<String>)> {
     })
 }
 
-/// An offer as a client reads it.
+/// An offer, read by a client.
 #[pyclass(frozen, module = "whimbrel._whimbrel")]
 pub struct Offered {
     offer: Offer,
@@ -321,19 +321,19 @@ impl Offered {
         self.offer.schema().columns.clone()
     }
 
-    /// The column of the target, where rows have one.
+    /// The target column, if any.
     #[getter]
     fn target(&self) -> Option<String> {
         self.offer.schema().target.as_ref().map(|target| target.column.clone())
     }
 
-    /// The client of this number over its own file.
+    /// The client of this number with its own rows.
     #[pyo3(signature = (client, data, saved=None))]
     fn join(
         &self,
         py: Python<'_>,
         client: u32,
-        data: PathBuf,
+        data: Source,
         saved: Option<&[u8]>,
     ) -> PyResult<Shard> {
         detached(py, || {
@@ -341,7 +341,7 @@ impl Offered {
             let name = self.offer.names().get(client as usize).ok_or_else(unknown)?.clone();
             let plan = self.offer.plan()?;
             let (seed, evaluates) = (self.offer.job()?.seed, plan.evaluates());
-            let rows = self.offer.read(&data, &name)?;
+            let rows = self.offer.read(data.input(), &name)?;
             Shard::of(plan, seed, evaluates, vec![(ClientId(client), name, rows)], saved)
         })
     }

@@ -1,135 +1,122 @@
-//! What describes the rows and the columns of a table: further columns of its file.
+//! Attributes of a table's rows and columns: further columns of its file.
 //!
-//! A column of the file describes rows where every line of a row says the same, and columns likewise.
-//! Parts of labels (`winter` of a column labelled by `winter` and `period`) are read from the lines,
-//! or from the label itself where no line has it.
+//! A column of the file describes rows if it is constant on the lines of each row, and columns
+//! likewise. Parts of labels (`winter` of a column labelled by `winter` and `period`) are read from
+//! the lines or, if no line has them, from the label.
 
 use super::labels::sort_labels;
 use super::{CellLayout, CellOptions, cell_text, place};
-use crate::{Dataset, Error, Result, parse_number, read_csv};
+use crate::{Dataset, Error, Input, Result, parse_number};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::path::Path;
 
-/// The columns of a file that describe rows and columns of the table.
+/// The columns of a file that describe the table's rows and columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Described {
-    /// Those whose values are names.
+    /// Columns of names.
     pub factors: Vec<String>,
-    /// Those whose values are numbers.
+    /// Columns of numbers.
     pub covariates: Vec<String>,
 }
 
 impl Described {
-    /// Whether a column is one of them.
     pub fn has(&self, name: &str) -> bool {
         self.factors.iter().chain(&self.covariates).any(|known| known == name)
     }
 }
 
-/// Which lines of the table are described.
+/// The side of the table that an attribute describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttributeOf {
-    /// Its rows.
     Row,
-    /// Its columns.
     Column,
 }
 
-/// What describes the rows, or the columns, of a table.
+/// An attribute of a table's rows or columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attribute {
     /// The file's column.
     pub name: String,
-    /// What it describes.
     pub of: AttributeOf,
-    /// The names that its numbers stand for; empty where they are numbers.
+    /// The names of a factor's levels; empty for numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<String>,
-    /// One per row or column; none where nothing says.
+    /// One per row or column; `None` if unknown.
     pub values: Vec<Option<f64>>,
 }
 
 impl Attribute {
-    /// A value as a file has it.
+    /// A value as text.
     fn text(&self, value: f64) -> String {
         self.levels.get(value as usize).cloned().unwrap_or_else(|| value.to_string())
     }
 }
 
-/// Reads what describes a table's rows and columns, from a file if there is one and from the labels.
-pub fn read_attributes(
-    path: Option<&Path>,
-    options: &CellOptions,
-    rows: &[String],
-    columns: &[String],
-) -> Result<Vec<Attribute>> {
-    let read = || path.map(|path| read_csv(path, &options.csv())).transpose();
-    read_attributes_of(read, options, rows, columns)
-}
-
-/// The same of a file that is read where it is needed.
-pub(crate) fn read_attributes_of(
-    read: impl FnOnce() -> Result<Option<Dataset>>,
-    options: &CellOptions,
-    rows: &[String],
-    columns: &[String],
-) -> Result<Vec<Attribute>> {
-    let described = &options.described;
-    if *described == Described::default() {
-        return Ok(Vec::new());
+impl Input {
+    /// Reads the attributes of a table's rows and columns from the rows, where these exist, and from
+    /// the labels.
+    pub fn read_attributes(
+        &self,
+        options: &CellOptions,
+        rows: &[String],
+        columns: &[String],
+    ) -> Result<Vec<Attribute>> {
+        let described = &options.described;
+        if *described == Described::default() {
+            return Ok(Vec::new());
+        }
+        let data = self.exists().then(|| self.read_csv(&options.csv())).transpose()?;
+        let sides = options.sides(rows, columns, data.as_ref())?;
+        let factors = described.factors.iter().map(|name| (name, true));
+        let covariates = described.covariates.iter().map(|name| (name, false));
+        let wanted = factors.chain(covariates);
+        wanted.map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_ref())).collect()
     }
-    let data = read()?;
-    let sides = options.sides(rows, columns, data.as_ref())?;
-    let factors = described.factors.iter().map(|name| (name, true));
-    let covariates = described.covariates.iter().map(|name| (name, false));
-    let wanted = factors.chain(covariates);
-    wanted.map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_ref())).collect()
-}
 
-/// Where a file contradicts what describes a known table's rows and columns, in words: the first line
-/// that does, for each attribute.
-pub fn contradictions(
-    path: &Path,
-    options: &CellOptions,
-    known: &[Attribute],
-    rows: &[String],
-    columns: &[String],
-) -> Result<Vec<String>> {
-    let data = read_csv(path, &options.csv())?;
-    let sides = options.sides(rows, columns, Some(&data))?;
-    let first = |own: &Attribute| {
-        let (side, column) = (&sides[own.of as usize], data.column(&own.name).ok()?);
-        (0..data.rows()).find_map(|line| {
-            let at = side.of_line[line]?;
-            let (text, known) = (cell_text(&data, line, column)?, own.text(own.values[at]?));
-            (text != known).then(|| {
-                let (file, line, name) = (data.name(), place(&data, line), &own.name);
-                let label = &side.labels[at];
-                format!(
-                    "{file}, {line}: {name:?} of {label:?} is {text:?}, and {known:?} in the \
-                     model, which is used"
-                )
+    /// Contradictions between the rows and the known attributes of a table: a message for the first
+    /// line of each attribute that differs.
+    pub fn contradictions(
+        &self,
+        options: &CellOptions,
+        known: &[Attribute],
+        rows: &[String],
+        columns: &[String],
+    ) -> Result<Vec<String>> {
+        let data = self.read_csv(&options.csv())?;
+        let sides = options.sides(rows, columns, Some(&data))?;
+        let first = |own: &Attribute| {
+            let (side, column) = (&sides[own.of as usize], data.column(&own.name).ok()?);
+            (0..data.rows()).find_map(|line| {
+                let at = side.of_line[line]?;
+                let (text, known) = (cell_text(&data, line, column)?, own.text(own.values[at]?));
+                (text != known).then(|| {
+                    let (file, line, name) = (data.name(), place(&data, line), &own.name);
+                    let label = &side.labels[at];
+                    format!(
+                        "{file}, {line}: {name:?} of {label:?} is {text:?}, but {known:?} in the \
+                         model; the model's value is used"
+                    )
+                })
             })
-        })
-    };
-    Ok(known.iter().filter_map(first).collect())
+        };
+        Ok(known.iter().filter_map(first).collect())
+    }
 }
 
-/// The lines of one side of the table.
+/// One side of the table.
 struct Side<'a> {
     of: AttributeOf,
     /// The file's columns that make up a label.
     parts: &'a [String],
     labels: &'a [String],
-    /// Which of them each line of the file belongs to.
+    /// The label of each line of the file.
     of_line: Vec<Option<usize>>,
 }
 
 impl CellOptions {
-    /// The lines of both sides: rows, then columns.
+    /// Both sides: rows, then columns.
     fn sides<'a>(
         &'a self,
         rows: &'a [String],
@@ -158,7 +145,7 @@ impl<'a> Side<'a> {
             labels.iter().enumerate().map(|(at, label)| (label.as_str(), at)).collect();
         let of_line = match data {
             None => Vec::new(),
-            // The lines of a wide file are its rows; it has no line of a column.
+            // The lines of a wide file are rows; no line belongs to a column.
             Some(data) if parts.is_empty() => {
                 let is_row = of == AttributeOf::Row;
                 let at = |line: usize| index.get((line + 1).to_string().as_str()).copied();
@@ -177,7 +164,7 @@ impl<'a> Side<'a> {
         Ok(Self { of, parts, labels, of_line })
     }
 
-    /// What the labels say: the part of that name.
+    /// The parts of the labels with this name.
     fn of_labels(&self, name: &str) -> Option<Vec<Option<String>>> {
         let at = self.parts.iter().position(|part| part == name)?;
         let part = |label: &String| {
@@ -227,23 +214,22 @@ fn attribute(
     let Some((of, texts)) = found else {
         return Err(match (clash, data) {
             (Some([first, second]), Some(data)) => Error::config(format!(
-                "column {name:?} describes neither rows nor columns of the table: {} and {} are of \
-                 one row and differ",
+                "column {name:?} describes neither rows nor columns of the table: {} and {} differ \
+                 within one row",
                 place(data, first),
                 place(data, second)
             ))
-            .hint("effects and covariates say the same of all cells of a row, or of a column"),
-            _ => Error::config(format!("nothing tells {name:?} of the table's rows or columns"))
-                .hint("`path` in [data] may name a file with it, of which no value is used"),
+            .hint("effects and covariates are constant on each row, or on each column"),
+            _ => Error::config(format!(
+                "the value of {name:?} is unknown for all rows and columns of the table"
+            ))
+            .hint("`path` in [data] may name a file with this column; its values are not used"),
         });
     };
-    match is_factor {
-        true => Ok(factor(name, of, &texts)),
-        false => covariate(name, of, &texts),
-    }
+    if is_factor { Ok(factor(name, of, &texts)) } else { covariate(name, of, &texts) }
 }
 
-/// What the lines of a file say of each line of a side; two that contradict each other where some do.
+/// The value of each label of a side by the lines of a file, or two lines that contradict each other.
 #[allow(clippy::type_complexity)]
 fn of_lines(
     name: &str,
@@ -284,8 +270,10 @@ fn covariate(name: &str, of: AttributeOf, texts: &[Option<String>]) -> Result<At
     let number = |text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => parse_number(text.as_bytes()).map(Some).ok_or_else(|| {
-            Error::config(format!("covariate {name:?} is {text:?} somewhere, and no number"))
-                .hint("a column of names is an effect: list it in `effects`")
+            Error::config(format!(
+                "covariate {name:?} has the value {text:?}, which is not a number"
+            ))
+            .hint("a column of names is an effect: list it in `effects`")
         }),
     };
     let values = texts.iter().map(number).collect::<Result<_>>()?;

@@ -1,27 +1,26 @@
-//! Whether a file looks like a table with gaps: one observation on each line, told by the names of
-//! its columns, or one row of the table on each line with some cells empty.
+//! Guesses whether a file is a table with missing cells: one observation per line, by the names of
+//! its columns, or one row of the table per line, by its empty cells.
 
 use super::{Entries, cell_text};
 use crate::Dataset;
 use crate::dataset::Kind;
 use std::collections::HashSet;
 
-/// A file that seems to hold a table with gaps.
+/// The guessed layout of a table with missing cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableGuess {
-    /// The column that seems to name the table's row.
+    /// The column that labels the table's row.
     pub row: String,
-    /// The columns that seem to name the table's column; none where each line is a row of it.
+    /// The columns that label the table's column; empty if each line is a row of the table.
     pub column: Vec<String>,
-    /// The column of what was observed; empty where each line is a row of the table.
+    /// The column of the value; empty if each line is a row of the table.
     pub value: String,
-    /// The column that seems to say who observed it.
+    /// The column of the client.
     pub client: Option<String>,
-    /// What values are.
     pub entries: Entries,
     /// Rows, columns and observations of the table.
     pub shape: [usize; 3],
-    /// Observations of cells that were observed before.
+    /// Repeated observations of a cell.
     pub repeated: usize,
 }
 
@@ -48,12 +47,12 @@ const COLUMNS: [&str; 14] = [
 const CLIENTS: [&str; 8] =
     ["client", "observer", "group", "hospital", "centre", "center", "region", "user"];
 
-/// What the file seems to be; nothing where it is neither form.
+/// The guessed layout; `None` if the file has neither form.
 pub fn guess_table(data: &Dataset) -> Option<TableGuess> {
     long(data).or_else(|| wide(data))
 }
 
-/// Numbers with gaps beside one column of labels that are all different.
+/// Numbers with missing cells beside one column of distinct labels.
 fn wide(data: &Dataset) -> Option<TableGuess> {
     let columns = data.columns();
     if columns.iter().any(|c| !c.named) {
@@ -88,7 +87,7 @@ fn wide(data: &Dataset) -> Option<TableGuess> {
     })
 }
 
-/// Looks for the usual names; nothing where a row, a column or a value is not among them.
+/// Searches for usual names; `None` unless a row, a column and a value are found.
 fn long(data: &Dataset) -> Option<TableGuess> {
     let named = |names: &[&str]| -> Vec<usize> {
         let at = |name: &&str| {
@@ -114,7 +113,7 @@ fn long(data: &Dataset) -> Option<TableGuess> {
         rows.insert(row);
         columns.insert(column);
     }
-    // A line that is alone in its row of the table tells nothing about the others.
+    // A table with one row or one column has nothing to share.
     if cells.is_empty() || first == row || rows.len() < 2 || columns.len() < 2 {
         return None;
     }
@@ -130,7 +129,7 @@ fn long(data: &Dataset) -> Option<TableGuess> {
     })
 }
 
-/// The narrowest sort that all values of these columns are of.
+/// The narrowest kind that all values of these columns fit.
 fn entries(data: &Dataset, columns: &[usize]) -> Entries {
     let value = |line: usize, c: &usize| data.number(line, *c);
     let is_all = |sort: &Entries| {

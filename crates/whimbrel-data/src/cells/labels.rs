@@ -1,7 +1,8 @@
-//! Labels of a table's rows or columns: who comes first, and who is known.
+//! Labels of a table's rows or columns: their order, and which are known.
 
-use super::{Reasons, missing};
+use super::missing;
 use crate::dataset::MISSING_CODE;
+use crate::defect::Reasons;
 use crate::source::Source;
 use crate::{Dataset, Error, Result, parse_number};
 use std::cmp::Ordering;
@@ -18,11 +19,11 @@ pub(super) struct Labels {
     at: Vec<usize>,
     names: Vec<String>,
     index: HashMap<String, u32>,
-    /// Codes of the file's columns to labels, so that a label is put together once.
+    /// Labels by the codes of the file's columns, so that each is composed once.
     by_codes: HashMap<Vec<u32>, Option<u32>>,
-    /// The codes that each label came from, so that two cannot make one label unnoticed.
+    /// The codes of each label, to detect two that compose the same label.
     codes_of: HashMap<u32, Vec<u32>>,
-    /// Whether no other label may occur.
+    /// Whether the labels are given, so that others are refused.
     given: bool,
 }
 
@@ -54,12 +55,12 @@ impl Labels {
         self.index.get(name).copied()
     }
 
-    /// The label of a numbered line; nothing where the labels are given and lack it.
+    /// The label of a numbered line; `None` if the labels are given without it.
     pub fn intern(&mut self, number: usize) -> Option<u32> {
         self.find_or_add(number.to_string())
     }
 
-    /// The label of a line, or a reason why it has none.
+    /// The label of a line; without one, a reason is added.
     pub fn of_line(&mut self, data: &Dataset, line: usize, reasons: &mut Reasons) -> Option<u32> {
         let codes: Vec<u32> =
             self.at.iter().map(|&c| data.texts[data.slots[c]].codes[line]).collect();
@@ -74,7 +75,7 @@ impl Labels {
                 let found = self.find_or_add(name.clone());
                 if let Some(other) = found.and_then(|label| self.codes_of.get(&label)) {
                     let why = format!(
-                        "{:?} and {:?} both make the {} label {name:?}: write one of them otherwise",
+                        "{:?} and {:?} both make the {} label {name:?}: rename one of them",
                         self.parts(data, other),
                         self.parts(data, &codes),
                         self.side
@@ -96,13 +97,13 @@ impl Labels {
         found
     }
 
-    /// What the file's columns say under these codes.
+    /// The texts of the file's columns with these codes.
     fn parts<'a>(&self, data: &'a Dataset, codes: &[u32]) -> Vec<&'a str> {
         let parts = self.at.iter().zip(codes);
         parts.map(|(&c, &code)| &*data.texts[data.slots[c]].names[code as usize]).collect()
     }
 
-    /// The labels in order, and where each went. Given ones stay as they are.
+    /// The sorted labels, and the new place of each. Given labels keep their order.
     pub fn sorted(&self) -> (Arc<[String]>, Vec<u32>) {
         if self.given {
             return self.as_given();
@@ -116,7 +117,7 @@ impl Labels {
         (order.iter().map(|&i| self.names[i].clone()).collect(), place)
     }
 
-    /// The labels in the order in which they came.
+    /// The labels in order of appearance.
     pub fn as_given(&self) -> (Arc<[String]>, Vec<u32>) {
         (self.names.iter().cloned().collect(), (0..self.names.len() as u32).collect())
     }
@@ -137,12 +138,12 @@ impl Labels {
     }
 }
 
-/// Reads labels, one on each line of a file; blank lines do not count.
+/// Reads labels, one per line; blank lines are skipped.
 pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<String>> {
-    let path = path.as_ref();
-    let name = path.display().to_string();
+    let source = Source::File(path.as_ref());
+    let name = source.name();
     let mut labels = Vec::new();
-    for line in std::io::BufReader::new(Source::File(path).open(&name)?).lines() {
+    for line in std::io::BufReader::new(source.open()?).lines() {
         let line = line.map_err(|e| Error::storage(&name, &e))?;
         let label = line.trim();
         if !label.is_empty() {
@@ -150,15 +151,13 @@ pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<String>> {
         }
     }
     if labels.is_empty() {
-        return Err(
-            Error::format(&name, "there are no labels in it").hint("one label on each line")
-        );
+        return Err(Error::format(&name, "the file has no labels").hint("one label per line"));
     }
     Ok(labels)
 }
 
-/// Numbers by value, names of months as in the calendar, and other text so that a number in it
-/// counts as a number: `week 2` comes before `week 10`.
+/// Sorts numbers by value, names of months by the calendar, and other text with its numbers by value:
+/// `week 2` before `week 10`.
 pub(super) fn sort_labels(order: &mut [usize], names: &[String]) {
     let numbers: Option<Vec<f64>> =
         names.iter().map(|name| parse_number(name.as_bytes())).collect();
@@ -173,7 +172,7 @@ pub(super) fn sort_labels(order: &mut [usize], names: &[String]) {
     }
 }
 
-/// Which month an English name or its first three letters mean.
+/// The month of an English name or of its first three letters.
 fn month(name: &str) -> Option<usize> {
     const MONTHS: &str = "january february march april may june july august september october \
                           november december";

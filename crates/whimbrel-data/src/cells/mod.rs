@@ -10,47 +10,43 @@ mod guess;
 mod labels;
 mod share;
 
-pub(crate) use attributes::read_attributes_of;
-pub use attributes::{Attribute, AttributeOf, Described, contradictions, read_attributes};
+pub use attributes::{Attribute, AttributeOf, Described};
 pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
 pub(crate) use share::named_key;
 pub use share::{CellsOf, hold_out};
 
 use crate::dataset::{Kind, MISSING_CODE};
-use crate::defect::{BadRow, LISTED_MAX};
-use crate::{CsvOptions, Dataset, Error, Features, Result, read_csv, read_csv_bytes};
+use crate::defect::{BadRow, LISTED_MAX, Reasons};
+use crate::{CsvOptions, Dataset, Error, Features, Input, Result, Source, read_csv};
 use labels::Labels;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::Cell;
 
-/// How to find cells in a file.
+/// The layout of the cells in a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CellOptions {
-    /// The column that says who observed it.
+    /// The column of the client.
     pub client: Option<String>,
-    /// The columns whose values, joined by `-`, label the table's row; none: the lines of a wide
+    /// The columns whose values, joined by `-`, label the table's row; if empty, the lines of a wide
     /// file are numbered from 1.
     pub row: Vec<String>,
-    /// What the rest of a line holds.
     pub layout: CellLayout,
-    /// Whether a line without a value says that nothing was there, rather than that nobody looked.
+    /// Whether a line without a value is an observed zero rather than unobserved.
     pub missing_as_zero: bool,
-    /// What values may be.
     pub entries: Entries,
     /// The labels of all rows; `None`: those that occur.
     pub row_labels: Option<Vec<String>>,
     /// The labels of all columns; `None`: those that occur, or the header's for a wide file.
     pub column_labels: Option<Vec<String>>,
-    /// What separates cells; `None`: told from the header.
+    /// The delimiter; `None`: detected from the header.
     pub delimiter: Option<u8>,
-    /// Columns that describe rows and columns of the table; not columns of it.
+    /// Columns that describe the table's rows and columns, and are not part of the table.
     pub described: Described,
 }
 
-/// What a line of a file holds.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellLayout {
     /// One observation.
@@ -62,7 +58,7 @@ pub enum CellLayout {
     },
     /// One row of the table.
     Wide {
-        /// The table's columns; `None`: every column that has no other part.
+        /// The table's columns; `None`: all columns without another role.
         columns: Option<Vec<String>>,
     },
 }
@@ -73,7 +69,7 @@ impl Default for CellLayout {
     }
 }
 
-/// What values may be.
+/// The values allowed in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Entries {
     /// Any finite numbers.
@@ -86,13 +82,13 @@ pub enum Entries {
 }
 
 impl Entries {
-    /// Why a value is none of them.
+    /// The reason why a value is not allowed.
     pub fn refuse(self, x: f64) -> Option<&'static str> {
         match self {
             Self::Numbers if x.abs() > 1e15 => Some("is too large: numbers must lie within 1e15"),
-            Self::Counts if x < 0.0 => Some("is negative, and counts are not"),
-            Self::Counts if x > 1e12 => Some("is above 1e12, the most that a count can be"),
-            Self::Counts if x.fract() != 0.0 => Some("is not whole, and counts are"),
+            Self::Counts if x < 0.0 => Some("is negative; counts are not"),
+            Self::Counts if x > 1e12 => Some("is too large: counts are at most 1e12"),
+            Self::Counts if x.fract() != 0.0 => Some("is not whole; counts are"),
             Self::Binary if x != 0.0 && x != 1.0 => Some("is neither 0 nor 1"),
             Self::Numbers | Self::Counts | Self::Binary => None,
         }
@@ -100,24 +96,24 @@ impl Entries {
 
     fn hint(self) -> &'static str {
         match self {
-            Self::Numbers => "rescale the values, or mend these cells",
-            Self::Counts => "mend these cells, or fit other numbers with family = \"gaussian\"",
+            Self::Numbers => "rescale the values, or correct these cells",
+            Self::Counts => "correct these cells, or fit other numbers with family = \"gaussian\"",
             Self::Binary => "write 0 and 1, or fit counts with family = \"poisson\"",
         }
     }
 }
 
-/// A number in a message: not three hundred digits of it.
+/// A number in a message, without hundreds of digits.
 fn shown(x: f64) -> String {
     if x.abs() < 1e15 { x.to_string() } else { format!("{x:e}") }
 }
 
-const UNOBSERVED: &str = "a cell that nobody observed is empty, NA, or not in the file";
+const UNOBSERVED: &str = "an unobserved cell is empty, NA, or not in the file";
 
-/// Every observation of a file.
+/// All observations of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellTable {
-    /// The file.
+    /// The file's name.
     pub name: String,
     /// Labels of the rows, in order.
     pub rows: Arc<[String]>,
@@ -125,43 +121,44 @@ pub struct CellTable {
     pub columns: Arc<[String]>,
     /// The observations in the order of the file.
     pub cells: Vec<Cell>,
-    /// Who made each, an index into `clients`; empty where the file does not say.
+    /// The client of each, as an index into `clients`; empty without a client column.
     pub(crate) owners: Vec<u32>,
-    /// The clients' names in order of appearance, and the line where each first appears.
+    /// The clients in order of appearance, with the line of the first.
     pub(crate) clients: Vec<(String, String)>,
-    /// What the reader noticed.
     pub warnings: Vec<String>,
-    /// The names of all columns of the file, in its order.
+    /// All columns of the file, in order.
     pub header: Vec<String>,
 }
 
-/// Reads a file, plain or gzipped.
-pub fn read_cells(path: impl AsRef<Path>, options: &CellOptions) -> Result<CellTable> {
-    cells_of(&read_csv(path, &options.csv())?, options)
+/// Reads a table with missing cells.
+pub fn read_cells<'a>(source: impl Into<Source<'a>>, options: &CellOptions) -> Result<CellTable> {
+    cells_of(&read_csv(source, &options.csv())?, options)
 }
 
-/// Reads text held in memory; `name` stands for the file in messages.
-pub fn read_cells_bytes(name: &str, bytes: &[u8], options: &CellOptions) -> Result<CellTable> {
-    cells_of(&read_csv_bytes(name, bytes, &options.csv())?, options)
+impl Input {
+    /// Reads a table with missing cells.
+    pub fn read_cells(&self, options: &CellOptions) -> Result<CellTable> {
+        cells_of(&self.read_csv(&options.csv())?, options)
+    }
 }
 
 impl CellOptions {
-    /// Labels and names stay text, whatever they look like.
+    /// Reads labels and names as text, even if they look like numbers.
     pub(crate) fn csv(&self) -> CsvOptions {
         let (column, value) = match &self.layout {
             CellLayout::Long { column, value, .. } => (column.as_slice(), Some(value)),
             CellLayout::Wide { .. } => (&[][..], None),
         };
         let text = self.client.iter().chain(&self.row).chain(column);
-        // Values are numbers, whoever takes them for a description.
+        // Values are numbers, even if listed as a description.
         let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
         let text = text.chain(factors).cloned().collect();
         CsvOptions { delimiter: self.delimiter, text, ..CsvOptions::default() }
     }
 }
 
-/// Finds the observations in a file whose labels were read as text.
-pub(crate) fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTable> {
+/// The observations of a file whose labels were read as text.
+fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTable> {
     let mut scan = Scan::new(data, options)?;
     for row in 0..data.rows() {
         scan.line(row);
@@ -169,10 +166,7 @@ pub(crate) fn cells_of(data: &Dataset, options: &CellOptions) -> Result<CellTabl
     scan.finish()
 }
 
-/// Why a line cannot be used: the column, where it is one column's doing, and the reason.
-type Reasons = Vec<(Option<String>, String)>;
-
-/// The values of a line: of one column of the table, named by text columns, or of several.
+/// The value columns of a line: one, or one per column of the table.
 enum Values {
     Long { value: usize },
     Wide { columns: Vec<usize> },
@@ -186,17 +180,17 @@ struct Scan<'a> {
     row: Labels,
     column: Labels,
     values: Values,
-    /// Columns whose unreadable cells matter.
+    /// The columns in use, which must be readable.
     read: Vec<usize>,
     cells: Vec<Cell>,
     owners: Vec<u32>,
     clients: Vec<(String, String)>,
     client_of_code: HashMap<u32, u32>,
-    /// The line of each cell, to name repeated ones.
+    /// The line of each cell, to report repeated ones.
     lines: Vec<u32>,
     bad: Vec<BadRow>,
     bad_count: usize,
-    /// Whether a value is none that the family can have.
+    /// Whether a value is not allowed.
     misfits: bool,
 }
 
@@ -258,13 +252,14 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Takes the observations of one line, or notes why it cannot be used.
+    /// Adds the observations of a line, or the reasons why it cannot be used.
     fn line(&mut self, at: usize) {
         let mut reasons = self.data.unreadable(at, &self.read);
         let owner = self.client.map(|column| self.owner(at, column, &mut reasons));
-        let row = match self.options.row.is_empty() {
-            true => self.row.intern(at + 1),
-            false => self.row.of_line(self.data, at, &mut reasons),
+        let row = if self.options.row.is_empty() {
+            self.row.intern(at + 1)
+        } else {
+            self.row.of_line(self.data, at, &mut reasons)
         };
         match &self.values {
             Values::Long { value } => {
@@ -282,7 +277,7 @@ impl<'a> Scan<'a> {
         if !reasons.is_empty() {
             self.bad_count += 1;
             if self.bad.len() < LISTED_MAX {
-                self.bad.push(BadRow { row: at + 1, line: self.data.line(at), reasons });
+                self.bad.push(self.data.bad_row(at, reasons));
             }
         }
     }
@@ -315,7 +310,7 @@ impl<'a> Scan<'a> {
         self.lines.push(at as u32);
     }
 
-    /// The client that a line names.
+    /// The client of a line.
     fn owner(&mut self, at: usize, column: usize, reasons: &mut Reasons) -> u32 {
         let text = &self.data.texts[self.data.slots[column]];
         let code = text.codes[at];
@@ -334,7 +329,7 @@ impl<'a> Scan<'a> {
     fn finish(mut self) -> Result<CellTable> {
         let name = self.data.name().to_owned();
         if self.bad_count > 0 {
-            // Of a column's unreadable cells only the first are remembered.
+            // Only a column's first unreadable cells are recorded.
             let forgotten = self.read.iter().map(|&c| &self.data.bad[c]);
             let forgotten: usize = forgotten.map(|bad| bad.count - bad.first.len()).sum();
             let (listed, count) = (self.bad, self.bad_count + forgotten);
@@ -344,12 +339,12 @@ impl<'a> Scan<'a> {
         }
         if self.cells.is_empty() {
             return Err(Error::format(&name, "no cell of the table is observed")
-                .hint("every value is missing: is `value` the right column?"));
+                .hint("every value is missing: check the column `value`"));
         }
         let warnings = self.repeated().into_iter().collect();
         let (rows, row_at) = self.row.sorted();
         let (columns, column_at) = match self.values {
-            // A wide file's columns are in the order of the header.
+            // The columns of a wide file keep the order of the header.
             Values::Wide { .. } => self.column.as_given(),
             Values::Long { .. } => self.column.sorted(),
         };
@@ -362,7 +357,7 @@ impl<'a> Scan<'a> {
         Ok(CellTable { name, rows, columns, cells, owners, clients, warnings, header })
     }
 
-    /// Cells that one client (or, where nobody is named, the file) has more than once.
+    /// A message about repeated cells of a client or, without clients, of the file.
     fn repeated(&self) -> Option<String> {
         let mut seen = HashMap::with_capacity(self.cells.len());
         let (mut count, mut first) = (0usize, None);
@@ -377,8 +372,8 @@ impl<'a> Scan<'a> {
         let line = |i: usize| place(self.data, self.lines[i] as usize);
         let cell = self.cells[again];
         Some(format!(
-            "{}: {count} repeated {}, each an observation of its own; the first, row {:?} and \
-             column {:?}, is on {} and again on {}",
+            "{}: {count} repeated {}, each counted as a separate observation; the first, row \
+             {:?} and column {:?}, is on {} and again on {}",
             self.data.name(),
             if count == 1 { "cell" } else { "cells" },
             self.row.name(cell.row),
@@ -405,7 +400,7 @@ fn wide_columns(data: &Dataset, listed: Option<&[String]>, used: &[usize]) -> Re
             data.name()
         );
         return Err(Error::config(what).hint(
-            "list the columns of the table in `columns`; for one observation on each line, name \
+            "list the columns of the table in `columns`; for one observation per line, name \
              `column` and `value`",
         ));
     }
@@ -423,7 +418,7 @@ fn cell_text(data: &Dataset, line: usize, column: usize) -> Option<String> {
     }
 }
 
-/// Where a row of the file is, in words.
+/// The place of a row in the file, in words.
 fn place(data: &Dataset, row: usize) -> String {
     match data.line(row) {
         Some(line) => format!("line {line} (row {})", row + 1),

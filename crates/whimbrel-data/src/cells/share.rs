@@ -1,31 +1,28 @@
-//! Which client holds which cells, and which of them it keeps out of the fit.
+//! Splits of cells over clients, and the cells held out of the fit.
 
 use super::CellTable;
 use crate::split::{client_name, enough_rows, iid_rows};
 use crate::{Error, Result};
 use whimbrel_core::{Cell, Key};
 
-/// A client and what it observed, in the order of the file.
+/// A client and its observations, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellsOf {
-    /// Its name.
     pub name: String,
-    /// Its observations.
     pub cells: Vec<Cell>,
 }
 
-/// Draws of the hold-out, apart from those of splits.
+/// Key tag of the hold-out.
 const HOLD_OUT: u64 = 0x401D;
 
 impl CellTable {
-    /// The names in the column of clients, in order of appearance; none where there is no such
-    /// column.
+    /// The names in the client column, in order of appearance; none without such a column.
     pub fn client_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.clients.iter().map(|(name, _)| name.as_str())
     }
 
-    /// As the file's client column says, sorted by name in byte order. A client that observed
-    /// nothing is left out and named in a warning.
+    /// The cells of each value of the client column, sorted by name in byte order. A client without
+    /// observations is left out with a warning.
     pub fn by_client(&mut self) -> Result<Vec<CellsOf>> {
         if self.clients.is_empty() {
             return Err(Error::config(format!("{} names no clients", self.name)));
@@ -52,15 +49,14 @@ impl CellTable {
         Ok(parts)
     }
 
-    /// Observations dealt out at random, numbers differing by at most one.
+    /// Deals the observations at random; numbers differ by at most one.
     pub fn scattered(&self, clients: usize, key: Key) -> Result<Vec<CellsOf>> {
         let parts = iid_rows(self.cells.len(), clients, key)?;
         let of = |rows: &[usize]| rows.iter().map(|&i| self.cells[i]).collect();
         Ok(parts.into_iter().map(|p| CellsOf { cells: of(&p.rows), name: p.name }).collect())
     }
 
-    /// Whole rows of the table dealt out at random, numbers of observed rows differing by at most
-    /// one.
+    /// Deals whole rows of the table at random; numbers of observed rows differ by at most one.
     pub fn by_rows(&self, clients: usize, key: Key) -> Result<Vec<CellsOf>> {
         let mut seen = vec![false; self.rows.len()];
         self.cells.iter().for_each(|cell| seen[cell.row as usize] = true);
@@ -79,12 +75,11 @@ impl CellTable {
     }
 }
 
-/// Parts a client's cells into those it fits and those it keeps to judge the fit by. The draw
-/// depends on the key, the client's name and its own cells alone, so a client draws the same
-/// wherever it runs. All observations of one cell go the same way: a value that the fit has seen
-/// would say nothing about it. At least one cell stays in the fit.
+/// Splits a client's cells into those of the fit and those held out to evaluate it. The draw depends
+/// on the key, the client's name and its cells only, so a client draws the same in a simulation and on
+/// a network. All observations of a cell stay together. At least one cell stays in the fit.
 ///
-/// `share` of the cells on average: a part of a cell is one with that probability.
+/// `share` holds on average: a fraction of a cell is rounded up with that probability.
 pub fn hold_out(
     mut cells: Vec<Cell>,
     share: f64,
@@ -106,7 +101,7 @@ pub fn hold_out(
     (observed, held_out)
 }
 
-/// A key that a name addresses.
+/// The child key of a name.
 pub(crate) fn named_key(key: Key, name: &str) -> Key {
     let words = name.as_bytes().chunks(8).map(|chunk| {
         let mut word = [0; 8];

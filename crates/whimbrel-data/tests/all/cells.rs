@@ -2,7 +2,7 @@
 
 use whimbrel_core::{Cell, Key};
 use whimbrel_data::{
-    CellLayout, CellOptions, CellTable, Entries, Result, hold_out, read_cells_bytes,
+    CellLayout, CellOptions, CellTable, Entries, Result, Source, hold_out, read_cells,
 };
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -20,7 +20,7 @@ fn long(entries: Entries) -> CellOptions {
 }
 
 fn read(text: &str, options: &CellOptions) -> Result<CellTable> {
-    read_cells_bytes("counts.csv", text.as_bytes(), options)
+    read_cells(Source::bytes("counts.csv", text.as_bytes()), options)
 }
 
 fn refused(text: &str, options: &CellOptions) -> String {
@@ -115,7 +115,7 @@ fn a_wide_file_is_the_table_itself() {
     assert_eq!(
         refused(text, &wide(None)),
         "column \"note\" of counts.csv holds text, not numbers\nhint: list the columns of the \
-         table in `columns`; for one observation on each line, name `column` and `value`"
+         table in `columns`; for one observation per line, name `column` and `value`"
     );
     let unnamed = CellOptions::default();
     let table = read("y1,y2\n3,\n,5\n", &unnamed).unwrap();
@@ -140,7 +140,7 @@ fn given_labels_keep_their_order_and_refuse_others() {
   line 3 (row 2), column \"site\": \"2\" is not in the list of row labels
   line 5 (row 4), column \"site\": \"2\" is not in the list of row labels
   line 6 (row 5), column \"site\": \"2\" is not in the list of row labels
-hint: a cell that nobody observed is empty, NA, or not in the file"
+hint: an unobserved cell is empty, NA, or not in the file"
     );
     let twice = CellOptions { row_labels: Some(names(&["a", "a"])), ..long(Entries::Counts) };
     assert_eq!(refused(LONG, &twice), "row label \"a\" is listed twice");
@@ -153,13 +153,13 @@ fn values_that_the_family_cannot_have_are_named_with_their_line() {
     assert_eq!(
         refused(text, &long(Entries::Counts)),
         "counts.csv: 6 rows cannot be used
-  line 2 (row 1), column \"count\": -2 is negative, and counts are not
-  line 3 (row 2), column \"count\": 1.5 is not whole, and counts are
+  line 2 (row 1), column \"count\": -2 is negative; counts are not
+  line 3 (row 2), column \"count\": 1.5 is not whole; counts are
   line 5 (row 4), column \"site\": the value is missing
   line 6 (row 5), column \"count\": \"inf\" is not a finite number
   line 7 (row 6): 3 cells where the header names 4 columns
   line 8 (row 7), column \"who\": the value is missing
-hint: mend these cells, or fit other numbers with family = \"gaussian\""
+hint: correct these cells, or fit other numbers with family = \"gaussian\""
     );
     let message = refused("who,site,month,count\na,1,1,2\n", &long(Entries::Binary));
     assert!(
@@ -177,8 +177,8 @@ fn repeated_cells_stay_and_are_counted() {
     assert_eq!(table.cells.len(), 5);
     assert_eq!(
         table.warnings,
-        ["counts.csv: 2 repeated cells, each an observation of its own; the first, row \"x\" and \
-          column \"1\", is on line 2 (row 1) and again on line 4 (row 3)"]
+        ["counts.csv: 2 repeated cells, each counted as a separate observation; the first, row \
+          \"x\" and column \"1\", is on line 2 (row 1) and again on line 4 (row 3)"]
     );
 }
 

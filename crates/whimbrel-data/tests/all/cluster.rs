@@ -1,9 +1,8 @@
 //! Clients as clusters, and embeddings.
 
+use crate::gzipped;
 use crate::split::is_partition;
-use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
-use std::io::Write;
 use whimbrel_core::Key;
 use whimbrel_data::{ClusterRule, Clustered, Clustering, Error, clusters, read_embedding};
 
@@ -133,11 +132,9 @@ fn embeddings_are_raw_or_npy_and_must_have_the_rows_of_the_data() {
         path
     };
     let raw: Vec<u8> = [1.5f32, -2.0, 0.25, 8.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(&raw).unwrap();
     let expected = (vec![1.5, -2.0, 0.25, 8.0], 2);
     assert_eq!(read_embedding(write("raw", &raw), 2).unwrap(), expected);
-    assert_eq!(read_embedding(write("packed", &packed.finish().unwrap()), 2).unwrap(), expected);
+    assert_eq!(read_embedding(write("packed", &gzipped(&raw)), 2).unwrap(), expected);
     let message = read_embedding(write("raw", &raw), 3).unwrap_err().to_string();
     assert!(message.contains("the embedding has 2 rows, the data have 3"), "{message}");
     let message = read_embedding(write("odd", &raw[..12]), 2).unwrap_err().to_string();

@@ -1,12 +1,12 @@
 //! Samples for learners: CIFAR, JPEG images, LEAF and speeches, from small files made here and from
 //! the published ones.
 
-use std::io::Write;
+use crate::gzipped;
 use std::path::Path;
 use whimbrel_core::{Inputs, Samples, Targets};
 use whimbrel_data::{
-    Alphabet, Cifar, SpeechOptions, read_cifar, read_idx_images, read_idx_images_bytes,
-    read_jpeg_folder, read_jpegs, read_leaf, read_speeches,
+    Alphabet, Cifar, Source, SpeechOptions, read_cifar, read_idx_images, read_jpeg_folder,
+    read_jpegs, read_leaf, read_speeches,
 };
 use whimbrel_testkit::data_file;
 
@@ -23,12 +23,6 @@ fn symbols(samples: &Samples) -> &[u16] {
 fn classes(samples: &Samples) -> (&[u16], usize) {
     let Targets::Classes { of, count } = &samples.targets else { panic!("not classes") };
     (of, *count)
-}
-
-fn gzipped(content: &[u8]) -> Vec<u8> {
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(content).unwrap();
-    packed.finish().unwrap()
 }
 
 fn record(labels: &[u8], pixel: u8) -> Vec<u8> {
@@ -155,7 +149,7 @@ fn jpeg_images_are_read_from_folders_and_from_one_file() {
     };
     std::fs::write(at("labels"), labels(&[7])).unwrap();
     let text = message(read_jpegs(at("all.gz"), at("offsets"), at("labels")));
-    assert!(text.contains("labels: it has numbers for 1 images, and there are 2"), "{text}");
+    assert!(text.contains("labels: it has numbers for 1 images, but there are 2"), "{text}");
     std::fs::write(at("offsets"), [0u32, 9, end + 1].map(u32::to_le_bytes).concat()).unwrap();
     let text = message(read_jpegs(at("all.gz"), at("offsets"), at("labels")));
     assert!(text.contains("offsets: offsets 9 to") && text.contains("of image 2"), "{text}");
@@ -165,7 +159,7 @@ fn jpeg_images_are_read_from_folders_and_from_one_file() {
     assert!(text.contains("all.gz: image 1: this is not a JPEG image"), "{text}");
     std::fs::write(at("cat/2.jpg"), jpeg(1, 5)).unwrap();
     let text = message(read_jpeg_folder(folder.path()));
-    let wanted = "2.jpg: the image has 8 x 8 pixels, and the first has 16 x 8";
+    let wanted = "2.jpg: the image has 8 x 8 pixels, but the first has 16 x 8";
     assert!(text.contains(wanted), "{text}");
 }
 
@@ -215,7 +209,7 @@ fn leaf_users_are_clients_with_common_classes() {
     let with = |data: &str| format!("{{\"users\": [\"u\"], \"user_data\": {{\"u\": {data}}}}}");
     for (text, wanted) in [
         ("{\"users\": [\"u\"], \"user_data\": {}}".to_owned(), "user \"u\" has no `user_data`"),
-        (with("{\"x\": [[1, 2], [1]], \"y\": [0, 1]}"), "sample 2: 1 numbers, and the first has 2"),
+        (with("{\"x\": [[1, 2], [1]], \"y\": [0, 1]}"), "sample 2: 1 numbers, but the first has 2"),
         (with("{\"x\": [[1, 2]], \"y\": [0, 1]}"), "user \"u\": 1 inputs for 2 labels"),
         (with("{\"x\": [\"ab\"], \"y\": [1]}"), "sample 1: an input of numbers has a number"),
         (with("{\"x\": [\"a€\"], \"y\": [\"b\"]}"), "sample 1: '€' is not in the alphabet"),
@@ -286,7 +280,7 @@ fn speeches_become_windows_that_no_two_parts_share() {
 fn emnist_images_are_turned() {
     let file =
         [&[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3][..], &[0, 1, 2, 3, 4, 5], &[6; 6]];
-    let mut images = read_idx_images_bytes("images", &file.concat()).unwrap();
+    let mut images = read_idx_images(Source::bytes("images", &file.concat())).unwrap();
     images.transpose().unwrap();
     let targets = Targets::Classes { of: vec![1], count: 2 };
     let turned = images.samples(&[0], targets).unwrap();
@@ -337,6 +331,6 @@ fn shakespeare_has_its_roles() {
 #[test]
 fn omniglot_has_its_images() {
     let Some(path) = data_file("omniglot/images28-idx3-ubyte.gz") else { return };
-    let images = read_idx_images(path).unwrap();
+    let images = read_idx_images(&path).unwrap();
     assert_eq!((images.rows(), images.width()), (4840, 784));
 }

@@ -1,12 +1,8 @@
 //! Reading delimited text.
 
-use crate::read;
-use flate2::write::GzEncoder;
+use crate::{gzipped, read};
 use proptest::prelude::*;
-use std::io::Write;
-use whimbrel_data::{
-    CsvOptions, Dataset, Features, Header, Kind, by_client, read_csv, read_csv_bytes,
-};
+use whimbrel_data::{CsvOptions, Dataset, Features, Kind, Source, by_client, read_csv};
 
 fn kinds(data: &Dataset) -> Vec<Kind> {
     data.columns().iter().map(|c| c.kind).collect()
@@ -41,7 +37,7 @@ fn the_delimiter_is_found_or_given() {
         assert_eq!((data.number(0, 0), data.number(0, 1)), (Some(1.0), Some(2.0)), "{text:?}");
     }
     let options = CsvOptions { delimiter: Some(b'|'), ..CsvOptions::default() };
-    let data = read_csv_bytes("data.csv", b"a|b,c\n1|2\n", &options).unwrap();
+    let data = read_csv(Source::bytes("data.csv", b"a|b,c\n1|2\n"), &options).unwrap();
     assert_eq!(names(&data), ["a", "b,c"]);
     let single = read("x\n1;5\n2;5\n").unwrap();
     assert_eq!(kinds(&single), [Kind::Text]);
@@ -71,18 +67,9 @@ fn kinds_follow_the_majority_of_the_whole_file() {
 #[test]
 fn columns_read_as_text_keep_their_zeros() {
     let options = CsvOptions { text: vec!["ward".into()], ..CsvOptions::default() };
-    let data = read_csv_bytes("data.csv", b"ward,x\n007,1\n7,2\n", &options).unwrap();
+    let data = read_csv(Source::bytes("data.csv", b"ward,x\n007,1\n7,2\n"), &options).unwrap();
     let clients = by_client(&data, "ward", &ALL).unwrap();
     assert_eq!(clients.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["007", "7"]);
-}
-
-#[test]
-fn files_without_a_header_are_read_on_request() {
-    let options = CsvOptions { header: Header::Absent, skip_lines: 1, ..CsvOptions::default() };
-    let data = read_csv_bytes("data.csv", b"2 rows\n1,2\n3,4\n", &options).unwrap();
-    assert_eq!(names(&data), ["c1", "c2"]);
-    let table = data.table(&[0, 1]).unwrap();
-    assert_eq!(table.values, [1.0, 2.0, 3.0, 4.0]);
 }
 
 #[test]
@@ -116,11 +103,9 @@ fn clients_are_sorted_by_name_and_keep_the_order_of_their_rows() {
 
 #[test]
 fn gzip_is_unpacked_whatever_the_name() {
-    let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(b"a,b\n1,2\n").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data.csv");
-    std::fs::write(&path, packed.finish().unwrap()).unwrap();
+    std::fs::write(&path, gzipped(b"a,b\n1,2\n")).unwrap();
     let data = read_csv(&path, &CsvOptions::default()).unwrap();
     assert_eq!(data.table(&[0, 1]).unwrap().values, [1.0, 2.0]);
 }
@@ -154,7 +139,7 @@ proptest! {
             text.push_str(&format!("{i},{a},{b}{end}"));
         }
         let options = CsvOptions { text: vec!["a".into(), "b".into()], ..CsvOptions::default() };
-        let data = read_csv_bytes("data.csv", text.as_bytes(), &options).unwrap();
+        let data = read_csv(Source::bytes("data.csv", text.as_bytes()), &options).unwrap();
         prop_assert_eq!(data.rows(), rows.len());
         for (i, ((_, a), (_, b))) in rows.iter().enumerate() {
             prop_assert_eq!(data.number(i, 0), Some(i as f64));
@@ -165,17 +150,12 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = read_csv_bytes("data.csv", &bytes, &CsvOptions::default());
+        let _ = read_csv(Source::bytes("data.csv", &bytes), &CsvOptions::default());
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(
-        text in "[a,\"\n\r; \t1.\\-é]{0,80}",
-        header in any::<bool>(),
-    ) {
-        let header = if header { Header::Line } else { Header::Absent };
-        let options = CsvOptions { header, ..CsvOptions::default() };
-        if let Ok(data) = read_csv_bytes("data.csv", text.as_bytes(), &options) {
+    fn no_text_makes_the_reader_panic(text in "[a,\"\n\r; \t1.\\-é]{0,80}") {
+        if let Ok(data) = read(&text) {
             let columns: Vec<usize> = (0..data.columns().len()).collect();
             prop_assert!(data.bad_rows(&columns).1 <= data.rows());
             whimbrel_data::inspect(&data, None).unwrap().to_string();

@@ -1,13 +1,8 @@
 //! Reading the files of MNIST.
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use crate::gzipped;
 use proptest::prelude::*;
-use std::io::Write;
-use whimbrel_data::{
-    Error, Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
-    read_idx_numbers_bytes,
-};
+use whimbrel_data::{Error, Images, Source, by_number, is_idx, read_idx_images, read_idx_numbers};
 
 /// Type, lengths and values as the format lays them out.
 fn idx(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
@@ -17,14 +12,8 @@ fn idx(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn gzipped(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
-}
-
 fn read(bytes: &[u8]) -> Result<Images, Error> {
-    read_idx_images_bytes("images", bytes)
+    read_idx_images(Source::bytes("images", bytes))
 }
 
 #[test]
@@ -43,21 +32,21 @@ fn images_become_rows_in_the_order_of_their_bytes() {
 #[test]
 fn numbers_are_a_list_or_a_column() {
     let labels = idx(8, &[4], &[7, 0, 7, 9]);
-    assert_eq!(read_idx_numbers_bytes("labels", &labels, 4, 0).unwrap(), [7, 0, 7, 9]);
+    assert_eq!(read_idx_numbers(Source::bytes("labels", &labels), 4, 0).unwrap(), [7, 0, 7, 9]);
     let table = idx(12, &[2, 2], &[0, 0, 0, 1, 0, 0, 1, 2, 255, 255, 255, 255, 0, 1, 0, 0]);
-    let column = |n| read_idx_numbers_bytes("writers", &table, 2, n);
+    let column = |n| read_idx_numbers(Source::bytes("writers", &table), 2, n);
     assert_eq!(column(0).unwrap(), [1, -1]);
     assert_eq!(column(1).unwrap(), [258, 65536]);
     assert!(column(2).unwrap_err().to_string().contains("2 numbers for each image"));
-    let short = read_idx_numbers_bytes("labels", &labels, 5, 0).unwrap_err().to_string();
-    assert_eq!(short, "labels: it has numbers for 4 images, and there are 5");
+    let short = read_idx_numbers(Source::bytes("labels", &labels), 5, 0).unwrap_err().to_string();
+    assert_eq!(short, "labels: it has numbers for 4 images, but there are 5");
     let clients = by_number(&[7, 12, 7], "writer");
     assert_eq!((clients[0].name.as_str(), &clients[0].rows[..]), ("writer-07", &[0, 2][..]));
     assert_eq!(clients[1].name, "writer-12");
 }
 
 #[test]
-fn what_is_no_image_file_is_refused_in_words() {
+fn files_without_images_are_refused() {
     let lie = idx(8, &[u32::MAX, u32::MAX, u32::MAX], &[1, 2, 3]);
     let cases: [(Vec<u8>, &str); 9] = [
         (b"PK".to_vec(), "the file ends inside its header"),
@@ -83,7 +72,7 @@ proptest! {
     fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = read(&bytes);
         let _ = read(&[&[0, 0, 8, 3][..], &bytes].concat());
-        let _ = read_idx_numbers_bytes("x", &[&[0, 0, 12, 2][..], &bytes].concat(), 1, 0);
+        let _ = read_idx_numbers(Source::bytes("x", &[&[0, 0, 12, 2][..], &bytes].concat()), 1, 0);
     }
 }
 
@@ -100,8 +89,8 @@ fn mnist_as_it_comes() {
     assert!(is_idx(&path));
     let images = read_idx_images(&path).unwrap();
     assert_eq!((images.rows(), images.width()), (10_000, 784));
-    let labels = read_idx_numbers(labels, 10_000, 0).unwrap();
+    let labels = read_idx_numbers(&labels, 10_000, 0).unwrap();
     assert_eq!(labels[..5], [7, 2, 1, 0, 4]);
-    let writers = read_idx_numbers(writers, 60_000, 2).unwrap();
+    let writers = read_idx_numbers(&writers, 60_000, 2).unwrap();
     assert_eq!(by_number(&writers, "writer").len(), 539);
 }

@@ -5,14 +5,14 @@ use crate::split::is_partition;
 use proptest::prelude::*;
 use whimbrel_core::{FeatureRows, Key, Labelled, Table};
 use whimbrel_data::{
-    Features, LeastSquares, LeastSquaresSpec, LibsvmOptions, by_feature, dense_rows,
-    dirichlet_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm_bytes, standardize,
-    standardize_table, take_rows, two_classes,
+    Classes, Features, LabelSplit, LeastSquares, LeastSquaresSpec, Source, by_feature, dense_rows,
+    hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize, standardize_table,
+    take_rows, two_classes,
 };
 
 fn sparse() -> Labelled {
     let text = b"1 1:2 3:4\n0\n1 2:6\n0 1:1 2:1 3:1\n";
-    read_libsvm_bytes("t", text, &LibsvmOptions::default()).unwrap()
+    read_libsvm(Source::bytes("t", text), None).unwrap()
 }
 
 fn dense(data: &Labelled) -> Labelled {
@@ -82,9 +82,11 @@ proptest! {
         let targets: Vec<f64> = targets.into_iter().map(f64::from).collect();
         let clients = 1 + (share * (targets.len() - 1) as f64) as usize;
         let key = Key::root(seed);
+        let classes = Classes::of_values(targets.iter().copied()).unwrap();
+        let dirichlet = LabelSplit::Dirichlet { alpha, clusters: None };
         for parts in [
             iid_rows(targets.len(), clients, key).unwrap(),
-            dirichlet_rows(&targets, clients, alpha, key).unwrap(),
+            dirichlet.deal(classes, None, clients, key).unwrap(),
         ] {
             prop_assert_eq!(parts.len(), clients);
             prop_assert!(is_partition(&parts, targets.len()));
@@ -94,8 +96,7 @@ proptest! {
 
 #[test]
 fn targets_without_classes_are_not_spread_by_class() {
-    let targets: Vec<f64> = (0..1500).map(f64::from).collect();
-    let message = dirichlet_rows(&targets, 3, 1.0, Key::root(1)).unwrap_err().to_string();
+    let message = Classes::of_values((0..1500).map(f64::from)).unwrap_err().to_string();
     assert!(message.contains("more than 1000 values"), "{message}");
 }
 
@@ -173,7 +174,8 @@ fn the_noise_free_toy_set_is_solved_by_its_coefficients() {
 
 #[test]
 fn noise_is_drawn_for_every_row() {
-    let LeastSquares { clients, w } = LeastSquaresSpec::noisy().draw(Key::root(3)).unwrap();
+    let spec = LeastSquaresSpec { noise: 0.4, ..Default::default() };
+    let LeastSquares { clients, w } = spec.draw(Key::root(3)).unwrap();
     let each = residuals(&clients, &w);
     for errors in &each {
         assert!(errors.iter().any(|e| (e - errors[0]).abs() > 0.1));
@@ -212,7 +214,7 @@ fn clients_differ_by_the_heterogeneity_asked_for_and_columns_correlate() {
 
 #[test]
 fn fewer_clients_and_rows_are_the_head_of_more() {
-    let spec = LeastSquaresSpec::noisy();
+    let spec = LeastSquaresSpec { noise: 0.4, ..Default::default() };
     let many = spec.draw(Key::root(9)).unwrap().clients;
     let few =
         LeastSquaresSpec { clients: 11, rows: 50, ..spec }.draw(Key::root(9)).unwrap().clients;

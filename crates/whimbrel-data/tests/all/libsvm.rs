@@ -1,20 +1,13 @@
-//! LIBSVM text: what is read, and what is refused with which words.
+//! Reading LIBSVM text.
 
-use flate2::{Compression, write::GzEncoder};
+use crate::gzipped;
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use whimbrel_core::{FeatureRows, Labelled};
-use whimbrel_data::{Error, FirstIndex, LibsvmOptions, dense_rows, read_libsvm, read_libsvm_bytes};
+use whimbrel_data::{Error, Source, dense_rows, read_libsvm};
 
 fn read(text: &str) -> Result<Labelled, Error> {
-    read_libsvm_bytes("toy.txt", text.as_bytes(), &LibsvmOptions::default())
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
+    read_libsvm(Source::bytes("toy.txt", text.as_bytes()), None)
 }
 
 #[test]
@@ -37,28 +30,26 @@ fn an_index_zero_shifts_the_columns_wherever_it_stands() {
     assert_eq!(dense_rows(&data).unwrap(), [0.0, 5.0, 0.0, 4.0, 0.0, 6.0]);
     // A zero as value still shows how the file counts.
     assert_eq!(read("1 0:0 2:1\n").unwrap().width(), 3);
-    let zero = LibsvmOptions { first_index: FirstIndex::Zero, ..Default::default() };
-    assert_eq!(read_libsvm_bytes("t", b"1 1:5\n", &zero).unwrap().width(), 2);
 }
 
 #[test]
 fn columns_can_be_given() {
-    let options = LibsvmOptions { columns: Some(5), ..Default::default() };
-    assert_eq!(read_libsvm_bytes("t", b"1 2:1\n", &options).unwrap().width(), 5);
-    assert_eq!(read_libsvm_bytes("t", b"1\n", &options).unwrap().width(), 5);
-    let refused = |text: &[u8]| read_libsvm_bytes("t", text, &options).unwrap_err().to_string();
+    let read = |text: &str| read_libsvm(Source::bytes("t", text), Some(5));
+    assert_eq!(read("1 2:1\n").unwrap().width(), 5);
+    assert_eq!(read("1\n").unwrap().width(), 5);
+    let refused = |text: &str| read(text).unwrap_err().to_string();
     assert_eq!(
-        refused(b"1\n1 6:1\n"),
-        "t: line 2: index 6 is above 5: \"6:1\"\nhint: the job says that there are 5 columns"
+        refused("1\n1 6:1\n"),
+        "t: line 2: index 6 is above 5: \"6:1\"\nhint: the job has 5 columns"
     );
     assert_eq!(
-        refused(b"1 5:1\n1 0:1\n"),
+        refused("1 5:1\n1 0:1\n"),
         "t: line 1: index 5 is beyond 5 columns, counted from 0 since an index 0 occurs"
     );
 }
 
 #[test]
-fn what_is_wrong_is_said_with_file_line_and_token() {
+fn errors_name_file_line_and_token() {
     let cases = [
         ("1 3:1 3:2\n", "line 1: index 3 occurs twice: \"3:2\""),
         ("1 1:1\n1 3:1 2:2\n", "line 2: index 2 follows a larger one: \"2:2\""),
@@ -82,9 +73,6 @@ fn what_is_wrong_is_said_with_file_line_and_token() {
         let message = read(text).unwrap_err().to_string();
         assert_eq!(message.lines().next(), Some(&*format!("toy.txt: {expected}")), "{text:?}");
     }
-    let one = LibsvmOptions { first_index: FirstIndex::One, ..Default::default() };
-    let message = read_libsvm_bytes("t", b"1 0:1\n", &one).unwrap_err().to_string();
-    assert!(message.starts_with("t: line 1: index 0 in a file whose first index is 1"));
     let long = format!("1 {}\n", "x".repeat(500));
     let message = read(&long).unwrap_err().to_string();
     assert!(message.contains(&format!("\"{}...\"", "x".repeat(40))), "{message}");
@@ -95,14 +83,11 @@ fn gzip_is_known_by_content_and_a_cut_one_is_an_error() {
     let text = b"1 1:1\n-1 2:1\n";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("named-plainly.txt");
-    std::fs::write(&path, gzip(text)).unwrap();
-    let options = LibsvmOptions::default();
-    assert_eq!(
-        read_libsvm(&path, &options).unwrap(),
-        read_libsvm_bytes("t", text, &options).unwrap()
-    );
-    let packed = gzip(text);
-    let cut = read_libsvm_bytes("t", &packed[..packed.len() - 10], &options);
+    let packed = gzipped(text);
+    std::fs::write(&path, &packed).unwrap();
+    let plain = read_libsvm(Source::bytes("t", text), None).unwrap();
+    assert_eq!(read_libsvm(&path, None).unwrap(), plain);
+    let cut = read_libsvm(Source::bytes("t", &packed[..packed.len() - 10]), None);
     assert!(matches!(cut, Err(Error::Storage { .. })));
 }
 
@@ -128,18 +113,17 @@ proptest! {
         ),
         first in 0u32..2,
     ) {
-        let mut text = String::new();
+        // The first row shows at which index the columns start.
+        let mut text = format!("0 {first}:1\n");
         for (target, pairs) in &rows {
             write!(text, "{target}").unwrap();
             pairs.iter().for_each(|(j, x)| write!(text, " {}:{x}", j + first).unwrap());
             text.push('\n');
         }
-        let first_index = if first == 0 { FirstIndex::Zero } else { FirstIndex::One };
-        let options = LibsvmOptions { columns: Some(40), first_index };
-        let data = read_libsvm_bytes("t", text.as_bytes(), &options).unwrap();
-        let dense = dense_rows(&data).unwrap();
+        let data = read_libsvm(Source::bytes("t", &text), Some(40)).unwrap();
+        let dense = &dense_rows(&data).unwrap()[40..];
         for (i, (target, pairs)) in rows.iter().enumerate() {
-            prop_assert_eq!(data.targets[i], *target);
+            prop_assert_eq!(data.targets[i + 1], *target);
             for j in 0..40 {
                 prop_assert_eq!(dense[i * 40 + j], *pairs.get(&(j as u32)).unwrap_or(&0.0));
             }
@@ -152,13 +136,13 @@ proptest! {
         near in "[-+0-9:.,e #\tqidnaf\r\n]{0,200}",
     ) {
         for text in [&bytes[..], near.as_bytes()] {
-            let _ = read_libsvm_bytes("t", text, &LibsvmOptions::default());
-            let mut packed = gzip(text);
+            let _ = read_libsvm(Source::bytes("t", text), None);
+            let mut packed = gzipped(text);
             if let Some(at) = bytes.first() {
                 let place = *at as usize % packed.len();
                 packed[place] ^= 0x10;
             }
-            let _ = read_libsvm_bytes("t", &packed, &LibsvmOptions::default());
+            let _ = read_libsvm(Source::bytes("t", &packed), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the crate promises, seen from outside.
+//! Tests of the public interface.
 
 mod cells;
 mod cluster;
@@ -17,8 +17,31 @@ mod real_data;
 mod real_labelled;
 mod split;
 
-use whimbrel_data::{CsvOptions, Dataset, Error, read_csv_bytes};
+use flate2::{Compression, write::GzEncoder};
+use std::io::Write;
+use whimbrel_core::Key;
+use whimbrel_data::{
+    Classes, ClientRows, CsvOptions, Dataset, Error, LabelSplit, Source, read_csv,
+};
 
 fn read(text: &str) -> Result<Dataset, Error> {
-    read_csv_bytes("data.csv", text.as_bytes(), &CsvOptions::default())
+    read_csv(Source::bytes("data.csv", text.as_bytes()), &CsvOptions::default())
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
+/// A Dirichlet split by the labels of a column.
+fn dirichlet(
+    data: &Dataset,
+    column: &str,
+    clients: usize,
+    alpha: f64,
+    key: Key,
+) -> Result<Vec<ClientRows>, Error> {
+    let split = LabelSplit::Dirichlet { alpha, clusters: None };
+    split.deal(Classes::of_column(data, column)?, None, clients, key)
 }

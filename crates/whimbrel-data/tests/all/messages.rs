@@ -1,9 +1,7 @@
-//! What a user reads when the data are wrong.
+//! Messages about wrong data.
 
-use crate::read;
-use whimbrel_data::{
-    CsvOptions, Features, by_client, dirichlet, hash_file, iid, read_csv, read_csv_bytes,
-};
+use crate::{dirichlet, read};
+use whimbrel_data::{CsvOptions, Features, Source, by_client, hash_file, iid, read_csv};
 
 const ALL: Features<'_> = Features::All { except: &[] };
 
@@ -44,7 +42,7 @@ fn twenty_bad_rows_are_listed_and_all_are_counted() {
     assert_eq!(lines[21], "  and 13 more");
     assert_eq!(
         lines[22],
-        "hint: mend these cells, or name the columns to use in `columns`; a missing value is an \
+        "hint: correct these cells, or name the columns to use in `columns`; a missing value is an \
          empty cell, NA or NaN"
     );
     assert_eq!(lines.len(), 23);
@@ -52,107 +50,93 @@ fn twenty_bad_rows_are_listed_and_all_are_counted() {
 
 #[test]
 fn hints_fit_the_damage() {
-    let hint = |text: &str| unusable(text).lines().last().unwrap().to_string();
-    assert_eq!(
-        hint("client\tx\na\t1,5\na\t2\na\t3\n"),
-        "hint: write decimals with a point, as in 1.5"
-    );
-    assert_eq!(
-        hint("client,x\na,1\na,\n"),
-        "hint: fill these cells, remove these rows, or name the columns to use in `columns`"
-    );
-    assert_eq!(
-        hint("client,x\na,1,2\nb,3,4\n").as_str(),
-        "hint: the first line must name every column; it may not be a header"
-    );
-}
-
-#[test]
-fn a_missing_header_is_recognised() {
-    assert_eq!(
-        refused("5.1,3.5,0\n4.9,3.0,1\n"),
-        "data.csv: line 1: the header is missing: \"5.1\" is a value
-hint: the first line must name the columns, as in: client,x,y"
-    );
-    assert_eq!(
-        refused("a,0.455,2\nb,0.35,1\n"),
-        "data.csv: line 1: the header is missing: \"0.455\" is a value
-hint: the first line must name the columns, as in: client,x,y"
-    );
-    assert!(refused("1,2\n3,4\n").contains("the header is missing: \"1\" is a value"));
-}
-
-#[test]
-fn a_first_line_of_sizes_is_recognised() {
-    assert_eq!(
-        refused("2,3,red,blue\n1,2,3,0\n4,5,6,1\n"),
-        "data.csv: line 1: the first line gives the file's sizes, not the names of its columns
-hint: this is how scikit-learn bundles data; write the columns' names there instead"
-    );
+    let cases = [
+        ("client\tx\na\t1,5\na\t2\na\t3\n", "write decimals with a point, as in 1.5"),
+        (
+            "client,x\na,1\na,\n",
+            "fill these cells, remove these rows, or name the columns to use in `columns`",
+        ),
+        (
+            "client,x\na,1,2\nb,3,4\n",
+            "the first line must name every column; it may not be a header",
+        ),
+    ];
+    for (text, hint) in cases {
+        assert_eq!(unusable(text).lines().last(), Some(&*format!("hint: {hint}")));
+    }
 }
 
 #[test]
 fn files_that_are_not_tables_are_refused() {
-    assert_eq!(
-        refused(""),
-        "data.csv: the file is empty\nhint: the first line must name the columns"
-    );
+    let header = "the first line must name the columns, as in: client,x,y";
+    let cases = [
+        ("5.1,3.5,0\n4.9,3.0,1\n", "line 1: the header is missing: \"5.1\" is a value", header),
+        ("a,0.455,2\nb,0.35,1\n", "line 1: the header is missing: \"0.455\" is a value", header),
+        ("1,2\n3,4\n", "line 1: the header is missing: \"1\" is a value", header),
+        (
+            "2,3,red,blue\n1,2,3,0\n4,5,6,1\n",
+            "line 1: the first line gives the file's sizes, not the names of its columns",
+            "this is how scikit-learn bundles data; write the columns' names there instead",
+        ),
+        ("", "the file is empty", "the first line must name the columns"),
+        (
+            "a,b\n1,2\n3,\"4\n5,6\n",
+            "line 3: a quoted cell is never closed",
+            "close it with \", and write a quote inside a quoted cell twice",
+        ),
+        (
+            "a,b\n1,2\n3,\"4\n\"x\n",
+            "line 4: text follows a closing quote",
+            "write a quote inside a quoted cell twice",
+        ),
+        ("a,b,a\n1,2,3\n", "line 1: columns 1 and 3 are both called \"a\"", "rename one of them"),
+        (
+            "PK\x03\x04...",
+            "this is a zip archive or an Excel workbook, not CSV",
+            "export the sheet as CSV",
+        ),
+    ];
+    for (text, what, hint) in cases {
+        assert_eq!(refused(text), format!("data.csv: {what}\nhint: {hint}"));
+    }
     assert_eq!(refused("a,b\n"), "data.csv: there are no rows below the header");
-    assert_eq!(
-        refused("a,b\n1,2\n3,\"4\n5,6\n"),
-        "data.csv: line 3: a quoted cell is never closed
-hint: close it with \", and write a quote inside a quoted cell twice"
-    );
-    assert_eq!(
-        refused("a,b\n1,2\n3,\"4\n\"x\n"),
-        "data.csv: line 4: text follows a closing quote
-hint: write a quote inside a quoted cell twice"
-    );
-    assert_eq!(
-        refused("a,b,a\n1,2,3\n"),
-        "data.csv: line 1: columns 1 and 3 are both called \"a\"\nhint: rename one of them"
-    );
-    let options = CsvOptions::default();
-    let foreign = read_csv_bytes("sheet.xlsx", b"PK\x03\x04...", &options).unwrap_err();
-    assert_eq!(
-        foreign.to_string(),
-        "sheet.xlsx: this is a zip archive or an Excel workbook, not CSV
-hint: export the sheet as CSV"
-    );
-    let latin = read_csv_bytes("data.csv", b"client,x\ncaf\xe9,1\nb,2\n", &options).unwrap();
-    assert!(
-        by_client(&latin, "client", &ALL)
-            .unwrap_err()
-            .to_string()
-            .contains("line 2 (row 1), column \"client\": the text is not UTF-8")
-    );
+    let latin = Source::bytes("data.csv", b"client,x\ncaf\xe9,1\nb,2\n");
+    let latin = read_csv(latin, &CsvOptions::default()).unwrap();
+    let message = by_client(&latin, "client", &ALL).unwrap_err().to_string();
+    let expected = "line 2 (row 1), column \"client\": the text is not UTF-8";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
 fn unknown_and_unfit_columns_are_named_with_what_would_be_right() {
     let data = read("client,age,dose\na,1,2\nb,3,4\n").unwrap();
-    let message = |client: &str, columns: &[&str]| {
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("Clint", &["age"], "data.csv has no column \"Clint\"\nhint: did you mean \"client\"?"),
+        (
+            "hospital",
+            &["age"],
+            "data.csv has no column \"hospital\"\n\
+             hint: its columns are \"client\", \"age\", \"dose\"",
+        ),
+        (
+            "age",
+            &["client"],
+            "column \"client\" of data.csv holds text, not numbers\nhint: it holds \"a\", \"b\"",
+        ),
+        (
+            "age",
+            &["age"],
+            "column \"age\" names the client and cannot be a feature\n\
+             hint: take it out of `columns`",
+        ),
+        ("client", &["age", "age"], "column \"age\" is listed twice"),
+        ("client", &[], "the list of columns is empty\nhint: name at least one"),
+    ];
+    for (client, columns, expected) in cases {
         let listed: Vec<String> = columns.iter().map(|c| c.to_string()).collect();
-        by_client(&data, client, &Features::Listed(&listed)).unwrap_err().to_string()
-    };
-    assert_eq!(
-        message("Clint", &["age"]),
-        "data.csv has no column \"Clint\"\nhint: did you mean \"client\"?"
-    );
-    assert_eq!(
-        message("hospital", &["age"]),
-        "data.csv has no column \"hospital\"\nhint: its columns are \"client\", \"age\", \"dose\""
-    );
-    assert_eq!(
-        message("age", &["client"]),
-        "column \"client\" of data.csv holds text, not numbers\nhint: it holds \"a\", \"b\""
-    );
-    assert_eq!(
-        message("age", &["age"]),
-        "column \"age\" names the client and cannot be a feature\nhint: take it out of `columns`"
-    );
-    assert_eq!(message("client", &["age", "age"]), "column \"age\" is listed twice");
-    assert_eq!(message("client", &[]), "the list of columns is empty\nhint: name at least one");
+        let message = by_client(&data, client, &Features::Listed(&listed)).unwrap_err();
+        assert_eq!(message.to_string(), expected);
+    }
 }
 
 #[test]

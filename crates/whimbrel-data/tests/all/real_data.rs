@@ -1,15 +1,29 @@
 //! Published files.
 
+use crate::dirichlet;
+use flate2::read::MultiGzDecoder;
+use std::io::Read;
+use std::path::Path;
 use whimbrel_core::Key;
 use whimbrel_data::{
-    CsvOptions, Features, Header, Kind, by_client, dirichlet, hash_file, inspect, read_csv,
+    CsvOptions, Dataset, Features, Kind, Source, by_client, hash_file, inspect, read_csv,
 };
 use whimbrel_testkit::data_file;
 
-/// The layout of scikit-learn's bundled files: a line with sizes and class names, then rows whose
-/// last cell is the class.
-fn bundled() -> CsvOptions {
-    CsvOptions { header: Header::Absent, skip_lines: 1, ..CsvOptions::default() }
+/// A file of scikit-learn's, which has no header: columns are called `c1`, `c2` and so on. A first
+/// line of sizes and class names is skipped.
+fn bundled(path: &Path, skipped: usize) -> Dataset {
+    let file = std::fs::read(path).unwrap();
+    let mut text = String::new();
+    if path.extension().is_some_and(|ending| ending == "gz") {
+        MultiGzDecoder::new(&file[..]).read_to_string(&mut text).unwrap();
+    } else {
+        text = String::from_utf8(file).unwrap();
+    }
+    let lines: Vec<&str> = text.lines().skip(skipped).collect();
+    let names: Vec<String> = (1..=lines[0].split(',').count()).map(|i| format!("c{i}")).collect();
+    let text = format!("{}\n{}", names.join(","), lines.join("\n"));
+    read_csv(Source::bytes("bundled.csv", &text), &CsvOptions::default()).unwrap()
 }
 
 fn column_mean(table: &whimbrel_core::Table, column: usize) -> f64 {
@@ -19,7 +33,7 @@ fn column_mean(table: &whimbrel_core::Table, column: usize) -> f64 {
 #[test]
 fn iris_has_its_known_shape_and_means() {
     let Some(path) = data_file("classics/iris.csv") else { return };
-    let data = read_csv(&path, &bundled()).unwrap();
+    let data = bundled(&path, 1);
     let table = data.table(&[0, 1, 2, 3]).unwrap();
     assert_eq!((table.rows(), data.columns().len()), (150, 5));
     for (column, mean) in [5.843333, 3.057333, 3.758, 1.199333].into_iter().enumerate() {
@@ -30,11 +44,11 @@ fn iris_has_its_known_shape_and_means() {
 }
 
 #[test]
-fn wine_without_options_is_refused_and_with_them_read() {
+fn wine_is_refused_without_a_header_and_read_with_one() {
     let Some(path) = data_file("classics/wine_data.csv") else { return };
     let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
     assert!(message.contains("line 1: the first line gives the file's sizes"), "{message}");
-    let data = read_csv(&path, &bundled()).unwrap();
+    let data = bundled(&path, 1);
     let table = data.table(&data.features(&Features::All { except: &["c14"] }).unwrap()).unwrap();
     assert_eq!((table.rows(), table.width()), (178, 13));
     assert!((column_mean(&table, 0) - 13.000618).abs() < 1e-6);
@@ -45,8 +59,7 @@ fn digits_are_unpacked_and_split_by_class() {
     let Some(path) = data_file("classics/digits.csv.gz") else { return };
     let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
     assert!(message.contains("the header is missing"), "{message}");
-    let options = CsvOptions { header: Header::Absent, ..CsvOptions::default() };
-    let data = read_csv(&path, &options).unwrap();
+    let data = bundled(&path, 0);
     assert_eq!((data.rows(), data.columns().len()), (1797, 65));
     let parts = dirichlet(&data, "c65", 20, 0.3, Key::root(1)).unwrap();
     assert_eq!(parts.iter().map(|p| p.rows.len()).sum::<usize>(), 1797);

@@ -3,8 +3,8 @@
 use crate::split::is_partition;
 use whimbrel_core::{FeatureRows, Key, Labelled};
 use whimbrel_data::{
-    ClusterRule, Clustering, LibsvmOptions, clusters, dense_rows, labelled_clients, read_embedding,
-    read_libsvm, standardize, two_classes,
+    ClusterRule, Clustering, clusters, dense_rows, labelled_clients, read_embedding, read_libsvm,
+    standardize, two_classes,
 };
 use whimbrel_testkit::data_file;
 
@@ -26,8 +26,7 @@ fn a9a_and_w8a_have_their_known_shapes() {
     ];
     for (name, rows, width, filled, positive) in known {
         let Some(path) = data_file(name) else { continue };
-        let options = LibsvmOptions { columns: Some(width), ..Default::default() };
-        let mut data = read_libsvm(path, &options).unwrap();
+        let mut data = read_libsvm(&path, Some(width)).unwrap();
         assert_eq!((data.len(), data.width(), non_zeros(&data)), (rows, width, filled), "{name}");
         assert_eq!(data.targets.iter().filter(|y| **y == 1.0).count(), positive, "{name}");
         assert_eq!(two_classes(&mut data).unwrap(), [-1.0, 1.0]);
@@ -37,7 +36,7 @@ fn a9a_and_w8a_have_their_known_shapes() {
 #[test]
 fn a9a_standardises_to_unit_variance() {
     let Some(path) = data_file("a9a/a9a.gz") else { return };
-    let mut data = read_libsvm(path, &LibsvmOptions::default()).unwrap();
+    let mut data = read_libsvm(&path, None).unwrap();
     let found = standardize(&mut data).unwrap();
     assert_eq!(found.constant, 0);
     let rows = data.len() as f64;
@@ -59,7 +58,7 @@ fn embeddings_split_a9a_and_w8a_into_twenty_clients() {
     for set in ["a9a", "w8a"] {
         let Some(path) = data_file(&format!("{set}/{set}.gz")) else { continue };
         let Some(picture) = data_file(&format!("{set}/{set}_tsne.f32le.gz")) else { continue };
-        let data = read_libsvm(path, &LibsvmOptions::default()).unwrap();
+        let data = read_libsvm(&path, None).unwrap();
         let (points, columns) = read_embedding(&picture, data.len()).unwrap();
         let message = read_embedding(&picture, data.len() + 1).unwrap_err().to_string();
         let both = format!("has {} rows, the data have {}", data.len(), data.len() + 1);

@@ -1,9 +1,9 @@
-//! Who holds which rows.
+//! Splits of rows over clients.
 
-use crate::read;
+use crate::{dirichlet, read};
 use proptest::prelude::*;
 use whimbrel_core::Key;
-use whimbrel_data::{ClientRows, Dataset, by_column, dirichlet, iid};
+use whimbrel_data::{ClientRows, Dataset, by_column, iid};
 
 fn labelled(rows: usize, classes: usize) -> Dataset {
     let mut text = String::from("label,x\n");

@@ -249,7 +249,6 @@ impl Fit for SoulFit {
     }
 
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        let rows = Input::from(options.data);
-        self.adapt_rows(run, &rows, options.labels)?.write(run, options)
+        self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
 }

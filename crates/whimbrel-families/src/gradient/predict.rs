@@ -6,7 +6,7 @@ use crate::family::{ModelUse, Predicted, Predictions};
 use crate::load::read_any;
 use serde_json::{Value, json};
 use whimbrel_core::ClientData;
-use whimbrel_data::{Features, Input, LibsvmOptions, Standardization, read_libsvm};
+use whimbrel_data::{Features, Input, Standardization, read_libsvm};
 use whimbrel_models::convex::Problem;
 
 /// A value, or the probability of the second class and the likelier class, of each row.
@@ -68,8 +68,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
 
 fn read_rows(file: &Input, names: &[String], libsvm: bool) -> Result<ClientData> {
     if let (true, Some(file)) = (libsvm, file.file()) {
-        let options = LibsvmOptions { columns: Some(names.len()), ..LibsvmOptions::default() };
-        return Ok(ClientData::Labelled(read_libsvm(file, &options)?));
+        return Ok(ClientData::Labelled(read_libsvm(file, Some(names.len()))?));
     }
     let data = read_any(file, None)?;
     Ok(ClientData::Table(data.table(&data.features(&Features::Listed(names))?)?))

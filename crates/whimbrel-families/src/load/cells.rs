@@ -4,12 +4,11 @@ use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
 use crate::files::named;
 use crate::job::{Csv, Job, Labels, Partition};
-use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
-    Attribute, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries, hold_out,
-    read_cells, read_labels,
+    Attribute, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries, Input, hold_out,
+    read_labels,
 };
 
 /// Labels named in a warning.
@@ -95,13 +94,13 @@ pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Resu
 
 /// The cells of one client's own file, the same in the fit and out of it as in a simulation.
 pub(crate) fn of_client(
-    file: &Path,
+    rows: &Input,
     options: &CellOptions,
     holdout: f64,
     data_seed: u64,
     name: &str,
 ) -> Result<Cells> {
-    let table = read_cells(file, options)?;
+    let table = rows.read_cells(options)?;
     let (observed, held_out) = kept_out(table.cells, holdout, data_seed, name);
     Ok(Cells::new(table.rows, table.columns, observed, held_out)?)
 }

@@ -15,9 +15,9 @@ use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation};
 use crate::load::{Layout, rows_of_client};
 use crate::plan::{Facts, Plan};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use whimbrel_core::{ClientData, Error};
-use whimbrel_data::Sha256;
+use whimbrel_data::{Input, Sha256};
 use whimbrel_engine::OFFER_BYTES_MAX;
 
 /// Changes when an older program would misread an offer.
@@ -161,22 +161,23 @@ impl Offer {
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), minimum.group)
     }
 
-    /// Reads a client's file and checks it against the schema. The client need not be one of
+    /// Reads a client's rows and checks them against the schema. The client need not be one of
     /// [`Offer::names`]: who was invited while the job ran takes part as clients do for whom the job
     /// sets nothing apart.
-    pub fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
+    pub fn read(&self, rows: impl Into<Input>, client_name: &str) -> Result<ClientData> {
+        let rows = &rows.into();
         let job = self.job()?;
         match job.fit.layout() {
             Layout::Cells(entries) => {
-                let cells = self.schema.read_cells(file, client_name, &job, entries)?;
+                let cells = self.schema.read_cells(rows, client_name, &job, entries)?;
                 Ok(ClientData::Cells(cells))
             }
             Layout::Mixed => {
-                let rows = self.schema.read_mixed(file, client_name, job.fit.types())?;
+                let rows = self.schema.read_mixed(rows, client_name, job.fit.types())?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
             layout @ (Layout::Rows | Layout::Targets { .. } | Layout::Samples { .. }) => {
-                let rows = self.schema.read(file, client_name, layout)?;
+                let rows = self.schema.read(rows, client_name, layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }

@@ -5,11 +5,10 @@ use crate::job::{DataSource, Job, Partition};
 use crate::load::{Layout, cell_options, number_declared, of_client};
 use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
-    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, MixedColumn, Parts,
-    by_column, read_csv, read_npy, samples,
+    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, Input, MixedColumn,
+    Parts, by_column, read_npy, samples,
 };
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
@@ -150,17 +149,17 @@ impl Schema {
     /// Reads a client's file.
     pub(super) fn read(
         &self,
-        file: &Path,
+        rows: &Input,
         client_name: &str,
         layout: Layout,
     ) -> Result<ClientData> {
-        let data = match self.source {
-            SourceForm::Npy => read_npy(file)?,
-            SourceForm::Csv => {
+        let data = match (&self.source, rows.file()) {
+            (SourceForm::Npy, Some(file)) => read_npy(file)?,
+            _ => {
                 let text = self.client.iter().chain(&self.label).chain(&self.role);
                 let text = text.cloned().collect();
                 let delimiter = self.delimiter.map(|c| c as u8);
-                read_csv(file, &CsvOptions { delimiter, text, ..CsvOptions::default() })?
+                rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?
             }
         };
         self.check_client(&data, client_name)?;
@@ -191,7 +190,7 @@ impl Schema {
     /// Reads a client's rows of a mixed table.
     pub(super) fn read_mixed(
         &self,
-        file: &Path,
+        rows: &Input,
         client_name: &str,
         types: &[(String, ColumnType)],
     ) -> Result<ClientData> {
@@ -204,7 +203,7 @@ impl Schema {
         let text = self.client.iter().chain(&self.label).chain(&self.role).cloned();
         let text = text.chain(leveled.map(|column| column.name.clone())).collect();
         let delimiter = self.delimiter.map(|c| c as u8);
-        let data = read_csv(file, &CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+        let data = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
         self.check_client(&data, client_name)?;
         let rows = ClientData::Table(data.mixed_table(&columns)?);
         match &self.role {
@@ -216,7 +215,7 @@ impl Schema {
     /// Reads a client's cells of a table with gaps.
     pub(super) fn read_cells(
         &self,
-        file: &Path,
+        rows: &Input,
         client_name: &str,
         job: &Job,
         entries: Entries,
@@ -232,14 +231,12 @@ impl Schema {
         };
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];
-            let lines = read_csv(
-                file,
-                &CsvOptions { delimiter: options.delimiter, text, ..CsvOptions::default() },
-            )?;
+            let delimiter = options.delimiter;
+            let lines = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }
-        of_client(file, &options, csv.cells.holdout, data.seed, client_name)
+        of_client(rows, &options, csv.cells.holdout, data.seed, client_name)
     }
 
     /// Rows of somebody else are somebody else's.

@@ -319,7 +319,6 @@ impl Fit for PersonalFit {
     }
 
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        let rows = Input::from(options.data);
-        self.adapt_rows(run, &rows, options.labels)?.write(run, options)
+        self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
 }

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, Input, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images,
-    read_idx_numbers, read_libsvm,
+    Features, Input, Standardization, dense_rows, is_idx, read_idx_images, read_idx_numbers,
+    read_libsvm,
 };
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
@@ -115,8 +115,7 @@ impl Reading {
             return self.images(file, None);
         }
         let (values, mut targets) = if let (true, Some(file)) = (libsvm, rows.file()) {
-            let options = LibsvmOptions { columns: Some(width), ..LibsvmOptions::default() };
-            let rows = read_libsvm(file, &options)?;
+            let rows = read_libsvm(file, Some(width))?;
             (dense_rows(&rows)?, target.map(|_| (rows.targets, Vec::new())))
         } else {
             let data = read_any(rows, None)?;

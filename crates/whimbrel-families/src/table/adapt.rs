@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use whimbrel_core::Cell;
-use whimbrel_data::{CellOptions, CellTable, contradictions, read_cells};
+use whimbrel_data::{CellOptions, CellTable};
 use whimbrel_engine::checkpoint::{write_atomically, write_atomically_with};
 use whimbrel_engine::metrics::number;
 use whimbrel_models::lowrank::NewRow;
@@ -35,15 +35,16 @@ pub(super) fn adapt(
         column_labels: Some(run.table.columns.clone()),
         ..run.options(options.data)?
     };
-    let read = read_cells(options.data, &reading)?;
+    let read = options.data.read_cells(&reading)?;
     let mut warnings = read.warnings.clone();
     let (rows, columns) = (&run.table.rows, &run.table.columns);
-    warnings.extend(contradictions(options.data, &reading, &run.attributes()?, rows, columns)?);
+    let known = run.attributes()?;
+    warnings.extend(options.data.contradictions(&reading, &known, rows, columns)?);
     if read.client_names().len() > 1 {
         let names: Vec<&str> = read.client_names().take(3).collect();
         warnings.push(format!(
             "{} names {} clients ({}{}): they are taken as one, with one effect",
-            options.data.display(),
+            options.data,
             read.client_names().len(),
             names.join(", "),
             if read.client_names().len() > 3 { ", ..." } else { "" }

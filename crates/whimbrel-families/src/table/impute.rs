@@ -11,11 +11,8 @@ use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 use whimbrel_core::{Cell, Error};
-use whimbrel_data::{
-    Attribute, CellOptions, Error as DataError, hash_file, is_file, read_cells, read_csv,
-};
+use whimbrel_data::{Attribute, CellOptions, Error as DataError, Input};
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
@@ -121,10 +118,10 @@ impl<'a> Run<'a> {
     }
 
     /// How to read a file of this table; it need not name clients.
-    pub fn options(&self, file: &Path) -> Result<CellOptions> {
+    pub fn options(&self, rows: &Input) -> Result<CellOptions> {
         let mut options = cell_options(self.csv()?, self.asked.entries(), self.asked.described())?;
         if let Some(client) = &options.client {
-            let names = read_csv(file, &Default::default())?;
+            let names = rows.read_csv(&Default::default())?;
             if !names.columns().iter().any(|column| column.name == *client) {
                 options.client = None;
             }
@@ -140,16 +137,16 @@ impl<'a> Run<'a> {
     /// such.
     fn cells(
         &self,
-        given: Option<&Path>,
+        given: Option<&Input>,
         client: Option<&str>,
         warnings: &mut Vec<String>,
     ) -> Result<Option<ObservedTable>> {
         let csv = self.csv()?;
-        let file = given.or(csv.path.file()).unwrap_or(Path::new(""));
+        let rows = given.unwrap_or(&csv.path);
         if given.is_none() {
             let reason = match self.data_hash.as_deref() {
                 Some("") => "the clients kept what they observed".to_owned(),
-                _ if !is_file(file) => format!("{} is not there", file.display()),
+                _ if !rows.exists() => format!("{rows} does not exist"),
                 _ => String::new(),
             };
             if !reason.is_empty() && client.is_some() {
@@ -163,23 +160,22 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
         }
-        let is_same = is_file(file) && Some(hash_file(file)?) == self.data_hash;
+        let is_same = rows.exists() && Some(rows.hash()?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
             warnings.push(format!(
-                "{} has changed since the run: which cells were held out is not known",
-                file.display()
+                "{rows} has changed since the run: which cells were held out is not known"
             ));
         }
         if is_same && client.is_none() {
-            return self.of_the_run(file).map(Some);
+            return self.of_the_run(rows).map(Some);
         }
         let table = &self.table;
         let options = CellOptions {
             row_labels: Some(table.rows.clone()),
             column_labels: Some(table.columns.clone()),
-            ..self.options(file)?
+            ..self.options(rows)?
         };
-        let mut read = read_cells(file, &options).map_err(unknown_labels)?;
+        let mut read = rows.read_cells(&options).map_err(unknown_labels)?;
         let (Some(client), Some(column)) = (client, &options.client) else {
             // A client's own file need not name it.
             let has_names = matches!(csv.partition, Partition::Column(_) | Partition::Pooled);
@@ -192,20 +188,18 @@ impl<'a> Run<'a> {
                 self.parted(owner, part.cells).map(Some)
             }
             None => {
-                let what = format!(
-                    "{} has no observation of client {client:?} in column {column:?}",
-                    file.display()
-                );
+                let what =
+                    format!("{rows} has no observation of client {client:?} in column {column:?}");
                 Err(Failure::config(what))
             }
         }
     }
 
     /// All cells of the run's own file.
-    fn of_the_run(&self, file: &Path) -> Result<ObservedTable> {
+    fn of_the_run(&self, rows: &Input) -> Result<ObservedTable> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
-            csv.path = file.into();
+            csv.path = rows.clone();
             csv.cells.row_labels = Some(Labels::Listed(self.table.rows.clone()));
             csv.cells.column_labels = Some(Labels::Listed(self.table.columns.clone()));
         }

@@ -172,7 +172,7 @@ fn clients_of_a_mixed_table_are_sent_its_levels() {
     fs::write(&path, "home,age,smoker,falls\nhouse,61,1,0\ntent,50,0,1\n").unwrap();
     let refused = sent.read(&path, "north").err().expect("an unknown level").to_string();
     let part =
-        "line 3 (row 2), column \"home\": \"tent\" is none of its levels [\"flat\", \"house\"]";
+        "line 3 (row 2), column \"home\": \"tent\" is not one of the levels [\"flat\", \"house\"]";
     assert!(refused.contains(part), "{refused}");
 }
 

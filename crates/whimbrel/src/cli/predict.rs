@@ -8,6 +8,7 @@ use crate::run::FinishedRun;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel_core::Error;
+use whimbrel_data::Input;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
 
@@ -36,8 +37,9 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     args.data.iter().try_for_each(|data| check_is_file(data))?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
     let out = output(&run, &args.out, args.force, args.json, args.data.as_deref())?;
+    let data = args.data.as_deref().map(Input::from);
     let options = ImputeOptions {
-        data: args.data.as_deref(),
+        data: data.as_ref(),
         client: args.client.as_deref(),
         wide: args.wide,
         draws: args.draws,
@@ -54,7 +56,8 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     let run = FinishedRun::read(&args.run, &Terminal)?;
     make_folder(&args.out)?;
     let labels = args.labels.as_deref();
-    let options = AdaptOptions { data: &args.data, labels, draws: args.draws, out: &args.out };
+    let data = Input::from(args.data.as_path());
+    let options = AdaptOptions { data: &data, labels, draws: args.draws, out: &args.out };
     say(run.adapt(&options)?, args.json)
 }
 

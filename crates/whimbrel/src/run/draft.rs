@@ -4,8 +4,7 @@ use super::execute::in_text;
 use super::inspect::targets;
 use std::path::{Path, PathBuf};
 use whimbrel_data::{
-    Dataset, Features, Kind, LibsvmOptions, class_numbers, guess_table, read_idx_images,
-    read_libsvm,
+    Dataset, Features, Kind, class_numbers, guess_table, read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
@@ -48,7 +47,7 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     let numbered = |n: usize| (1..=n).map(|i| format!("c{i}")).collect();
     match kind {
         FileKind::Libsvm => {
-            let rows = read_libsvm(file, &LibsvmOptions::default())?;
+            let rows = read_libsvm(file, None)?;
             let classes = targets(&rows.targets).len();
             return Ok(DataFacts { rows: rows.len(), classes, ..known });
         }

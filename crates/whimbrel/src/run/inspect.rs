@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use whimbrel_core::{FeatureRows, Labelled};
-use whimbrel_data::{
-    ColumnSummary, Inspection, LibsvmOptions, TableGuess, guess_table, inspect, read_libsvm,
-};
+use whimbrel_data::{ColumnSummary, Inspection, TableGuess, guess_table, inspect, read_libsvm};
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
 
@@ -60,7 +58,7 @@ pub(crate) const TARGETS_MAX: usize = 10;
 
 /// Sparse rows with the fraction of stored values.
 pub(crate) fn read_sparse(file: &Path) -> Result<(Labelled, f64)> {
-    let rows = read_libsvm(file, &LibsvmOptions::default())?;
+    let rows = read_libsvm(file, None)?;
     let stored = match &rows.rows {
         FeatureRows::Sparse { values, .. } | FeatureRows::Dense(values) => values.len(),
     };
