@@ -1,7 +1,6 @@
 //! FedMissEM at work: the optimum of soft-impute, stationary points of counts, noise that vanishes,
 //! and objectives that never increase.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Auto, DownRule, Downlink, Feedback, Memories, UpRule};
 use whimbrel_codec::{Codec, Norm};
@@ -16,7 +15,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedmiss::{
     BindCells, Client, Copies, FedMiss, Peer, Positions, Server, StepRule,
 };
-use whimbrel_methods::settings::{Batch, Budget};
+use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings, Term};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
@@ -103,24 +102,16 @@ impl Setup {
     }
 
     pub fn method(&self) -> Arc<Erased<FedMiss, BindCells>> {
-        let model = LowRank::new(self.settings.clone()).unwrap();
-        let downlink = Downlink::exact(model.coordinates_len());
         let method = FedMiss {
-            model,
             step: self.step,
-            budget: Budget::Rounds(self.rounds),
             batch: self.batch,
             copies: self.copies,
             codecs: vec![self.codec.clone()],
-            own_codecs: BTreeMap::new(),
             rule: self.rule,
             open_memories: self.open_memories,
             personal: self.personal,
             participation: self.participation,
-            start: None,
-            ceiling: true,
-            full_t: false,
-            downlink,
+            ..FedMiss::exact(LowRank::new(self.settings.clone()).unwrap(), self.rounds)
         };
         method.check().unwrap();
         Arc::new(Erased(method, BindCells))
