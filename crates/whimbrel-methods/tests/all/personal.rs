@@ -1,4 +1,4 @@
-//! Methods over local training: the battery, the same bits in every runner, and what they reduce to.
+//! Methods over local training: the battery, the same bits in every runner, and reductions.
 
 use crate::fedmiss::{begun, cohort, dither};
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Setup {
         Arc::new(Erased(self.method(), BindRows))
     }
 
-    /// What is shared after all rounds.
+    /// The shared vector after all rounds.
     pub(crate) fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
         delivered(self.erased(), data, participation).narrow[0].values.clone()
     }
@@ -223,7 +223,7 @@ fn clusters_and_related_models_pass_the_battery_in_every_runner() {
     runners_agree("mocha", m, &data);
 }
 
-/// Two opposite rules: the first split parts the clients by their rule.
+/// The first split separates the clients of two opposite rules.
 #[test]
 fn clusters_are_split_where_updates_point_apart() {
     let artifact = delivered(Arc::new(clustered()), &clients(true), Participation::Everyone);
@@ -280,8 +280,8 @@ fn regressions_mix_too() {
     assert!((first + 1.0).abs() < 0.1 && (second + 0.5).abs() < 0.1, "{w:?}");
 }
 
-/// Without rounds what is shared is the start: for `fedavg` and `fedrep` the method of moments from the
-/// clients' sums, for `fedmix` components that differ.
+/// Without rounds the shared vector is the start: for `fedavg` and `fedrep` the method of moments from
+/// the clients' sums, for `fedmix` components that differ.
 #[test]
 fn starts_are_found_from_the_clients_sums() {
     let learner = LinearRepresentation::new(FEATURES, 2);
