@@ -91,47 +91,30 @@ impl Evaluate for FedMiss {
 
     fn measures(&self) -> Vec<Measure> {
         let plain = |(key, title, name, caption)| Measure::new(key, title, name, caption);
+        let count = |one| plain(one).unit(Unit::Count).without_curve();
         let per_cell = [
-            ("train_rmse", "Training error", "train rmse", "Root mean square, observed cells"),
+            ("train_rmse", "Training error", "train rmse", "RMS, observed cells"),
             ("train_deviance", "Training deviance", "train deviance", "Observed cells"),
-            (
-                "held_out_rmse",
-                "Held-out error",
-                "held-out rmse",
-                "Root mean square, held-out cells",
-            ),
+            ("held_out_rmse", "Held-out error", "held-out rmse", "RMS, held-out cells"),
             ("held_out_deviance", "Held-out deviance", "held-out deviance", "Held-out cells"),
         ];
-        let coverage = (
-            "held_out_coverage",
-            "Held-out coverage",
-            "coverage",
-            "Share of held-out cells inside their 90 % interval",
-        );
-        let cells = [
-            ("observed_count", "Observed cells", "observed", "Cells of the fit"),
-            ("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit"),
-        ];
-        let count = |one| plain(one).unit(Unit::Count).without_curve();
-        let objective =
-            Measure::objective("Penalised loss of a client, which the method minimises");
-        let per_objective = (
-            "objective_per_cell",
-            "Objective per cell",
-            "objective per cell",
-            "The objective over the observed cells",
-        );
+        let objective = "Penalised loss of a client, which the method minimises";
+        let per_objective =
+            ("objective_per_cell", "Objective per cell", "objective per cell", "Per observed cell");
+        let coverage =
+            ("held_out_coverage", "Held-out coverage", "coverage", "Cells inside 90 % intervals");
         let mut all = vec![
             measures::epoch(),
-            objective.clients(OverClients::Mean),
+            Measure::objective(objective).clients(OverClients::Mean),
             plain(per_objective).without_curve(),
             measures::field(),
         ];
         all.extend(measures::channels());
         all.extend(per_cell.map(|one| plain(one).clients(OverClients::Rows).better(Better::Down)));
-        all.push(plain(coverage).unit(Unit::Share));
-        all.extend(cells.map(count));
         all.extend([
+            plain(coverage).unit(Unit::Share),
+            count(("observed_count", "Observed cells", "observed", "Cells of the fit")),
+            count(("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit")),
             plain(("dispersion", "Dispersion", "dispersion", "Of the residuals")).without_curve(),
             count(("copies", "Copies", "copies", "Completed-data copies, M")),
             plain(("step", "Step", "step", "The step size in use")).without_curve(),

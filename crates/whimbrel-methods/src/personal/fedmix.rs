@@ -152,11 +152,13 @@ impl FedMix {
 
     /// `q`, component after component.
     fn responsibilities(&self, losses: &[f32], weights: &[f64], w: &[f32], len: usize) -> Vec<f32> {
-        let noise = Noise::read(&w[self.components * len..]);
+        let variances = floored(&w[self.components * len..]);
         let n = losses.len() / self.components;
         let mut scores = Vec::with_capacity(losses.len());
         for (m, losses) in losses.chunks_exact(n.max(1)).enumerate() {
-            let (scale, shift) = noise.scale_and_shift(m);
+            // -ln p(y | x) = scale loss + shift, up to a constant
+            let (scale, shift) =
+                variances.get(m).map_or((1.0, 0.0), |s2| (1.0 / s2, 0.5 * math::ln(*s2)));
             let prior = math::ln(weights[m]) - shift;
             scores.extend(losses.iter().map(|loss| prior - scale * f64::from(*loss)));
         }
@@ -179,20 +181,11 @@ impl FedMix {
     }
 }
 
-/// The components' noise variances; empty for classes.
-struct Noise(Vec<f64>);
-
-impl Noise {
-    fn read(variances: &[f32]) -> Self {
-        let largest = variances.iter().fold(0.0, |most: f32, x| most.max(*x));
-        let floor = (VARIANCE_MIN * f64::from(largest)).max(f64::from(f32::MIN_POSITIVE));
-        Self(variances.iter().map(|x| f64::from(*x).max(floor)).collect())
-    }
-
-    /// `-ln p(y | x) = scale loss + shift` up to a constant.
-    fn scale_and_shift(&self, m: usize) -> (f64, f64) {
-        self.0.get(m).map_or((1.0, 0.0), |s2| (1.0 / s2, 0.5 * math::ln(*s2)))
-    }
+/// The components' noise variances, bounded from below; empty for classes.
+fn floored(variances: &[f32]) -> Vec<f64> {
+    let largest = variances.iter().fold(0.0, |most: f32, x| most.max(*x));
+    let floor = (VARIANCE_MIN * f64::from(largest)).max(f64::from(f32::MIN_POSITIVE));
+    variances.iter().map(|x| f64::from(*x).max(floor)).collect()
 }
 
 whimbrel_core::kernel! {

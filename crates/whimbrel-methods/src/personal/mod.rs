@@ -346,7 +346,7 @@ impl Oracle for Personal {
 
     fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
         self.sampling.scale(&mut field, self.participation, context);
-        // Every server step averages running statistics.
+        // Running statistics are averaged under every server step.
         let mut statistics = Vec::new();
         if !matches!(self.server, ServerStep::Plain { .. } | ServerStep::Scaffold { .. }) {
             let mean = |i: usize| (i, (f64::from(global.w[i]) + field[i]) as f32);

@@ -194,19 +194,6 @@ impl ToTrain {
     pub fn near(w: Vec<f32>, mu: f64) -> Self {
         Self { w, mu, ..Self::default() }
     }
-
-    /// The learner's view; `centre` is the received model.
-    pub fn trainee<'a>(&'a mut self, centre: &'a [f32]) -> Trainee<'a> {
-        let given = |x: &'a Vec<f32>| (!x.is_empty()).then_some(&x[..]);
-        let mu = self.mu as f32;
-        Trainee {
-            w: &mut self.w,
-            weights: given(&self.weights),
-            proximal: (mu > 0.0).then_some(Proximal { mu, centre }),
-            shift: given(&self.shift),
-            frozen: &self.frozen,
-        }
-    }
 }
 
 impl Round {
@@ -215,8 +202,19 @@ impl Round {
         Self { models: vec![model], ..Self::default() }
     }
 
+    /// The models as the learner trains them; `centre` is the received model.
     pub fn trainees<'a>(&'a mut self, centre: &'a [f32]) -> Vec<Trainee<'a>> {
-        self.models.iter_mut().map(|model| model.trainee(centre)).collect()
+        fn given(x: &[f32]) -> Option<&[f32]> {
+            (!x.is_empty()).then_some(x)
+        }
+        let trainee = |ToTrain { w, weights, mu, shift, frozen }: &'a mut ToTrain| Trainee {
+            w,
+            weights: given(weights),
+            proximal: (*mu as f32 > 0.0).then_some(Proximal { mu: *mu as f32, centre }),
+            shift: given(shift),
+            frozen,
+        };
+        self.models.iter_mut().map(trainee).collect()
     }
 
     /// The parameters of the models.

@@ -1,4 +1,4 @@
-//! Which models a selection tries, how their scores are compared, and which one is taken.
+//! The candidates of a selection, the comparison of their scores, and the choice.
 
 use whimbrel_methods::fedmiss::select::{Candidate, Given, Scores, Search, Splits, candidates_max};
 
@@ -15,9 +15,8 @@ fn with(given: Given) -> Search {
     Search { given, ..search() }
 }
 
-/// Runs a search whose mean deviances over a hundred cells are known: all of them alike, so that
-/// differences have no error, or with a noise in two cells that makes the error of a difference
-/// 3.6 times the difference.
+/// Runs a search with known mean deviances over a hundred cells: equal ones, so that differences have no
+/// error, or with noise in two cells that makes the error of a difference 3.6 times the difference.
 fn tried(
     search: &Search,
     lambda_max: f64,
@@ -110,7 +109,7 @@ fn factors_take_the_best_ridge_on_effects() {
     assert_eq!(all[search.choose(&all, &scores).unwrap()].lambda_effects, 0.016);
 }
 
-/// Deviances with one best ridge for each term, apart from each other's.
+/// Deviances with a different best ridge for each term.
 #[test]
 fn each_term_finds_its_own_ridge() {
     let given = Given { per_term: true, ..Given::default() };

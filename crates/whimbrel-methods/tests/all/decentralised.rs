@@ -1,5 +1,4 @@
-//! Local training without a server: the same bits however it is run, the laws of mixing, and what it
-//! reduces to.
+//! Local training without a server: the same bits in every run, the laws of mixing, and reductions.
 
 use crate::personal::{FEDAVG, Setup, clients, mix};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,9 +101,8 @@ fn the_same_bits_however_it_is_run() {
     }
 }
 
-/// Clients have 5 to 40 samples. Every round rounds some numbers of size one to `f32` at different
-/// places: some ten roundings of 6e-8 for each of six rounds, which local training does not enlarge by
-/// more than a few times.
+/// Clients have 5 to 40 samples. Both round numbers of size one to `f32`, at different steps: some ten
+/// roundings of 6e-8 in each of six rounds, which local training enlarges a few times.
 #[test]
 fn on_the_complete_graph_it_is_the_star_shaped_method() {
     const ROUNDING: f32 = 2e-5;
@@ -195,7 +193,7 @@ fn mixing_keeps_the_mean_and_takes_the_gap_off_the_disagreement() {
     }
 }
 
-/// Dies after so many rounds of this process.
+/// Panics after so many rounds of this process.
 struct Mortal(u32);
 
 impl Observer for Mortal {

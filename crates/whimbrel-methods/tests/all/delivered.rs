@@ -6,7 +6,7 @@ use whimbrel_core::method::MetricValue;
 use whimbrel_core::{Cell, ClientData, Key, Method};
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRankFit, Settings};
 
-/// The factors that the fit ended at, what was delivered, and the deviance that was reported.
+/// The last factors, the delivered fit, and the reported deviance.
 fn finished(family: Family, ceiling: bool, data: &[ClientData]) -> (Factors, LowRankFit, f64) {
     let setup = Setup { rounds: 40, ..Setup::new(family) };
     let settings =

@@ -1,7 +1,6 @@
 //! FedMissEM at work: the optimum of soft-impute, stationary points of counts, noise that vanishes,
 //! and objectives that never increase.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Auto, DownRule, Downlink, Feedback, Memories, UpRule};
 use whimbrel_codec::{Codec, Norm};
@@ -16,7 +15,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedmiss::{
     BindCells, Client, Copies, FedMiss, Peer, Positions, Server, StepRule,
 };
-use whimbrel_methods::settings::{Batch, Budget};
+use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings, Term};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
@@ -24,7 +23,7 @@ use whimbrel_testkit::method::{MethodUnderTest, laws};
 pub const ROWS: usize = 18;
 pub const COLUMNS: usize = 11;
 
-/// A rank-2 table with noise, of which each client saw some cells; a few are seen twice.
+/// A rank-2 table with noise; each client observed some cells, and a few are observed twice.
 pub fn clients(family: Family, count: usize, per_client: usize, key: Key) -> Vec<ClientData> {
     let mut stream = key.stream();
     let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
@@ -103,24 +102,16 @@ impl Setup {
     }
 
     pub fn method(&self) -> Arc<Erased<FedMiss, BindCells>> {
-        let model = LowRank::new(self.settings.clone()).unwrap();
-        let downlink = Downlink::exact(model.coordinates_len());
         let method = FedMiss {
-            model,
             step: self.step,
-            budget: Budget::Rounds(self.rounds),
             batch: self.batch,
             copies: self.copies,
             codecs: vec![self.codec.clone()],
-            own_codecs: BTreeMap::new(),
             rule: self.rule,
             open_memories: self.open_memories,
             personal: self.personal,
             participation: self.participation,
-            start: None,
-            ceiling: true,
-            full_t: false,
-            downlink,
+            ..FedMiss::exact(LowRank::new(self.settings.clone()).unwrap(), self.rounds)
         };
         method.check().unwrap();
         Arc::new(Erased(method, BindCells))
@@ -189,7 +180,7 @@ pub fn held_out(data: &[ClientData]) -> Vec<Cell> {
     data.iter().flat_map(|d| cells_of(d).held_out.clone()).collect()
 }
 
-/// Proximal gradient with whole singular value decompositions, to the end: the optimum of
+/// Proximal gradient with full singular value decompositions, to convergence: the optimum of
 /// `(1/2) sum_observed (y - theta)^2 + threshold |theta|_*`.
 pub fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
     let at = |cell: &Cell| cell.row as usize * COLUMNS + cell.column as usize;
@@ -235,7 +226,7 @@ pub fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
     (out, nuclear)
 }
 
-/// `n F` of a Gaussian fit, less the part without `theta`: comparable with soft-impute's.
+/// `n F` of a Gaussian fit, up to the constant that soft-impute leaves out.
 pub fn soft_objective(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
     let norm2 = |a: &[f64]| vector::norm2_squared(a);
     let model = LowRank::new(setup.settings.clone()).unwrap();
@@ -267,7 +258,7 @@ fn full_batches_reach_the_optimum_of_soft_impute() {
     }
 }
 
-/// The memories make the noise of minibatches vanish, at the paper's scaling and a bold step.
+/// The memories make the noise of minibatches vanish, at the paper's scaling and a long step.
 #[test]
 fn minibatches_reach_the_optimum_of_soft_impute_too() {
     let data = clients(Family::Gaussian, 4, 60, Key::root(12));
@@ -295,7 +286,7 @@ fn minibatches_reach_the_optimum_of_soft_impute_too() {
     assert!(server.update_norm2.unwrap() > 1e-3, "{:?}", server.update_norm2);
 }
 
-/// Gradients of `F` in effects and factors, the largest of them.
+/// The largest gradient of `F` in effects and factors.
 pub fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
     let Settings { family, rank: r, lambda, lambda_effects, .. } = setup.settings;
     let model = LowRank::new(setup.settings.clone()).unwrap();
@@ -369,7 +360,7 @@ fn with_everyone_and_no_noise_the_objective_never_increases() {
     }
 }
 
-/// A client that sees three times what the others see gets an effect near ln 3 above theirs.
+/// A client with three times the counts of the others has an effect near ln 3 above theirs.
 #[test]
 fn personal_effects_tell_experts_from_beginners() {
     let mut data = clients(Family::Poisson, 4, 100, Key::root(15));
@@ -386,7 +377,7 @@ fn personal_effects_tell_experts_from_beginners() {
 }
 
 /// Compressed minibatches with two thirds of the clients: the automatic step is stable, and the
-/// field falls far below where it began.
+/// field decreases by orders of magnitude.
 #[test]
 fn the_automatic_step_is_stable_under_every_kind_of_noise() {
     for family in Family::ALL {
@@ -413,7 +404,7 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
     }
 }
 
-/// Uploads are lost and clients come late; the fixed point does not move.
+/// Lost uploads and late joiners do not move the fixed point.
 #[test]
 fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
     let data = clients(Family::Poisson, 5, 60, Key::root(17));

@@ -11,7 +11,7 @@ use whimbrel_methods::fedmiss::select::{Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies};
 use whimbrel_models::lowrank::{Factors, Family, LowRank};
 
-/// Algorithm 7 with full batches on a Gaussian table, written with whole singular value decompositions:
+/// Algorithm 7 with full batches on a Gaussian table, by full singular value decompositions:
 /// `S += gamma (theta - S + (1/n) sum (y - theta))`, `theta` the singular values of `S` less lambda.
 fn reference(
     mut theta: Vec<f64>,
@@ -62,7 +62,7 @@ fn exact_iterates_are_those_of_the_paper() {
     }
 }
 
-/// The lowest objective of several starts is delivered: never above that of the first.
+/// The lowest objective of several starts is delivered, never above that of the first.
 #[test]
 fn the_best_of_several_starts_is_delivered() {
     let data = clients(Family::Poisson, 4, 60, Key::root(64));

@@ -1,6 +1,5 @@
-//! Hard tables come near a stationary point: without noise, and with everything penalised, the gradient of
-//! `F` in every unknown is far below what chance makes of it in counts, which is the root of the largest
-//! total of a row or column.
+//! Convergence on hard tables: without noise, and with everything penalised, the gradient of `F` in every
+//! unknown is far below the standard error of counts, the root of the largest total of a row or column.
 
 use crate::fedmiss::{Setup, all_cells, client, given, gradient, run};
 use whimbrel_core::{Cell, ClientData, Key};
@@ -11,14 +10,13 @@ use whimbrel_models::lowrank::{Effects, Family, Settings, Term};
 const ROWS: usize = 40;
 const COLUMNS: usize = 15;
 const CLIENTS: usize = 5;
-/// Rounds within which each of them is to be there, and with the paper's copies.
+/// Rounds within which each fit converges, and with the paper's copies.
 const ROUNDS: u32 = 300;
 const PAPER_ROUNDS: u32 = 3000;
 /// The largest gradient over that root.
 const NEAR: f64 = 1e-2;
 
-/// A rank-2 table of which each cell is observed with this probability, by one client, and values
-/// changed by `edit` afterwards.
+/// A rank-2 table, each cell observed with this probability, by one client; `edit` changes its values.
 fn table(
     family: Family,
     observed: f64,
@@ -65,8 +63,8 @@ fn settings(family: Family, rank: usize, lambda: f64, effects: Effects) -> Setti
     Settings { rank, lambda, effects, ..Settings::new(ROWS, COLUMNS, family) }
 }
 
-/// A cell that nobody observed may be extrapolated to a mean of many millions, and would hold the
-/// factors where they are; the effects' penalty is nine orders of magnitude below the curvature.
+/// An unobserved cell may be extrapolated to a mean of many millions, which would block the factors; the
+/// effects' penalty is nine orders of magnitude below the curvature.
 #[test]
 fn counts_of_thousands_with_effects() {
     for (observed, rank, key) in [(1.0, 2, 21), (1.0, 3, 22), (0.6, 2, 23), (0.5, 3, 24)] {
@@ -99,7 +97,7 @@ fn a_row_of_zeros_under_a_small_penalty() {
     }
 }
 
-/// Rows and columns whose values are all the same have no finite effect of their own.
+/// Rows and columns of equal values have no finite effect without a penalty.
 #[test]
 fn yes_or_no_values_that_effects_separate() {
     let edit = |row, column, value| match (row, column) {

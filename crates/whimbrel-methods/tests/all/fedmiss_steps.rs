@@ -17,7 +17,7 @@ const BATCH: u32 = 20;
 /// Of the 198 cells of the table.
 const CELLS: usize = 120;
 
-/// Minibatches of [`BATCH`] cells, exact, with a step that the job gave.
+/// Exact minibatches of [`BATCH`] cells with a given step.
 fn setup(family: Family, gamma: f64, rounds: u32) -> Setup {
     Setup { step: given(gamma), batch: cells(BATCH), rounds, ..Setup::new(family) }
 }
@@ -58,7 +58,7 @@ fn few_clients_reach_the_optimum_of_soft_impute_in_minibatches() {
     }
 }
 
-/// With the paper's copies whatever the step, the first of these runs diverges.
+/// With the paper's copies the first of these runs diverges.
 #[test]
 fn copies_that_a_job_insists_on_diverge() {
     let data = clients(Family::Gaussian, 1, CELLS, Key::root(31));
@@ -88,8 +88,8 @@ fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
     }
 }
 
-/// Without memories nothing makes a run exact, and it has the paper's copies; without noise there are
-/// the fewest, and nothing is cut.
+/// A run without memories keeps its noise and has the paper's copies; one without noise has the fewest,
+/// and its step is not reduced.
 #[test]
 fn runs_without_memories_have_the_papers_copies_and_runs_without_noise_the_fewest() {
     let data = clients(Family::Poisson, 4, CELLS, Key::root(33));
@@ -110,7 +110,7 @@ fn runs_without_memories_have_the_papers_copies_and_runs_without_noise_the_fewes
     }
 }
 
-/// A schedule that falls below the longest stable step is followed from there on.
+/// A schedule is followed from where it falls below the longest stable step.
 #[test]
 fn a_decreasing_step_is_cut_while_it_is_too_long() {
     let data = clients(Family::Gaussian, 2, CELLS, Key::root(34));

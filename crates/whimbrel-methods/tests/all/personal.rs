@@ -1,12 +1,14 @@
-//! Methods over local training: the battery, the same bits in every runner, and what they reduce to.
+//! Methods over local training: the battery, the same bits in every runner, and reductions.
 
+use crate::fedmiss::{begun, cohort, dither};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink};
-use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, DynMethod, Erased, Inputs, Key, Samples, Targets};
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
     Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedRep, Length, Local,
@@ -63,7 +65,7 @@ impl Setup {
         let d: usize = blocks.iter().sum();
         let downlink = match self.down {
             None => Downlink::exact(d),
-            Some(rule) => Downlink::new(dither(), rule, d, false).unwrap(),
+            Some(rule) => Downlink::new(dither(4), rule, d, false).unwrap(),
         };
         self.training().over(Terms {
             uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up, d).unwrap()],
@@ -104,32 +106,21 @@ impl Setup {
         Arc::new(Erased(self.method(), BindRows))
     }
 
-    /// What is shared after all rounds.
+    /// The shared vector after all rounds.
     pub(crate) fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
-        let method = self.erased();
-        let simulator = simulate(&method, data, participation);
-        let artifact = method.artifact(simulator.machine().server()).unwrap();
-        artifact.narrow[0].values.clone()
+        delivered(self.erased(), data, participation).narrow[0].values.clone()
     }
 }
 
-fn simulate(
-    method: &Arc<dyn DynMethod>,
+/// The result of a run.
+fn delivered(
+    method: Arc<dyn DynMethod>,
     data: &[ClientData],
     participation: Participation,
-) -> Simulator {
-    let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
-    let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
-    let federation = Arc::new(Federation::new(names, bound));
-    let (keys, faults) = (StageKeys::new(7, 0), Faults::default());
-    let mut simulator =
-        Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
+) -> Artifact {
+    let mut simulator = begun(method.clone(), data, 7, participation, Faults::default());
     while simulator.step().unwrap().is_some() {}
-    simulator
-}
-
-fn dither() -> Codec {
-    Codec::dithering(4, Norm::P(2), None).unwrap()
+    method.artifact(simulator.machine().server()).unwrap()
 }
 
 /// Clients of 5 to 40 samples whose labels follow one of two opposite rules.
@@ -140,12 +131,11 @@ pub(crate) fn clients(classes: bool) -> Vec<ClientData> {
         let x: Vec<f32> = (0..n * FEATURES).map(|_| stream.normal() as f32).collect();
         let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
         let score = |row: &[f32]| sign * (2.0 * row[0] - row[1]);
-        let targets = match classes {
-            true => Targets::Classes {
-                of: x.chunks(FEATURES).map(|row| u16::from(score(row) > 0.0)).collect(),
-                count: 2,
-            },
-            false => Targets::Values(x.chunks(FEATURES).map(score).collect()),
+        let scores = x.chunks(FEATURES).map(score);
+        let targets = if classes {
+            Targets::Classes { of: scores.map(|s| u16::from(s > 0.0)).collect(), count: 2 }
+        } else {
+            Targets::Values(scores.collect())
         };
         ClientData::Samples(Samples::new(vec![FEATURES], Inputs::Real(x), targets).unwrap())
     };
@@ -158,7 +148,7 @@ pub(crate) fn mix(components: usize) -> FedMix {
 
 fn setups() -> Vec<(&'static str, Setup)> {
     let memory =
-        |setup: Setup| Setup { codec: dither(), rule_up: UpRule::Memory { alpha: 0.2 }, ..setup };
+        |setup: Setup| Setup { codec: dither(4), rule_up: UpRule::Memory { alpha: 0.2 }, ..setup };
     let adaptive =
         |rule| ServerStep::Adaptive { rule, step: 0.1, first: 0.9, second: 0.99, floor: 1e-3 };
     let mcm = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
@@ -233,28 +223,24 @@ fn clusters_and_related_models_pass_the_battery_in_every_runner() {
     runners_agree("mocha", m, &data);
 }
 
-/// Two opposite rules: the first split parts the clients by their rule.
+/// The first split separates the clients of two opposite rules.
 #[test]
 fn clusters_are_split_where_updates_point_apart() {
-    let method: Arc<dyn DynMethod> = Arc::new(clustered());
-    let data = clients(true);
-    let simulator = simulate(&method, &data, Participation::Everyone);
-    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    let artifact = delivered(Arc::new(clustered()), &clients(true), Participation::Everyone);
     let cluster = &artifact.tensor("cluster").unwrap().values;
     for (i, c) in cluster.iter().enumerate() {
-        let of_rule = cluster.iter().enumerate().filter(|(j, _)| i % 2 != j % 2);
-        assert!(of_rule.into_iter().all(|(_, other)| other != c), "{cluster:?}");
+        let mut others = cluster.iter().enumerate().filter(|(j, _)| i % 2 != j % 2);
+        assert!(others.all(|(_, other)| other != c), "{cluster:?}");
     }
 }
 
-/// With the identity as relation every client has a support vector machine of its own: its dual
+/// With the identity as relation every client fits its own support vector machine: its dual
 /// objective rises to the primal.
 #[test]
 fn related_models_start_as_support_vector_machines() {
-    let method: Arc<dyn DynMethod> = Arc::new(mocha(50, 1000));
     let data = clients(true);
-    let simulator = simulate(&method, &data, Participation::Everyone);
-    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    let artifact = delivered(Arc::new(mocha(50, 1000)), &data, Participation::Everyone);
+    assert_eq!(artifact.narrow[0].values.len(), data.len() * (FEATURES + 1));
     for (data, w) in data.iter().zip(artifact.narrow[0].values.chunks(FEATURES + 1)) {
         let ClientData::Samples(samples) = data else { panic!("samples") };
         let (Inputs::Real(x), Targets::Classes { of, .. }) = (&samples.inputs, &samples.targets)
@@ -294,8 +280,8 @@ fn regressions_mix_too() {
     assert!((first + 1.0).abs() < 0.1 && (second + 0.5).abs() < 0.1, "{w:?}");
 }
 
-/// Without rounds what is shared is the start: for `fedavg` and `fedrep` the method of moments from the
-/// clients' sums, for `fedmix` components that differ.
+/// Without rounds the shared vector is the start: for `fedavg` and `fedrep` the method of moments from
+/// the clients' sums, for `fedmix` components that differ.
 #[test]
 fn starts_are_found_from_the_clients_sums() {
     let learner = LinearRepresentation::new(FEATURES, 2);
@@ -318,22 +304,14 @@ fn starts_are_found_from_the_clients_sums() {
     assert_ne!(mixed[..moments.len()], mixed[moments.len()..2 * moments.len()]);
 }
 
+/// Fedavg is also fedprox without a proximal term, which makes a difference.
 #[test]
 fn fedmix_with_one_component_is_fedavg() {
     let data = clients(true);
-    let p = || Participation::Bernoulli(whimbrel_core::Probability::new(0.5).unwrap());
-    let fedavg = Setup::of(FEDAVG).run(&data, p());
-    assert_eq!(Setup::of(mix(1)).run(&data, p()), fedavg);
-}
-
-#[test]
-fn fedprox_without_a_pull_is_fedavg() {
-    let data = clients(true);
-    let fedprox = Setup::of(FedAvg { mu: 0.0, fine_tune: false });
-    let pulled = Setup::of(FedAvg { mu: 1.0, fine_tune: false });
-    let fedavg = Setup::of(FEDAVG).run(&data, Participation::Everyone);
-    assert_eq!(fedprox.run(&data, Participation::Everyone), fedavg);
-    assert_ne!(pulled.run(&data, Participation::Everyone), fedavg);
+    let fedavg = Setup::of(FEDAVG).run(&data, cohort(0.5));
+    assert_eq!(Setup::of(mix(1)).run(&data, cohort(0.5)), fedavg);
+    let fedprox = Setup::of(FedAvg { mu: 1.0, fine_tune: false });
+    assert_ne!(fedprox.run(&data, cohort(0.5)), fedavg);
 }
 
 #[test]
@@ -366,6 +344,7 @@ fn one_full_local_step_is_gradient_descent() {
         expected.iter_mut().zip(&g).for_each(|(e, g)| *e += n as f64 * f64::from(*g));
         total += n as f64;
     }
+    assert_eq!(after.len(), w_0.len());
     for ((after, w), g) in after.iter().zip(&w_0).zip(&expected) {
         let step = f64::from(*w) - 0.5 * g / total;
         // f32 gradients of up to 40 samples.

@@ -1,5 +1,4 @@
-//! Automatic rank and ridge, and baselines: what is chosen on data whose truth is known, and the
-//! same bits however the stage is run.
+//! Automatic rank and ridge, and baselines: the choice on data with a known truth.
 
 use crate::fedmiss::{all_cells, begun, cells_of, client, dither, held_out};
 use std::sync::Arc;
@@ -14,9 +13,8 @@ use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Se
 const ROWS: usize = 40;
 const COLUMNS: usize = 15;
 
-/// Counts with row and column effects and a product of this rank, whose factors are signs, seen by
-/// four clients that own ten rows each; three cells in four are observed, one in twelve is held
-/// out.
+/// Counts with row and column effects and a product of this rank, whose factors are signs. Each of four
+/// clients has ten rows; three cells in four are observed, one in twelve is held out.
 pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
     let mut stream = key.stream();
     let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
@@ -72,7 +70,7 @@ fn finished_with(
     (method.artifact(simulator.machine().server()).unwrap(), simulator)
 }
 
-/// The result of a choice with what the job gives.
+/// The result of a choice with these given settings.
 fn selected(given: Given, data: &[ClientData]) -> (Selection, Artifact) {
     let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
     let found = finished(Arc::new(Erased(select, BindCells)), data);
@@ -102,7 +100,7 @@ fn held_out_cells_play_no_part_in_the_choice() {
     assert_eq!(finished(selecting(8), &data), finished(selecting(8), &without));
 }
 
-/// On clear rank-2 data nothing simple is near; on effects alone the effects of everyone win.
+/// Both baselines are far off on clear rank-2 data; row and column effects win on data without factors.
 #[test]
 fn baselines_say_where_a_simpler_model_wins() {
     let found = finished(comparing(), &counts(0, Key::root(41)));
@@ -115,8 +113,8 @@ fn baselines_say_where_a_simpler_model_wins() {
     assert!(found.number("row_column_effects").unwrap() > 2.0, "{found:?}");
 }
 
-/// Sites of the first half of the years and sites of the other, and few that were seen in both: how
-/// the halves compare rests on those few and on the ridge.
+/// Half of the sites were observed in the first years, the others in the last, and few in both: the
+/// comparison of the halves depends on those few and on the ridge.
 fn halves(key: Key) -> Vec<ClientData> {
     let one = |c: usize| {
         let mut stream = key.child(c as u64).stream();
@@ -138,8 +136,8 @@ fn halves(key: Key) -> Vec<ClientData> {
     (0..4).map(one).collect()
 }
 
-/// Where rank 0 is chosen, the fit is the baseline of row and column effects: the selection hands
-/// its own fit on, and a few rounds leave it where it is.
+/// Where rank 0 is chosen, the fit is the baseline of row and column effects: the fit starts from that of
+/// the selection, and a few rounds do not change it.
 #[test]
 fn a_fit_of_rank_zero_is_the_baseline() {
     let data = halves(Key::root(71));
@@ -176,7 +174,7 @@ fn a_fit_of_rank_zero_is_the_baseline() {
 }
 
 /// Ten observers who differ by up to a factor of eleven, each at a site for three of twelve columns:
-/// without an effect for each of them the table seems to have a rank.
+/// without personal effects the table appears to have factors.
 fn observers(key: Key) -> Vec<ClientData> {
     let mut stream = key.stream();
     let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); 10];
@@ -206,8 +204,8 @@ fn candidates_have_the_personal_effects_that_the_job_has() {
     assert!(with.1 < without.1, "{with:?} {without:?}");
 }
 
-/// One client is lost for good in the middle, another joins then: the stages end with those who
-/// are there, and a rank that is clear stays so.
+/// One client is lost and another joins in the middle: the stages end with the remaining ones, and a
+/// clear rank is still found.
 #[test]
 fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
     // Of the keys 61 to 75 two end in a worse optimum of rank 2 in a fold, and choose rank 3.
@@ -242,8 +240,8 @@ fn settings_that_leave_nothing_to_choose_from_are_refused() {
     assert!(Select::new(settings(), free, 0, 1).is_err());
 }
 
-/// One factor where the truth has two has an optimum near each of them: a fit from one random start
-/// ends in the worse one now and then, the fit that a selection hands on does not.
+/// A single factor has an optimum near each of two true ones: a fit from one random start sometimes ends
+/// in the worse one, the fit that a selection delivers does not.
 #[test]
 fn the_fit_that_is_handed_on_is_the_best_of_several() {
     let mut worse = 0;

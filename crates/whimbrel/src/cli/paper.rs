@@ -13,6 +13,7 @@ use whimbrel_core::Error;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
+use whimbrel_report::format::number;
 use whimbrel_report::text_table;
 
 /// The exit code where a claim does not hold or a run failed.
@@ -135,7 +136,7 @@ impl<'a> Judged<'a> {
     fn row(&self) -> Vec<String> {
         let Claim { says, paper, bound, .. } = self.claim;
         let holds = if self.holds { "yes" } else { "NO" };
-        let obtained = Short(self.obtained).to_string();
+        let obtained = number(self.obtained, 4);
         vec![says.clone(), paper.clone(), bound.to_string(), obtained, holds.into()]
     }
 
@@ -168,18 +169,6 @@ fn figure(claim: &Claim, summaries: &Map<String, Value>) -> Result<f64> {
     let found = mean(&claim.figure, claim.log10)?;
     let less = claim.less.as_deref().map(|less| mean(less, false)).transpose()?;
     Ok(less.map_or(found, |less| found - less))
-}
-
-/// A number as tables show it: small ones with an exponent.
-struct Short(f64);
-
-impl std::fmt::Display for Short {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.abs() {
-            small if small > 0.0 && small < 1e-3 => write!(to, "{:.1e}", self.0),
-            _ => write!(to, "{:.4}", self.0),
-        }
-    }
 }
 
 #[cfg(test)]
