@@ -25,7 +25,7 @@ pub mod wire;
 
 pub use decentralised::{Decentralised, DynDecentralised};
 pub use declare::Measure;
-pub use erased::{DynMethod, DynSender, DynTask, Erased, Opaque, Part};
+pub use erased::{Bound, DynMethod, DynSender, DynTask, Erased, Opaque, StateKind};
 pub use error::{Error, Result};
 pub use frame::Frame;
 pub use id::{ClientId, Probability, StepSize};

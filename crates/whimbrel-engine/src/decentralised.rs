@@ -14,8 +14,8 @@ use crate::topology::Graphs;
 use rayon::prelude::*;
 use std::sync::Arc;
 use whimbrel_core::decentralised::{DynDecentralised, Graph};
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Message, Opaque, Result, Wire};
+use whimbrel_core::method::{Artifact, ClientGroup};
+use whimbrel_core::{Bound, ClientId, Error, Message, Opaque, Result, Wire};
 
 /// Neighbours at work.
 pub struct Neighbours {
@@ -109,7 +109,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn data(&self, id: ClientId) -> &Opaque {
+    fn data(&self, id: ClientId) -> &Bound {
         &self.federation.data[id.0 as usize]
     }
 
@@ -221,9 +221,10 @@ impl Runner for Neighbours {
             Ok((*id, answer.map_err(|e| self.name(e, *id))?))
         });
         let adapted: Vec<(ClientId, Vec<u8>)> = first_failure(adapted.collect())?;
-        let mut metrics = self.method.conclude(&self.graph, &answers)?;
+        let conclude = |answers, group| self.method.conclude(&self.graph, answers, group);
+        let mut metrics = conclude(&answers, ClientGroup::Trained)?;
         if !adapted.is_empty() {
-            metrics.extend(self.method.conclude_unseen(&adapted)?);
+            metrics.extend(conclude(&adapted, ClientGroup::Unseen)?);
         }
         let mut own = vec![Vec::new(); self.federation.names.len()];
         let mut answered = Vec::new();
@@ -250,9 +251,8 @@ impl Runner for Neighbours {
 
     fn save(&self) -> Result<SavedStage> {
         let mut records = vec![None; self.federation.names.len()];
-        let nodes = self.each(|place, _| self.method.save(&self.nodes[place]))?;
-        for (id, node) in self.members.iter().zip(nodes) {
-            records[id.0 as usize] = Some(node);
+        for (id, node) in self.members.iter().zip(&self.nodes) {
+            records[id.0 as usize] = Some(node.save());
         }
         let global = self.start_magnitude.to_bytes();
         Ok(SavedStage {
@@ -267,7 +267,7 @@ impl Runner for Neighbours {
         let record = |id: &ClientId| {
             let place = self.members.binary_search(id);
             let place = place.map_err(|_| Error::internal("a client moved that takes no part"))?;
-            Ok((*id, self.method.save(&self.nodes[place])?))
+            Ok((*id, self.nodes[place].save()))
         };
         let (round, global) = (self.round, self.start_magnitude.to_bytes());
         Ok(Change::new(round, round, global, moved.iter().map(record).collect::<Result<_>>()?))

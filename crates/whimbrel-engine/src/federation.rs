@@ -1,13 +1,13 @@
 //! The clients of a simulation and what each is there for.
 
-use whimbrel_core::{ClientId, Error, Opaque};
+use whimbrel_core::{Bound, ClientId, Error};
 
 /// The clients of a simulation.
 pub struct Federation {
     /// Names by id: sorted, or as a journal numbers them.
     pub names: Vec<String>,
     /// Each client's data, bound by the method.
-    pub data: Vec<Opaque>,
+    pub data: Vec<Bound>,
     /// What each client is there for, by id; those beyond the end train.
     pub duties: Vec<Duty>,
 }
@@ -25,7 +25,7 @@ pub enum Duty {
 
 impl Federation {
     /// Clients that all train.
-    pub fn new(names: Vec<String>, data: Vec<Opaque>) -> Self {
+    pub fn new(names: Vec<String>, data: Vec<Bound>) -> Self {
         Self { names, data, duties: Vec::new() }
     }
 

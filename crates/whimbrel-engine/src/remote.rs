@@ -8,7 +8,7 @@
 //! that exchange; what a job loses on purpose is the simulator's business and not done here.
 
 use crate::client::{Purpose, Question, StepId};
-use crate::machine::{Machine, Shard};
+use crate::machine::{Exchange, Machine, Shard};
 use crate::participation::Invited;
 use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
@@ -16,8 +16,10 @@ use crate::runner_state::Change;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, wire};
+use whimbrel_core::method::{Artifact, ClientGroup};
+use whimbrel_core::{
+    ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, wire,
+};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
@@ -77,7 +79,7 @@ pub fn sum_upload(
     (id, from): (ClientId, &Sender),
     up: &[u8],
 ) -> Result<()> {
-    let peer = &method.load(Part::Peer, &from.peer)?;
+    let peer = &method.load(StateKind::Peer, &from.peer)?;
     method.absorb(fold, DynSender { id, inclusion: from.inclusion, peer }, up)
 }
 
@@ -150,6 +152,7 @@ fn in_order<A>(answers: Vec<(ClientId, A)>) -> Result<BTreeMap<ClientId, A>> {
 /// Uploads in folds, one for each thread: however they are divided, their sum is the same.
 fn gather<A: AsRef<[u8]> + Send>(
     machine: &Machine,
+    exchange: &Exchange,
     uploads: Vec<(Invited, Opaque, A)>,
 ) -> Result<Vec<Shard>> {
     let share = uploads.len().div_ceil(rayon::current_num_threads()).max(1);
@@ -159,7 +162,7 @@ fn gather<A: AsRef<[u8]> + Send>(
         parts.push(rest.by_ref().take(share).collect());
     }
     let accept = |part: Vec<(Invited, Opaque, A)>| -> Result<Shard> {
-        let mut shard = machine.shard()?;
+        let mut shard = machine.shard(exchange);
         for (invited, peer, up) in part {
             shard.accept(invited, peer, up.as_ref())?;
         }
@@ -177,7 +180,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
     ) -> Result<Option<Vec<Sender>>> {
         let mut senders = Vec::with_capacity(staged.len());
         for (invited, peer) in staged.values() {
-            let peer = self.machine.method().save(Part::Peer, peer)?;
+            let peer = peer.save();
             if peer.len() > PEER_MAX {
                 return Ok(None);
             }
@@ -245,9 +248,7 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         let mut shards = Vec::new();
         match (senders, self.transport.summing()) {
             (Some(senders), Some(transport)) => {
-                let method = self.machine.method();
-                let empty = method.fold(self.machine.server())?;
-                let empty = method.save(Part::Fold, &empty)?;
+                let empty = exchange.empty_fold();
                 let questions = questions.into_iter().zip(senders).collect();
                 for Summed { fold, uploads } in transport.ask_sums(empty, questions)? {
                     let peer = |(id, bytes)| heard(id, bytes).map(|(_, peer)| (id, peer));
@@ -261,7 +262,7 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
                     let (invited, peer) = heard(id, up.as_ref().len() as u64)?;
                     uploads.push((invited, peer, up));
                 }
-                shards = gather(&self.machine, uploads)?;
+                shards = gather(&self.machine, &exchange, uploads)?;
             }
         }
         let (number, round) = (exchange.number, exchange.round);
@@ -301,7 +302,8 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer.as_ref())));
-        let metrics = method.conclude(self.machine.server(), &mut each)?;
+        let server = self.machine.server();
+        let metrics = method.conclude(server, &mut each, ClientGroup::Trained)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }
 

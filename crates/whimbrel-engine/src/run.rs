@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use whimbrel_core::decentralised::DynDecentralised;
 use whimbrel_core::declare::{Better, Measure, Role};
-use whimbrel_core::method::{Artifact, Disclosure, Metric};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
+use whimbrel_core::method::{Artifact, Declaration, Metric};
+use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
 /// One link in a job's chain: initialise, estimate constants, fit.
 pub struct Stage {
@@ -60,26 +60,18 @@ impl StageMethod {
     }
 
     /// Checks and lays out one client's rows.
-    pub fn bind(&self, data: &ClientData) -> Result<Opaque> {
+    pub fn bind(&self, data: &ClientData) -> Result<Bound> {
         match self {
             Self::Server(method) => method.bind(data),
             Self::Neighbours(method, _) => method.bind(data),
         }
     }
 
-    /// What the figures of evaluations are.
-    pub fn measures(&self) -> Vec<Measure> {
+    /// Limits, disclosures and figures of the method.
+    pub fn declare(&self) -> Declaration {
         match self {
-            Self::Server(method) => method.measures(),
-            Self::Neighbours(method, _) => method.measures(),
-        }
-    }
-
-    /// Everything that leaves a client.
-    pub fn disclosures(&self) -> Vec<Disclosure> {
-        match self {
-            Self::Server(method) => method.disclosures(),
-            Self::Neighbours(method, _) => method.disclosures(),
+            Self::Server(method) => method.declare(),
+            Self::Neighbours(method, _) => method.declare(),
         }
     }
 }
@@ -152,7 +144,7 @@ impl Stages for Carried<'_> {
 
     fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules> {
         let stage = self.stage.insert(self.chain.build(index, delivered)?);
-        let measures = stage.evaluate_every.map(|_| stage.method.measures());
+        let measures = stage.evaluate_every.map(|_| stage.method.declare().measures);
         Ok(StageRules {
             name: stage.name,
             measures: measures.unwrap_or_default(),

@@ -14,7 +14,6 @@ use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, Work};
 use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
@@ -167,7 +166,7 @@ impl<K: MixtureKeys> EmPlan<K> {
             terms: self.channels.terms(common),
             oracle: Em {
                 model,
-                initial: Arc::new(initial),
+                initial,
                 step,
                 estimator: self.work.estimator,
                 batch: self.work.batch,

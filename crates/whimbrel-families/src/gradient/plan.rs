@@ -122,7 +122,8 @@ impl GradientPlan {
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
             if !common.faults.late.contains_key(&id) {
-                roster.push((id, method.enroll_rows(examples, keys.enrol(id))?.1));
+                let rows = examples.rows() as u64;
+                roster.push((id, method.enroll_rows(examples, rows, keys.enrol(id))?.1));
             }
         }
         let bounds = method.start(&mut roster.into_iter(), keys.start())?.global.bounds;

@@ -79,7 +79,7 @@ impl Plan {
         let mut all = Vec::new();
         for index in 0..self.len() {
             let stage = self.build(index, &delivered)?;
-            let mut disclosures = stage.method.disclosures();
+            let mut disclosures = stage.method.declare().disclosures;
             if stage.evaluate_every.is_none() || !self.evaluates() {
                 disclosures.retain(|d| d.message != "answer");
             }

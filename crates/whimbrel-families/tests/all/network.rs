@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
+use whimbrel_core::{Bound, ClientData, ClientId, Key, Opaque, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::journal::{Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment};
@@ -77,7 +77,7 @@ struct Remote {
 /// Its part of a stage.
 struct Part {
     stage: Stage,
-    data: Opaque,
+    data: Bound,
     client: Opaque,
     keys: StageKeys,
     id: ClientId,
@@ -209,7 +209,7 @@ impl Runner for Mail {
             joined.push(LATE.0);
         }
         let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
-        let mut shard = self.machine.shard()?;
+        let mut shard = self.machine.shard(&exchange);
         for invited in exchange.cohort.iter().rev() {
             let i = invited.id.0 as usize;
             let (peer, down) = self.machine.message(&exchange, invited.id)?;

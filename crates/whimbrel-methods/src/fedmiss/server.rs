@@ -140,7 +140,12 @@ impl FedMiss {
     }
 
     /// Residuals of the union as a sparse table, with `m` copies or the fewest of each cell.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], m: Option<f64>) -> Result<Residuals> {
+    pub(super) fn on_table(
+        &self,
+        server: &Server,
+        on: &[f64],
+        m: Option<f64>,
+    ) -> Result<Residuals> {
         let cells = server.by_cell.iter().map(|place| {
             let place = *place as usize;
             (server.union[place], on[place], self.fewest_copies(server, place))

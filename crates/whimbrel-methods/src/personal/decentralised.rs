@@ -29,9 +29,7 @@ use crate::settings::Weights;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::decentralised::{Decentralised, Graph};
-use whimbrel_core::declare::Measure;
-use whimbrel_core::erased::LOSS;
-use whimbrel_core::method::{Artifact, Disclosure, Metric};
+use whimbrel_core::method::{Artifact, ClientGroup, Declaration, Metric};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, wire};
 
@@ -108,13 +106,29 @@ impl Decentralised for DecentralisedPersonal {
     type Message = Vec<f32>;
     type Answer = Answer;
 
+    fn declare(&self) -> Declaration {
+        let whole = 4 * self.oracle.blocks().iter().sum::<usize>() + 32;
+        let summary = format!("once, to everyone: {}", self.oracle.summary_content());
+        let copy = "each round, to every neighbour: its copy of the shared parameters after local \
+                    training (not its personal state)";
+        let disclosures = vec![
+            aggregate("summary", &summary, self.oracle.summary_bytes()),
+            aggregate("up", copy, whole),
+            evaluate::disclosure(),
+        ];
+        let mut measures = vec![measures::epoch(), evaluate::objective()];
+        measures.extend(held_out::measures(&self.oracle.scores()));
+        measures.extend(measures::neighbours());
+        Declaration { disclosures, measures, ..Declaration::default() }
+    }
+
     fn bind(&self, data: &ClientData) -> Result<Split<Samples>> {
-        Split::bind(&self.oracle, data)
+        Split::bind(data, |rows| self.oracle.bind(rows))
     }
 
     fn enroll(&self, data: &Split<Samples>, key: Key) -> Result<Introduction> {
         let (_, summary) = self.oracle.enroll(&data.train, key)?;
-        Ok(Introduction { rows: self.oracle.rows(&data.train), summary })
+        Ok(Introduction { rows: data.rows[0], summary })
     }
 
     fn agree(
@@ -136,7 +150,7 @@ impl Decentralised for DecentralisedPersonal {
 
     fn start(&self, common: &Common, data: &Split<Samples>, key: Key) -> Result<Node> {
         let (own, _) = self.oracle.enroll(&data.train, key)?;
-        let weight = self.weights.of(ClientId(0), self.oracle.rows(&data.train))?;
+        let weight = self.weights.of(ClientId(0), data.rows[0])?;
         let share = weight / common.total;
         let (step_factor, change_factor) = match self.scaling {
             Scaling::Samples => (1.0, common.clients * share),
@@ -211,29 +225,6 @@ impl Decentralised for DecentralisedPersonal {
         Ok(Some(with_parameters(node.own.artifact(self.oracle.learner.name()), &node.w)))
     }
 
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let whole = 4 * self.oracle.blocks().iter().sum::<usize>() + 32;
-        let copy = "each round, to every neighbour: its copy of the shared parameters after local \
-                    training (not its personal state)";
-        vec![
-            aggregate(
-                "summary",
-                &format!("once, to everyone: {}", self.oracle.summary_content()),
-                self.oracle.summary_bytes(),
-            ),
-            aggregate("up", copy, whole),
-            evaluate::disclosure(),
-        ]
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let mut all = vec![measures::epoch()];
-        all.extend(Judge::measures(&self.oracle));
-        all.extend(held_out::measures(&self.oracle.scores(), true));
-        all.extend(measures::neighbours());
-        all
-    }
-
     fn answer(&self, node: &Node, mean: &Node, data: &Split<Samples>) -> Result<Answer> {
         let oracle = &self.oracle;
         let own = oracle.predictor(&node.w, oracle.rates.initial, &node.own, &data.train)?;
@@ -245,15 +236,19 @@ impl Decentralised for DecentralisedPersonal {
     }
 
     fn own(&self, answer: &Answer) -> Vec<Metric> {
-        let scores = held_out::own(&self.oracle.scores(), &answer.parts);
-        [Metric::number(LOSS, answer.loss)].into_iter().chain(scores).collect()
+        self.oracle.own_figures(answer.loss, &answer.parts)
     }
 
     fn conclude(
         &self,
         graph: &Graph,
         answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
+        if group == ClientGroup::Unseen {
+            let told = answers.map(|answer| answer.map(|(id, answer)| (id, answer.into())));
+            return self.oracle.pool_unseen(told);
+        }
         let (mut rows, mut rows_used, mut clients) = (0, 0, 0.0);
         let mut spread = ExactSum::new(1);
         let told = answers.map(|answer| {
@@ -269,14 +264,6 @@ impl Decentralised for DecentralisedPersonal {
         metrics.push(Metric::number("disagreement", spread.value()[0] / clients));
         metrics.extend(graph.spectral_gap.map(|gap| Metric::number("spectral_gap", gap)));
         Ok(metrics)
-    }
-
-    fn conclude_unseen(
-        &self,
-        answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
-    ) -> Result<Vec<Metric>> {
-        let told = answers.map(|answer| answer.map(|(id, answer)| (id, answer.into())));
-        self.oracle.pool_unseen(told)
     }
 }
 

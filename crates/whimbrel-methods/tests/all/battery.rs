@@ -122,7 +122,7 @@ fn fedem_with_codecs_for_single_clients() {
 #[test]
 fn fedem_that_starts_from_examples() {
     let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
-    fit.oracle.initial = Arc::new(MixtureInitial::plain(MixtureStart::Examples));
+    fit.oracle.initial = MixtureInitial::plain(MixtureStart::Examples);
     passes("fedem, examples", &Erased(fit, BindRows), 4);
 }
 

@@ -271,22 +271,22 @@ fn steps_in_closed_form_are_gradients_of_the_marginal_posterior() {
     let soul = setup.soul();
     let terms = setup.terms(&soul.blocks());
     let mut roster = data.iter().enumerate().map(|(i, client)| {
-        let bound = soul.bind(client)?;
+        let (bound, rows) = soul.bind(client)?;
         let (_, summary) = soul.enroll(&bound, Key::root(0))?;
-        Ok(Member { id: ClientId(i as u32), weight: 1.0, rows: soul.rows(&bound), summary })
+        Ok(Member { id: ClientId(i as u32), weight: 1.0, rows, summary })
     });
     let start = soul.start(&mut roster, &terms, Key::root(1)).unwrap();
     let mut stream = Key::root(9).stream();
     let theta: Vec<f32> = start.theta.iter().map(|x| x + 0.3 * stream.normal() as f32).collect();
     let mut sum = vec![0.0; theta.len()];
     for client in &data {
-        let bound = soul.bind(client).unwrap();
-        let note = soul.note(&start, &CONTEXT);
+        let (bound, _) = soul.bind(client).unwrap();
+        let note = soul.tell(&start, &(), &CONTEXT).note;
         let state = (&theta[..]).into();
         let received =
             Received { kind: ExchangeKind::Round, state, note: note.as_ref(), private: &() };
-        let (_, field) = soul.local(received, &Own::default(), &bound, Key::root(2)).unwrap();
-        sum.iter_mut().zip(field).for_each(|(sum, x)| *sum += f64::from(x));
+        let computed = soul.local(&received, &Own::default(), &bound, Key::root(2)).unwrap();
+        sum.iter_mut().zip(computed.value).for_each(|(sum, x)| *sum += f64::from(x));
     }
     let wide: Vec<f64> = theta.iter().map(|x| f64::from(*x)).collect();
     let size = sum.iter().map(|x| x * x).sum::<f64>().sqrt();

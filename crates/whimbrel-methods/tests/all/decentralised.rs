@@ -143,7 +143,7 @@ fn clients_keep_their_copy_and_their_weights() {
     let data = clients(true);
     let setup = Setup::with_everyone(mix(2), ROUNDS, None);
     let method = decentralised(&setup, Scaling::Samples);
-    let sent: Vec<String> = method.disclosures().into_iter().map(|d| d.meaning).collect();
+    let sent: Vec<String> = method.declare().disclosures.into_iter().map(|d| d.meaning).collect();
     assert!(sent.iter().any(|meaning| meaning.contains("not its personal state")), "{sent:?}");
     let runner = after(&method, &fixed(&Topology::Ring, data.len()), &data, ROUNDS);
     let (mut copies, mut weights) = (Vec::new(), 0);

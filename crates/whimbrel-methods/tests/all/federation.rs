@@ -148,7 +148,7 @@ impl Setup {
                 },
             },
             oracle: Em {
-                initial: Arc::new(MixtureInitial::plain(start)),
+                initial: MixtureInitial::plain(start),
                 step: match self.auto {
                     Some(auto) => Step::Auto(auto),
                     None => Schedule::constant(self.gamma).unwrap().into(),

@@ -185,7 +185,7 @@ fn fit(
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta)))),
+            initial: MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta))),
             step,
             estimator: Estimator::Minibatch,
             batch: Batch::Full,

@@ -355,6 +355,6 @@ fn one_full_local_step_is_gradient_descent() {
 #[test]
 fn mixture_weights_stay_with_the_client() {
     let method = Setup::of(mix(2)).erased();
-    let sent: Vec<String> = method.disclosures().into_iter().map(|d| d.meaning).collect();
+    let sent: Vec<String> = method.declare().disclosures.into_iter().map(|d| d.meaning).collect();
     assert!(sent.iter().any(|meaning| meaning.contains("not its mixture weights")), "{sent:?}");
 }

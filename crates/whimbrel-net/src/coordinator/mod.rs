@@ -224,7 +224,7 @@ impl Network {
     /// Bounds what may come up in a stage, by what its method declares; a stage whose messages
     /// would never be let through is refused before anybody computes one.
     fn set_bounds(&self, method: &dyn DynMethod) -> Result<()> {
-        let declared = method.disclosures();
+        let declared = method.declare().disclosures;
         let most = self.shared.limits.message_bytes;
         let bound = |message| {
             let each = declared.iter().filter(|d| d.message == message).map(|d| d.bytes_max as u64);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tonic::codegen::Bytes;
-use whimbrel_core::method::Artifact;
+use whimbrel_core::method::{Artifact, ClientGroup};
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
@@ -265,7 +265,7 @@ impl Runner for Rounds<'_> {
         let mut call = Uploads {
             machine: &self.machine,
             exchange: &exchange,
-            shard: self.machine.shard()?,
+            shard: self.machine.shard(&exchange),
             staged: BTreeMap::new(),
             down: BTreeMap::new(),
             up: BTreeMap::new(),
@@ -329,7 +329,8 @@ impl Runner for Rounds<'_> {
         }
         self.show(&[])?;
         let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
-        let metrics = self.method.conclude(self.machine.server(), &mut each)?;
+        let server = self.machine.server();
+        let metrics = self.method.conclude(server, &mut each, ClientGroup::Trained)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }
 
