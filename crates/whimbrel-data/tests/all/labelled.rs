@@ -99,7 +99,7 @@ fn standardised_columns_have_mean_zero_and_variance_one() {
     assert_eq!(new.values, table.values[..6]);
     new.columns = new.columns.iter().rev().cloned().collect();
     let message = found.apply_table(&mut new).unwrap_err().to_string();
-    assert!(message.contains("column 1 is \"c\" where it was \"a\""), "{message}");
+    assert!(message.contains("column 1 is \"c\", expected \"a\""), "{message}");
 }
 
 #[test]
