@@ -10,12 +10,12 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Input {
     File(PathBuf),
-    Rows(Held),
+    Rows(SharedRows),
 }
 
 /// Rows in memory and their hash. Copies share them.
 #[derive(Clone)]
-pub struct Held {
+pub struct SharedRows {
     hash: Arc<str>,
     rows: Arc<Dataset>,
 }
@@ -23,7 +23,7 @@ pub struct Held {
 impl Input {
     /// Rows in memory.
     pub fn rows(data: Dataset) -> Self {
-        Self::Rows(Held { hash: hash_rows(&data).into(), rows: data.into() })
+        Self::Rows(SharedRows { hash: hash_rows(&data).into(), rows: data.into() })
     }
 
     /// The file; `None` for rows in memory.

@@ -119,8 +119,7 @@ pub fn summary(
     let mut notes = plan.notes();
     if outcome.last.is_none() && matches!(outcome.ending, Ending::Finished | Ending::Early(_)) {
         notes.push(
-            "clients were asked for no evaluations: there is no objective, and nothing was measured \
-             on what was held out"
+            "clients were not asked for evaluations: there is no objective, and held-out rows were not used"
                 .into(),
         );
     }
@@ -143,8 +142,7 @@ pub(super) fn warnings(job: &Job, outcome: &Outcome) -> Vec<String> {
         && outcome.last.as_ref().is_some_and(|row| row.round >= most)
     {
         all.push(format!(
-            "the run ended after {most} rounds, before its updates were small: give `rounds` in \
-             [method] for more"
+            "the run ended after {most} rounds without convergence: set `rounds` in [method] for more"
         ));
     }
     all
