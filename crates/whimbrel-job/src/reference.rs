@@ -1,11 +1,11 @@
-//! The reference page of a job's tables, made of the definitions.
+//! Reference pages generated from the definitions of keys.
 
 use crate::key::{Fallback, JobKey, Section, Word};
 
-/// The kinds that a key of a section is limited to; none: it is for all.
+/// The kinds to which a key of a section is restricted; empty: none.
 pub type Limits<'a> = dyn Fn(&Section, &JobKey) -> Vec<&'static str> + 'a;
 
-/// What holds where a key is left out, where its definition alone does not tell.
+/// The behaviour without a key, where it depends on the method.
 pub type Unset<'a> = dyn Fn(&JobKey) -> Option<String> + 'a;
 
 /// Renders sections as Markdown, each inner table and each list of words once.
@@ -57,9 +57,10 @@ fn table(section: &Section, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
         let fallback = match key.fallback {
             Fallback::Required => "**required**".to_owned(),
             Fallback::Unset(words) => unset(key).unwrap_or_else(|| words.to_owned()),
-            Fallback::Value("{}") if section.name.is_empty() => "all defaults".to_owned(),
-            Fallback::Value(value) => format!("`{value}`"),
-            Fallback::Of(value) => format!("`{}`", value()),
+            Fallback::Default(value) => match value().as_str() {
+                "{}" if section.name.is_empty() => "all defaults".to_owned(),
+                value => format!("`{value}`"),
+            },
         };
         out += &format!(
             "| `{}` | {} | {} | {}{} |\n",
@@ -80,7 +81,7 @@ fn only(section: &Section, key: &JobKey, limits: &Limits<'_>) -> String {
     if kinds.is_empty() { String::new() } else { format!(" ({} only)", kinds.join(", ")) }
 }
 
-/// What the page already has: several keys take the same codecs.
+/// Tables and words that are already explained.
 #[derive(Default)]
 struct Shown {
     tables: Vec<(&'static str, &'static str)>,

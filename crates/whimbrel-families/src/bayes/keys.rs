@@ -11,7 +11,7 @@ use whimbrel_models::prior::Shape;
 use whimbrel_models::sampler::Kernel;
 
 /// What a job asks of `fedsoul`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The chains; minibatches are those of `[method]`.
     pub chains: Chains,
@@ -42,19 +42,16 @@ table! {
         part: PERSONAL = "personal", PARTS,
             unset "\"head\" where there are layers below it, else \"all\"",
             "what each client has for itself";
-        prior: PRIOR = "prior", PRIORS, default "\"diagonal\"",
+        prior: PRIOR = "prior", PRIORS, default,
             "the prior of personal parts, whose parameters are learned";
         prior_scale: PRIOR_SCALE = "prior_scale", SCALE,
             unset "1/sqrt(latent) for linear-representation, else 0.1",
             "the scale at which the prior starts";
-        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION),
-            default "{ phi = 0.0, beta = 0.0 }",
+        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION), default,
             "precisions of Gaussian priors of the shared parameters and of the prior's own; 0 is flat";
-        decay: FALL = "fall", inline!(DECAY),
-            default "{ power = 0.6, from = 0.5 }",
+        decay: FALL = "fall", inline!(DECAY), default,
             "how the server's steps fall: as (1 + rounds/10)^-power, from this share of the rounds on";
-        radius: RADIUS = "radius", inline!(BALLS),
-            default "{}",
+        radius: RADIUS = "radius", inline!(BALLS), default,
             "the balls around zero onto which the parameters are projected; each by default a hundred times \
              the norm at the start, and a hundred";
         average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false",
@@ -71,16 +68,16 @@ const SCALE: Form<f64> = number!("a number from 1e-6 to 1e6", |x| (1e-6..=1e6).c
 table! {
     pub(super) CHAIN: Chains {
         + kernel: KERNELS;
-        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default "10",
+        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default,
             "M: steps of a chain in a round";
         burn_in: BURN_IN = "burn_in", integer!(u32, 0 to 1000000).takes("an integer below `steps`"),
-            default "0", "the first steps of a round, which are left out of its means";
-        count: CHAINS = "chains", integer!(u32, 1 to 100), default "1",
+            default, "the first steps of a round, which are left out of its means";
+        count: CHAINS = "chains", integer!(u32, 1 to 100), default,
             "parallel chains of a client: with several, R-hat compares them";
-        gamma: GAMMA = "gamma", RATES, default "\"auto\"",
+        gamma: GAMMA = "gamma", RATES, default,
             "the step of a chain; \"auto\": one over the smoothness of the client's own posterior, or a \
              share of that; a number is for the noise's own value, and larger while that is annealed";
-        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "200",
+        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default,
             "samples that each chain keeps for predictions, at the end of training";
         thin: THIN = "thin", COUNT_U32,
             unset "a relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"",
@@ -124,10 +121,10 @@ struct Moves {
 
 table! {
     pub(super) MOVES: Moves {
-        kernel: KERNEL = "kernel", KERNEL_FORM, default "\"ula\"", "how chains move";
-        friction: FRICTION = "friction", POSITIVE, default "1.0",
+        kernel: KERNEL = "kernel", KERNEL_FORM, default(Chains::default().kernel), "how chains move";
+        friction: FRICTION = "friction", POSITIVE, default(Kernel::FRICTION),
             "underdamped: the friction, in units of the critical one of the prior's widest coordinate, 2/s";
-        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default "10",
+        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default(Kernel::LEAPFROG),
             "hmc: the most leapfrog steps of a move";
     }
 }
@@ -195,15 +192,15 @@ table! {
 
 table! {
     PRECISION: Precision = "hyperprior", "precisions of Gaussian priors" {
-        phi: PHI = "phi", NOT_NEGATIVE, default "0.0", "that of the shared parameters";
-        beta: BETA = "beta", NOT_NEGATIVE, default "0.0", "that of the prior's";
+        phi: PHI = "phi", NOT_NEGATIVE, default, "that of the shared parameters";
+        beta: BETA = "beta", NOT_NEGATIVE, default, "that of the prior's";
     }
 }
 
 table! {
     DECAY: Decay = "fall", "how the server's steps fall" {
-        exponent: POWER = "power", SHARE, default "0.6", "how fast; 0 for never";
-        from: FROM = "from", SHARE, default "0.5", "from which share of the rounds on";
+        exponent: POWER = "power", SHARE, default, "how fast; 0 for never";
+        from: FROM = "from", SHARE, default, "from which share of the rounds on";
     }
 }
 
@@ -215,9 +212,10 @@ table! {
 }
 
 /// `noise`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AskedNoise {
     /// That of drawn data, else learned.
+    #[default]
     Auto,
     /// This.
     Known(f64),
@@ -228,7 +226,7 @@ pub enum AskedNoise {
 /// `[model]`'s key of the family.
 pub(super) static NOISE: JobKey = NOISES.default(
     "noise",
-    "\"auto\"",
+    || NOISES.write(&AskedNoise::default()),
     "the standard deviation of targets that are numbers; \"auto\": that of drawn data, else learned",
 );
 

@@ -28,16 +28,24 @@ pub struct GmmKeys {
 }
 
 /// Where a fit starts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Init {
     /// Means drawn from the pooled first two moments.
     Moments,
     /// A federated k-means stage.
+    #[default]
     FederatedKmeans,
     /// Rows of the clients as means.
     Examples,
     /// A JSON file with `weights`, `means` and `covariance`.
     File(PathBuf),
+}
+
+impl Default for GmmKeys {
+    fn default() -> Self {
+        let settings = GmmSettings::default();
+        Self { components: vec![settings.components], settings, init: Init::default(), starts: 1 }
+    }
 }
 
 table! {
@@ -46,10 +54,10 @@ table! {
         components: COMPONENTS = "components", NUMBERS, required,
             "how many components the mixture has; of several numbers, that of the lowest BIC, which a stage \
              before the fit finds by exact EM from sums alone";
-        starts: STARTS = "starts", COUNT_U32, default "1",
+        starts: STARTS = "starts", COUNT_U32, default,
             "how many starts are tried by short runs of exact EM in a stage before the fit, which starts from \
              the one of the highest likelihood; by federated k-means or from moments";
-        init: INIT = "init", INITS, default "\"federated-kmeans\"",
+        init: INIT = "init", INITS, default,
             "where the fit starts; a file holds `weights`, `means` and `covariance` (of all components) or \
              `covariances` (one for each)";
     }
@@ -130,8 +138,11 @@ form! {
 }
 
 /// `covariance`.
-pub(super) static COVARIANCE: JobKey =
-    COVARIANCES.default("covariance", "\"tied\"", "the form of the covariances");
+pub(super) static COVARIANCE: JobKey = COVARIANCES.default(
+    "covariance",
+    || COVARIANCES.write(&GmmSettings::default().covariance),
+    "the form of the covariances",
+);
 static KNOWN_COVARIANCE: JobKey = MATRIX.unset(
     "known_covariance",
     "the covariance of the `init` file",
@@ -172,11 +183,13 @@ pub fn covariance_name(covariance: &Covariance) -> &'static str {
     }
 }
 
+#[derive(Default)]
 struct Penalties {
     dirichlet: f64,
     wishart: Wishart,
 }
 
+#[derive(Default)]
 struct Wishart {
     nu: f64,
     psi: f64,
@@ -184,17 +197,17 @@ struct Wishart {
 
 table! {
     PENALTY_KEYS: Penalties = "penalty", "penalties on the parameters" {
-        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default "0.0",
+        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default,
             "`a` in the penalty `-a sum_k ln pi_k` on the weights";
-        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default "{ nu = 0.0, psi = 0.0 }",
+        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default,
             "the penalty `(nu/2) ln det Sigma + (psi/2) tr Sigma^-1` on each fitted covariance";
     }
 }
 
 table! {
     WISHARTS: Wishart = "inverse_wishart", "strength of the inverse-Wishart penalty" {
-        nu: NU = "nu", NOT_NEGATIVE, default "0.0", "weight of the log-determinant";
-        psi: PSI = "psi", NOT_NEGATIVE, default "0.0", "weight of the trace of the inverse";
+        nu: NU = "nu", NOT_NEGATIVE, default, "weight of the log-determinant";
+        psi: PSI = "psi", NOT_NEGATIVE, default, "weight of the trace of the inverse";
     }
 }
 
@@ -268,7 +281,7 @@ impl GmmKeys {
 }
 
 /// What a job asks of the method.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EmKeys {
     /// Rounds of an outer loop of vr-fedem; none: the method's.
     pub inner: Option<u32>,
@@ -280,11 +293,11 @@ pub struct EmKeys {
 
 table! {
     pub(super) EM_KEYS: EmKeys {
-        inner: INNER = "inner", INNERS, default "\"auto\"",
+        inner: INNER = "inner", INNERS, default,
             "rounds of an outer loop: a client's first upload of one comes from a pass over all its rows";
         form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others",
             "what travels in a round";
-        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default "false",
+        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default,
             "whether a degenerate fit (repaired parameters, a component without weight, worse than one \
              component) exits with code 0; it is reported all the same";
     }

@@ -15,19 +15,25 @@ pub struct Regression {
     pub intercept: bool,
 }
 
+impl Default for Regression {
+    fn default() -> Self {
+        Self { ridge: 0.0, nonconvex: 0.0, intercept: true }
+    }
+}
+
 table! {
     pub(crate) REGRESSION: Regression {
-        ridge: RIDGE = "ridge", NOT_NEGATIVE, default "0.0",
+        ridge: RIDGE = "ridge", NOT_NEGATIVE, default,
             "the factor of half the squared norm of the coefficients, the intercept's too";
-        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default "0.0",
+        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default,
             "the factor of `sum_j w_j^2 / (1 + w_j^2)`, a bounded penalty that is not convex, in place of \
              the ridge: no minimum is computed, and `gradient_norm2` is reported where `excess_loss` would be";
-        intercept: INTERCEPT = "intercept", BOOLEAN, default "true", "whether a constant is added";
+        intercept: INTERCEPT = "intercept", BOOLEAN, default, "whether a constant is added";
     }
 }
 
 /// How gradients are descended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Descent {
     /// The server's momentum.
     pub momentum: f64,
@@ -39,8 +45,8 @@ pub struct Descent {
 
 table! {
     pub(crate) DESCENT: Descent {
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default "0.0", "heavy-ball momentum on the server";
-        average: AVERAGE = "average", AVERAGES, default "\"auto\"",
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default, "heavy-ball momentum on the server";
+        average: AVERAGE = "average", AVERAGES, default,
             "which model is evaluated and delivered";
         compat: COMPAT = "compat", Compat::FORM, unset "as the paper has it",
             "a departure of published code from its paper";

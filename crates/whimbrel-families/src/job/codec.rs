@@ -1,7 +1,7 @@
 //! Codecs as a job file names them.
 
 use toml::de::DeTable;
-use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_codec::{BlockP, Codec, Dithering, Norm, Sparse};
 use whimbrel_job::Errors;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
 use whimbrel_job::key::{JobKey, Section, Word};
@@ -34,8 +34,11 @@ static KINDS: [Word; 8] = [
 ];
 
 /// `codec`, in either direction.
-pub static CODEC: JobKey =
-    CODECS.default("codec", "\"exact\"", "how vectors are compressed and encoded");
+pub static CODEC: JobKey = CODECS.default(
+    "codec",
+    || CODECS.write(&Codec::default()),
+    "how vectors are compressed and encoded",
+);
 
 /// How a codec stands in a job file.
 pub(crate) const CODECS: Form<Codec> =
@@ -45,19 +48,31 @@ pub(crate) const CODECS: Form<Codec> =
 
 static KIND: JobKey = JobKey::required("kind", "", "the codec").words(&KINDS);
 static LEVELS: JobKey = LEVEL_COUNTS
-    .default("levels", "1", "levels between zero and the norm")
+    .default(
+        "levels",
+        || Dithering::default().levels().to_string(),
+        "levels between zero and the norm",
+    )
     .only(&["dithering"], "only dithering has levels");
 static NORM: JobKey = NORMS
-    .default("norm", "2", "the norm that is sent in full")
+    .default("norm", || NORMS.write(&Dithering::default().norm()), "the norm that is sent in full")
     .only(&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
 static BUCKET: JobKey = COUNT
     .unset("bucket", "one norm for all", "how many coordinates share a norm")
     .only(&["dithering"], "only dithering has buckets; block-p has `size`");
 static P: JobKey = BLOCK_NORMS
-    .default("p", "2", "the norm of a block that is sent in full")
+    .default(
+        "p",
+        || BLOCK_NORMS.write(&BlockP::default().norm()),
+        "the norm of a block that is sent in full",
+    )
     .only(&["block-p"], "only block-p has it");
 static SIZE: JobKey = COUNT
-    .default("size", "64", "coordinates in a block; the last may be shorter")
+    .default(
+        "size",
+        || BlockP::default().size().map_or(String::new(), |size| size.to_string()),
+        "coordinates in a block; the last may be shorter",
+    )
     .only(&["block-p"], "only block-p has blocks");
 static SIZES: JobKey = SIZE_LISTS
     .unset(
@@ -67,7 +82,11 @@ static SIZES: JobKey = SIZE_LISTS
     )
     .only(&["block-p"], "only block-p has blocks");
 static Q: JobKey = ABOVE_ZERO
-    .default("q", "0.5", "the probability that a coordinate is sent")
+    .default(
+        "q",
+        || ABOVE_ZERO.write(&Sparse::default().probability().unwrap_or(1.0)),
+        "the probability that a coordinate is sent",
+    )
     .only(&["sparse"], "only sparse has it");
 static K: JobKey = COUNT
     .unset("k", "for sparse, `q` decides; top-k needs it", "exactly how many coordinates are sent")

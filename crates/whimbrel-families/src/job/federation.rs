@@ -58,21 +58,21 @@ table! {
     {
         clients: CLIENTS = "clients", CLIENTS_FORM, required,
             "who may take part: names, or how many clients there are under names of their own";
-        quorum: QUORUM = "quorum", QUORUMS, default "\"all\"",
+        quorum: QUORUM = "quorum", QUORUMS, default,
             "how many uploads let a round close: a number, or a share of those asked";
         deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "a round waits for its whole cohort",
             "seconds after which a round closes once it has its quorum; without its quorum it waits on";
-        listen: LISTEN = "listen", ADDRESS, default "\"127.0.0.1:7443\"",
+        listen: LISTEN = "listen", ADDRESS, default,
             "where clients reach the coordinator";
-        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default "\"127.0.0.1:7480\"",
+        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default,
             "where the dashboard is";
         heartbeat_s: HEARTBEAT = "heartbeat_s",
-            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default "10.0",
+            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default,
             "seconds between signs of life; a client silent for three times as long counts as away";
         linger_s: LINGER = "linger_s",
-            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default "60.0",
+            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default,
             "seconds for which a finished coordinator waits for clients that are to fetch the model";
-        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default "1073741824",
+        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default,
             "bytes of the longest message that the coordinator or a client takes";
     }
 }
@@ -122,11 +122,11 @@ const ADDRESS_OR_FALSE: Form<Option<String>> = Form::new(
     |address| address.as_ref().map_or("false".into(), |address| text(address)),
 );
 
-impl Federation {
-    /// This number of clients, and every other key left out.
-    pub fn of(clients: u32) -> Self {
+impl Default for Federation {
+    /// One client under any name.
+    fn default() -> Self {
         Self {
-            clients: Clients::Number(clients),
+            clients: Clients::Number(1),
             quorum: Quorum::All,
             deadline_s: None,
             listen: "127.0.0.1:7443".into(),
@@ -135,6 +135,13 @@ impl Federation {
             linger_s: 60.0,
             message_max: 1 << 30,
         }
+    }
+}
+
+impl Federation {
+    /// This number of clients, and every other key left out.
+    pub fn of(clients: u32) -> Self {
+        Self { clients: Clients::Number(clients), ..Self::default() }
     }
 
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {

@@ -88,7 +88,7 @@ pub(crate) static NAME: JobKey = NAMES.unset(
 /// `seed`.
 pub(crate) static SEED: JobKey = SEEDS_FORM.default(
     "seed",
-    "1",
+    || Job::SEED.to_string(),
     "the seed of everything drawn: the same job, data and seed give the same bits",
 );
 static SEEDS: JobKey = integer!(u32, 1 to 4294967295).unset(
@@ -100,11 +100,11 @@ static DATA: JobKey = JobKey::required("data", "a table", "where the rows come f
 static MODEL: JobKey = JobKey::required("model", "a table", "what is fitted");
 static METHOD: JobKey = JobKey::required("method", "a table", "how the model is fitted");
 static UPLINK: JobKey =
-    JobKey::default("uplink", "a table", "{}", "how vectors travel to the server");
+    JobKey::default("uplink", "a table", || "{}".into(), "how vectors travel to the server");
 static DOWNLINK: JobKey =
-    JobKey::default("downlink", "a table", "{}", "how the state travels to clients");
+    JobKey::default("downlink", "a table", || "{}".into(), "how the state travels to clients");
 static SIMULATION: JobKey =
-    JobKey::default("simulation", "a table", "{}", "what goes wrong on purpose");
+    JobKey::default("simulation", "a table", || "{}".into(), "what goes wrong on purpose");
 static FEDERATION: JobKey = JobKey::optional(
     "federation",
     "a table",
@@ -149,6 +149,9 @@ pub(crate) fn sections() -> [&'static Section; 10] {
 }
 
 impl Job {
+    /// The default seed.
+    pub const SEED: u64 = 1;
+
     /// Reads a job file; the file's name appears in errors and names a job that does not name
     /// itself.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {

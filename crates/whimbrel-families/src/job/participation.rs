@@ -26,7 +26,7 @@ pub enum Participation {
 /// `participation`.
 pub static PARTICIPATION: JobKey = PARTICIPATIONS.default(
     "participation",
-    "1.0",
+    || PARTICIPATIONS.write(&Participation::Probability(1.0)),
     "who takes part in a round: the probability that a client does, or how many do",
 );
 
@@ -43,9 +43,9 @@ static SIZE: JobKey = COUNT.unset(
     "exactly how many clients take part, drawn anew each round",
 );
 static DEFAULT: JobKey =
-    ABOVE_ZERO.default("default", "1.0", "the probability of clients that are not listed");
+    ABOVE_ZERO.default("default", || number(1.0), "the probability of clients that are not listed");
 static CLIENTS: JobKey =
-    PROBABILITIES.default("clients", "{}", "the probability of each listed client");
+    PROBABILITIES.default("clients", || "{}".into(), "the probability of each listed client");
 static SECTION: Section = Section {
     name: "participation",
     doc: "a cohort of fixed size, or a probability for each client",

@@ -49,13 +49,13 @@ table! {
     SIMULATION: Simulation = "simulation",
         "What goes wrong on purpose, and how often the run is saved. The table may be left out."
     {
-        lost: LOST = "lost", BELOW_ONE, default "0.0",
+        lost: LOST = "lost", BELOW_ONE, default,
             "the probability that an upload is lost after it was computed";
-        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default "[]",
+        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default,
             "uploads that are lost in given rounds";
-        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default "[]",
+        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default,
             "clients that join after the start";
-        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default "10.0",
+        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default,
             "seconds from one checkpoint to the next; 0 writes one every round";
     }
 }

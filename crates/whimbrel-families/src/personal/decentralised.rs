@@ -12,7 +12,7 @@ use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, BOOLEAN, Form, PATH as FILE};
 use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Source, Value};
-use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::writer::{Writer, inline, list, number, text};
 use whimbrel_methods::personal::Scaling;
 
 form! {
@@ -39,7 +39,7 @@ form! {
 pub(super) static TOPOLOGY: JobKey = JobKey::default(
     "topology",
     "a word, or a table { kind, p, redraw, edges, path }",
-    "{ kind = \"erdos-renyi\", p = 0.5 }",
+    || inline([(KIND.name, text(ERDOS_RENYI)), (P.name, number(EDGE_PROBABILITY))]),
     "who is whose neighbour, among the clients that train",
 )
 .words(&SHAPES)
@@ -47,17 +47,22 @@ pub(super) static TOPOLOGY: JobKey = JobKey::default(
 /// `mixing`.
 pub(super) static MIXING: JobKey = MIXINGS.default(
     "mixing",
-    "\"metropolis\"",
+    || MIXINGS.write(&Weighting::default()),
     "the weights of the mixing matrix; what a client does not give to neighbours it gives to itself",
 );
 /// `scaling`.
-pub(super) static SCALING: JobKey =
-    SCALINGS.default("scaling", "\"samples\"", "how a client's number of samples enters");
+pub(super) static SCALING: JobKey = SCALINGS.default(
+    "scaling",
+    || SCALINGS.write(&Scaling::default()),
+    "how a client's number of samples enters",
+);
 
 const COMPLETE: &str = "complete";
 const RING: &str = "ring";
 const TORUS: &str = "torus";
 const ERDOS_RENYI: &str = "erdos-renyi";
+/// The default of `p`.
+const EDGE_PROBABILITY: f64 = 0.5;
 const EDGES: &str = "edges";
 
 static SHAPES: [Word; 5] = [
@@ -67,14 +72,14 @@ static SHAPES: [Word; 5] = [
     Word { name: ERDOS_RENYI, doc: "every pair with probability `p`; drawn until it is connected" },
     Word { name: EDGES, doc: "the pairs of `edges`, or of the file `path`" },
 ];
-static KIND: JobKey = JobKey::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
+static KIND: JobKey = JobKey::default("kind", "", || text(ERDOS_RENYI), "the shape").words(&SHAPES);
 static P: JobKey = ABOVE_ZERO
-    .default("p", "0.5", "the probability of an edge")
+    .default("p", || ABOVE_ZERO.write(&EDGE_PROBABILITY), "the probability of an edge")
     .only(&[ERDOS_RENYI], "its edges are not drawn");
 static REDRAW: JobKey = BOOLEAN
     .default(
         "redraw",
-        "false",
+        || BOOLEAN.write(&false),
         "whether every round has a graph of its own: erdos-renyi is drawn anew (and need not be \
          connected), ring and torus take the clients in a new order",
     )
@@ -139,7 +144,7 @@ impl Neighbours {
         let graph = reader.read(&TOPOLOGY, |v| match v.shape() {
             Shape::Text => {
                 let word = v.text()?;
-                match shape_of(&word, 0.5).filter(|_| word != EDGES) {
+                match shape_of(&word, EDGE_PROBABILITY).filter(|_| word != EDGES) {
                     Some(shape) => Ok((shape, false)),
                     None if word == EDGES => Err(v.fail(
                         "an edge list has edges",

@@ -4,11 +4,11 @@ use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
 use whimbrel_job::form::{ABOVE_ZERO, BELOW_ONE, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::{form, inline, list, table};
-use whimbrel_methods::personal::{Adaptive, Length, Sampling, ServerStep};
+use whimbrel_methods::personal::{Adaptive, FedOpt, Length, Sampling, ServerStep};
 use whimbrel_nn::Optimiser;
 
 /// What a job asks of local training.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Training {
     /// How long.
     pub length: Length,
@@ -29,23 +29,31 @@ pub struct Decay {
     pub at: Vec<f64>,
 }
 
+impl Default for Decay {
+    fn default() -> Self {
+        Self { factor: 0.1, at: Vec::new() }
+    }
+}
+
 table! {
     pub(super) TRAINING: Training {
         + length: LENGTH;
-        decay: DECAY = "decay", inline!(DECAYS), default "{ factor = 0.1, at = [] }",
+        decay: DECAY = "decay", inline!(DECAYS), default,
             "milestones at which the local step falls";
-        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS),
-            default "{ kind = \"sgd\", momentum = 0.0, weight_decay = 0.0 }",
+        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS), default,
             "the rule of local steps; its state starts anew in every round";
         sampling: SAMPLING = "sampling", SAMPLINGS,
-            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::KeepOld,
+            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::default(),
             "what clients that are not sampled count for";
     }
 }
 
 /// `local_epochs`.
-pub(super) static LOCAL_EPOCHS: JobKey =
-    COUNT_U32.default("local_epochs", "1", "passes over a client's samples in a round");
+pub(super) static LOCAL_EPOCHS: JobKey = COUNT_U32.default(
+    "local_epochs",
+    || COUNT_U32.write(&1),
+    "passes over a client's samples in a round",
+);
 /// `minibatches`.
 pub(super) static MINIBATCHES: JobKey = COUNT_U32.unset(
     "minibatches",
@@ -70,12 +78,13 @@ const LENGTH: Table<Length> = Table {
 
 table! {
     DECAYS: Decay = "decay", "milestones at which the local step falls" {
-        factor: FACTOR = "factor", ABOVE_ZERO, default "0.1", "what the step is multiplied by";
-        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default "[]",
+        factor: FACTOR = "factor", ABOVE_ZERO, default, "what the step is multiplied by";
+        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default,
             "when: shares of the rounds, such as [0.5, 0.75]";
     }
 }
 
+#[derive(Default)]
 struct OptimiserKeys {
     adam: bool,
     momentum: f64,
@@ -84,9 +93,9 @@ struct OptimiserKeys {
 
 table! {
     OPTIMISER_KEYS: OptimiserKeys = "optimiser", "the rule of local steps" {
-        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default "\"sgd\"", "the rule";
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default "0.0", "heavy-ball momentum of sgd";
-        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default "0.0",
+        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default, "the rule";
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default, "heavy-ball momentum of sgd";
+        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default,
             "the factor of half the squared norm of the parameters";
     }
 }
@@ -156,17 +165,17 @@ pub(super) static SERVER_STEP: JobKey = POSITIVE.unset(
 /// `server`.
 pub(super) static SERVER: JobKey = inline!(SERVERS).default(
     "server",
-    "{ kind = \"adam\", first = 0.9, second = 0.99, floor = 0.001 }",
+    || SERVERS.inline(&FedOpt::default()),
     "fedopt: the server's optimiser, with its two averages and the floor of its denominators",
 );
 
 table! {
-    SERVERS: ServerStep::Adaptive = "server", "the server's optimiser" {
-        rule: SERVER_KIND = "kind", SERVER_KINDS, default "\"adam\"", "how the second moment moves";
-        first: FIRST = "first", BELOW_ONE, default "0.9", "beta_1";
-        second: SECOND = "second", BELOW_ONE, default "0.99", "beta_2";
-        floor: FLOOR = "floor", POSITIVE, default "0.001", "tau, which keeps steps finite";
-        ..{ step: 0.1 }
+    SERVERS: FedOpt = "server", "the server's optimiser" {
+        rule: SERVER_KIND = "kind", SERVER_KINDS, default, "how the second moment moves";
+        first: FIRST = "first", BELOW_ONE, default, "beta_1";
+        second: SECOND = "second", BELOW_ONE, default, "beta_2";
+        floor: FLOOR = "floor", POSITIVE, default, "tau, which keeps steps finite";
+        ..from FedOpt::default()
     }
 }
 
@@ -186,16 +195,13 @@ table! {
 pub(super) const FEDOPT: Table<ServerStep> = Table {
     section: Section::of(const { &[&SERVER_STEP, &SERVER] }),
     read: |reader| {
-        let given = reader.optional_as(&SERVER_STEP, &POSITIVE);
-        let mut server = reader.read_as(&SERVER, &inline!(SERVERS))?;
-        if let (ServerStep::Adaptive { step, .. }, Some(given)) = (&mut server, given?) {
-            *step = given;
-        }
-        Ok(server)
+        let step = reader.optional_as(&SERVER_STEP, &POSITIVE);
+        let server = reader.read_as(&SERVER, &inline!(SERVERS))?;
+        Ok(ServerStep::Adaptive(FedOpt { step: step?.unwrap_or(server.step), ..server }))
     },
     write: |server, out| {
-        if let ServerStep::Adaptive { step, .. } = server {
-            out.put(&SERVER_STEP, POSITIVE.write(step));
+        if let ServerStep::Adaptive(server) = server {
+            out.put(&SERVER_STEP, POSITIVE.write(&server.step));
             out.put(&SERVER, SERVERS.inline(server));
         }
     },

@@ -68,12 +68,12 @@ const ROWS: &[RuleKind] = &[
         keys!(TRAINING, &[&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS]),
         &FEDMIX,
     ),
-    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FEDAVG)),
+    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FedAvg::default())),
     rule(
         "fedavg+",
         "fedavg, with one more local training before a client predicts",
         TRAINING,
-        fixed!(FedAvg { fine_tune: true, ..FEDAVG }),
+        fixed!(FedAvg { fine_tune: true, ..FedAvg::default() }),
     ),
     rule(
         "fedprox",
@@ -122,7 +122,7 @@ const ROWS: &[RuleKind] = &[
             "fedopt",
             "fedavg with an adaptive optimiser on the server",
             keys!(TRAINING, &[&SERVER]),
-            fixed!(FEDAVG),
+            fixed!(FedAvg::default()),
         )
     },
     rule(
@@ -143,7 +143,7 @@ const ROWS: &[RuleKind] = &[
         keys!(NEIGHBOURS, &[&COMPONENTS, &UNSEEN_WEIGHTS]),
         &FEDMIX,
     ),
-    rule("d-fedavg", "fedavg without a server", NEIGHBOURS, fixed!(FEDAVG)),
+    rule("d-fedavg", "fedavg without a server", NEIGHBOURS, fixed!(FedAvg::default())),
     rule("d-fedprox", "fedprox without a server", keys!(NEIGHBOURS, &[&MU]), &FEDPROX),
     rule(
         "d-pfedme",
@@ -166,7 +166,7 @@ const SGD: RuleKind = RuleKind {
             },
         )
     },
-    settings: fixed!(FEDAVG),
+    settings: fixed!(FedAvg::default()),
     server: &HEAVY_BALL,
     sampling: Sampling::Unbiased,
 };
@@ -264,8 +264,6 @@ impl<R: LocalRule> Settings for Table<R> {
     }
 }
 
-const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
-
 table! {
     pub(super) FEDMIX: FedMix {
         components: COMPONENTS = "components", integer!(usize, 1 to 1000), default,
@@ -280,7 +278,7 @@ table! {
 
 table! {
     FEDPROX: FedAvg {
-        mu: MU = "mu", NOT_NEGATIVE, default "0.01",
+        mu: MU = "mu", NOT_NEGATIVE, default(FedAvg::PROX_MU),
             "fedprox: the factor of half the squared distance to the received model";
         ..{ fine_tune: false }
     }
@@ -296,10 +294,10 @@ static LAMBDA: JobKey = POSITIVE.unset(
 
 table! {
     PFEDME: PFedMe {
-        & lambda: LAMBDA, POSITIVE, unset or 15.0;
-        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default "5",
+        & lambda: LAMBDA, POSITIVE, unset or PFedMe::default().lambda;
+        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default,
             "pfedme: steps of the inner solver on each minibatch";
-        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default "\"auto\"",
+        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default,
             "pfedme: the step of the inner solver";
     }
 }
@@ -313,27 +311,27 @@ form! {
 
 table! {
     APFL: Apfl {
-        alpha: ALPHA = "alpha", SHARE, default "0.5", "apfl: the first share of the client's own model";
-        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default "true", "apfl: whether the share is learned";
+        alpha: ALPHA = "alpha", SHARE, default, "apfl: the first share of the client's own model";
+        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default, "apfl: whether the share is learned";
     }
 }
 
 table! {
     FEDREP: FedRep {
-        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default "10",
+        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default,
             "fedrep: local trainings of the head in a round, before the one of the shared layers";
     }
 }
 
 table! {
     DITTO: Ditto {
-        & lambda: LAMBDA, POSITIVE, unset or 0.1;
+        & lambda: LAMBDA, POSITIVE, unset or Ditto::default().lambda;
     }
 }
 
 table! {
     CLUSTERED: Clustered = "clustered", "when a cluster is split" {
-        SPLIT = "split", inline!(SPLITS), default "{ below = 0.4, above = 1.6 }",
+        SPLIT = "split", inline!(SPLITS), default,
             "clustered: a cluster is split where its mean update is shorter than `below` while a \
              member's is longer than `above`";
     }
@@ -341,15 +339,15 @@ table! {
 
 table! {
     SPLITS: Clustered = "split", "when a cluster is split" {
-        stationary: BELOW = "below", POSITIVE, default "0.4", "the norm of the cluster's mean update";
-        apart: ABOVE = "above", POSITIVE, default "1.6", "the norm of a member's update";
+        stationary: BELOW = "below", POSITIVE, default, "the norm of the cluster's mean update";
+        apart: ABOVE = "above", POSITIVE, default, "the norm of a member's update";
     }
 }
 
 table! {
     MOCHA: Mocha {
-        & lambda: LAMBDA, POSITIVE, unset or 10.0;
-        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default "10",
+        & lambda: LAMBDA, POSITIVE, unset or Mocha::default().lambda;
+        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default,
             "mocha: rounds between two updates of how clients are related";
     }
 }

@@ -58,20 +58,27 @@ pub struct Model {
 table! {
     pub(crate) ARCHITECTURE: Architecture {
         & intercept: INTERCEPT, BOOLEAN, default;
-        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default "[]",
+        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default,
             "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm";
-        embedding: EMBEDDING = "embedding", COUNT, default "8", "numbers that stand for a symbol";
-        latent: LATENT = "latent", COUNT, default "2", "latent features of the representation";
-        ..from Architecture::new("", &[], 0)
+        embedding: EMBEDDING = "embedding", COUNT, default, "numbers that stand for a symbol";
+        latent: LATENT = "latent", COUNT, default, "latent features of the representation";
+        ..from Architecture::default()
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let architecture = Architecture::default();
+        Self { architecture, learner: OWN.into(), own_classifies: true }
     }
 }
 
 table! {
     pub(crate) MODEL: Model {
         + architecture: ARCHITECTURE;
-        learner: LEARNER = "learner", TEXT.takes("a name"), default "\"own\"",
+        learner: LEARNER = "learner", TEXT.takes("a name"), default,
             "the learner that the program which runs the job brings along under this name";
-        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
+        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default,
             "whether an own learner predicts classes; otherwise it predicts numbers";
     }
 }

@@ -16,7 +16,7 @@ use whimbrel_methods::personal::{Length, OwnSolver, Solver};
 
 pub(super) static OWN: JobKey = inline!(OWN_TRAINING)
     .takes("a list of tables, `[[method.for]]`")
-    .default("for", "[]", "clients with a local solver of their own");
+    .default("for", || "[]".into(), "clients with a local solver of their own");
 
 /// A local solver for some clients; what is not given is everyone's.
 #[derive(Clone, Debug, PartialEq)]

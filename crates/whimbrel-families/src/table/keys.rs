@@ -33,14 +33,30 @@ pub struct LowRankKeys {
     pub ceiling: bool,
 }
 
+impl Default for LowRankKeys {
+    fn default() -> Self {
+        Self {
+            family: Family::Gaussian,
+            variance: Variance::default(),
+            rank: None,
+            lambda: None,
+            effects: EffectsKey::None,
+            covariates: Vec::new(),
+            lambda_effects: None,
+            personal: false,
+            ceiling: true,
+        }
+    }
+}
+
 table! {
     pub(super) LOW_RANK: LowRankKeys, then check {
         family: FAMILY = "family", FAMILIES, required, "what the table's entries are";
-        variance: VARIANCE = "variance", VARIANCES, default "\"estimated\"",
+        variance: VARIANCE = "variance", VARIANCES, default,
             "the noise of Gaussian entries";
-        rank: RANK = "rank", RANKS, default "\"auto\"",
+        rank: RANK = "rank", RANKS, default,
             "the rank of the table, main effects apart; below both of its sides";
-        lambda: LAMBDA = "lambda", LAMBDAS, default "\"auto\"",
+        lambda: LAMBDA = "lambda", LAMBDAS, default,
             "the ridge penalty on the factors, of each client: the sum over clients weighs on the table's \
              singular values";
         effects: EFFECTS = "effects", EFFECTS_WORDS,
@@ -48,17 +64,17 @@ table! {
             or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None },
             "main effects beside the factors, which are what is left after them; a choice of the rank \
              starts from them";
-        covariates: COVARIATES = "covariates", COLUMNS, default "[]",
+        covariates: COVARIATES = "covariates", COLUMNS, default,
             "columns of numbers that describe rows or columns, each with a slope (of the number less its mean, \
              over its standard deviation)";
         lambda_effects: LAMBDA_EFFECTS = "lambda_effects", POSITIVE,
             unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
             "the ridge penalty on main and personal effects: a row of zeros would otherwise have the \
              logarithm of zero";
-        personal: PERSONAL = "personal", BOOLEAN, default "false",
+        personal: PERSONAL = "personal", BOOLEAN, default,
             "whether each client has an effect of its own, which never leaves it: experts and beginners \
              then count differently";
-        ceiling: CEILING = "ceiling", BOOLEAN, default "true",
+        ceiling: CEILING = "ceiling", BOOLEAN, default,
             "whether no count is estimated above the larger of two fitted values: the largest among the \
              observed cells of its row, and among those of its column; for tables with factors";
     }
@@ -234,14 +250,14 @@ form! {
 /// How many starts.
 pub(super) static STARTS: JobKey = COUNT_U32.default(
     "starts",
-    "1",
+    || COUNT_U32.write(&1),
     "where rank and lambda are given: number of random starts, of which the fit with the lowest \
      objective is taken",
 );
 /// The paper's iterates.
 pub(super) static EXACT: JobKey = BOOLEAN.default(
     "exact",
-    "false",
+    || BOOLEAN.write(&false),
     "the paper's iterates: T carried out to the end in every round, one copy for each client, no \
      ceiling",
 );
@@ -249,6 +265,6 @@ pub(super) static EXACT: JobKey = BOOLEAN.default(
 /// The number of completed-data copies.
 pub(super) static COPIES: JobKey = COPIES_WORDS.default(
     "copies",
-    "\"auto\"",
+    || COPIES_WORDS.write(&Copies::default()),
     "number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual",
 );

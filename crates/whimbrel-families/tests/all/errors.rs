@@ -327,7 +327,7 @@ fn toml_that_is_none() {
     11 | rounds =
        |          ^
 
-    error: not valid TOML: `0.1 0.2` is no value
+    error: not valid TOML: `0.1 0.2` is not a value
       --> job.toml:12:8
        |
     12 | step = 0.1 0.2

@@ -115,8 +115,23 @@ pub struct Chains {
     pub thin: Option<u32>,
 }
 
+impl Default for Chains {
+    fn default() -> Self {
+        Self {
+            kernel: Some(Kernel::Ula),
+            steps: 10,
+            burn_in: 0,
+            count: 1,
+            batch: None,
+            gamma: Rate::Auto,
+            kept: 200,
+            thin: None,
+        }
+    }
+}
+
 /// The radii of the balls that hold `phi` and `beta`, around zero.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Radius {
     /// That of `phi`; none for a hundred times the start.
     pub phi: Option<f64>,
@@ -125,7 +140,7 @@ pub struct Radius {
 }
 
 /// The precisions of Gaussian priors of `phi` and of `beta` around zero; 0 is a flat one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
     /// That of `phi`.
     pub phi: f64,

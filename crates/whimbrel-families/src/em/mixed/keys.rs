@@ -47,13 +47,16 @@ const WORDS: [Word; 4] = [
 ];
 
 /// `numeric`.
-pub(in super::super) static NUMERIC: JobKey =
-    NUMERICS.default("numeric", "\"diagonal\"", "the covariances of columns of numbers");
+pub(in super::super) static NUMERIC: JobKey = NUMERICS.default(
+    "numeric",
+    || NUMERICS.write(&Numeric::default()),
+    "the covariances of columns of numbers",
+);
 /// `types`.
 pub(in super::super) static TYPES: JobKey = JobKey::default(
     "types",
     "a table from columns to \"number\", \"count\", \"yes-no\", \"category\" or a list of levels",
-    "{}",
+    || write_types(&[]),
     "what columns hold: `{ falls = \"count\", smoker = \"yes-no\", ward = \"category\" }`; text without a \
      type is left out. Clients are sent the levels, and an unknown one is an error",
 )

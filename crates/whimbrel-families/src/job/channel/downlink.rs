@@ -44,7 +44,7 @@ static MEMORIES: JobKey = MEMORY_WORDS
     .unset("memories", "that of `channels`; else \"shared\"", "whose memories there are")
     .only(&["preserved"], "only a preserved downlink has memories");
 static ALPHA: JobKey = ALPHAS
-    .default("alpha", "\"auto\"", "how fast memories follow")
+    .default("alpha", || ALPHAS.write(&None), "how fast memories follow")
     .only(&["preserved"], "only memories follow something");
 static FEEDBACK: JobKey = FEEDBACKS
     .unset(
@@ -57,12 +57,16 @@ static FEEDBACK: JobKey = FEEDBACKS
 static RESET: JobKey = RESETS
     .default(
         "reset",
-        "\"auto\"",
+        || RESETS.write(&Reset::Auto),
         "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
     )
     .only(&["preserved"], "only memories can be reset");
 static FOR: JobKey = OWN_CODECS
-    .default("for", "[]", "clients with codecs of their own, with memories = \"per-client\"")
+    .default(
+        "for",
+        || OWN_CODECS.write(&Vec::new()),
+        "clients with codecs of their own, with memories = \"per-client\"",
+    )
     .only(&["preserved"], "others send one message to several clients");
 
 form! {

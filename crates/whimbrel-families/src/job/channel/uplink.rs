@@ -74,7 +74,7 @@ form! {
 pub(crate) static RULE: JobKey =
     UP_RULES.unset("rule", "that of `channels`; else the method's", "what is compressed");
 static MEMORY: JobKey = SWITCH
-    .default("memory", "\"on\"", "whether the memory is used")
+    .default("memory", || SWITCH.write(&true), "whether the memory is used")
     .only(&["memory"], "there is no memory to turn off");
 static FRAME: JobKey = FRAMES.unset(
     "frame",
@@ -84,15 +84,19 @@ static FRAME: JobKey = FRAMES.unset(
 );
 static FOR: JobKey = OWN_CODECS.default(
     "for",
-    "[]",
+    || OWN_CODECS.write(&Vec::new()),
     "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",
 );
 
 static ALPHA: JobKey = ALPHAS
-    .default("alpha", "\"auto\"", "how fast memories follow")
+    .default("alpha", || ALPHAS.write(&None), "how fast memories follow")
     .only(&["memory"], "only memories follow something");
 static START: JobKey = STARTS
-    .default("start", "\"oracle\"", "where memories start; a file is for the EM methods")
+    .default(
+        "start",
+        || STARTS.write(&MemoryStart::Oracle),
+        "where memories start; a file is for the EM methods",
+    )
     .only(&["memory"], "only memories start somewhere");
 
 form! {

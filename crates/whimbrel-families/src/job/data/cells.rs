@@ -47,10 +47,10 @@ table! {
              (low-rank)";
         value: VALUE = "value", COLUMN_NAME, unset "the file is wide: each line is a row of the table",
             "the column of what was observed; empty and NA mean that nothing was (low-rank)";
-        holdout: HOLDOUT = "holdout", BELOW_ONE, default "0.0",
+        holdout: HOLDOUT = "holdout", BELOW_ONE, default,
             "the share of its observed cells that each client keeps out of the fit, to judge it by \
              (low-rank)";
-        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default "false",
+        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default,
             "whether a line with an empty value says that nothing was seen, rather than that nobody \
              looked (low-rank)";
         row_labels: ROW_LABELS = "row_labels", LABELS, unset "the labels that occur, in order",

@@ -65,7 +65,7 @@ pub(super) static ALPHABET: JobKey = ALPHABETS
 pub(super) static COARSE: JobKey = BOOLEAN
     .default(
         "coarse",
-        "false",
+        || BOOLEAN.write(&false),
         "whether the 20 coarse classes are predicted in place of the 100 fine ones",
     )
     .only(&["cifar100"], "only CIFAR-100 has coarse classes");
@@ -93,14 +93,14 @@ table! {
 table! {
     pub(super) SPEECHES: SpeechOptions, only (&["speeches"], SPOKEN) {
         & alphabet: ALPHABET, ALPHABETS, unset or Alphabet::default();
-        speaker: SPEAKER = "speaker", NAMES, default "[\"play\", \"role\"]",
+        speaker: SPEAKER = "speaker", NAMES, default,
             "the columns that name the speaker, who is the client";
-        text: TEXT = "text", COLUMN, default "\"text\"", "the column of what was said";
-        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default "2",
+        text: TEXT = "text", COLUMN, default, "the column of what was said";
+        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default,
             "speakers with fewer speeches are left out";
-        window: WINDOW = "window", COUNT, default "80",
+        window: WINDOW = "window", COUNT, default,
             "how many characters an input has; the target is the next one";
-        stride: STRIDE = "stride", COUNT, default "1",
+        stride: STRIDE = "stride", COUNT, default,
             "how many characters after one window the next begins; all of Shakespeare in windows of 80 takes \
              700 MB for stride 1";
     }

@@ -95,7 +95,7 @@ pub(super) static LABEL: JobKey = COLUMN
 pub(crate) static STANDARDIZE: JobKey = BOOLEAN
     .default(
         "standardize",
-        "false",
+        || BOOLEAN.write(&false),
         "whether each column is scaled to mean 0 and variance 1 over all clients' rows; a mixture is \
          reported in the units of the data all the same",
     )
@@ -121,7 +121,7 @@ table! {
             unset "those of the file at `path`; where a coordinator has none, \"-1\" and \"1\"",
             "the classes of the target, in the order of their numbers; rows of other classes are refused",
             only (&["csv"], "the targets are where the source has them");
-        delimiter: DELIMITER = "delimiter", DELIMITERS, default "\"auto\"",
+        delimiter: DELIMITER = "delimiter", DELIMITERS, default(None),
             "what separates the cells of a row", only (&["csv"], "only csv files have a delimiter");
         ..{ partition: Partition::Pooled }
     }

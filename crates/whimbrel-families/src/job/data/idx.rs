@@ -60,10 +60,10 @@ table! {
              is a client unless `[data.split]` says otherwise";
         table: TABLE = "table", FILE, unset "nothing else is known of the images",
             "a csv file with a line for each image, whose columns `label`, `client` and `[data.split]` name";
-        transpose: TRANSPOSE = "transpose", BOOLEAN, default "false",
+        transpose: TRANSPOSE = "transpose", BOOLEAN, default(false),
             "whether rows and columns of each image are exchanged: EMNIST's files have them the other way \
              round";
-        scale: SCALE = "scale", POSITIVE, default "255",
+        scale: SCALE = "scale", POSITIVE, default(255.0),
             "what each byte of an image is divided by; 255 gives numbers from 0 to 1";
         ..{ partition: Partition::Pooled }
     }

@@ -41,7 +41,7 @@ const ONLY: &str = "only a drawn mixture has it";
 static STREAM: JobKey = BOOLEAN
     .default(
         "stream",
-        "false",
+        || BOOLEAN.write(&false),
         "whether clients draw fresh rows for every minibatch instead of keeping a table",
     )
     .only(&["mixture"], ONLY);
@@ -64,13 +64,14 @@ pub(crate) const DRAWN: Table<Mixture> = Table {
 
 table! {
     pub(crate) SPEC: MixtureSpec, only (&["mixture"], ONLY), then check {
-        & clients: CLIENTS, COUNT, unset or 100;
-        & rows: ROWS, EQUAL, unset or Sizes::Equal(100);
+        & clients: CLIENTS, COUNT, unset or MixtureSpec::default().clients;
+        & rows: ROWS, EQUAL, unset or MixtureSpec::default().rows;
         means: MEANS = "means", Form::new("a list of lists of numbers", |v| read_rows(v.clone()), write_matrix),
-            default "[[-1.5, 0.0], [1.5, 1.0]]", "the mean of each component";
-        covariance: COVARIANCE = "covariance", COVARIANCES, default "[[1.0, 0.3], [0.3, 0.8]]",
+            default, "the mean of each component";
+        covariance: COVARIANCE = "covariance", COVARIANCES, default,
             "one covariance for all components, or a list with one for each";
-        heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES, default "{ dirichlet = 0.2 }",
+        heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES,
+            default(Heterogeneity::dirichlet(Heterogeneity::CONCENTRATION, 1)),
             "how much clients differ";
         weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new(),
             "the weight of each component, for identical clients";
@@ -106,7 +107,10 @@ const CONCENTRATIONS: Form<Vec<f64>> = Form::new(
         Shape::List => read_numbers(v.clone(), |x| x > 0.0),
         _ => Ok(vec![POSITIVE.read(v)?]),
     },
-    |all| list(all.iter().map(|x| number(*x))),
+    |all| match all[..] {
+        [one] => number(one),
+        _ => list(all.iter().map(|x| number(*x))),
+    },
 );
 
 const WEIGHT_LIST: Form<Vec<f64>> = Form::new(

@@ -117,7 +117,7 @@ static SHAPE: JobKey = SHAPES
     );
 static UNSEEN: JobKey = BELOW_ONE.default(
     "unseen",
-    "0.0",
+    || BELOW_ONE.write(&0.0),
     "the share of the clients that take no part in training and are only evaluated",
 );
 static SEED: JobKey = SEEDS.unset(

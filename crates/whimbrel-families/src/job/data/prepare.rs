@@ -34,9 +34,9 @@ table! {
          sums that clients send. It is saved with the model, and `whimbrel predict` does it to \
          new rows."
     {
-        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default "false",
+        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default,
             "whether columns with one value in every row of every client are left out";
-        standardize: STANDARDIZE = "standardize", BOOLEAN, default "false",
+        standardize: STANDARDIZE = "standardize", BOOLEAN, default,
             "whether each column is scaled to mean 0 and variance 1 over all clients' rows; \
              `standardize = true` in [data] is short for it";
         pca: PCA = "pca", COUNT, unset "columns are not projected",

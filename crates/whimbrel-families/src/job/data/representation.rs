@@ -9,8 +9,8 @@ use whimbrel_job::{inline, table};
 
 table! {
     FEW: SmallClients = "small", "clients with few samples" {
-        share: FEW_SHARE = "share", SHARE, default "0.9", "the share of clients with few samples";
-        samples: FEW_SAMPLES = "samples", COUNT, default "5", "how many samples these have";
+        share: FEW_SHARE = "share", SHARE, default, "the share of clients with few samples";
+        samples: FEW_SAMPLES = "samples", COUNT, default, "how many samples these have";
     }
 }
 
@@ -20,12 +20,12 @@ table! {
     {
         & clients: CLIENTS, COUNT, unset or RepresentationSpec::default().clients;
         & noise: NOISE, POSITIVE, unset or RepresentationSpec::default().noise;
-        raw: RAW = "raw", COUNT, default "20", "the length of an input";
-        latent: LATENT = "latent", COUNT.takes("an integer from 1 to `raw`"), default "2",
+        raw: RAW = "raw", COUNT, default, "the length of an input";
+        latent: LATENT = "latent", COUNT.takes("an integer from 1 to `raw`"), default,
             "how many latent features the targets depend on";
         small: SMALL = "small", inline!(FEW).takes("{ share = 0.9, samples = 5 }"),
-            default "{ share = 0.9, samples = 5 }",
+            default,
             "the share of clients with few samples, and how many they have";
-        large: LARGE = "large", COUNT, default "10", "how many samples the other clients have";
+        large: LARGE = "large", COUNT, default, "how many samples the other clients have";
     }
 }

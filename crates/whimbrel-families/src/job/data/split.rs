@@ -2,7 +2,7 @@
 
 use super::file::CLIENT;
 use std::path::PathBuf;
-use whimbrel_data::{ClusterRule, LabelSplit};
+use whimbrel_data::{ClusterRule, Clustering, LabelSplit};
 use whimbrel_job::form::{COLUMN as NAME, COUNT, PATH, POSITIVE, Table};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
@@ -153,7 +153,11 @@ static COARSE: JobKey = NAME
     )
     .only(&["pachinko"], "only a pachinko split has coarse classes");
 static PER_CLIENT: JobKey = COUNT
-    .default("per_client", "2", "how many shards, or classes, each client has")
+    .default(
+        "per_client",
+        || COUNT.write(&LabelSplit::PER_CLIENT),
+        "how many shards, or classes, each client has",
+    )
     .only(&["shards", "classes"], "only shards and classes are counted");
 static COLUMN: JobKey = NAME
     .unset(
@@ -184,7 +188,7 @@ table! {
         embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features",
             "a file of points that stand for the rows, in their order: .npy, or raw little-endian f32, two \
              for each row; plain or gzipped", only (&["clusters"], "only clusters compare rows");
-        using: USING = "using", CLUSTER_RULES, default "\"gmm\"", "what a cluster is";
+        using: USING = "using", CLUSTER_RULES, default(Clustering::default().rule), "what a cluster is";
     }
 }
 
@@ -199,7 +203,7 @@ table! {
 table! {
     PACHINKO: LabelSplit::Pachinko, only (&["pachinko"], "only a pachinko split has it") {
         & alpha: ALPHA, POSITIVE, required;
-        beta: BETA = "beta", POSITIVE, default "10.0",
+        beta: BETA = "beta", POSITIVE, default(LabelSplit::BETA),
             "Dirichlet concentration of a client's classes within a coarse one";
     }
 }

@@ -27,7 +27,7 @@ const WHY: &str = "a generator draws as many as it is asked for";
 
 table! {
     pub(super) SUBSET: Subset, only (FILES, WHY) {
-        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default "1.0",
+        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default,
             "the share of each client's rows that is used, chosen at random before any is kept out of the \
              fit; at least one stays";
         clients: KEEP_CLIENTS = "keep_clients", KEPT, unset "all",

@@ -10,13 +10,13 @@ table! {
         only (&["synthetic-mixture"], "only a drawn mixture of logistic models has it")
     {
         & clients: CLIENTS, COUNT, unset or LogisticMixtureSpec::default().clients;
-        components: COMPONENTS = "components", COUNT, default "3",
+        components: COMPONENTS = "components", COUNT, default,
             "how many logistic models labels are drawn from";
-        dimension: DIMENSION = "dimension", COUNT, default "150", "how many features are drawn";
-        alpha: ALPHA = "alpha", NOT_NEGATIVE, default "0.4",
+        dimension: DIMENSION = "dimension", COUNT, default, "how many features are drawn";
+        alpha: ALPHA = "alpha", NOT_NEGATIVE, default,
             "the concentration of the Dirichlet law of the clients' weights over the components; 0 gives \
              each client one component";
-        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default "0",
+        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default,
             "how many test samples are drawn for each client, in place of the share `test` of its own; 0 for \
              that share; the training samples are the same either way";
     }

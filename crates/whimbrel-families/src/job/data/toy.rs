@@ -11,16 +11,16 @@ table! {
     pub(super) TOY: LeastSquaresSpec, only (&["toy"], ONLY) {
         & clients: CLIENTS, COUNT, unset or LeastSquaresSpec::default().clients;
         & rows: ROWS, COUNT, unset or LeastSquaresSpec::default().rows;
-        dims: DIMS = "dims", COUNT, default "20", "how many columns are drawn";
+        dims: DIMS = "dims", COUNT, default, "how many columns are drawn";
         correlation: CORRELATION = "correlation",
-            number!("a number between -1 and 1", |x| x > -1.0 && x < 1.0), default "0.6",
+            number!("a number between -1 and 1", |x| x > -1.0 && x < 1.0), default,
             "the correlation of neighbouring columns";
         noise: NOISE = "noise",
             NOT_NEGATIVE.takes("a number of at least 0, for synthetic-representation above 0"),
-            unset "0 for toy, 0.1 for synthetic-representation" or 0.0,
+            unset "0 for toy, 0.1 for synthetic-representation" or LeastSquaresSpec::default().noise,
             "the standard deviation of the noise on each target; the MCM paper's noisy set has 0.4",
             only (&["toy", "synthetic-representation"], ONLY);
-        heterogeneity: SPREAD = "spread", NOT_NEGATIVE, default "0.0",
+        heterogeneity: SPREAD = "spread", NOT_NEGATIVE, default,
             "the standard deviation of a client's own coefficients around the common ones";
     }
 }

@@ -29,11 +29,17 @@ pub static BATCH: JobKey = ROWS.unset(
     "how many rows (of a table with gaps: observed cells) a client uses for one local step",
 );
 /// `replacement`.
-pub static REPLACEMENT: JobKey =
-    BOOLEAN.default("replacement", "true", "whether a minibatch may draw a row twice");
+pub static REPLACEMENT: JobKey = BOOLEAN.default(
+    "replacement",
+    || BOOLEAN.write(&true),
+    "whether a minibatch may draw a row twice",
+);
 /// `local_steps`.
-pub static LOCAL_STEPS: JobKey =
-    COUNT_U32.default("local_steps", "1", "how many minibatches are averaged into one upload");
+pub static LOCAL_STEPS: JobKey = COUNT_U32.default(
+    "local_steps",
+    || COUNT_U32.write(&1),
+    "how many minibatches are averaged into one upload",
+);
 
 /// The keys of runs by minibatches.
 pub const BY_MINIBATCHES: &[&JobKey] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];

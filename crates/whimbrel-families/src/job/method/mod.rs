@@ -76,13 +76,13 @@ pub static WEIGHTS: JobKey =
 /// `allow_divergence`.
 pub static ALLOW_DIVERGENCE: JobKey = BOOLEAN.default(
     "allow_divergence",
-    "false",
+    || BOOLEAN.write(&false),
     "whether settings that are known to diverge are run all the same",
 );
 /// `memory_max`.
 pub static MEMORY_MAX: JobKey = BYTES.default(
     "memory_max",
-    "\"4GB\"",
+    || text("4GB"),
     "the most that the server may keep for single clients: memories = \"per-client\" costs 8 bytes \
      for each number and client",
 );

@@ -14,7 +14,7 @@ const CANDIDATES_MAX: usize = 1000;
 /// `search`.
 pub static SEARCH: JobKey = SEARCHES.default(
     "search",
-    "{}",
+    || SEARCHES.write(&Search::default()),
     "values to try, in all combinations, each in a run of its own; the run goes on with those that \
      do best on the validation rows",
 );

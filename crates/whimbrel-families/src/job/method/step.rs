@@ -36,7 +36,7 @@ pub enum Step {
 }
 
 /// `step`.
-pub static STEP: JobKey = STEPS.default("step", "\"auto\"", "the step size");
+pub static STEP: JobKey = STEPS.default("step", || STEPS.write(&Step::Auto), "the step size");
 
 form! {
     pub(crate) STEPS: Step,
@@ -57,9 +57,9 @@ form! {
 
 table! {
     DECREASING: Step::Decreasing {
-        initial: INITIAL = "initial", POSITIVE, default "1.0", "the step of the first round";
-        power: POWER = "power", SHARE, default "0.6", "how fast it falls";
-        delay: DELAY = "delay", POSITIVE, default "10.0", "the rounds after which it has visibly fallen";
+        initial: INITIAL = "initial", POSITIVE, default(1.0), "the step of the first round";
+        power: POWER = "power", SHARE, default(0.6), "how fast it falls";
+        delay: DELAY = "delay", POSITIVE, default(10.0), "the rounds after which it has visibly fallen";
     }
 }
 

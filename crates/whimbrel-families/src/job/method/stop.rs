@@ -8,11 +8,11 @@ use whimbrel_job::{form, inline, table};
 
 /// `evaluate`.
 pub static EVALUATE: JobKey =
-    EVALUATES.default("evaluate", "{ every = \"auto\" }", "when metrics are computed");
+    EVALUATES.default("evaluate", || EVALUATES.write(&None), "when metrics are computed");
 /// `stop`.
 pub static STOP: JobKey = STOPS.default(
     "stop",
-    "{}",
+    || STOPS.write(&Stopping::default()),
     "what ends the run early; by default nothing does (a mixture without `rounds` ends by itself)",
 );
 
@@ -23,7 +23,7 @@ pub(crate) const STOPS: Form<Stopping> = inline!(STOP_TABLE);
 
 table! {
     EVALUATE_TABLE: Option<u32> = "evaluate", "when metrics are computed" {
-        EVERY = "every", EVERIES, default "\"auto\"", "rounds from one evaluation to the next";
+        EVERY = "every", EVERIES, default, "rounds from one evaluation to the next";
     }
 }
 
@@ -53,7 +53,7 @@ static PATIENCE: JobKey = COUNT_U32.unset(
 );
 static TOLERANCE: JobKey = BELOW_ONE.default(
     "tolerance",
-    "1e-9",
+    || BELOW_ONE.write(&Stopping::TOLERANCE),
     "a smaller relative decrease of the objective is no progress",
 );
 
