@@ -351,6 +351,26 @@ macro_rules! choices {
     };
 }
 
+/// Defines keys outside of tables, by lines as in [`table!`](crate::table) without a field.
+///
+/// ```
+/// use whimbrel_job::form::{BOOLEAN, COUNT};
+///
+/// whimbrel_job::define_keys! {
+///     pub ROUNDS = "rounds", COUNT, required, "number of rounds";
+///     pub REPLACEMENT = "replacement", BOOLEAN, default(true), "whether rows are drawn with replacement";
+/// }
+/// assert_eq!(ROUNDS.name, "rounds");
+/// ```
+#[macro_export]
+macro_rules! define_keys {
+    ($($vis:vis $key:ident = $name:literal, $form:expr, $how:ident $(($default:expr))? $($unset:literal)?,
+        $doc:literal $(, only $limits:tt)?;)+) => {
+        $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
+            $crate::table!(@key () $name, $form, $how $(($default))? $($unset)?, $doc));)+
+    };
+}
+
 /// Defines keys, and reads and writes a struct by them.
 ///
 /// ```

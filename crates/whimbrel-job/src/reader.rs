@@ -274,7 +274,8 @@ impl<'a> Reader<'a> {
                 .map(|key| format!("`{}`", key.name))
                 .collect();
             let message = format!("the job has no [{}] table", key.name);
-            let hint = format!("[{}] says {}; it needs {}", key.name, key.doc, needs.join(", "));
+            let hint =
+                format!("[{}] describes {}; it needs {}", key.name, key.doc, needs.join(", "));
             return self.lacking(key, message, hint);
         }
         let message = format!("missing key `{}` in {}", key.name, self.name());

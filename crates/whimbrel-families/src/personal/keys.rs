@@ -1,31 +1,29 @@
-//! The keys of `[method]` that the family's methods share: local training and the server's step.
+//! Keys of local training and of the server's step.
 
 use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
 use whimbrel_job::form::{ABOVE_ZERO, BELOW_ONE, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table};
-use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::{form, inline, list, table};
+use whimbrel_job::key::Section;
+use whimbrel_job::{define_keys, form, inline, list, table};
 use whimbrel_methods::personal::{Adaptive, FedOpt, Length, Sampling, ServerStep};
 use whimbrel_nn::Optimiser;
 
-/// What a job asks of local training.
+/// Settings of local training.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Training {
-    /// How long.
     pub length: Length,
-    /// When the local step falls.
+    /// Of the local step.
     pub decay: Decay,
-    /// The rule of local steps.
     pub optimiser: Optimiser,
-    /// What clients that are not sampled count for.
+    /// Treatment of clients that are not sampled.
     pub sampling: Sampling,
 }
 
-/// Milestones at which the local step falls.
+/// Milestones of the local step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decay {
-    /// What the step is multiplied by ...
+    /// Factor at each milestone.
     pub factor: f64,
-    /// ... at these shares of the rounds.
+    /// Milestones as shares of the rounds.
     pub at: Vec<f64>,
 }
 
@@ -39,29 +37,22 @@ table! {
     pub(super) TRAINING: Training {
         + length: LENGTH;
         decay: DECAY = "decay", inline!(DECAYS), default,
-            "milestones at which the local step falls";
+            "milestones at which the local step decreases";
         optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS), default,
-            "the rule of local steps; its state starts anew in every round";
+            "optimiser of local steps; its state is reset every round";
         sampling: SAMPLING = "sampling", SAMPLINGS,
             unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::default(),
-            "what clients that are not sampled count for";
+            "treatment of clients that are not sampled";
     }
 }
 
-/// `local_epochs`.
-pub(super) static LOCAL_EPOCHS: JobKey = COUNT_U32.default(
-    "local_epochs",
-    || COUNT_U32.write(&1),
-    "passes over a client's samples in a round",
-);
-/// `minibatches`.
-pub(super) static MINIBATCHES: JobKey = COUNT_U32.unset(
-    "minibatches",
-    "`local_epochs` decides",
-    "local steps of a round, in place of `local_epochs`",
-);
+define_keys! {
+    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(1),
+        "passes over a client's samples per round";
+    pub(super) MINIBATCHES = "minibatches", COUNT_U32, unset "set by `local_epochs`",
+        "local steps per round, in place of `local_epochs`";
+}
 
-/// Passes or steps.
 const LENGTH: Table<Length> = Table {
     section: Section::of(const { &[&LOCAL_EPOCHS, &MINIBATCHES] }),
     read: |reader| {
@@ -77,10 +68,10 @@ const LENGTH: Table<Length> = Table {
 };
 
 table! {
-    DECAYS: Decay = "decay", "milestones at which the local step falls" {
-        factor: FACTOR = "factor", ABOVE_ZERO, default, "what the step is multiplied by";
+    DECAYS: Decay = "decay", "milestones at which the local step decreases" {
+        factor: FACTOR = "factor", ABOVE_ZERO, default, "factor of the step at each milestone";
         at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default,
-            "when: shares of the rounds, such as [0.5, 0.75]";
+            "milestones as shares of the rounds, such as [0.5, 0.75]";
     }
 }
 
@@ -92,11 +83,11 @@ struct OptimiserKeys {
 }
 
 table! {
-    OPTIMISER_KEYS: OptimiserKeys = "optimiser", "the rule of local steps" {
+    OPTIMISER_KEYS: OptimiserKeys = "optimiser", "optimiser of local steps" {
         adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default, "the rule";
         momentum: MOMENTUM = "momentum", BELOW_ONE, default, "heavy-ball momentum of sgd";
         weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default,
-            "the factor of half the squared norm of the parameters";
+            "factor of half the squared norm of the parameters";
     }
 }
 
@@ -132,23 +123,20 @@ const OPTIMISERS: Table<Optimiser> = Table {
     },
 };
 
-/// The number that was written: the shortest that reads as this one.
+/// The shortest decimal number that parses to `x`.
 fn short(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
 form! {
-    /// What clients that are not sampled count for.
     pub(super) SAMPLINGS: Sampling {
-        Sampling::KeepOld => "keep-old": "clients that are not sampled count with the old model",
-        Sampling::Renormalise => "renormalise": "the mean is over the sampled clients; plain uplinks \
-         only",
-        Sampling::Unbiased => "unbiased": "a sampled client counts for the others too",
+        Sampling::KeepOld => "keep-old": "they enter the mean with the old model",
+        Sampling::Renormalise => "renormalise": "the mean is over the sampled clients only; plain uplinks",
+        Sampling::Unbiased => "unbiased": "sampled clients are weighted by the inverse of their probability",
     }
 }
 
 form! {
-    /// How the server's second moment moves.
     SERVER_KINDS: Adaptive {
         Adaptive::Adam => "adam": "exponential averages (FedAdam)",
         Adaptive::Yogi => "yogi": "additive moves of the second moment (FedYogi)",
@@ -156,25 +144,19 @@ form! {
     }
 }
 
-/// `server_step`.
-pub(super) static SERVER_STEP: JobKey = POSITIVE.unset(
-    "server_step",
-    "1; for fedopt 0.1",
-    "the server's step along the clients' mean change (beta of pfedme)",
-);
-/// `server`.
-pub(super) static SERVER: JobKey = inline!(SERVERS).default(
-    "server",
-    || SERVERS.inline(&FedOpt::default()),
-    "fedopt: the server's optimiser, with its two averages and the floor of its denominators",
-);
+define_keys! {
+    pub(super) SERVER_STEP = "server_step", POSITIVE, unset "1; for fedopt 0.1",
+        "step of the server along the clients' mean change (beta of pfedme)";
+    pub(super) SERVER = "server", inline!(SERVERS), default(FedOpt::default()),
+        "fedopt: optimiser of the server";
+}
 
 table! {
-    SERVERS: FedOpt = "server", "the server's optimiser" {
-        rule: SERVER_KIND = "kind", SERVER_KINDS, default, "how the second moment moves";
+    SERVERS: FedOpt = "server", "optimiser of the server" {
+        rule: SERVER_KIND = "kind", SERVER_KINDS, default, "update of the second moment";
         first: FIRST = "first", BELOW_ONE, default, "beta_1";
         second: SECOND = "second", BELOW_ONE, default, "beta_2";
-        floor: FLOOR = "floor", POSITIVE, default, "tau, which keeps steps finite";
+        floor: FLOOR = "floor", POSITIVE, default, "tau, added to the denominators";
         ..from FedOpt::default()
     }
 }

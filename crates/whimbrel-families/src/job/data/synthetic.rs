@@ -1,4 +1,4 @@
-//! `[data]` with `source = "synthetic-mixture"`: labels of a mixture of logistic models.
+//! `[data]` with `source = "synthetic-mixture"`: a mixture of logistic models.
 
 use super::mixture::CLIENTS;
 use whimbrel_data::LogisticMixtureSpec;
@@ -11,13 +11,13 @@ table! {
     {
         & clients: CLIENTS, COUNT, unset or LogisticMixtureSpec::default().clients;
         components: COMPONENTS = "components", COUNT, default,
-            "how many logistic models labels are drawn from";
-        dimension: DIMENSION = "dimension", COUNT, default, "how many features are drawn";
+            "number of logistic models";
+        dimension: DIMENSION = "dimension", COUNT, default, "number of features";
         alpha: ALPHA = "alpha", NOT_NEGATIVE, default,
-            "the concentration of the Dirichlet law of the clients' weights over the components; 0 gives \
-             each client one component";
+            "Dirichlet concentration of the clients' weights of the components; 0 gives each client one \
+             component";
         test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default,
-            "how many test samples are drawn for each client, in place of the share `test` of its own; 0 for \
-             that share; the training samples are the same either way";
+            "test samples of each client in place of the share `test`; 0: that share. Training samples do not \
+             depend on it";
     }
 }
