@@ -24,6 +24,13 @@ enum Blocks {
     Listed(Vec<usize>),
 }
 
+impl Default for BlockP {
+    /// Blocks of 64 coordinates with their Euclidean norms.
+    fn default() -> Self {
+        Self { norm: Norm::P(2), blocks: Blocks::Every(64) }
+    }
+}
+
 impl BlockP {
     /// Blocks of `size` coordinates (the last one may be shorter).
     pub fn every(size: usize, norm: Norm) -> Result<Self> {

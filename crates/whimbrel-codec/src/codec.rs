@@ -6,9 +6,10 @@ use crate::quantise::{Blocks, Grid};
 use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natural, sign};
 
 /// A compression operator together with its byte encoding.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub enum Codec {
     /// Every coordinate at its own width.
+    #[default]
     Exact,
     /// Every coordinate rounded to the nearest `f32`; the relative error of at most `2^-24` is neglected.
     ExactF32,

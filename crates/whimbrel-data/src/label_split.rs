@@ -41,6 +41,13 @@ pub enum LabelSplit {
     },
 }
 
+impl LabelSplit {
+    /// The default number of shards or classes of each client.
+    pub const PER_CLIENT: usize = 2;
+    /// The default concentration over fine classes.
+    pub const BETA: f64 = 10.0;
+}
+
 /// The rows of each class; the classes are sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classes {

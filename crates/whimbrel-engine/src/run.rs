@@ -100,6 +100,11 @@ pub struct Stopping {
     pub tolerance: f64,
 }
 
+impl Stopping {
+    /// The default of `tolerance` where `patience` is given.
+    pub const TOLERANCE: f64 = 1e-9;
+}
+
 /// Builds stage after stage; each may use what the ones before it delivered.
 pub trait Chain {
     /// How many stages.

@@ -1,4 +1,4 @@
-//! The families that this program knows, and the keys that they make up.
+//! The families of this program, and the keys of `[model]` and `[method]` that they define.
 
 use crate::BUILT_IN;
 use crate::family::{Family, MethodKind, ModelKind};
@@ -7,25 +7,25 @@ use whimbrel_job::key::{JobKey, Section, Word};
 
 static INSTALLED: OnceLock<Registry> = OnceLock::new();
 
-/// Families, and the tables that their keys make up.
+/// Families with the tables of their keys.
 pub struct Registry {
     families: Vec<&'static dyn Family>,
-    /// `[model]`, with the keys of every family.
+    /// `[model]` with the keys of all families.
     pub(crate) model: Section,
-    /// `[method]`.
+    /// `[method]` with the keys of all families.
     pub(crate) method: Section,
     /// `kind` in each.
     pub(crate) model_kind: &'static JobKey,
     pub(crate) method_kind: &'static JobKey,
 }
 
-/// The registry in use: what was [installed](install), else the built-in families.
+/// The registry in use: the [installed](install) one, else that of the built-in families.
 pub fn registry() -> &'static Registry {
     INSTALLED.get_or_init(|| Registry::new(&[]))
 }
 
-/// Adds families from outside to the built-in ones, before any job is read. A word that is taken,
-/// or a second call, is refused with the reason.
+/// Adds external families to the built-in ones, before any job is read. Fails with the reason if a word is
+/// taken, and on a second call.
 pub fn install(more: &[&'static dyn Family]) -> Result<(), String> {
     let registry = Registry::new(more);
     registry.check()?;
@@ -39,13 +39,13 @@ impl Registry {
         let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
         let methods: Vec<Word> =
             in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
-        // Several families may have one model or method: its word stands once.
+        // Families may share a model or method: its word is listed once.
         let unique = |words: Vec<Word>| -> Vec<Word> {
             let first = |at: usize| words[..at].iter().all(|word| word.name != words[at].name);
             (0..words.len()).filter(|&at| first(at)).map(|at| words[at]).collect()
         };
         let (models, methods) = (unique(models), unique(methods));
-        // Definitions are static, and these are made once in the life of the program.
+        // Definitions are static; these are created once per process.
         let model_kind: &'static JobKey =
             Box::leak(Box::new(JobKey::required("kind", "", "the model").words(Vec::leak(models))));
         let method_kind: &'static JobKey = Box::leak(Box::new(
@@ -66,7 +66,7 @@ impl Registry {
         Self {
             model: Section {
                 name: "model",
-                doc: "What is fitted.",
+                doc: "The model.",
                 keys: keys(model_kind, &mut of_models),
                 example: "[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
                           init = \"federated-kmeans\"\nreg_covar = 1e-6\n\
@@ -74,8 +74,8 @@ impl Registry {
             },
             method: Section {
                 name: "method",
-                doc: "How the model is fitted: mixtures by the EM methods, low-rank tables by `fedmiss`, \
-                      regressions by `sgd` and its presets (what is for `sgd` is for each of them).",
+                doc: "Keys that methods of several families share; those of one family are on its page. Keys of \
+                      `sgd` apply to its presets as well.",
                 keys: keys(method_kind, &mut of_methods),
                 example: "[method]\nkind = \"fedem\"\nrounds = 500\nbatch = 20\nlocal_steps = 4\n\
                           step = { initial = 0.5, power = 0.6, delay = 100 }\nparticipation = 0.75\n\
@@ -87,7 +87,7 @@ impl Registry {
         }
     }
 
-    /// Refuses a method from outside whose name is taken.
+    /// Refuses external methods whose name is taken.
     fn check(&self) -> Result<(), String> {
         let outside = &self.families[..self.families.len() - BUILT_IN.len()];
         for (at, family) in outside.iter().enumerate() {
@@ -101,13 +101,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Every family, in the order in which they are asked.
+    /// In the order in which `whimbrel new` asks them.
     pub fn families(&self) -> &[&'static dyn Family] {
         &self.families
     }
 
-    /// The method of that name, and its family: where several have it, the last that has the model
-    /// too (`sgd` of a regression is the gradient family's, of a network that of learners).
+    /// A method and its family by name; of several, the last family with the model: `sgd` of a regression is
+    /// that of the gradient family, `sgd` of a network that of learners.
     pub fn method(
         &self,
         word: &str,
@@ -120,13 +120,13 @@ impl Registry {
         named.iter().rev().find(|(family, _)| fits(*family)).or(named.last()).copied()
     }
 
-    /// The families that have a model of that name, with its definition.
+    /// Families with a model of this name, and its definition.
     pub fn models(&self, word: &str) -> Vec<(&'static dyn Family, &'static ModelKind)> {
         let all = self.families.iter().flat_map(|f| f.models().iter().map(move |kind| (*f, kind)));
         all.filter(|(_, kind)| kind.word.name == word).collect()
     }
 
-    /// The keys of a model, as the family of the method has them.
+    /// Keys of a model in the family of the method.
     pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static JobKey] {
         let family = self.method(method, Some(model)).map(|(family, _)| family);
         let kind = family.and_then(|f| f.models().iter().find(|kind| kind.word.name == model));
@@ -139,7 +139,7 @@ impl Registry {
         once(kinds.filter(|kind| has(kind)).map(|kind| kind.algorithm))
     }
 
-    /// What methods do where the job does not say: what most do, then the others by name.
+    /// Defaults by method: the most frequent one, then the others with their methods.
     pub(crate) fn usual(
         &self,
         among: impl Fn(&MethodKind) -> bool,
@@ -157,7 +157,7 @@ impl Registry {
         texts.collect::<Vec<_>>().join("; ")
     }
 
-    /// The words of `[model]`'s or `[method]`'s kinds that take a key.
+    /// The kinds of `[model]` or `[method]` that accept a key.
     pub(crate) fn kinds_with(&self, key: &JobKey, of_models: bool) -> Vec<&'static str> {
         let takes = |keys: &[&'static JobKey]| keys.iter().any(|known| std::ptr::eq(*known, key));
         if !of_models {
@@ -167,8 +167,8 @@ impl Registry {
         once(kinds.filter(|kind| takes(kind.keys)).map(|kind| kind.word.name))
     }
 
-    /// The models of families whose method of this name takes a key, without those of families whose method of
-    /// the name does not.
+    /// Models of the families whose method of this name accepts a key, without models of those whose method
+    /// does not.
     pub(crate) fn models_with(&self, key: &JobKey, algorithm: &str) -> Vec<&'static str> {
         let has = |family: &&'static dyn Family, takes: bool| {
             // tidy: allow(kinds): the registry looks up a name among those that families give
@@ -184,7 +184,7 @@ impl Registry {
         models(true).filter(|name| !others.contains(name)).collect()
     }
 
-    /// The kinds that a key of `[model]` or `[method]` is limited to; none: it is for all.
+    /// The kinds to which a key of `[model]` or `[method]` is restricted; empty: none.
     pub(crate) fn limits(&self, section: &Section, key: &JobKey) -> Vec<&'static str> {
         let of_models = std::ptr::eq(section, &self.model);
         let is_kind = std::ptr::eq(key, self.model_kind) || std::ptr::eq(key, self.method_kind);
@@ -192,9 +192,10 @@ impl Registry {
             return Vec::new();
         }
         let kinds = self.kinds_with(key, of_models);
-        let mut all: Vec<&str> = match of_models {
-            true => self.families.iter().flat_map(|f| f.models()).map(|k| k.word.name).collect(),
-            false => self.families.iter().flat_map(|f| f.methods()).map(|k| k.algorithm).collect(),
+        let mut all: Vec<&str> = if of_models {
+            self.families.iter().flat_map(|f| f.models()).map(|k| k.word.name).collect()
+        } else {
+            self.families.iter().flat_map(|f| f.methods()).map(|k| k.algorithm).collect()
         };
         all.sort_unstable();
         all.dedup();

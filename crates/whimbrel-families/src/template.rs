@@ -8,14 +8,14 @@ use whimbrel_data::{ColumnType, Entries};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::writer::{list, text};
 
-/// The tables that a family would write for a data file: keys, and values as TOML.
+/// A family's suggestion for a data file: keys with values as TOML.
 #[derive(Debug, Default)]
 pub struct Suggestion {
-    /// The model's kind.
+    /// `kind` of `[model]`.
     pub model: &'static str,
     /// Other keys of `[model]`.
     pub model_keys: Vec<(&'static JobKey, String)>,
-    /// The method's kind.
+    /// `kind` of `[method]`.
     pub method: &'static str,
     /// Other keys of `[method]`.
     pub method_keys: Vec<(&'static JobKey, String)>,
@@ -23,54 +23,50 @@ pub struct Suggestion {
     pub uplink_keys: Vec<(&'static JobKey, String)>,
 }
 
-/// What a look at a data file told.
+/// Properties of a data file.
 #[derive(Clone, Debug, Default)]
 pub struct DataFacts {
-    /// The file's name, as the job shall name it.
+    /// As written in the job.
     pub path: String,
-    /// What it holds.
     pub kind: FileKind,
-    /// The column that seems to be what is to be predicted.
+    /// The column that looks like a target.
     pub target: Option<String>,
-    /// How many values the targets take, where there are few.
+    /// Number of different targets, if small.
     pub classes: usize,
-    /// Its numeric columns.
+    /// Numeric columns.
     pub columns: Vec<String>,
-    /// The column that seems to say who holds the row.
+    /// The column that looks like names of clients.
     pub client: Option<String>,
-    /// How many rows it has.
     pub rows: usize,
-    /// What columns seem to hold, where some are not plain numbers or have gaps: a mixed table.
+    /// Types of columns, if some are not plain numbers or have gaps: a mixed table.
     pub types: Option<Vec<(String, ColumnType)>>,
-    /// The cells of a table, where the file seems to hold some.
+    /// Layout of a table with gaps, if the file looks like one.
     pub table: Option<TableFacts>,
 }
 
-/// A file with one observation of a table on each line, or with one row of it (then `column` and
-/// `value` are empty).
+/// A table with gaps: one observation per line, or one row per line (then `column` and `value` are empty).
 #[derive(Clone, Debug)]
 pub struct TableFacts {
-    /// The column that names the table's row.
+    /// Column with the row's label.
     pub row: String,
-    /// The columns that name the table's column.
+    /// Columns with the column's label.
     pub column: Vec<String>,
-    /// The column of the value.
     pub value: String,
-    /// What the values are.
+    /// Kind of values.
     pub entries: Entries,
 }
 
-/// Clients of a split made up for a file without a client column.
+/// Most simulated clients of a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Principal components of images.
 const COMPONENTS: usize = 20;
-/// Comments are broken before they get longer, where they have spaces.
+/// Longest line of a comment.
 const LINE_BYTES_MAX: usize = 100;
 
 /// A commented job file for a data file, or for the built-in generator.
 pub fn template(facts: Option<&DataFacts>) -> String {
     let mut out = Template::default();
-    out.say("A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.");
+    out.say("A job for `whimbrel run`; `whimbrel check` explains it.");
     let stem = facts.map_or("mixture", |facts| facts.path.as_str());
     out.key(&NAME, &text(&crate::job::name_of_file(stem)));
     out.key(&SEED, "1");
@@ -104,7 +100,7 @@ impl Template {
         self.text += &format!("\n[{name}]\n");
     }
 
-    /// A comment, on as many lines as it needs.
+    /// A comment, wrapped.
     fn say(&mut self, comment: &str) {
         let mut line = String::from("#");
         for word in comment.split(' ') {
@@ -117,7 +113,7 @@ impl Template {
         self.text += &format!("{line}\n");
     }
 
-    /// A key under its meaning, and under what it takes where that is a choice.
+    /// A key below a comment with its meaning and, for a choice, its values.
     fn key(&mut self, key: &JobKey, value: &str) {
         self.say(key.doc);
         if key.words.len() > 1 {
@@ -157,10 +153,10 @@ impl Template {
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);
-        // On one line: a name must not be broken.
+        // Names must not be wrapped.
         self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
         if facts.client.is_none() {
-            self.say("no column looks like a client's name: rows are dealt out at random");
+            self.say("no column looks like names of clients: rows are split at random");
             self.split(facts.rows);
         }
     }
@@ -180,7 +176,7 @@ impl Template {
         }
         self.key(&cells::HOLDOUT, "0.1");
         if facts.client.is_none() {
-            self.say("no column looks like a client's name: whole rows are dealt out at random");
+            self.say("no column looks like names of clients: whole rows are split at random");
             self.table("data.split");
             self.key(&split::BY, "\"rows\"");
             self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());

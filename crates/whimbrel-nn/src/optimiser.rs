@@ -44,6 +44,12 @@ pub struct Proximal<'a> {
     pub centre: &'a [f32],
 }
 
+impl Default for Optimiser {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
 impl Optimiser {
     /// Plain stochastic gradient descent.
     pub const PLAIN: Self = Self::Sgd { momentum: 0.0, weight_decay: 0.0 };

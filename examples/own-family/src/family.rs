@@ -35,9 +35,12 @@ use whimbrel::parts::methods::federated::BindRows;
 use whimbrel::parts::methods::step::Schedule;
 use whimbrel::parts::models::LatentModel;
 
-static DEGREES: JobKey =
-    POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
-static MOMENTUM: JobKey = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
+static DEGREES: JobKey = POSITIVE.default(
+    "degrees",
+    || "4.0".into(),
+    "degrees of freedom: the smaller, the less outliers count",
+);
+static MOMENTUM: JobKey = BELOW_ONE.default("momentum", || "0.0".into(), "heavy-ball momentum");
 
 static MODELS: [ModelKind; 1] =
     [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];

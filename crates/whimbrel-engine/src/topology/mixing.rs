@@ -13,9 +13,10 @@ pub const ROUNDING: f64 = 1e-9;
 const EIGEN_MAX: usize = 1024;
 
 /// How neighbours weigh each other. What a client does not give to its neighbours it gives to itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Weighting {
     /// `1 / (1 + max(degrees of both))` (Metropolis and Hastings; Xiao & Boyd, 2004).
+    #[default]
     Metropolis,
     /// `1 / (1 + largest degree)` on every edge.
     MaximumDegree,

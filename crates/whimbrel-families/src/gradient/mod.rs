@@ -150,7 +150,7 @@ impl Fit for GradientFit {
         if !compresses && !job.uplink.codec.is_exact() {
             source.report_at(
                 &["uplink", "codec"],
-                "sgd compresses nothing: this codec would not be used",
+                "sgd does not compress: this codec would not be used",
                 "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
             );
         }

@@ -1,4 +1,4 @@
-//! The family's models: learners by name.
+//! Keys of learners.
 
 use super::own_learner;
 use crate::family::ModelKind;
@@ -22,7 +22,7 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ModelKind::new(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
     ModelKind::new(
         REPRESENTATION,
-        "a linear representation of the inputs under a linear head",
+        "a linear head on a linear representation of the inputs",
         &[&LATENT],
     ),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", &[&INTERCEPT]),
@@ -39,40 +39,47 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ModelKind::new("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
     ModelKind::new(
         OWN,
-        "a learner of the program's own, from Python or Rust",
+        "a learner supplied by a program in Python or Rust",
         &[&LEARNER, &CLASSIFIES],
     ),
 ];
 
-/// What is trained.
+/// A learner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The learner, but for its inputs and classes, which the data tell.
+    /// Without inputs and classes, which depend on the data.
     pub architecture: Architecture,
-    /// The name of a program's own learner.
+    /// Name of a program's learner.
     pub learner: String,
-    /// Whether that one predicts classes.
+    /// Whether that learner predicts classes.
     pub own_classifies: bool,
 }
 
 table! {
     pub(crate) ARCHITECTURE: Architecture {
         & intercept: INTERCEPT, BOOLEAN, default;
-        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default "[]",
-            "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm";
-        embedding: EMBEDDING = "embedding", COUNT, default "8", "numbers that stand for a symbol";
-        latent: LATENT = "latent", COUNT, default "2", "latent features of the representation";
-        ..from Architecture::new("", &[], 0)
+        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default,
+            "widths of the hidden layers; empty: [200, 200] for mlp, [256] for both layers of lstm";
+        embedding: EMBEDDING = "embedding", COUNT, default, "length of the embedding of a symbol";
+        latent: LATENT = "latent", COUNT, default, "number of latent features";
+        ..from Architecture::default()
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let architecture = Architecture::default();
+        Self { architecture, learner: OWN.into(), own_classifies: true }
     }
 }
 
 table! {
     pub(crate) MODEL: Model {
         + architecture: ARCHITECTURE;
-        learner: LEARNER = "learner", TEXT.takes("a name"), default "\"own\"",
-            "the learner that the program which runs the job brings along under this name";
-        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
-            "whether an own learner predicts classes; otherwise it predicts numbers";
+        learner: LEARNER = "learner", TEXT.takes("a name"), default,
+            "name of the learner in the program that runs the job";
+        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default,
+            "whether the learner predicts classes rather than numbers";
     }
 }
 
@@ -96,7 +103,6 @@ impl Model {
         }
     }
 
-    /// Whether it predicts classes.
     pub fn classifies(&self) -> bool {
         match self.architecture.kind.as_str() {
             LINEAR | REPRESENTATION => false,
@@ -110,7 +116,7 @@ impl Model {
         Map::from_iter([("intercept".into(), self.architecture.intercept.into())])
     }
 
-    /// The learner for inputs of this shape and targets of this number of classes.
+    /// The learner for a shape of inputs and a number of classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
         if self.architecture.kind == OWN {
             return own_learner::build(&self.learner, shape, classes);

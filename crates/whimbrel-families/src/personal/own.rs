@@ -1,5 +1,4 @@
-//! `[[method.for]]`: clients that train in their own way (Marfoq et al. 2021, App. H: local solvers may
-//! differ).
+//! `[[method.for]]`: local solvers of single clients (Marfoq et al. 2021, App. H).
 
 use super::keys::{LOCAL_EPOCHS, MINIBATCHES};
 use crate::failure::Result;
@@ -16,12 +15,12 @@ use whimbrel_methods::personal::{Length, OwnSolver, Solver};
 
 pub(super) static OWN: JobKey = inline!(OWN_TRAINING)
     .takes("a list of tables, `[[method.for]]`")
-    .default("for", "[]", "clients with a local solver of their own");
+    .default("for", || "[]".into(), "local solvers of single clients");
 
-/// A local solver for some clients; what is not given is everyone's.
+/// A local solver for some clients; absent settings are those of all clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnTraining {
-    /// The names of the clients.
+    /// By name.
     pub clients: Vec<String>,
     length: Option<Length>,
     batch: Option<u32>,
@@ -30,29 +29,27 @@ pub struct OwnTraining {
 
 table! {
     OWN_TRAINING: OwnTraining = "for",
-        "a local solver that some clients use in place of everyone's; written `[[method.for]]` or \
-         `for = [{ ... }]`"
+        "a local solver for some clients, written `[[method.for]]` or `for = [{ ... }]`"
     {
         + length: OWN_LENGTH;
-        clients: CLIENTS = "clients", NAMES, required, "who uses it";
-        batch: OWN_BATCH = "batch", COUNT_U32, unset "as everyone", "samples of a minibatch";
-        step: OWN_STEP = "step", POSITIVE, unset "as everyone",
-            "the first local step; it falls as everyone's does";
+        clients: CLIENTS = "clients", NAMES, required, "the clients";
+        batch: OWN_BATCH = "batch", COUNT_U32, unset "that of all clients", "samples of a minibatch";
+        step: OWN_STEP = "step", POSITIVE, unset "that of all clients",
+            "initial local step, with the decay of all clients";
     }
 }
 
 static OWN_EPOCHS: JobKey = COUNT_U32.unset(
     LOCAL_EPOCHS.name,
-    "as everyone",
-    "passes over the client's samples in a round",
+    "that of all clients",
+    "passes over the client's samples per round",
 );
 static OWN_MINIBATCHES: JobKey = COUNT_U32.unset(
     MINIBATCHES.name,
-    "as everyone",
-    "local steps of a round, in place of `local_epochs`",
+    "that of all clients",
+    "local steps per round, in place of `local_epochs`",
 );
 
-/// Passes or steps.
 const OWN_LENGTH: Table<Option<Length>> = Table {
     section: Section::of(const { &[&OWN_EPOCHS, &OWN_MINIBATCHES] }),
     read: |reader| {
@@ -68,7 +65,7 @@ const OWN_LENGTH: Table<Option<Length>> = Table {
     },
 };
 
-/// A list of entries in which no client is named twice.
+/// Entries that name each client at most once.
 pub(super) fn read_all(value: Value<'_>) -> Read<Vec<OwnTraining>> {
     read_entries(&value, &inline!(OWN_TRAINING), |entry| &entry.clients, "two solvers")
 }

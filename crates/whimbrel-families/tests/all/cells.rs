@@ -121,7 +121,7 @@ fn keys_of_other_models_and_methods() {
        | ^^^^^^^^^^
     hint: take `components` out
 
-    error: `variance` is the noise of Gaussian entries only
+    error: `variance` applies to Gaussian entries only
       --> job.toml:16:1
        |
     16 | variance = "unit"
@@ -157,7 +157,7 @@ fn keys_of_other_models_and_methods() {
 #[test]
 fn impossible_models() {
     insta::assert_snapshot!(with("rank = 2", "rank = 0"), @r#"
-    error: rank 0 without effects leaves nothing to fit
+    error: a table of rank 0 without effects has no parameters
       --> job.toml:14:8
        |
     14 | rank = 0
@@ -197,7 +197,7 @@ fn impossible_data() {
       |
     3 | [data]
       | ^^^^^^
-    hint: a file with one observation on each line has `row`, `column` and `value`; a wide table has at most `row`
+    hint: a file with one observation per line has `row`, `column` and `value`, a wide table at most `row`
     "#);
     insta::assert_snapshot!(with("holdout = 0.1", "holdout = 10"), @r#"
     error: `holdout` takes a number from 0 to below 1, not 10
@@ -207,7 +207,7 @@ fn impossible_data() {
        |           ^^
     "#);
     insta::assert_snapshot!(with("client = \"observer\"", "split = { by = \"clusters\", clients = 3 }"), @r#"
-    error: cells of a table have no class and no neighbours to split by
+    error: cells of a table have no classes and no clusters to split by
       --> job.toml:6:9
       |
     6 | split = { by = "clusters", clients = 3 }
@@ -237,11 +237,11 @@ fn keys_of_tables_elsewhere() {
       |           ^^^
     hint: take it out, or write kind = "low-rank" in [model]
 
-    error: by = "rows" deals out the rows of a table with gaps
+    error: by = "rows" is for tables with gaps
       --> job.toml:5:9
       |
     5 | split = { by = "rows", clients = 3 }
       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: write by = "iid": every row is an example of its own
+    hint: write by = "iid"
     "#);
 }

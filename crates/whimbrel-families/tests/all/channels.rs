@@ -140,7 +140,7 @@ fn codecs_that_would_not_be_used() {
     hint: say how with channels = "mcm" in [method] (or another preset), or with `rule` here, such as "preserved"
     "#);
     insta::assert_snapshot!(refusal(&toy("kind = \"sgd\"\n[uplink]\ncodec = \"dithering\"")), @r#"
-    error: sgd compresses nothing: this codec would not be used
+    error: sgd does not compress: this codec would not be used
       --> job.toml:9:9
       |
     9 | codec = "dithering"

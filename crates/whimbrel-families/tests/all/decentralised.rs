@@ -128,10 +128,10 @@ fn what_needs_a_server_is_refused() {
     refused("sampling = \"unbiased\"", "`sampling` has no meaning for d-fedmix");
     refused("epochs = 3.0", "`epochs` has no meaning for d-fedmix");
     let codec = "codec = { kind = \"dithering\", levels = 4 }";
-    refused(&format!("[uplink]\n{codec}"), "d-fedmix has no server, and so no [uplink]");
+    refused(&format!("[uplink]\n{codec}"), "d-fedmix has no server and therefore no [uplink]");
     refused(
         &format!("[downlink]\nrule = \"degraded\"\n{codec}"),
-        "d-fedmix has no server, and so no [downlink]",
+        "d-fedmix has no server and therefore no [downlink]",
     );
     refused("[simulation]\nlost = 0.1", "`lost` has no meaning for d-fedmix");
     refused("topology = { kind = \"ring\", p = 0.5 }", "`p` has no meaning for ring");
@@ -140,7 +140,7 @@ fn what_needs_a_server_is_refused() {
         "`redraw` has no meaning for complete",
     );
     refused("topology = { kind = \"edges\" }", "missing key `edges`");
-    refused("topology = \"edges\"", "an edge list has edges");
+    refused("topology = \"edges\"", "an edge list needs edges");
     refused("topology = \"star\"", "unknown `topology`");
     refused("mixing = \"given\"", "only an edge list gives weights");
     refused(

@@ -140,14 +140,14 @@ fn a_missing_table_and_a_missing_key() {
     insta::assert_snapshot!(refusal("[model]\nkind = \"gmm\"\n[data]\nsource = \"npy\"\n"), @r#"
     error: the job has no [method] table
       --> job.toml
-    hint: [method] says how the model is fitted; it needs `kind`
+    hint: [method] describes the algorithm; it needs `kind`
 
     error: missing key `path` in [data]
       --> job.toml:3:1
       |
     3 | [data]
       | ^^^^^^
-    hint: `path` takes a file name: the file (of leaf, cifar10, cifar100 and jpeg also a folder of them), relative to the job file
+    hint: `path` takes a file name: the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
     "#);
 }
 
@@ -177,12 +177,12 @@ fn conflicting_keys() {
 #[test]
 fn nobody_holds_the_rows() {
     insta::assert_snapshot!(with("client = \"client\"\n", ""), @r#"
-    error: nothing in [data] says who holds which row
+    error: [data] does not assign rows to clients
       --> job.toml:2:1
       |
     2 | [data]
       | ^^^^^^
-    hint: name a csv file's column with `client`, or make clients up with [data.split]
+    hint: give the column of a csv file as `client`, or simulate clients with [data.split]
     "#);
 }
 
@@ -202,7 +202,7 @@ fn a_biased_codec_without_feedback() {
        |
     13 | codec = "top-k"
        |         ^^^^^^^
-    hint: `k` takes an integer of at least 1: exactly how many coordinates are sent
+    hint: `k` takes an integer of at least 1: number of coordinates that are sent
     "#);
 }
 
@@ -219,7 +219,7 @@ fn memories_of_dem_and_compression_of_em() {
     "#);
     let em = PLAIN.replace("fedem", "em") + "[uplink]\ncodec = \"natural\"\n";
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: em sends nothing that could be compressed: one client holds everything
+    error: em sends no messages: one client holds all rows
       --> job.toml:13:9
        |
     13 | codec = "natural"
@@ -240,7 +240,7 @@ fn keys_without_a_meaning() {
        | ^^^^^^^^^^^^^
     hint: take `participation` out
 
-    error: `lost` has no meaning for em: one client holds everything and sends nothing
+    error: `lost` has no meaning for em: one client holds all rows and sends nothing
       --> job.toml:14:1
        |
     14 | lost = 0.1
@@ -248,7 +248,7 @@ fn keys_without_a_meaning() {
     hint: take `lost` out
     "#);
     insta::assert_snapshot!(and("[uplink]\nrule = \"plain\"\nalpha = 0.5"), @r#"
-    error: `alpha` has no meaning for plain: only memories follow something
+    error: `alpha` has no meaning for plain: there is no memory
       --> job.toml:14:1
        |
     14 | alpha = 0.5
@@ -289,7 +289,7 @@ fn matrices_that_are_no_covariance() {
       |
     1 | [data]
       | ^^^^^^
-    hint: give `covariance` as well: the default is for two columns
+    hint: give `covariance` as well: the default has two columns
     "#);
 }
 
@@ -303,12 +303,12 @@ fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
        |
     14 | participation = { size = 6 }
        |                          ^
-    hint: a cohort is at most as large as the federation
+    hint: a cohort has at most as many clients as the federation
     "#);
     insta::assert_snapshot!(
         and("[simulation]\nlate = [{ client = \"north\", round = 201 }]"),
         @r#"
-    error: round 201 never comes: the run ends with round 200
+    error: the run ends with round 200, before round 201
       --> job.toml:13:37
        |
     13 | late = [{ client = "north", round = 201 }]
@@ -327,7 +327,7 @@ fn toml_that_is_none() {
     11 | rounds =
        |          ^
 
-    error: not valid TOML: `0.1 0.2` is no value
+    error: not valid TOML: `0.1 0.2` is not a value
       --> job.toml:12:8
        |
     12 | step = 0.1 0.2

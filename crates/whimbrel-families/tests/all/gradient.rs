@@ -237,7 +237,7 @@ fn models_and_methods_that_do_not_fit_each_other() {
       |
     2 | source = "mixture"
       |          ^^^^^^^^^
-    hint: name a csv file's column with `target`, or use source = "libsvm"
+    hint: give the column of a csv file as `target`, or use source = "libsvm"
     "#);
     refusal(&PLAIN.replace("path", "target = \"y\"\npath"));
     for key in ["components = 3", "known_covariance = [[1.0]]", "init = \"moments\"", "ridge = -1"]

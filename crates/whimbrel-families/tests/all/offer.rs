@@ -280,7 +280,7 @@ fn a_choice_that_the_job_does_not_name_is_refused() {
 #[test]
 fn a_served_job_trains_every_client() {
     let said = refusal(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n"));
-    assert!(said.contains("everyone who joins a served job takes part with all rows"), "{said}");
+    assert!(said.contains("clients of a served job take part with all rows"), "{said}");
 }
 
 #[test]

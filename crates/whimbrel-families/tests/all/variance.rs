@@ -136,7 +136,7 @@ fn what_has_no_meaning_is_refused() {
         "kind = \"em\"\nrounds = 10\n[[uplink.for]]\nclients = [\"client-0\"]\ncodec = \"natural\"",
     );
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: em sends nothing that could be compressed: one client holds everything
+    error: em sends no messages: one client holds all rows
       --> job.toml:14:1
        |
     14 | [[uplink.for]]

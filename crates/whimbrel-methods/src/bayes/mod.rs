@@ -114,8 +114,23 @@ pub struct Chains {
     pub thin: Option<u32>,
 }
 
+impl Default for Chains {
+    fn default() -> Self {
+        Self {
+            kernel: Some(Kernel::Ula),
+            steps: 10,
+            burn_in: 0,
+            count: 1,
+            batch: None,
+            gamma: Rate::Auto,
+            kept: 200,
+            thin: None,
+        }
+    }
+}
+
 /// The radii of the balls around zero that `phi` and `beta` are projected to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Radius {
     /// `None`: a hundred times the start.
     pub phi: Option<f64>,
@@ -123,7 +138,7 @@ pub struct Radius {
 }
 
 /// The precisions of Gaussian priors of `phi` and `beta` around zero; 0 for a flat prior.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
     pub phi: f64,
     pub beta: f64,

@@ -38,6 +38,12 @@ pub struct Decay {
     pub from: f64,
 }
 
+impl Default for Decay {
+    fn default() -> Self {
+        Self { exponent: 0.6, from: 0.5 }
+    }
+}
+
 /// The step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {

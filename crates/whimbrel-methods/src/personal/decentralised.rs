@@ -43,9 +43,10 @@ pub struct DecentralisedPersonal {
 }
 
 /// The effect of a client's share `omega_t` of all weights on its local training.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
     /// The local change is multiplied by `T omega_t`: the mean over clients is the star-shaped one.
+    #[default]
     Samples,
     /// The local step is multiplied by `omega_t`, as printed.
     Paper,

@@ -54,7 +54,7 @@ pub use per_client::{PerClient, PerClientRule};
 pub use pfedme::PFedMe;
 pub use rule::{Adaptation, LocalRule, Own, Round, RuleValue, Shape, ToTrain};
 pub use scaffold::Scaffold;
-pub use server::{Adaptive, Sampling, ServerState, ServerStep};
+pub use server::{Adaptive, FedOpt, Sampling, ServerState, ServerStep};
 pub use whimbrel_nn::{Length, Solver};
 pub use work::{Rates, Work};
 

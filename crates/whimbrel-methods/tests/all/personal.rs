@@ -11,7 +11,7 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedRep, Length, Local,
+    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedOpt, FedRep, Length, Local,
     LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod, Rates,
     Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
 };
@@ -149,8 +149,7 @@ pub(crate) fn mix(components: usize) -> FedMix {
 fn setups() -> Vec<(&'static str, Setup)> {
     let memory =
         |setup: Setup| Setup { codec: dither(4), rule_up: UpRule::Memory { alpha: 0.2 }, ..setup };
-    let adaptive =
-        |rule| ServerStep::Adaptive { rule, step: 0.1, first: 0.9, second: 0.99, floor: 1e-3 };
+    let adaptive = |rule| ServerStep::Adaptive(FedOpt { rule, ..FedOpt::default() });
     let mcm = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
     vec![
         ("fedmix", Setup::of(mix(3))),

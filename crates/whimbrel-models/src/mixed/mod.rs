@@ -54,9 +54,10 @@ pub enum ColumnKind {
 }
 
 /// What is assumed of the numbers' covariances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numeric {
     /// Diagonal, one for each component.
+    #[default]
     Diagonal,
     /// Full, one for each component.
     Full,
@@ -77,6 +78,13 @@ pub struct MixedSettings {
     pub weight_floor: f64,
     /// As [`GmmSettings::covariance_floor`]; default 1e-10.
     pub covariance_floor: f64,
+}
+
+impl Default for MixedSettings {
+    /// One component without columns.
+    fn default() -> Self {
+        Self::new(1, Vec::new(), Numeric::default())
+    }
 }
 
 impl MixedSettings {

@@ -24,9 +24,10 @@ pub struct Prior {
 }
 
 /// What the distributions look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// A Gaussian with independent coordinates.
+    #[default]
     Diagonal,
     /// A Gaussian with any covariance.
     Full,

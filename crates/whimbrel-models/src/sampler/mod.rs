@@ -75,14 +75,19 @@ impl Kernel {
     /// The names of all kernels in jobs.
     pub const NAMES: [&str; 5] = ["ula", "preconditioned-ula", "underdamped", "mala", "hmc"];
 
-    /// The kernel of this name: friction 1, at most 10 leapfrog steps.
+    /// The default friction.
+    pub const FRICTION: f64 = 1.0;
+    /// The default bound on leapfrog steps.
+    pub const LEAPFROG: u32 = 10;
+
+    /// The kernel of this name, with default settings.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "ula" => Self::Ula,
             "preconditioned-ula" => Self::PreconditionedUla,
-            "underdamped" => Self::Underdamped { friction: 1.0 },
+            "underdamped" => Self::Underdamped { friction: Self::FRICTION },
             "mala" => Self::Mala,
-            "hmc" => Self::Hmc { leapfrog: 10 },
+            "hmc" => Self::Hmc { leapfrog: Self::LEAPFROG },
             _ => return None,
         })
     }
