@@ -1,7 +1,7 @@
-//! The coordinates in which parameters travel: weights as logits, means as they are, and fitted
-//! covariances as the inverse of their Cholesky factor with the logarithm of its diagonal (minus
-//! half the log-variances for a diagonal mixture). Every vector of finite numbers is a parameter,
-//! so a message that lost digits to a codec still is one, and the E-step needs no factorisation.
+//! Unconstrained coordinates of the parameters: weights as logits, means, and fitted covariances as the
+//! inverse of their Cholesky factor with a logarithmic diagonal (minus half the log-variances for a
+//! diagonal mixture). Every vector of finite numbers is a valid parameter, so lossy compression is safe,
+//! and the E-step needs no factorisation.
 
 use super::factor::InverseFactor;
 use super::{Covariance, Gmm, GmmParameters};

@@ -1,8 +1,7 @@
 //! The E-step: scores, log-sum-exp and statistics in one pass over blocks that stay in cache.
 //!
-//! Rows are cut into chunks whose size does not depend on the number of threads; a chunk is summed
-//! by one thread, and the chunks' sums are added in a tree that does not depend on the threads
-//! either. So the bits are those of one thread.
+//! Rows are cut into chunks of a fixed size; each chunk is summed by one thread, and the chunks' sums are
+//! added in a tree of fixed shape. Bits therefore do not depend on the number of threads.
 
 use super::data::GmmData;
 use super::kernels::{self, GROUP};
@@ -15,14 +14,13 @@ use crate::{LatentModel, Rows};
 use std::cell::RefCell;
 use whimbrel_core::{Error, Result};
 
-/// Tiles whose scores, rows and statistics are worked on together: 64 rows of 20 columns and
-/// 10 components are about 15 kB.
+/// Tiles processed together: the working set of 64 rows, 20 columns and 10 components is about 15 kB.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Rows per chunk, a whole number of blocks: few enough that 70,000 rows keep 16 threads equally
-/// busy, and so many that starting a chunk costs little beside it.
+/// Rows per chunk, a whole number of blocks: small enough to balance 70,000 rows over 16 threads, large
+/// enough to make the cost of starting a chunk negligible.
 const CHUNK_ROWS: usize = 512;
 
-/// Buffers kept from call to call.
+/// Reusable buffers of a thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// Responsibilities, component after component.
@@ -39,7 +37,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Room for a block; what is in the buffers does not matter.
+    /// Resizes the buffers for a block; their contents are arbitrary.
     pub fn prepare(&mut self, components: usize, columns: usize) {
         self.scores.resize(BLOCK_TILES * components, Lane::ZERO);
         self.scores_before.resize(BLOCK_TILES * components, Lane::ZERO);
@@ -69,8 +67,8 @@ impl Gmm {
         })
     }
 
-    /// The change of the statistic from one set of parameters to another over the same rows. A
-    /// statistic is linear in the responsibilities, so their changes are weighed into one.
+    /// The change of the statistic between two sets of parameters over the same rows. The statistic is
+    /// linear in the responsibilities, so their differences are accumulated.
     pub(super) fn e_step_change(
         &self,
         between: [&GmmParameters; 2],
@@ -87,8 +85,8 @@ impl Gmm {
         Ok(())
     }
 
-    /// The mean over the rows of what `add` writes as sums over a chunk, and that of the
-    /// log-densities it returns.
+    /// Writes the mean over rows of the sums that `add` writes per chunk; returns the mean of the
+    /// log-densities that it returns.
     fn mean_over_chunks(
         &self,
         data: &GmmData,
@@ -238,7 +236,7 @@ impl Gmm {
 }
 
 impl Scratch {
-    /// Gives rows past the last no part in any sum.
+    /// Excludes padding rows from all sums.
     fn silence_padding(&mut self, rows: usize, tiles: usize, components: usize) {
         let (tile, real) = (rows / LANES, rows % LANES);
         debug_assert_eq!(tile + 1, tiles, "only the last tile is padded");
@@ -256,8 +254,8 @@ fn row_count(data: &GmmData, rows: Rows<'_>) -> usize {
     }
 }
 
-/// Hands over the tiles of one chunk of rows, gathered where they are chosen ones, with their
-/// number and the thread's buffers.
+/// Calls `work` with the tiles of one chunk (gathered if rows are chosen), the number of rows and the
+/// thread's buffers.
 fn with_chunk<R>(
     data: &GmmData,
     rows: Rows<'_>,
@@ -285,8 +283,7 @@ fn with_chunk<R>(
     })
 }
 
-/// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many
-/// tiles.
+/// Writes responsibilities and log-densities of a block to the scratch; returns the number of tiles.
 pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
     let columns = theta.columns();
     let tiles = block.len() / columns;

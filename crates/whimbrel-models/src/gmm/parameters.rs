@@ -1,4 +1,4 @@
-//! `theta`: weights, means, covariances, and what the E-step needs of them computed once.
+//! `theta`: weights, means and covariances, with quantities precomputed for the E-step.
 
 use super::factor::{InverseFactor, inverse_factor};
 use super::kernels::{self, GROUP, pack_panels, panels_len};
@@ -26,23 +26,20 @@ pub struct GmmParameters {
 /// Inverse Cholesky factors, in the order in which the kernels read them.
 #[derive(Clone, Debug)]
 pub(super) enum Factors {
-    /// One covariance: the factor, the mean of the mixture that rows are taken relative to (so
-    /// that data far from the origin lose no digits), and the means relative to it times the
-    /// factor.
+    /// One covariance: the factor, the mean of the mixture, which is subtracted from rows (so that data far
+    /// from the origin lose no digits), and the whitened means relative to it.
     Shared { centre: Vec<f64>, panels: Vec<f64>, whitened: Vec<f64> },
     /// Inverse standard deviations.
     Diagonal { scales: Vec<f64> },
-    /// As for one covariance, with a factor per component and whitened means padded to groups.
+    /// One covariance per component; whitened means are padded to groups.
     Full { centre: Vec<f64>, panels: Vec<f64>, offsets: Vec<f64> },
 }
 
 impl GmmParameters {
-    /// Number of components.
     pub fn components(&self) -> usize {
         self.weights.len()
     }
 
-    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -161,11 +158,10 @@ impl GmmParameters {
 }
 
 impl Gmm {
-    /// Parameters from numbers as a person writes them: weights, means component after component,
-    /// and one square row-major matrix (known, tied), one per component (full), or variances
-    /// component after component (diagonal).
+    /// Parameters from weights, means (component after component), and covariances: one row-major matrix
+    /// (known, tied), one per component (full), or variances (diagonal).
     ///
-    /// A known covariance may be left out (empty); if given it must be the model's.
+    /// A known covariance may be empty; otherwise it must equal the model's.
     pub fn parameters(
         &self,
         weights: &[f64],
@@ -227,7 +223,7 @@ impl Gmm {
     }
 
     /// Checks the parts (shapes, finite values, weights, positive definiteness) and factors the
-    /// covariances; says what is wrong in words.
+    /// covariances; the error is a message.
     pub(super) fn assemble(
         &self,
         mut weights: Vec<f64>,
@@ -282,8 +278,8 @@ impl Gmm {
         Ok(self.with_factors(weights, means, covariance, inverse))
     }
 
-    /// Parameters from inverse factors, which need no check: they are what a positive definite
-    /// covariance has. `covariance` may be empty; it is then computed where it is asked for.
+    /// Parameters from inverse factors, which are positive definite by construction. `covariance` may be
+    /// empty; it is then computed on demand.
     pub(super) fn with_factors(
         &self,
         weights: Vec<f64>,
@@ -313,8 +309,8 @@ fn inverse_factors(covariance: &[f64], d: usize) -> Result<Vec<InverseFactor>, S
     triangles.enumerate().map(|(k, p)| inverse_factor(p, d).map_err(|e| name(k, e))).collect()
 }
 
-/// Weights must be positive and sum to 1; sums off by rounding (of a narrower format, say) are
-/// scaled back, and exact ones keep their bits.
+/// Checks that weights are positive and sum to 1. Rounding errors, for example of a narrower format, are
+/// normalised away; exact sums keep their bits.
 fn check_weights(weights: &mut [f64]) -> Result<(), String> {
     if let Some(k) = weights.iter().position(|w| !(*w > 0.0 && w.is_finite())) {
         return Err(format!(
