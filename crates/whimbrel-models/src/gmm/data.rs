@@ -15,7 +15,7 @@ pub struct GmmData {
     columns: usize,
     /// `tiles[t * columns + j]` holds column `j` of rows `8 t..8 t + 8`; the padding repeats the last row.
     pub(super) tiles: Vec<Lane>,
-    source: Option<Arc<dyn RowStream>>,
+    pub(super) source: Option<Arc<dyn RowStream>>,
 }
 
 impl GmmData {
@@ -87,16 +87,12 @@ impl Gmm {
         }
     }
 
-    pub(super) fn window_of(
+    pub(super) fn read(
         &self,
-        data: &GmmData,
+        source: &Arc<dyn RowStream>,
         from: u64,
         count: usize,
-    ) -> Result<Option<GmmData>> {
-        data.source.as_ref().map(|source| self.read(source, from, count)).transpose()
-    }
-
-    fn read(&self, source: &Arc<dyn RowStream>, from: u64, count: usize) -> Result<GmmData> {
+    ) -> Result<GmmData> {
         let mut values = Vec::with_capacity(count * self.columns());
         source.rows(from, count, &mut values)?;
         let expected = count * source.columns().len();
@@ -130,21 +126,15 @@ impl Gmm {
         if rows == 0 {
             return Err(Error::data("there are no rows; a mixture needs at least one"));
         }
-        if let Some(at) = values.iter().position(|v| v.abs() > VALUE_MAX && v.is_finite()) {
-            return Err(Error::data(format!(
-                "row {}, column `{}` holds {:e}, whose square is too large to sum; rescale the column",
-                first + (at / columns) as u64 + 1,
-                names[at % columns],
-                values[at]
-            )));
-        }
-        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-            return Err(Error::data(format!(
-                "row {}, column `{}` holds {}, which is not a finite number",
-                first + (at / columns) as u64 + 1,
-                names[at % columns],
-                values[at]
-            )));
+        if let Some(at) = values.iter().position(|v| v.is_nan() || v.abs() > VALUE_MAX) {
+            let (row, name) = (first + (at / columns) as u64 + 1, &names[at % columns]);
+            let fault = match values[at] {
+                v if v.is_finite() => {
+                    format!("{v:e}, whose square is too large to sum; rescale the column")
+                }
+                v => format!("{v}, which is not a finite number"),
+            };
+            return Err(Error::data(format!("row {row}, column `{name}` holds {fault}")));
         }
         let mut tiles = vec![Lane::ZERO; rows.div_ceil(LANES) * columns];
         for (t, tile) in tiles.chunks_exact_mut(columns).enumerate() {

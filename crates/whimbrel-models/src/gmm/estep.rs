@@ -54,49 +54,20 @@ thread_local! {
 }
 
 impl Gmm {
-    pub(super) fn e_step(
-        &self,
-        theta: &GmmParameters,
-        data: &GmmData,
-        rows: Rows<'_>,
-        statistic: &mut [f64],
-    ) -> Result<f64> {
-        self.check_call(theta, data, rows, statistic.len())?;
-        self.mean_over_chunks(data, rows, statistic, |tiles, count, scratch, out| {
-            self.add_rows(theta, tiles, count, scratch, out)
-        })
-    }
-
-    /// The change of the statistic between two sets of parameters over the same rows. The statistic is
-    /// linear in the responsibilities, so their differences are accumulated.
-    pub(super) fn e_step_change(
-        &self,
-        between: [&GmmParameters; 2],
-        data: &GmmData,
-        rows: Rows<'_>,
-        change: &mut [f64],
-    ) -> Result<()> {
-        for theta in between {
-            self.check_call(theta, data, rows, change.len())?;
-        }
-        self.mean_over_chunks(data, rows, change, |tiles, count, scratch, out| {
-            self.add_changes(between, tiles, count, scratch, out)
-        })?;
-        Ok(())
-    }
-
-    /// Writes the mean over rows of the sums that `add` writes per chunk; returns the mean of the
-    /// log-densities that it returns.
-    fn mean_over_chunks(
+    /// Writes the mean over the rows of the statistic whose responsibilities `score` leaves in the scratch;
+    /// returns the mean of the log-densities that it leaves there.
+    pub(super) fn mean_over(
         &self,
         data: &GmmData,
         rows: Rows<'_>,
         out: &mut [f64],
-        add: impl Fn(&[Lane], usize, &mut Scratch, &mut [f64]) -> f64 + Sync,
+        score: impl Fn(&[Lane], &mut Scratch) -> usize + Sync,
     ) -> Result<f64> {
         let count = row_count(data, rows);
         let chunk = |chunk: usize, out: &mut [f64]| {
-            with_chunk(data, rows, chunk, |tiles, count, scratch| add(tiles, count, scratch, out))
+            with_chunk(data, rows, chunk, |tiles, count, scratch| {
+                self.add_blocks(tiles, count, scratch, out, &score)
+            })
         };
         let mut log_density = sum_tree(0..count.div_ceil(CHUNK_ROWS), &chunk, out);
         let n = count as f64;
@@ -106,7 +77,28 @@ impl Gmm {
         Ok(log_density)
     }
 
-    fn check_call(
+    /// Scores a block under two sets of parameters. The statistic is linear in the responsibilities, so
+    /// their differences take the place of the responsibilities; log-densities are added.
+    pub(super) fn score_change(
+        &self,
+        [from, to]: [&GmmParameters; 2],
+        block: &[Lane],
+        scratch: &mut Scratch,
+    ) -> usize {
+        score_block(from, block, scratch);
+        std::mem::swap(&mut scratch.scores, &mut scratch.scores_before);
+        std::mem::swap(&mut scratch.log_density, &mut scratch.log_density_before);
+        let count = score_block(to, block, scratch);
+        let r = count * self.components();
+        kernels::subtract(&mut scratch.scores[..r], &scratch.scores_before[..r]);
+        let before = &scratch.log_density_before[..count];
+        for (now, before) in scratch.log_density.iter_mut().zip(before) {
+            *now += *before;
+        }
+        count
+    }
+
+    pub(super) fn check_call(
         &self,
         theta: &GmmParameters,
         data: &GmmData,
@@ -134,45 +126,6 @@ impl Gmm {
             }
         }
         Ok(())
-    }
-
-    /// Writes the rows' sums of expected statistics and returns their summed log-density.
-    fn add_rows(
-        &self,
-        theta: &GmmParameters,
-        tiles: &[Lane],
-        rows: usize,
-        scratch: &mut Scratch,
-        out: &mut [f64],
-    ) -> f64 {
-        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
-            score_block(theta, block, scratch)
-        })
-    }
-
-    /// Writes the rows' sums of changes of expected statistics and returns their summed
-    /// log-densities, of both sets of parameters.
-    fn add_changes(
-        &self,
-        [from, to]: [&GmmParameters; 2],
-        tiles: &[Lane],
-        rows: usize,
-        scratch: &mut Scratch,
-        out: &mut [f64],
-    ) -> f64 {
-        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
-            score_block(from, block, scratch);
-            std::mem::swap(&mut scratch.scores, &mut scratch.scores_before);
-            std::mem::swap(&mut scratch.log_density, &mut scratch.log_density_before);
-            let count = score_block(to, block, scratch);
-            let r = count * self.components();
-            kernels::subtract(&mut scratch.scores[..r], &scratch.scores_before[..r]);
-            let before = &scratch.log_density_before[..count];
-            for (now, before) in scratch.log_density.iter_mut().zip(before) {
-                *now += *before;
-            }
-            count
-        })
     }
 
     /// Sums statistics and log-densities over blocks of rows; `score` leaves the weights of a

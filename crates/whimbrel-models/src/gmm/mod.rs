@@ -40,7 +40,9 @@ pub use data::GmmData;
 pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
+use crate::lane::Lane;
 use crate::{LatentModel, Maximum, Reach, Rows};
+use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
 /// The covariance structure of the components.
@@ -262,7 +264,7 @@ impl LatentModel for Gmm {
     }
 
     fn window(&self, data: &GmmData, from: u64, count: usize) -> Result<Option<GmmData>> {
-        self.window_of(data, from, count)
+        data.source.as_ref().map(|source| self.read(source, from, count)).transpose()
     }
 
     fn statistic_len(&self) -> usize {
@@ -280,7 +282,8 @@ impl LatentModel for Gmm {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64> {
-        self.e_step(theta, data, rows, statistic)
+        self.check_call(theta, data, rows, statistic.len())?;
+        self.mean_over(data, rows, statistic, |block, scratch| score_block(theta, block, scratch))
     }
 
     fn expect_change(
@@ -291,7 +294,12 @@ impl LatentModel for Gmm {
         rows: Rows<'_>,
         change: &mut [f64],
     ) -> Result<()> {
-        self.e_step_change([from, to], data, rows, change)
+        for theta in [from, to] {
+            self.check_call(theta, data, rows, change.len())?;
+        }
+        let score =
+            |block: &[Lane], scratch: &mut Scratch| self.score_change([from, to], block, scratch);
+        self.mean_over(data, rows, change, score).map(|_| ())
     }
 
     fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<GmmParameters>> {
@@ -328,7 +336,8 @@ impl LatentModel for Gmm {
     }
 
     fn coordinates_len(&self) -> usize {
-        self.coordinates_count()
+        let fixed = self.components() * (1 + self.columns());
+        fixed + if self.known.is_none() { self.covariance_len() } else { 0 }
     }
 
     fn to_vector(&self, theta: &GmmParameters) -> Vec<f64> {

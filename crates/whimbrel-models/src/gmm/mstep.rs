@@ -155,7 +155,7 @@ impl<'a> Step<'a> {
         let d = self.model.columns();
         let floors: Vec<f64> =
             self.scales().iter().map(|s| settings.covariance_floor * s * s).collect();
-        let pooled = self.pooled_variances();
+        let pooled: Vec<f64> = self.pooled_variances().map(|(variance, _)| variance).collect();
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         let mut repairs = 0;
         let mut out = Vec::with_capacity(self.means.len());
@@ -214,9 +214,8 @@ impl<'a> Step<'a> {
 
     /// The pooled standard deviation of each column, bounded below by the rounding error of its squares.
     fn scales(&self) -> Vec<f64> {
-        let (d, (mean, second)) = (self.model.columns(), self.pooled());
-        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
-        (0..d).map(|j| column_scale(square(j) - mean[j] * mean[j], square(j))).collect()
+        let scale = |(variance, square)| column_scale(variance, square);
+        self.pooled_variances().map(scale).collect()
     }
 
     /// First and second moments of the pooled data: the given ones, or those of the living components.
@@ -236,11 +235,13 @@ impl<'a> Step<'a> {
         (mean, second)
     }
 
-    fn pooled_variances(&self) -> Vec<f64> {
+    /// The pooled variance and mean square of each column.
+    fn pooled_variances(&self) -> impl Iterator<Item = (f64, f64)> {
         let d = self.model.columns();
         let (mean, second) = self.pooled();
-        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
-        (0..d).map(|j| square(j) - mean[j] * mean[j]).collect()
+        let at =
+            move |j: usize| if second.len() == d { second[j] } else { second[packed_index(j, j)] };
+        (0..d).map(move |j| (at(j) - mean[j] * mean[j], at(j)))
     }
 
     fn pooled_covariance(&self) -> Vec<f64> {

@@ -168,51 +168,43 @@ impl Gmm {
         means: &[f64],
         covariance: &[f64],
     ) -> Result<GmmParameters> {
-        let config = |e: String| Error::config(e);
-        let d = self.columns();
-        let packed =
-            match &self.settings().covariance {
-                Covariance::Known(matrix) => {
-                    if !covariance.is_empty() && covariance != matrix.as_slice() {
-                        return Err(Error::config(
-                            "the covariance of the parameters is not the model's known one",
-                        )
-                        .hint("leave it out, or choose `tied`"));
-                    }
-                    self.known_triangle()
+        let (d, size) = (self.columns(), self.columns() * self.columns());
+        let check = |expected: usize, what: &str| {
+            let given = covariance.len();
+            let fault = || Error::config(format!("{given} numbers given where {what} {expected}"));
+            (given == expected).then_some(()).ok_or_else(fault)
+        };
+        let packed = match &self.settings().covariance {
+            Covariance::Known(matrix) => {
+                if !covariance.is_empty() && covariance != matrix.as_slice() {
+                    return Err(Error::config(
+                        "the covariance of the parameters is not the model's known one",
+                    )
+                    .hint("leave it out, or choose `tied`"));
                 }
-                Covariance::Tied => pack_symmetric(covariance, d)
-                    .map_err(|e| config(format!("tied covariance: {e}")))?,
-                Covariance::Diagonal => {
-                    let expected = self.components() * d;
-                    if covariance.len() != expected {
-                        return Err(config(format!(
-                            "{} variances given where {} components x {d} columns need {expected}",
-                            covariance.len(),
-                            self.components()
-                        )));
-                    }
-                    covariance.to_vec()
+                self.known_triangle()
+            }
+            Covariance::Tied => {
+                check(size, "a tied covariance needs")?;
+                pack_symmetric(covariance, d)
+                    .map_err(|e| Error::config(format!("tied covariance: {e}")))?
+            }
+            Covariance::Diagonal => {
+                check(self.components() * d, "the variances of all components need")?;
+                covariance.to_vec()
+            }
+            Covariance::Full => {
+                check(self.components() * size, "full covariances of all components need")?;
+                let mut packed = Vec::with_capacity(self.components() * packed_len(d));
+                for (k, matrix) in covariance.chunks_exact(size).enumerate() {
+                    packed.extend(pack_symmetric(matrix, d).map_err(|e| {
+                        Error::config(format!("covariance of component {}: {e}", k + 1))
+                    })?);
                 }
-                Covariance::Full => {
-                    if covariance.len() != self.components() * d * d {
-                        return Err(config(format!(
-                            "{} numbers given where {} full covariances need {}",
-                            covariance.len(),
-                            self.components(),
-                            self.components() * d * d
-                        )));
-                    }
-                    let mut packed = Vec::with_capacity(self.components() * packed_len(d));
-                    for (k, matrix) in covariance.chunks_exact(d * d).enumerate() {
-                        packed.extend(pack_symmetric(matrix, d).map_err(|e| {
-                            config(format!("covariance of component {}: {e}", k + 1))
-                        })?);
-                    }
-                    packed
-                }
-            };
-        self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(config)
+                packed
+            }
+        };
+        self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(Error::config)
     }
 
     pub(super) fn covariance_len(&self) -> usize {
@@ -256,30 +248,16 @@ impl Gmm {
                 self.covariance_len()
             ));
         }
-        let base = -0.5 * d as f64 * LN_TWO_PI;
-        let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
-        if self.settings().covariance == Covariance::Diagonal {
-            let factors = diagonal_factors(&covariance, d, &mut constants)?;
-            let inverse = Vec::new();
-            return Ok(GmmParameters {
-                columns: d,
-                weights,
-                means,
-                covariance,
-                inverse,
-                factors,
-                constants,
-            });
-        }
-        let inverse = match &self.known {
-            Some(known) => vec![known.inverse.clone()],
-            None => inverse_factors(&covariance, d)?,
+        let inverse = match (&self.settings().covariance, &self.known) {
+            (Covariance::Diagonal, _) => check_variances(&covariance, d).map(|()| Vec::new())?,
+            (_, Some(known)) => vec![known.inverse.clone()],
+            (_, None) => inverse_factors(&covariance, d)?,
         };
         Ok(self.with_factors(weights, means, covariance, inverse))
     }
 
-    /// Parameters from inverse factors, which are positive definite by construction. `covariance` may be
-    /// empty; it is then computed on demand.
+    /// Parameters from inverse factors, which are positive definite by construction, or from variances if
+    /// there are none. A `covariance` that is empty is computed on demand.
     pub(super) fn with_factors(
         &self,
         weights: Vec<f64>,
@@ -293,6 +271,7 @@ impl Gmm {
         math::ln_slice(&mut constants);
         constants.iter_mut().for_each(|c| *c += base);
         let factors = match &inverse[..] {
+            [] => diagonal_factors(&covariance, d, &mut constants),
             [one] if self.settings().covariance != Covariance::Full => {
                 shared_factors(&weights, &means, one, d, &mut constants)
             }
@@ -344,21 +323,25 @@ fn shared_factors(
     Factors::Shared { centre, panels, whitened }
 }
 
-fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
-    if let Some(at) = variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
-        return Err(format!(
+fn check_variances(variances: &[f64], d: usize) -> Result<(), String> {
+    match variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
+        None => Ok(()),
+        Some(at) => Err(format!(
             "the variance of component {} is {} in column {}; it must be positive",
             at / d + 1,
             variances[at],
             at % d + 1
-        ));
+        )),
     }
+}
+
+fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Factors {
     let mut logs = variances.to_vec();
     math::ln_slice(&mut logs);
     for (c, logs) in constants.iter_mut().zip(logs.chunks_exact(d)) {
         *c -= 0.5 * logs.iter().sum::<f64>();
     }
-    Ok(Factors::Diagonal { scales: variances.iter().map(|v| 1.0 / v.sqrt()).collect() })
+    Factors::Diagonal { scales: variances.iter().map(|v| 1.0 / v.sqrt()).collect() }
 }
 
 fn full_factors(

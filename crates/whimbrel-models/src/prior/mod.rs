@@ -31,9 +31,7 @@ pub enum Shape {
     /// A Gaussian with any covariance.
     Full,
     /// A mixture of Gaussians with independent coordinates.
-    Mixture {
-        components: usize,
-    },
+    Mixture { components: usize },
 }
 
 impl Prior {
@@ -168,6 +166,3 @@ impl Prior {
         Ok(Density::new(self, beta))
     }
 }
-
-#[cfg(test)]
-mod tests;

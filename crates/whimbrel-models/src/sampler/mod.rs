@@ -304,6 +304,3 @@ impl Scratch {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;
