@@ -1,5 +1,6 @@
 //! The closed list of codecs, with their constants.
 
+use std::borrow::Cow;
 use whimbrel_core::{Error, Key, Probability, Result};
 
 use crate::quantise::{Blocks, Grid};
@@ -162,12 +163,13 @@ impl Codec {
     fn grid(&self, d: usize) -> Result<Grid<'_>> {
         match self {
             Self::Dithering(dithering) => Ok(Grid {
-                blocks: Blocks::Every(dithering.bucket().unwrap_or(d.max(1))),
+                blocks: Cow::Owned(Blocks::Every(dithering.bucket().unwrap_or(d.max(1)))),
                 norm: dithering.norm(),
                 largest: dithering.levels(),
             }),
             Self::BlockP(block) => {
-                Ok(Grid { blocks: block.blocks(d)?, norm: block.norm(), largest: 1 })
+                let blocks = Cow::Borrowed(block.blocks(d)?);
+                Ok(Grid { blocks, norm: block.norm(), largest: 1 })
             }
             _ => Err(Error::internal(format!("{} has no grid", self.name()))),
         }

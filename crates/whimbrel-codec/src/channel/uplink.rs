@@ -1,4 +1,4 @@
-//! From the clients to the server.
+//! The uplink: from the clients to the server.
 //!
 //! Client `i` has weight `n_i`, was asked with probability `p_i` and holds an oracle value `g`;
 //! `N` is the weight of all enrolled clients, `A` the set of accepted uploads.
@@ -28,15 +28,15 @@ use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Frame, Key, Result, vector, wire};
 
-/// A constant of a rule as a job gives it; none: what suits the codec.
+/// A constant of a rule in a job; `None` stands for the value that suits the codec.
 pub type Auto = Option<f64>;
 
-/// What an uplink keeps between rounds.
+/// The rule of an uplink: its state between rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UpRule<C = f64> {
-    /// Nothing.
+    /// No state.
     Plain,
-    /// A memory on both ends, moved by `alpha` times what was sent.
+    /// A memory on both ends, moved by `alpha` times the decoded message.
     Memory {
         /// The memory's step, in (0, 1].
         alpha: C,
@@ -46,7 +46,7 @@ pub enum UpRule<C = f64> {
 }
 
 impl UpRule<Auto> {
-    /// The rule with this memory step, where it gives none.
+    /// Fills in the memory step if it is automatic.
     pub fn settled(self, alpha: f64) -> UpRule {
         match self {
             Self::Plain => UpRule::Plain,
@@ -73,7 +73,7 @@ pub struct Uplink {
     rule: UpRule,
     dimension: usize,
     blocks: Blocks,
-    /// What a decoded packet is multiplied with: below one only where an unbiased codec must be a
+    /// Factor of a decoded packet: less than one if error feedback scales an unbiased codec to a
     /// contraction.
     shrink: f64,
 }
@@ -467,7 +467,7 @@ impl Uplink {
         })
     }
 
-    /// What the client's end holds; none stands for zero.
+    /// The memory or error of the client's end; `None` stands for zero.
     fn kept<'a, T: Scalar>(&self, end: &'a UpClient<T>) -> Result<Option<&'a [T]>> {
         if end.kept.is_empty() {
             return Ok(None);

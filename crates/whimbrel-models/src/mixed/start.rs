@@ -1,6 +1,6 @@
-//! Where EM starts: from pooled moments, or from centres that clients found.
+//! Initial parameters: from pooled moments, or from the clients' cluster centres.
 //!
-//! A *point* is a row as numbers: numbers and counts as they are, a 0 or 1 for each level. A centre of
+//! A *point* is a row as a real vector: numbers and counts, and an indicator for each level. A centre of
 //! points holds means, rates and probabilities.
 
 use super::moments::Column;
@@ -8,17 +8,16 @@ use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters, Numeric};
 use crate::mixture::{check_finite, floored, shares_of};
 use whimbrel_core::{Error, Key, Result, math};
 
-/// The share of the pooled rates and probabilities in those of a start: on the boundary EM would not
-/// leave it.
+/// Weight of the pooled rates and probabilities in initial ones, since EM cannot leave the boundary.
 const POOLED_SHARE: f64 = 0.1;
 
 impl Mixed {
-    /// Numbers of a point.
+    /// Dimension of a point.
     pub fn point_len(&self) -> usize {
         self.numbers.len() + self.counts.len() + self.all_levels()
     }
 
-    /// Rows as points; a gap has the mean of the rows' observed cells.
+    /// Rows as points; missing cells are replaced by column means.
     pub fn points(&self, data: &MixedData) -> Vec<f64> {
         let means = self.point_means(&self.moments_of(data));
         let mut points = means.repeat(data.rows());
@@ -40,7 +39,7 @@ impl Mixed {
         points
     }
 
-    /// Which numbers of the points come from observed cells; none where all do.
+    /// Whether each coordinate of the points comes from an observed cell; `None` if all do.
     pub fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
         let mut observed = Vec::with_capacity(data.rows() * self.point_len());
         for row in 0..data.rows() {
@@ -54,7 +53,7 @@ impl Mixed {
         observed.contains(&false).then_some(observed)
     }
 
-    /// What each number of a point is divided by so that every column has the variance one.
+    /// The scale of each coordinate of a point, so that every column has unit variance.
     pub fn point_scales(&self, moments: &[f64]) -> Vec<f64> {
         let columns = self.columns_of(moments);
         let scale = |j: &usize| match &columns[*j] {
@@ -71,7 +70,7 @@ impl Mixed {
         scales
     }
 
-    /// The places of a point that rows with these moments say nothing of.
+    /// The coordinates of points without any observed cell.
     pub fn point_gaps(&self, moments: &[f64]) -> Vec<usize> {
         let columns = self.columns_of(moments);
         let is_gap = |j: usize| match &columns[j] {
@@ -98,9 +97,9 @@ impl Mixed {
         means
     }
 
-    /// Equal weights; means of numbers drawn from the normal distribution of the column, rates from the
-    /// log-normal one of its mean and variance, and the pooled probabilities times log-normal factors.
-    /// Needs nothing but sums over clients.
+    /// Equal weights; means of numbers drawn from the column's normal distribution, rates from the
+    /// log-normal distribution with its mean and variance, and pooled probabilities times log-normal
+    /// factors. Needs only sums over clients.
     pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<MixedParameters> {
         self.check_moments(moments)?;
         let (columns, k) = (self.columns_of(moments), self.components());
@@ -130,8 +129,8 @@ impl Mixed {
         self.start(vec![1.0 / k as f64; k], &centres, moments, false)
     }
 
-    /// Weights in proportion to `counts`, means, rates and probabilities at `centres` (points, one
-    /// after the other), and the pooled variances less the scatter between the centres.
+    /// Weights proportional to `counts`; means, rates and probabilities at `centres` (one point after the
+    /// other); and the pooled variances minus the scatter between the centres.
     pub fn initial_from_centres(
         &self,
         centres: &[f64],
@@ -195,7 +194,7 @@ impl Mixed {
     }
 }
 
-/// The probabilities of a column's levels; equal where no cell is observed.
+/// The pooled probabilities of a column's levels; equal without observed cells.
 fn level_shares(column: &Column, count: usize) -> Vec<f64> {
     let equal = vec![1.0 / count as f64; count];
     let Column::Levels(shares) = column else { return equal };
@@ -204,7 +203,7 @@ fn level_shares(column: &Column, count: usize) -> Vec<f64> {
 }
 
 impl ColumnKind {
-    /// How many levels it has; none for numbers and counts.
+    /// The number of levels; `None` for numbers and counts.
     pub fn levels(self) -> Option<usize> {
         match self {
             Self::Levels(count) => Some(count),

@@ -1,10 +1,11 @@
 //! A fitted table: its parameters, what it says about cells, rows and clients that are new, and how
 //! sure it is.
 
+use crate::lowrank_cases::{bare, calibration};
 use whimbrel_core::{Cell, Key, vector};
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Counted, Delivered, Effects, Factors, Family, Group, LowRank, LowRankFit,
+    Calibration, Ceiling, Counted, Delivered, Effects, Factors, Family, LowRank, LowRankFit,
     PERSONAL_MAX, Parameter, Settings, Share, Source, Term, Uncertainty, effective_parameters,
 };
 
@@ -37,19 +38,10 @@ fn fit(family: Family) -> LowRankFit {
     let settings = Settings { effects: Effects::row_column(), ..Settings::new(6, 5, family) };
     let model = LowRank::new(settings).unwrap();
     let factors = Factors::start(&model, 0.7, Key::root(3));
-    let group = |last, quantile| Group { class: 4, last, quantile, dispersion: 2.5 };
-    let groups = [group(9, 2.0), group(31, 3.0)];
-    let calibration = Calibration {
-        dispersion: 2.5,
-        groups: groups.to_vec(),
-        calibrated: true,
-        coverage: Some(0.9),
-        doubtful: false,
-    };
+    let calibration = calibration(2.5, &[(9, 2.0), (31, 3.0)], true);
+    let calibration = Some(Calibration { coverage: Some(0.9), ..calibration });
     let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
-    let calibration = Some(calibration);
-    let observations = [vec![20; 6], vec![20; 5]];
-    LowRankFit { model, factors, ceiling, clients: 4, observations, calibration, uncertainty: None }
+    LowRankFit { ceiling, calibration, ..bare(model, factors, 4) }
 }
 
 /// How sure a fit is whose cells are these.
@@ -123,18 +115,9 @@ fn clustered(calibrated: bool) -> LowRankFit {
     factors.intercept = 1.4;
     let mut stream = Key::root(8).stream();
     factors.effects.iter_mut().flatten().for_each(|x| *x = 0.5 * stream.normal());
-    let group = Group { class: 4, last: 31, quantile: 1.6, dispersion: 0.2 };
-    let calibration = Some(Calibration {
-        dispersion: 1.8,
-        groups: vec![group],
-        calibrated,
-        coverage: None,
-        doubtful: false,
-    });
+    let calibration = Some(calibration(0.2, &[(31, 1.6)], calibrated));
     let observations = [vec![5; 30], vec![20; 8]];
-    let (ceiling, clients, uncertainty) = (None, 1, None);
-    let mut fit =
-        LowRankFit { model, factors, ceiling, clients, observations, calibration, uncertainty };
+    let mut fit = LowRankFit { observations, calibration, ..bare(model, factors, 1) };
     let cells: Vec<Counted> = (0..240).filter(|cell| cell % 3 > 0).map(|cell| (cell, 1)).collect();
     fit.uncertainty = Some(errors(&fit, &cells));
     fit
@@ -323,15 +306,7 @@ fn bare_fit(family: Family, effects: Effects) -> LowRankFit {
     let model = LowRank::new(settings).unwrap();
     let mut factors = Factors::start(&model, 0.6, Key::root(3));
     vector::scale(&mut factors.v, 5.0);
-    LowRankFit {
-        model,
-        factors,
-        ceiling: None,
-        clients: 3,
-        observations: [vec![20; 9], vec![20; 7]],
-        calibration: None,
-        uncertainty: None,
-    }
+    bare(model, factors, 3)
 }
 
 #[test]
@@ -402,16 +377,7 @@ fn intervals_of_new_rows_with_few_cells_cover() {
     normals(0.4, &mut factors.effects[1]);
     normals(0.6, &mut factors.u);
     normals(0.6, &mut factors.v);
-    let (model_rows, model_columns) = (model.rows(), model.columns());
-    let fit = LowRankFit {
-        model,
-        factors,
-        ceiling: None,
-        clients: 4,
-        observations: [vec![20; model_rows], vec![20; model_columns]],
-        calibration: None,
-        uncertainty: None,
-    };
+    let fit = bare(model, factors, 4);
     for known in 1..=3 {
         let (mut inside, mut all) = (0, 0);
         for _ in 0..600 {
@@ -497,14 +463,7 @@ fn a_row_without_cells_is_less_sure_than_the_others() {
     for part in [&mut factors.effects[0], &mut factors.u, &mut factors.v] {
         Key::root(6).stream().fill_normal(part);
     }
-    let group = Group { class: 4, last: 31, quantile: 1.2, dispersion: 0.5 };
-    let calibration = Calibration {
-        dispersion: 0.5,
-        groups: vec![group],
-        calibrated: false,
-        coverage: None,
-        doubtful: false,
-    };
+    let calibration = calibration(0.5, &[(31, 1.2)], false);
     let sure = Uncertainty::new(&model, &factors, 1, &calibration, &cells).unwrap();
     let spread = |row| {
         let shares = sure.shares(&model, &factors, [row, 1]);

@@ -93,7 +93,7 @@ impl<T: Scalar> Walk<T> {
         seen
     }
 
-    /// Where the server thinks a client's end is, if it has been in contact.
+    /// The server's belief about a client's end, after first contact.
     fn believed(&self, i: usize) -> Option<Vec<T>> {
         let peer = &self.peers[i];
         let version = peer.version?;

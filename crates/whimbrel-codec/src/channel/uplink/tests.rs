@@ -15,7 +15,7 @@ fn gradient(client: u64, round: u64) -> Vec<f64> {
     (0..D).map(|j| stream.uniform() - 0.5 + client as f64 + j as f64 / 10.0).collect()
 }
 
-/// What the server makes of one packet, from one client of weight 1 that was sure to be asked.
+/// The server's estimate from one packet of a client with weight and inclusion probability 1.
 fn received(uplink: &Uplink, packet: &Packet) -> Vec<f64> {
     let mut fold = uplink.fold();
     uplink.absorb::<f64>(&mut fold, 1.0, 1.0, packet).unwrap();
