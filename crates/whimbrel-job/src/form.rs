@@ -260,8 +260,10 @@ macro_rules! inline {
 ///
 /// whimbrel_job::form! {
 ///     RESET: Reset, "\"auto\", \"never\" or an integer of at least 1" {
-///         Reset::Auto => "auto": "every 100 rounds",
-///         Reset::Never => "never": "not at all",
+///         /// every 100 rounds
+///         "auto" => Reset::Auto,
+///         /// not at all
+///         "never" => Reset::Never,
 ///     }
 ///     number COUNT_U32 => Reset::Every;
 /// }
@@ -272,7 +274,7 @@ macro_rules! inline {
 /// A line after the words has the shape of a value (`number`, `list`, `table`, `flag`, `text`, or `path` for a
 /// string that looks like a file name), its form, and the constructor that wraps it; without `=>` the form
 /// yields the type itself. `any` before a word: it stands for all values of that variant, whose fields are
-/// other keys.
+/// other keys. The doc comment of a word is its meaning in the reference.
 #[macro_export]
 macro_rules! form {
     (@is number $v:ident) => { matches!($v.shape(), $crate::reader::Shape::Number) };
@@ -298,7 +300,7 @@ macro_rules! form {
     (@tables table $form:expr; $($rest:tt)*) => { $form.tables };
     (@tables $shape:ident $form:expr; $($rest:tt)*) => { $crate::form!(@tables $($rest)*) };
     ($(#[$meta:meta])* $vis:vis $name:ident: $type:ty $(, $takes:literal)? {
-        $($value:expr => $($any:ident)? $word:literal: $doc:literal,)*
+        $($(#[doc = $doc:literal])+ $($any:ident)? $word:literal => $value:expr,)*
     } $($shape:ident $form:expr $(=> $($make:ident)::+)?;)*) => {
         $(#[$meta])*
         $vis const $name: $crate::form::Form<$type> = $crate::form::Form::new(
@@ -322,25 +324,34 @@ macro_rules! form {
                 written.unwrap_or_default()
             },
         )
-        .words(&[$($crate::key::Word { name: $word, doc: $doc },)*])
+        .words(&[$($crate::key::Word { name: $word, doc: $crate::meaning!($($doc)+) },)*])
         .tables($crate::form!(@tables $($shape $form;)*));
     };
+}
+
+/// The lines of a doc comment as one text.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! meaning {
+    ($($line:literal)+) => { concat!($($line),+).trim_ascii_start() };
 }
 
 /// Defines an enum, the word for each variant in a job file, and its meaning.
 #[macro_export]
 macro_rules! choices {
-    ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal: $doc:literal,)+ }) => {
+    ($(#[$meta:meta])* pub enum $name:ident {
+        $($(#[doc = $doc:literal])+ $variant:ident = $word:literal,)+
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {
-            $(#[doc = $doc] $variant,)+
+            $($(#[doc = $doc])+ $variant,)+
         }
 
         impl $name {
             $crate::form! {
                 /// The words in a job file.
-                pub FORM: $name { $($name::$variant => $word: $doc,)+ }
+                pub FORM: $name { $($(#[doc = $doc])+ $word => $name::$variant,)+ }
             }
 
             /// The word in a job file.
@@ -357,17 +368,20 @@ macro_rules! choices {
 /// use whimbrel_job::form::{BOOLEAN, COUNT};
 ///
 /// whimbrel_job::define_keys! {
-///     pub ROUNDS = "rounds", COUNT, required, "number of rounds";
-///     pub REPLACEMENT = "replacement", BOOLEAN, default(true), "whether rows are drawn with replacement";
+///     /// number of rounds
+///     pub ROUNDS = "rounds", COUNT, required;
+///     /// whether rows are drawn with replacement
+///     pub REPLACEMENT = "replacement", BOOLEAN, default(true);
 /// }
 /// assert_eq!(ROUNDS.name, "rounds");
 /// ```
 #[macro_export]
 macro_rules! define_keys {
-    ($($vis:vis $key:ident = $name:literal, $form:expr, $how:ident $(($default:expr))? $($unset:literal)?,
-        $doc:literal $(, only $limits:tt)?;)+) => {
-        $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
-            $crate::table!(@key () $name, $form, $how $(($default))? $($unset)?, $doc));)+
+    ($($(#[doc = $doc:literal])+ $vis:vis $key:ident = $name:literal, $form:expr,
+        $how:ident $(($default:expr))? $($unset:literal)? $(, only $limits:tt)?;)+) => {
+        $($(#[doc = $doc])+ $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
+            $crate::table!(@key () $name, $form, $how $(($default))? $($unset)?,
+                $crate::meaning!($($doc)+)));)+
     };
 }
 
@@ -384,22 +398,26 @@ macro_rules! define_keys {
 ///
 /// whimbrel_job::table! {
 ///     SMALL: Small {
-///         share: SMALL_SHARE = "share", SHARE, default(0.9), "the share of clients with few samples";
-///         samples: SAMPLES = "samples", COUNT, required, "how many samples these have";
-///         clients: CLIENTS = "clients", COUNT, unset "all", "how many clients there are";
+///         /// fraction of clients with few samples
+///         share: SMALL_SHARE = "share", SHARE, default(0.9);
+///         /// number of samples of these
+///         samples: SAMPLES = "samples", COUNT, required;
+///         /// number of clients
+///         clients: CLIENTS = "clients", COUNT, unset "all";
 ///     }
 /// }
 /// assert_eq!(SMALL.inline(&Small { share: 0.5, samples: 3, clients: None }), "{ share = 0.5, samples = 3 }");
 /// ```
 ///
-/// A line has the field, the key's constant and name, the form, the rule for an absent key, and the meaning.
+/// A line has the field, the key's constant and name, the form, and the rule for an absent key. Its doc comment is
+/// the meaning of the key in the reference.
 /// The rules are
 ///
 /// - `required`;
 /// - `default`: the value of the field in the type's `Default`; `default(VALUE)`: this value;
 /// - `unset "text"`: the field is an `Option`; `unset "text" or VALUE`: this value, which the text explains.
 ///
-/// `, only (KINDS, WHY)` after the meaning restricts the key to some kinds, after the type all keys. The type
+/// `, only (KINDS, WHY)` after the rule restricts the key to some kinds, after the type all keys. The type
 /// may be a variant of an enum; other variants write nothing. `= "name", "doc"` after the type, and `example
 /// "text"` after those, describe a table of the reference. `then CHECK` passes the value read to a function
 /// `(&Reader, T) -> Read<T>`.
@@ -407,21 +425,21 @@ macro_rules! define_keys {
 /// Before these lines come fields that have a table (`+ chains: CHAINS;`, its keys are listed last) and fields
 /// with a key defined elsewhere (`& clients: CLIENTS, COUNT, unset or 100;`). After them come fields without
 /// a key: `..{ batch: None }` or `..from Chains::default()`. A table of one key has a line without a field:
-/// `SHARES: f64 = "gamma", "the step" { SHARE = "share", POSITIVE, required, "in units of 1/L"; }`.
+/// `/// in units of 1/L` above `SHARE = "share", POSITIVE, required;` in `SHARES: f64 = "gamma", "the step" { ... }`.
 #[macro_export]
 macro_rules! table {
     (@all $vis:vis, $table:ident: $type:ident $(:: $variant:ident)?, $section:tt, $only:tt, $check:tt,
         $(+ $within:ident: $inner:ident;)*
         $(& $shared:ident: $known:ident, $known_form:expr, $known_how:ident $(or $known_or:expr)?;)*
-        $($field:ident: $key:ident = $name:literal, $form:expr,
-            $how:ident $(($default:expr))? $($unset:literal)? $(or $or:expr)?,
-            $doc:literal $(, only $limits:tt)?;)*
+        $($(#[doc = $doc:literal])+ $field:ident: $key:ident = $name:literal, $form:expr,
+            $how:ident $(($default:expr))? $($unset:literal)? $(or $or:expr)? $(, only $limits:tt)?;)*
         $(..{ $($other:ident: $value:expr),+ $(,)? })?
         $(..from $base:expr)?
     ) => {
-        $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
+        $($(#[doc = $doc])+ $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
             $crate::table!(@only $only
-                $crate::table!(@key (<$type>::default().$field) $name, $form, $how $(($default))? $($unset)?, $doc)));)*
+                $crate::table!(@key (<$type>::default().$field) $name, $form, $how $(($default))? $($unset)?,
+                    $crate::meaning!($($doc)+))));)*
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {
@@ -458,14 +476,14 @@ macro_rules! table {
             example: concat!($($($example)?)?),
         }
     };
-    (@key $of:tt $name:literal, $form:expr, required, $doc:literal) => { $form.required($name, $doc) };
-    (@key ($of:expr) $name:literal, $form:expr, default, $doc:literal) => {
+    (@key $of:tt $name:literal, $form:expr, required, $doc:expr) => { $form.required($name, $doc) };
+    (@key ($of:expr) $name:literal, $form:expr, default, $doc:expr) => {
         $form.default($name, || $form.write(&$of), $doc)
     };
-    (@key $of:tt $name:literal, $form:expr, default ($value:expr), $doc:literal) => {
+    (@key $of:tt $name:literal, $form:expr, default ($value:expr), $doc:expr) => {
         $form.default($name, || $form.write(&$value), $doc)
     };
-    (@key $of:tt $name:literal, $form:expr, unset $unset:literal, $doc:literal) => {
+    (@key $of:tt $name:literal, $form:expr, unset $unset:literal, $doc:expr) => {
         $form.unset($name, $unset, $doc)
     };
     (@only [] $key:expr) => { $key };
@@ -486,11 +504,11 @@ macro_rules! table {
         $out.put(&$key, $form.write($value))
     };
     ($vis:vis $table:ident: $type:ty = $name:literal, $doc:literal {
-        $key:ident = $key_name:literal, $form:expr, $how:ident, $key_doc:literal;
+        $(#[doc = $key_doc:literal])+ $key:ident = $key_name:literal, $form:expr, $how:ident;
     }) => {
-        #[doc = $key_doc]
+        $(#[doc = $key_doc])+
         $vis static $key: $crate::key::JobKey =
-            $crate::table!(@key (<$type>::default()) $key_name, $form, $how, $key_doc);
+            $crate::table!(@key (<$type>::default()) $key_name, $form, $how, $crate::meaning!($($key_doc)+));
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {

@@ -39,26 +39,27 @@ table! {
     pub(super) SETTINGS: Settings {
         + chains: CHAIN;
         & outside: OUTSIDE, PATH, unset;
+        /// the personal part of the model
         part: PERSONAL = "personal", PARTS,
-            unset "\"head\" where there are layers below it, else \"all\"",
-            "the personal part of the model";
-        prior: PRIOR = "prior", PRIORS, default,
-            "prior of the personal parts, whose parameters are learned";
+            unset "\"head\" where there are layers below it, else \"all\"";
+        /// prior of the personal parts, whose parameters are learned
+        prior: PRIOR = "prior", PRIORS, default;
+        /// initial scale of the prior
         prior_scale: PRIOR_SCALE = "prior_scale", SCALE,
-            unset "1/sqrt(latent) for linear-representation, else 0.1",
-            "initial scale of the prior";
-        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION), default,
-            "precisions of Gaussian priors of the shared parameters and of the prior's parameters; 0: flat";
-        decay: FALL = "fall", inline!(DECAY), default,
-            "decay of the server's steps by (1 + rounds/10)^-power, after a share of the rounds";
-        radius: RADIUS = "radius", inline!(BALLS), default,
-            "radii of the balls around zero onto which parameters are projected; by default a hundred times the \
-             initial norm, and at least a hundred";
-        average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false",
-            "whether the result is the mean of the iterates, weighted by their steps";
-        anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false",
-            "whether a known noise is annealed from 1 to its value over the first half of the rounds; a linear \
-             representation has twice its features in the first quarter";
+            unset "1/sqrt(latent) for linear-representation, else 0.1";
+        /// precisions of Gaussian priors of the shared parameters and of the prior's parameters; 0:
+        /// flat
+        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION), default;
+        /// decay of the server's steps by (1 + rounds/10)^-power, after a share of the rounds
+        decay: FALL = "fall", inline!(DECAY), default;
+        /// radii of the balls around zero onto which parameters are projected; by default a hundred
+        /// times the initial norm, and at least a hundred
+        radius: RADIUS = "radius", inline!(BALLS), default;
+        /// whether the result is the mean of the iterates, weighted by their steps
+        average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false";
+        /// whether a known noise is annealed from 1 to its value over the first half of the rounds;
+        /// a linear representation has twice its features in the first quarter
+        anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false";
     }
 }
 
@@ -68,20 +69,21 @@ const SCALE: Form<f64> = number!("a number from 1e-6 to 1e6", |x| (1e-6..=1e6).c
 table! {
     pub(super) CHAIN: Chains {
         + kernel: KERNELS;
-        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default,
-            "steps of a chain per round (M)";
+        /// steps of a chain per round (M)
+        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default;
+        /// first steps of a round, which its means exclude
         burn_in: BURN_IN = "burn_in", integer!(u32, 0 to 1000000).takes("an integer below `steps`"),
-            default, "first steps of a round, which its means exclude";
-        count: CHAINS = "chains", integer!(u32, 1 to 100), default,
-            "parallel chains of a client; several give R-hat";
-        gamma: GAMMA = "gamma", RATES, default,
-            "step of a chain, as a number or in units of 1/L, with L the smoothness of the client's posterior; \
-             a number is for the final noise, and grows with the annealed one";
-        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default,
-            "samples that each chain keeps for predictions at the end of training";
+            default;
+        /// parallel chains of a client; several give R-hat
+        count: CHAINS = "chains", integer!(u32, 1 to 100), default;
+        /// step of a chain, as a number or in units of 1/L, with L the smoothness of the client's
+        /// posterior; a number is for the final noise, and grows with the annealed one
+        gamma: GAMMA = "gamma", RATES, default;
+        /// samples that each chain keeps for predictions at the end of training
+        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default;
+        /// steps between kept samples
         thin: THIN = "thin", COUNT_U32,
-            unset "the relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"",
-            "steps between kept samples";
+            unset "the relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"";
         ..{ batch: None }
     }
 }
@@ -121,11 +123,13 @@ struct Moves {
 
 table! {
     pub(super) MOVES: Moves {
-        kernel: KERNEL = "kernel", KERNEL_FORM, default(Chains::default().kernel), "Markov kernel of the chains";
-        friction: FRICTION = "friction", POSITIVE, default(Kernel::FRICTION),
-            "friction of underdamped chains, in units of the critical friction 2/s of the prior's widest coordinate";
-        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default(Kernel::LEAPFROG),
-            "largest number of leapfrog steps of hmc";
+        /// Markov kernel of the chains
+        kernel: KERNEL = "kernel", KERNEL_FORM, default(Chains::default().kernel);
+        /// friction of underdamped chains, in units of the critical friction 2/s of the prior's
+        /// widest coordinate
+        friction: FRICTION = "friction", POSITIVE, default(Kernel::FRICTION);
+        /// largest number of leapfrog steps of hmc
+        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default(Kernel::LEAPFROG);
     }
 }
 
@@ -157,7 +161,8 @@ const KERNEL_FORM: Form<Option<Kernel>> = Form::new(
 
 form! {
     RATES: Rate, "a positive number, \"auto\" or { share = 0.5 }" {
-        Rate::Auto => "auto": "1/L, or 1/(5L) with kernel = \"preconditioned-ula\"",
+        /// 1/L, or 1/(5L) with kernel = "preconditioned-ula"
+        "auto" => Rate::Auto,
     }
     number POSITIVE => Rate::Fixed;
     table inline!(STABLE) => Rate::Share;
@@ -165,51 +170,61 @@ form! {
 
 table! {
     STABLE: f64 = "gamma", "step of a chain" {
-        STABLE_SHARE = "share", number!("a positive number below 2", |x| x > 0.0 && x < 2.0), required,
-            "in units of 1/L";
+        /// in units of 1/L
+        STABLE_SHARE = "share", number!("a positive number below 2", |x| x > 0.0 && x < 2.0), required;
     }
 }
 
 form! {
     pub(super) PARTS: Part {
-        Part::Head => "head": "the last layer; the layers below are shared",
-        Part::All => "all": "the whole model; clients share only its prior",
+        /// the last layer; the layers below are shared
+        "head" => Part::Head,
+        /// the whole model; clients share only its prior
+        "all" => Part::All,
     }
 }
 
 form! {
     PRIORS: Shape, "\"diagonal\", \"full\" or { mixture = 3 }" {
-        Shape::Diagonal => "diagonal": "a Gaussian with independent coordinates",
-        Shape::Full => "full": "a Gaussian with any covariance",
+        /// a Gaussian with independent coordinates
+        "diagonal" => Shape::Diagonal,
+        /// a Gaussian with any covariance
+        "full" => Shape::Full,
     }
     table inline!(MIXED);
 }
 
 table! {
     MIXED: Shape::Mixture = "prior", "a mixture of Gaussians" {
-        components: MIXTURE = "mixture", integer!(usize, 1 to 1000), required,
-            "number of Gaussians, each with independent coordinates";
+        /// number of Gaussians, each with independent coordinates
+        components: MIXTURE = "mixture", integer!(usize, 1 to 1000), required;
     }
 }
 
 table! {
     PRECISION: Precision = "hyperprior", "precisions of Gaussian priors" {
-        phi: PHI = "phi", NOT_NEGATIVE, default, "of the shared parameters";
-        beta: BETA = "beta", NOT_NEGATIVE, default, "of the prior's parameters";
+        /// of the shared parameters
+        phi: PHI = "phi", NOT_NEGATIVE, default;
+        /// of the prior's parameters
+        beta: BETA = "beta", NOT_NEGATIVE, default;
     }
 }
 
 table! {
     DECAY: Decay = "fall", "decay of the server's steps" {
-        exponent: POWER = "power", SHARE, default, "exponent of the decay; 0: constant";
-        from: FROM = "from", SHARE, default, "share of the rounds before the decay";
+        /// exponent of the decay; 0: constant
+        exponent: POWER = "power", SHARE, default;
+        /// share of the rounds before the decay
+        from: FROM = "from", SHARE, default;
     }
 }
 
 table! {
     BALLS: Radius = "radius", "radii of projections" {
-        phi: RADIUS_PHI = "phi", POSITIVE, unset "a hundred times the initial norm", "of the shared parameters";
-        beta: RADIUS_BETA = "beta", POSITIVE, unset "a hundred times the initial norm", "of the prior's parameters";
+        /// of the shared parameters
+        phi: RADIUS_PHI = "phi", POSITIVE, unset "a hundred times the initial norm";
+        /// of the prior's parameters
+        beta: RADIUS_BETA = "beta", POSITIVE, unset "a hundred times the initial norm";
     }
 }
 
@@ -225,14 +240,16 @@ pub enum AskedNoise {
 }
 
 define_keys! {
-    pub(super) NOISE = "noise", NOISES, default(AskedNoise::default()),
-        "standard deviation of numeric targets";
+    /// standard deviation of numeric targets
+    pub(super) NOISE = "noise", NOISES, default(AskedNoise::default());
 }
 
 form! {
     pub(super) NOISES: AskedNoise, "a positive number, \"auto\" or \"learned\"" {
-        AskedNoise::Auto => "auto": "that of generated data, else \"learned\"",
-        AskedNoise::Learned => "learned": "a parameter of the model",
+        /// that of generated data, else "learned"
+        "auto" => AskedNoise::Auto,
+        /// a parameter of the model
+        "learned" => AskedNoise::Learned,
     }
     number POSITIVE => AskedNoise::Known;
 }

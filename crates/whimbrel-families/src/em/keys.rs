@@ -48,32 +48,32 @@ impl Default for GmmKeys {
 table! {
     pub(super) GMM: GmmKeys, then check {
         + settings: SETTINGS;
-        components: COMPONENTS = "components", NUMBERS, required,
-            "number of components; given a list, the value with the lowest BIC, chosen before the fit by exact \
-             EM on sums of the clients";
-        starts: STARTS = "starts", COUNT_U32, default,
-            "number of starts, by federated k-means or from moments; short runs of exact EM choose the one with \
-             the highest likelihood";
-        init: INIT = "init", INITS, default,
-            "initial value of the fit; a file has `weights`, `means` and `covariance` (of all components) or \
-             `covariances` (one per component)";
+        /// number of components; given a list, the value with the lowest BIC, chosen before the fit
+        /// by exact EM on sums of the clients
+        components: COMPONENTS = "components", NUMBERS, required;
+        /// number of starts, by federated k-means or from moments; short runs of exact EM choose
+        /// the one with the highest likelihood
+        starts: STARTS = "starts", COUNT_U32, default;
+        /// initial value of the fit; a file has `weights`, `means` and `covariance` (of all
+        /// components) or `covariances` (one per component)
+        init: INIT = "init", INITS, default;
     }
 }
 
 table! {
     pub(super) SETTINGS: GmmSettings {
         + covariance: COVARIANCE_KEYS;
-        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default,
-            "added to the diagonal of every fitted covariance";
+        /// added to the diagonal of every fitted covariance
+        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default;
+        /// smallest weight after an M-step; clips are counted as repairs
         weight_floor: WEIGHT_FLOOR = "weight_floor",
-            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default,
-            "smallest weight after an M-step; clips are counted as repairs";
+            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default;
+        /// smallest variance of a fitted covariance in any direction, with columns in units of
+        /// their spread; clips are counted as repairs
         covariance_floor: COVARIANCE_FLOOR = "covariance_floor",
-            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default,
-            "smallest variance of a fitted covariance in any direction, with columns in units of their spread; \
-             clips are counted as repairs";
-        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"), default,
-            "penalty on the parameters";
+            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default;
+        /// penalty on the parameters
+        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"), default;
         ..from GmmSettings::default()
     }
 }
@@ -113,28 +113,34 @@ pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
 
 form! {
     pub(super) INITS: Init, "\"federated-kmeans\", \"moments\", \"examples\" or a .json file" {
-        Init::FederatedKmeans => "federated-kmeans": "clients send centres and sizes of clusters of at least \
-         five rows",
-        Init::Moments => "moments": "means drawn from the pooled first two moments: clients send only sums",
-        Init::Examples => "examples": "rows of the clients as means: these rows leave the client",
+        /// clients send centres and sizes of clusters of at least five rows
+        "federated-kmeans" => Init::FederatedKmeans,
+        /// means drawn from the pooled first two moments: clients send only sums
+        "moments" => Init::Moments,
+        /// rows of the clients as means: these rows leave the client
+        "examples" => Init::Examples,
     }
     path PATH => Init::File;
 }
 
 form! {
     pub(super) COVARIANCES: Covariance {
-        Covariance::Known(Vec::new()) => "known": "given and equal for all components",
-        Covariance::Tied => "tied": "fitted and equal for all components",
-        Covariance::Diagonal => "diagonal": "fitted per component, without correlations",
-        Covariance::Full => "full": "fitted per component",
+        /// given and equal for all components
+        "known" => Covariance::Known(Vec::new()),
+        /// fitted and equal for all components
+        "tied" => Covariance::Tied,
+        /// fitted per component, without correlations
+        "diagonal" => Covariance::Diagonal,
+        /// fitted per component
+        "full" => Covariance::Full,
     }
 }
 
 define_keys! {
-    pub(super) COVARIANCE = "covariance", COVARIANCES, default(GmmSettings::default().covariance),
-        "structure of the covariances";
-    KNOWN_COVARIANCE = "known_covariance", MATRIX, unset "the covariance of the `init` file",
-        "the covariance of every component";
+    /// structure of the covariances
+    pub(super) COVARIANCE = "covariance", COVARIANCES, default(GmmSettings::default().covariance);
+    /// the covariance of every component
+    KNOWN_COVARIANCE = "known_covariance", MATRIX, unset "the covariance of the `init` file";
 }
 
 /// The covariance, with the matrix of a known one.
@@ -185,17 +191,19 @@ struct Wishart {
 
 table! {
     PENALTY_KEYS: Penalties = "penalty", "penalty on the parameters" {
-        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default,
-            "`a` in the penalty `-a sum_k ln pi_k` on the weights";
-        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default,
-            "the penalty `(nu/2) ln det Sigma + (psi/2) tr Sigma^-1` on each fitted covariance";
+        /// `a` in the penalty `-a sum_k ln pi_k` on the weights
+        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default;
+        /// the penalty `(nu/2) ln det Sigma + (psi/2) tr Sigma^-1` on each fitted covariance
+        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default;
     }
 }
 
 table! {
     WISHARTS: Wishart = "inverse_wishart", "strength of the inverse-Wishart penalty" {
-        nu: NU = "nu", NOT_NEGATIVE, default, "weight of the log-determinant";
-        psi: PSI = "psi", NOT_NEGATIVE, default, "weight of the trace of the inverse";
+        /// weight of the log-determinant
+        nu: NU = "nu", NOT_NEGATIVE, default;
+        /// weight of the trace of the inverse
+        psi: PSI = "psi", NOT_NEGATIVE, default;
     }
 }
 
@@ -281,30 +289,33 @@ pub struct EmKeys {
 
 table! {
     pub(super) EM_KEYS: EmKeys {
-        inner: INNER = "inner", INNERS, default,
-            "rounds of an outer loop, which starts with a pass over all rows of each client";
-        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others",
-            "content of the messages";
-        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default,
-            "whether a degenerate fit (repaired parameters, an empty component, or worse than one component) \
-             counts as success; it is reported either way";
+        /// rounds of an outer loop, which starts with a pass over all rows of each client
+        inner: INNER = "inner", INNERS, default;
+        /// content of the messages
+        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others";
+        /// whether a degenerate fit (repaired parameters, an empty component, or worse than one
+        /// component) counts as success; it is reported either way
+        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default;
     }
 }
 
 form! {
     INNERS: Option<u32>, "an integer of at least 1 or \"auto\"" {
-        None => "auto": "min((1 + omega) sqrt(m/2), m/(2 `batch`)) rounded up, with m the mean number of rows \
-         of a client",
+        /// min((1 + omega) sqrt(m/2), m/(2 `batch`)) rounded up, with m the mean number of rows of
+        /// a client
+        "auto" => None,
     }
     number COUNT_U32 => Some;
 }
 
 form! {
     pub(super) FORMS: Form {
-        Form::Pair => "pair": "the server sends statistic and parameters, clients send the field, as in the \
-         paper",
-        Form::State => "state": "the server sends the statistic, from which clients compute the parameters \
-         with pooled moments that are sent once; the only form for degraded downlinks",
-        Form::Lean => "lean": "the server sends the parameters and subtracts its statistic itself",
+        /// the server sends statistic and parameters, clients send the field, as in the paper
+        "pair" => Form::Pair,
+        /// the server sends the statistic, from which clients compute the parameters with pooled
+        /// moments that are sent once; the only form for degraded downlinks
+        "state" => Form::State,
+        /// the server sends the parameters and subtracts its statistic itself
+        "lean" => Form::Lean,
     }
 }

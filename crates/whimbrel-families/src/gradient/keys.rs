@@ -22,12 +22,13 @@ impl Default for Regression {
 
 table! {
     pub(crate) REGRESSION: Regression {
-        ridge: RIDGE = "ridge", NOT_NEGATIVE, default,
-            "factor of half the squared norm of the coefficients, including the intercept";
-        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default,
-            "factor of the non-convex penalty `sum_j w_j^2 / (1 + w_j^2)` in place of the ridge; no minimum is \
-             computed, and `gradient_norm2` is reported instead of `excess_loss`";
-        intercept: INTERCEPT = "intercept", BOOLEAN, default, "whether the predictor has an intercept";
+        /// factor of half the squared norm of the coefficients, including the intercept
+        ridge: RIDGE = "ridge", NOT_NEGATIVE, default;
+        /// factor of the non-convex penalty `sum_j w_j^2 / (1 + w_j^2)` in place of the ridge; no
+        /// minimum is computed, and `gradient_norm2` is reported instead of `excess_loss`
+        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default;
+        /// whether the predictor has an intercept
+        intercept: INTERCEPT = "intercept", BOOLEAN, default;
     }
 }
 
@@ -44,28 +45,34 @@ pub struct Descent {
 
 table! {
     pub(crate) DESCENT: Descent {
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default, "heavy-ball momentum on the server";
-        average: AVERAGE = "average", AVERAGES, default,
-            "the iterate that is evaluated and returned";
-        compat: COMPAT = "compat", Compat::FORM, unset "as in the paper",
-            "reproduces published code that departs from its paper";
+        /// heavy-ball momentum on the server
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default;
+        /// the iterate that is evaluated and returned
+        average: AVERAGE = "average", AVERAGES, default;
+        /// reproduces published code that departs from its paper
+        compat: COMPAT = "compat", Compat::FORM, unset "as in the paper";
     }
 }
 
 form! {
     pub(super) AVERAGES: Option<Average> {
-        None => "auto": "\"last\"; under step = \"theory\" that of the theorem: \"weighted\" for noisy gradients \
-         of a strongly convex loss, \"uniform\" if the loss is not strongly convex",
-        Some(Average::Last) => "last": "the last iterate",
-        Some(Average::Uniform) => "uniform": "the mean of all iterates (Polyak-Ruppert)",
-        Some(Average::Weighted) => "weighted": "the mean weighted by the inverse step",
+        /// "last"; under step = "theory" that of the theorem: "weighted" for noisy gradients of a
+        /// strongly convex loss, "uniform" if the loss is not strongly convex
+        "auto" => None,
+        /// the last iterate
+        "last" => Some(Average::Last),
+        /// the mean of all iterates (Polyak-Ruppert)
+        "uniform" => Some(Average::Uniform),
+        /// the mean weighted by the inverse step
+        "weighted" => Some(Average::Weighted),
     }
 }
 
 choices! {
     /// Published code that departs from its paper.
     pub enum Compat {
-        Mcm2021 = "mcm-2021": "the code of Philippenko and Dieuleveut (2021): 1/L with Frobenius instead of \
-         spectral norms, and the step as Dore's share of the error",
+        /// the code of Philippenko and Dieuleveut (2021): 1/L with Frobenius instead of spectral
+        /// norms, and the step as Dore's share of the error
+        Mcm2021 = "mcm-2021",
     }
 }

@@ -26,7 +26,8 @@ static KINDS: [Word; 8] = [
 ];
 
 define_keys! {
-    pub CODEC = "codec", CODECS, default(Codec::default()), "compression and encoding of vectors";
+    /// compression and encoding of vectors
+    pub CODEC = "codec", CODECS, default(Codec::default());
 }
 
 pub(crate) const CODECS: Form<Codec> =
@@ -36,26 +37,26 @@ pub(crate) const CODECS: Form<Codec> =
 
 static KIND: JobKey = JobKey::required("kind", "", "the codec").words(&KINDS);
 define_keys! {
-    LEVELS = "levels", LEVEL_COUNTS, default(u32::from(Dithering::default().levels())),
-        "levels between zero and the norm", only (&["dithering"], "only dithering has levels");
+    /// levels between zero and the norm
+    LEVELS = "levels", LEVEL_COUNTS, default(u32::from(Dithering::default().levels())), only (&["dithering"], "only dithering has levels");
+    /// the norm, sent in full
     NORM = "norm", NORMS, default(Dithering::default().norm()),
-        "the norm, sent in full",
         only (&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
+    /// coordinates that share a norm
     BUCKET = "bucket", COUNT, unset "one norm for all",
-        "coordinates that share a norm",
         only (&["dithering"], "only dithering has buckets; block-p has `size`");
-    P = "p", BLOCK_NORMS, default(BlockP::default().norm()),
-        "the norm of a block, sent in full", only (&["block-p"], "only block-p has it");
+    /// the norm of a block, sent in full
+    P = "p", BLOCK_NORMS, default(BlockP::default().norm()), only (&["block-p"], "only block-p has it");
+    /// coordinates in a block; the last may be shorter
     SIZE = "size", COUNT, default(BlockP::default().size().unwrap_or(1)),
-        "coordinates in a block; the last may be shorter",
         only (&["block-p"], "only block-p has blocks");
+    /// sizes of the blocks, in place of `size`; they sum to the vector's length
     SIZES = "sizes", SIZE_LISTS, unset "equal blocks of `size`",
-        "sizes of the blocks, in place of `size`; they sum to the vector's length",
         only (&["block-p"], "only block-p has blocks");
-    Q = "q", ABOVE_ZERO, default(Sparse::default().probability().unwrap_or(1.0)),
-        "probability that a coordinate is sent", only (&["sparse"], "only sparse has it");
+    /// probability that a coordinate is sent
+    Q = "q", ABOVE_ZERO, default(Sparse::default().probability().unwrap_or(1.0)), only (&["sparse"], "only sparse has it");
+    /// number of coordinates that are sent
     K = "k", COUNT, unset "set by `q`; required for top-k",
-        "number of coordinates that are sent",
         only (&["sparse", "top-k"], "only sparse and top-k select coordinates");
 }
 
@@ -65,14 +66,16 @@ const SIZE_LISTS: Form<Vec<usize>> = list!(some COUNT, "a list of integers of at
 
 form! {
     NORMS: Norm, "1, 2 or \"inf\"" {
-        Norm::Infinity => "inf": "the largest absolute value",
+        /// the largest absolute value
+        "inf" => Norm::Infinity,
     }
     number integer!(u32, 1 to 2) => Norm::P;
 }
 
 form! {
     BLOCK_NORMS: Norm, "an integer of at least 1 or \"inf\"" {
-        Norm::Infinity => "inf": "the largest absolute value",
+        /// the largest absolute value
+        "inf" => Norm::Infinity,
     }
     number COUNT_U32 => Norm::P;
 }

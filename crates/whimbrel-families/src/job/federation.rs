@@ -57,24 +57,24 @@ table! {
                  deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
         then check
     {
-        clients: CLIENTS = "clients", CLIENTS_FORM, required,
-            "names of the clients that may join, or their number";
-        quorum: QUORUM = "quorum", QUORUMS, default,
-            "uploads that close a round: a number, or a share of the cohort";
-        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "rounds wait for the whole cohort",
-            "seconds after which a round with its quorum closes; without a quorum it stays open";
-        listen: LISTEN = "listen", ADDRESS, default,
-            "address of the coordinator";
-        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default,
-            "address of the dashboard";
+        /// names of the clients that may join, or their number
+        clients: CLIENTS = "clients", CLIENTS_FORM, required;
+        /// uploads that close a round: a number, or a share of the cohort
+        quorum: QUORUM = "quorum", QUORUMS, default;
+        /// seconds after which a round with its quorum closes; without a quorum it stays open
+        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "rounds wait for the whole cohort";
+        /// address of the coordinator
+        listen: LISTEN = "listen", ADDRESS, default;
+        /// address of the dashboard
+        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default;
+        /// seconds between heartbeats; a client is away after three missed ones
         heartbeat_s: HEARTBEAT = "heartbeat_s",
-            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default,
-            "seconds between heartbeats; a client is away after three missed ones";
+            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default;
+        /// seconds that a finished coordinator waits for clients to fetch the model
         linger_s: LINGER = "linger_s",
-            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default,
-            "seconds that a finished coordinator waits for clients to fetch the model";
-        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default,
-            "largest message in bytes that coordinator and clients accept";
+            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default;
+        /// largest message in bytes that coordinator and clients accept
+        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default;
     }
 }
 
@@ -88,7 +88,8 @@ form! {
 
 form! {
     QUORUMS: Quorum, "\"all\", an integer of at least 1, or a number above 0 and below 1" {
-        Quorum::All => "all": "the whole cohort",
+        /// the whole cohort
+        "all" => Quorum::All,
     }
     number Form::new("", read_quorum, |quorum| match quorum {
         Quorum::Share(share) => POSITIVE.write(share),

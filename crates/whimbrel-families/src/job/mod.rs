@@ -74,12 +74,12 @@ pub struct Job {
 const NAME_CHARS_MAX: usize = 100;
 
 define_keys! {
-    pub(crate) NAME = "name", NAMES, unset "the file's name without its extension",
-        "name of the job, the prefix of its run directories";
-    pub(crate) SEED = "seed", SEEDS_FORM, default(Job::SEED),
-        "seed of all random draws; equal jobs, data and seeds give equal bits";
-    SEEDS = "seeds", integer!(u32, 1 to 4294967295), unset "one run",
-        "number of runs with consecutive seeds from `seed` on, on the same data and split";
+    /// name of the job, the prefix of its run directories
+    pub(crate) NAME = "name", NAMES, unset "the file's name without its extension";
+    /// seed of all random draws; equal jobs, data and seeds give equal bits
+    pub(crate) SEED = "seed", SEEDS_FORM, default(Job::SEED);
+    /// number of runs with consecutive seeds from `seed` on, on the same data and split
+    SEEDS = "seeds", integer!(u32, 1 to 4294967295), unset "one run";
 }
 static DATA: JobKey = JobKey::required("data", "a table", "rows and clients");
 static MODEL: JobKey = JobKey::required("model", "a table", "the model");

@@ -24,8 +24,8 @@ pub enum Participation {
 }
 
 define_keys! {
-    pub PARTICIPATION = "participation", PARTICIPATIONS, default(Participation::Probability(1.0)),
-        "the cohort of a round: the probability of each client, or the number of clients";
+    /// the cohort of a round: the probability of each client, or the number of clients
+    pub PARTICIPATION = "participation", PARTICIPATIONS, default(Participation::Probability(1.0));
 }
 
 form! {
@@ -36,9 +36,12 @@ form! {
 }
 
 define_keys! {
-    SIZE = "size", COUNT, unset "by probability", "size of the cohort, which is drawn anew each round";
-    DEFAULT = "default", ABOVE_ZERO, default(1.0), "probability of clients that are not listed";
-    CLIENTS = "clients", PROBABILITIES, default(BTreeMap::new()), "probability of each listed client";
+    /// size of the cohort, which is drawn anew each round
+    SIZE = "size", COUNT, unset "by probability";
+    /// probability of clients that are not listed
+    DEFAULT = "default", ABOVE_ZERO, default(1.0);
+    /// probability of each listed client
+    CLIENTS = "clients", PROBABILITIES, default(BTreeMap::new());
 }
 static SECTION: Section = Section {
     name: "participation",

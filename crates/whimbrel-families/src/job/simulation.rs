@@ -46,28 +46,32 @@ table! {
     SIMULATION: Simulation = "simulation",
         "Simulated faults, and the interval of checkpoints. The table is optional."
     {
-        lost: LOST = "lost", BELOW_ONE, default,
-            "probability that an upload is lost after its computation";
-        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default,
-            "uploads lost in given rounds";
-        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default,
-            "clients that join after the start";
-        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default,
-            "seconds between checkpoints; 0: one every round";
+        /// probability that an upload is lost after its computation
+        lost: LOST = "lost", BELOW_ONE, default;
+        /// uploads lost in given rounds
+        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default;
+        /// clients that join after the start
+        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default;
+        /// seconds between checkpoints; 0: one every round
+        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default;
     }
 }
 
 table! {
     DROP: Dropout = "drops", "uploads lost in one round" {
-        round: ROUND = "round", COUNT_U32, required, "the round, from 1";
-        clients: CLIENTS = "clients", NAMES, required, "the clients whose uploads are lost";
+        /// the round, from 1
+        round: ROUND = "round", COUNT_U32, required;
+        /// the clients whose uploads are lost
+        clients: CLIENTS = "clients", NAMES, required;
     }
 }
 
 table! {
     JOIN: LateJoin = "late", "a client that joins after the start" {
-        client: CLIENT = "client", TEXT.takes("a client name"), required, "the client";
-        round: JOIN_ROUND = "round", COUNT_U32, required, "the round, from 1";
+        /// the client
+        client: CLIENT = "client", TEXT.takes("a client name"), required;
+        /// the round, from 1
+        round: JOIN_ROUND = "round", COUNT_U32, required;
     }
 }
 

@@ -17,18 +17,24 @@ use whimbrel_methods::personal::Scaling;
 
 form! {
     MIXINGS: Weighting {
-        Weighting::Metropolis => "metropolis": "1/(1 + the larger degree of both)",
-        Weighting::MaximumDegree => "maximum-degree": "1/(1 + the largest degree of all)",
-        Weighting::FastestMixing => "fastest-mixing": "the largest spectral gap, by convex optimisation",
-        Weighting::Given => "given": "the weights of the edge list",
+        /// 1/(1 + the larger degree of both)
+        "metropolis" => Weighting::Metropolis,
+        /// 1/(1 + the largest degree of all)
+        "maximum-degree" => Weighting::MaximumDegree,
+        /// the largest spectral gap, by convex optimisation
+        "fastest-mixing" => Weighting::FastestMixing,
+        /// the weights of the edge list
+        "given" => Weighting::Given,
     }
 }
 
 form! {
     SCALINGS: Scaling {
-        Scaling::Samples => "samples": "the local change times T n_t/n: equal to the method with a server on \
-         the complete graph with uniform weights",
-        Scaling::Paper => "paper": "the local step times n_t/n, as Algorithm 4 prints it",
+        /// the local change times T n_t/n: equal to the method with a server on the complete graph
+        /// with uniform weights
+        "samples" => Scaling::Samples,
+        /// the local step times n_t/n, as Algorithm 4 prints it
+        "paper" => Scaling::Paper,
     }
 }
 
@@ -42,10 +48,10 @@ pub(super) static TOPOLOGY: JobKey = JobKey::default(
 .words(&SHAPES)
 .tables(&[&TOPOLOGY_SECTION]);
 define_keys! {
-    pub(super) MIXING = "mixing", MIXINGS, default(Weighting::default()),
-        "weights of the mixing matrix; the rest of each row is the client's own weight";
-    pub(super) SCALING = "scaling", SCALINGS, default(Scaling::default()),
-        "effect of a client's number of samples";
+    /// weights of the mixing matrix; the rest of each row is the client's own weight
+    pub(super) MIXING = "mixing", MIXINGS, default(Weighting::default());
+    /// effect of a client's number of samples
+    pub(super) SCALING = "scaling", SCALINGS, default(Scaling::default());
 }
 
 const COMPLETE: &str = "complete";
@@ -68,17 +74,17 @@ static SHAPES: [Word; 5] = [
 ];
 static KIND: JobKey = JobKey::default("kind", "", || text(ERDOS_RENYI), "the shape").words(&SHAPES);
 define_keys! {
-    P = "p", ABOVE_ZERO, default(EDGE_PROBABILITY),
-        "probability of an edge", only (&[ERDOS_RENYI], "its edges are not drawn");
-    REDRAW = "redraw", BOOLEAN, default(false),
-        "whether the graph changes every round: erdos-renyi is redrawn, connected or not; ring and \
-         torus permute the clients", only (&[ERDOS_RENYI, RING, TORUS], "it is fixed");
+    /// probability of an edge
+    P = "p", ABOVE_ZERO, default(EDGE_PROBABILITY), only (&[ERDOS_RENYI], "its edges are not drawn");
+    /// whether the graph changes every round: erdos-renyi is redrawn, connected or not; ring and
+    /// torus permute the clients
+    REDRAW = "redraw", BOOLEAN, default(false), only (&[ERDOS_RENYI, RING, TORUS], "it is fixed");
+    /// pairs such as ["a", "b"] or ["a", "b", 0.25]; with mixing = "given" a pair of a client with
+    /// itself has its own weight
     PAIRS = "edges", PAIR_LIST, unset "`path` names a file",
-        "pairs such as [\"a\", \"b\"] or [\"a\", \"b\", 0.25]; with mixing = \"given\" a pair of a \
-         client with itself has its own weight",
         only (&[EDGES], "its edges follow from the number of clients");
+    /// a text file with two names and optionally a weight per line, separated by commas or blanks
     PATH = "path", FILE, unset "`edges` lists the pairs",
-        "a text file with two names and optionally a weight per line, separated by commas or blanks",
         only (&[EDGES], "its edges follow from the number of clients");
 }
 static TOPOLOGY_SECTION: Section = Section {

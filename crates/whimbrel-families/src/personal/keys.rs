@@ -36,21 +36,21 @@ impl Default for Decay {
 table! {
     pub(super) TRAINING: Training {
         + length: LENGTH;
-        decay: DECAY = "decay", inline!(DECAYS), default,
-            "milestones at which the local step decreases";
-        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS), default,
-            "optimiser of local steps; its state is reset every round";
+        /// milestones at which the local step decreases
+        decay: DECAY = "decay", inline!(DECAYS), default;
+        /// optimiser of local steps; its state is reset every round
+        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS), default;
+        /// treatment of clients that are not sampled
         sampling: SAMPLING = "sampling", SAMPLINGS,
-            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::default(),
-            "treatment of clients that are not sampled";
+            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::default();
     }
 }
 
 define_keys! {
-    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(1),
-        "passes over a client's samples per round";
-    pub(super) MINIBATCHES = "minibatches", COUNT_U32, unset "set by `local_epochs`",
-        "local steps per round, in place of `local_epochs`";
+    /// passes over a client's samples per round
+    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(1);
+    /// local steps per round, in place of `local_epochs`
+    pub(super) MINIBATCHES = "minibatches", COUNT_U32, unset "set by `local_epochs`";
 }
 
 const LENGTH: Table<Length> = Table {
@@ -69,9 +69,10 @@ const LENGTH: Table<Length> = Table {
 
 table! {
     DECAYS: Decay = "decay", "milestones at which the local step decreases" {
-        factor: FACTOR = "factor", ABOVE_ZERO, default, "factor of the step at each milestone";
-        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default,
-            "milestones as shares of the rounds, such as [0.5, 0.75]";
+        /// factor of the step at each milestone
+        factor: FACTOR = "factor", ABOVE_ZERO, default;
+        /// milestones as shares of the rounds, such as [0.5, 0.75]
+        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default;
     }
 }
 
@@ -84,17 +85,21 @@ struct OptimiserKeys {
 
 table! {
     OPTIMISER_KEYS: OptimiserKeys = "optimiser", "optimiser of local steps" {
-        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default, "the rule";
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default, "heavy-ball momentum of sgd";
-        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default,
-            "factor of half the squared norm of the parameters";
+        /// the rule
+        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default;
+        /// heavy-ball momentum of sgd
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default;
+        /// factor of half the squared norm of the parameters
+        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default;
     }
 }
 
 form! {
     OPTIMISER_KINDS: bool {
-        false => "sgd": "stochastic gradients with momentum",
-        true => "adam": "Adam, with 0.9 and 0.999",
+        /// stochastic gradients with momentum
+        "sgd" => false,
+        /// Adam, with 0.9 and 0.999
+        "adam" => true,
     }
 }
 
@@ -130,33 +135,43 @@ fn short(x: f32) -> f64 {
 
 form! {
     pub(super) SAMPLINGS: Sampling {
-        Sampling::KeepOld => "keep-old": "they enter the mean with the old model",
-        Sampling::Renormalise => "renormalise": "the mean is over the sampled clients only; plain uplinks",
-        Sampling::Unbiased => "unbiased": "sampled clients are weighted by the inverse of their probability",
+        /// they enter the mean with the old model
+        "keep-old" => Sampling::KeepOld,
+        /// the mean is over the sampled clients only; plain uplinks
+        "renormalise" => Sampling::Renormalise,
+        /// sampled clients are weighted by the inverse of their probability
+        "unbiased" => Sampling::Unbiased,
     }
 }
 
 form! {
     SERVER_KINDS: Adaptive {
-        Adaptive::Adam => "adam": "exponential averages (FedAdam)",
-        Adaptive::Yogi => "yogi": "additive moves of the second moment (FedYogi)",
-        Adaptive::Adagrad => "adagrad": "the sum of squares (FedAdagrad)",
+        /// exponential averages (FedAdam)
+        "adam" => Adaptive::Adam,
+        /// additive moves of the second moment (FedYogi)
+        "yogi" => Adaptive::Yogi,
+        /// the sum of squares (FedAdagrad)
+        "adagrad" => Adaptive::Adagrad,
     }
 }
 
 define_keys! {
-    pub(super) SERVER_STEP = "server_step", POSITIVE, unset "1; for fedopt 0.1",
-        "step of the server along the clients' mean change (beta of pfedme)";
-    pub(super) SERVER = "server", inline!(SERVERS), default(FedOpt::default()),
-        "fedopt: optimiser of the server";
+    /// step of the server along the clients' mean change (beta of pfedme)
+    pub(super) SERVER_STEP = "server_step", POSITIVE, unset "1; for fedopt 0.1";
+    /// fedopt: optimiser of the server
+    pub(super) SERVER = "server", inline!(SERVERS), default(FedOpt::default());
 }
 
 table! {
     SERVERS: FedOpt = "server", "optimiser of the server" {
-        rule: SERVER_KIND = "kind", SERVER_KINDS, default, "update of the second moment";
-        first: FIRST = "first", BELOW_ONE, default, "beta_1";
-        second: SECOND = "second", BELOW_ONE, default, "beta_2";
-        floor: FLOOR = "floor", POSITIVE, default, "tau, added to the denominators";
+        /// update of the second moment
+        rule: SERVER_KIND = "kind", SERVER_KINDS, default;
+        /// beta_1
+        first: FIRST = "first", BELOW_ONE, default;
+        /// beta_2
+        second: SECOND = "second", BELOW_ONE, default;
+        /// tau, added to the denominators
+        floor: FLOOR = "floor", POSITIVE, default;
         ..from FedOpt::default()
     }
 }

@@ -260,58 +260,61 @@ impl<R: LocalRule> Settings for Table<R> {
 
 table! {
     pub(super) FEDMIX: FedMix {
-        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default,
-            "number of components";
-        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default,
-            "fedmix: clients train and send only components whose weight exceeds this, and always the largest; \
-             plain uplinks only";
-        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default,
-            "mixture weights of clients that were not trained on";
+        /// number of components
+        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default;
+        /// fedmix: clients train and send only components whose weight exceeds this, and always the
+        /// largest; plain uplinks only
+        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default;
+        /// mixture weights of clients that were not trained on
+        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default;
     }
 }
 
 table! {
     FEDPROX: FedAvg {
-        mu: MU = "mu", NOT_NEGATIVE, default(FedAvg::PROX_MU),
-            "fedprox: factor of half the squared distance to the received model";
+        /// fedprox: factor of half the squared distance to the received model
+        mu: MU = "mu", NOT_NEGATIVE, default(FedAvg::PROX_MU);
         ..{ fine_tune: false }
     }
 }
 
 define_keys! {
-    LAMBDA = "lambda", POSITIVE, unset "15 for pfedme, 0.1 for ditto, 10 for mocha",
-        "factor of half the squared distance between the personal and the shared model; for mocha \
-         factor of half the squared norm of the models";
+    /// factor of half the squared distance between the personal and the shared model; for mocha
+    /// factor of half the squared norm of the models
+    LAMBDA = "lambda", POSITIVE, unset "15 for pfedme, 0.1 for ditto, 10 for mocha";
 }
 
 table! {
     PFEDME: PFedMe {
         & lambda: LAMBDA, POSITIVE, unset or PFedMe::default().lambda;
-        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default,
-            "pfedme: steps of the inner solver on each minibatch";
-        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default,
-            "pfedme: step of the inner solver";
+        /// pfedme: steps of the inner solver on each minibatch
+        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default;
+        /// pfedme: step of the inner solver
+        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default;
     }
 }
 
 form! {
     INNER_RATES: Option<f64>, "a positive number or \"auto\"" {
-        None => "auto": "1/(L + lambda), with L the smoothness of the client's loss at the initial model",
+        /// 1/(L + lambda), with L the smoothness of the client's loss at the initial model
+        "auto" => None,
     }
     number POSITIVE => Some;
 }
 
 table! {
     APFL: Apfl {
-        alpha: ALPHA = "alpha", SHARE, default, "apfl: initial share of the personal model";
-        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default, "apfl: whether the share is learned";
+        /// apfl: initial share of the personal model
+        alpha: ALPHA = "alpha", SHARE, default;
+        /// apfl: whether the share is learned
+        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default;
     }
 }
 
 table! {
     FEDREP: FedRep {
-        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default,
-            "fedrep: local trainings of the head per round, before that of the shared layers";
+        /// fedrep: local trainings of the head per round, before that of the shared layers
+        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default;
     }
 }
 
@@ -323,30 +326,34 @@ table! {
 
 table! {
     CLUSTERED: Clustered = "clustered", "criterion for splitting a cluster" {
-        SPLIT = "split", inline!(SPLITS), default,
-            "clustered: a cluster is split if its mean update is shorter than `below` and that of a member \
-             longer than `above`";
+        /// clustered: a cluster is split if its mean update is shorter than `below` and that of a
+        /// member longer than `above`
+        SPLIT = "split", inline!(SPLITS), default;
     }
 }
 
 table! {
     SPLITS: Clustered = "split", "criterion for splitting a cluster" {
-        stationary: BELOW = "below", POSITIVE, default, "norm of the cluster's mean update";
-        apart: ABOVE = "above", POSITIVE, default, "norm of a member's update";
+        /// norm of the cluster's mean update
+        stationary: BELOW = "below", POSITIVE, default;
+        /// norm of a member's update
+        apart: ABOVE = "above", POSITIVE, default;
     }
 }
 
 table! {
     MOCHA: Mocha {
         & lambda: LAMBDA, POSITIVE, unset or Mocha::default().lambda;
-        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default,
-            "mocha: rounds between updates of the clients' relation";
+        /// mocha: rounds between updates of the clients' relation
+        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default;
     }
 }
 
 form! {
     WEIGHINGS: Weighing {
-        Weighing::Converged => "converged": "E-steps until the weights converge",
-        Weighing::Once => "one-step": "one E-step from uniform weights, as in the paper",
+        /// E-steps until the weights converge
+        "converged" => Weighing::Converged,
+        /// one E-step from uniform weights, as in the paper
+        "one-step" => Weighing::Once,
     }
 }

@@ -58,10 +58,12 @@ pub struct Model {
 table! {
     pub(crate) ARCHITECTURE: Architecture {
         & intercept: INTERCEPT, BOOLEAN, default;
-        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default,
-            "widths of the hidden layers; empty: [200, 200] for mlp, [256] for both layers of lstm";
-        embedding: EMBEDDING = "embedding", COUNT, default, "length of the embedding of a symbol";
-        latent: LATENT = "latent", COUNT, default, "number of latent features";
+        /// widths of the hidden layers; empty: [200, 200] for mlp, [256] for both layers of lstm
+        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default;
+        /// length of the embedding of a symbol
+        embedding: EMBEDDING = "embedding", COUNT, default;
+        /// number of latent features
+        latent: LATENT = "latent", COUNT, default;
         ..from Architecture::default()
     }
 }
@@ -76,10 +78,10 @@ impl Default for Model {
 table! {
     pub(crate) MODEL: Model {
         + architecture: ARCHITECTURE;
-        learner: LEARNER = "learner", TEXT.takes("a name"), default,
-            "name of the learner in the program that runs the job";
-        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default,
-            "whether the learner predicts classes rather than numbers";
+        /// name of the learner in the program that runs the job
+        learner: LEARNER = "learner", TEXT.takes("a name"), default;
+        /// whether the learner predicts classes rather than numbers
+        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default;
     }
 }
 

@@ -32,10 +32,12 @@ table! {
         "a local solver for some clients, written `[[method.for]]` or `for = [{ ... }]`"
     {
         + length: OWN_LENGTH;
-        clients: CLIENTS = "clients", NAMES, required, "the clients";
-        batch: OWN_BATCH = "batch", COUNT_U32, unset "that of all clients", "samples of a minibatch";
-        step: OWN_STEP = "step", POSITIVE, unset "that of all clients",
-            "initial local step, with the decay of all clients";
+        /// the clients
+        clients: CLIENTS = "clients", NAMES, required;
+        /// samples of a minibatch
+        batch: OWN_BATCH = "batch", COUNT_U32, unset "that of all clients";
+        /// initial local step, with the decay of all clients
+        step: OWN_STEP = "step", POSITIVE, unset "that of all clients";
     }
 }
 

@@ -47,59 +47,66 @@ impl Default for LowRankKeys {
 
 table! {
     pub(super) LOW_RANK: LowRankKeys, then check {
-        family: FAMILY = "family", FAMILIES, required, "distribution of the entries";
-        variance: VARIANCE = "variance", VARIANCES, default,
-            "noise of Gaussian entries";
-        rank: RANK = "rank", RANKS, default,
-            "rank of the table without main effects, below both of its dimensions";
-        lambda: LAMBDA = "lambda", LAMBDAS, default,
-            "ridge penalty on the factors per client; the sum over clients penalises the table's singular \
-             values";
+        /// distribution of the entries
+        family: FAMILY = "family", FAMILIES, required;
+        /// noise of Gaussian entries
+        variance: VARIANCE = "variance", VARIANCES, default;
+        /// rank of the table without main effects, below both of its dimensions
+        rank: RANK = "rank", RANKS, default;
+        /// ridge penalty on the factors per client; the sum over clients penalises the table's
+        /// singular values
+        lambda: LAMBDA = "lambda", LAMBDAS, default;
+        /// main effects, fitted with the factors; an automatic rank starts from them
         effects: EFFECTS = "effects", EFFECTS_WORDS,
             unset "\"row+column\" where `rank` or `lambda` is \"auto\", else \"none\""
-            or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None },
-            "main effects, fitted with the factors; an automatic rank starts from them";
-        covariates: COVARIATES = "covariates", COLUMNS, default,
-            "numeric columns that describe rows or columns of the table, each with a slope; they are \
-             standardised";
+            or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None };
+        /// numeric columns that describe rows or columns of the table, each with a slope; they are
+        /// standardised
+        covariates: COVARIATES = "covariates", COLUMNS, default;
+        /// ridge penalty on main and personal effects, which keeps effects of zero counts finite
         lambda_effects: LAMBDA_EFFECTS = "lambda_effects", POSITIVE,
-            unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
-            "ridge penalty on main and personal effects, which keeps effects of zero counts finite";
-        personal: PERSONAL = "personal", BOOLEAN, default,
-            "whether clients have personal effects, such as different levels of experience, which they do not \
-             send";
-        ceiling: CEILING = "ceiling", BOOLEAN, default,
-            "whether estimates of counts are capped at the largest fitted value of the observed cells in the \
-             same row or column; for tables with factors";
+            unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3";
+        /// whether clients have personal effects, such as different levels of experience, which
+        /// they do not send
+        personal: PERSONAL = "personal", BOOLEAN, default;
+        /// whether estimates of counts are capped at the largest fitted value of the observed cells
+        /// in the same row or column; for tables with factors
+        ceiling: CEILING = "ceiling", BOOLEAN, default;
     }
 }
 
 form! {
     pub FAMILIES: Family {
-        Family::Gaussian => "gaussian": "numbers with normal noise",
-        Family::Poisson => "poisson": "counts; the table has the logarithms of their means",
-        Family::Bernoulli => "bernoulli": "0 or 1; the table has log-odds",
+        /// numbers with normal noise
+        "gaussian" => Family::Gaussian,
+        /// counts; the table has the logarithms of their means
+        "poisson" => Family::Poisson,
+        /// 0 or 1; the table has log-odds
+        "bernoulli" => Family::Bernoulli,
     }
 }
 
 form! {
     pub(super) VARIANCES: Variance {
-        Variance::Unit => "unit": "variance 1",
-        Variance::Estimated => "estimated": "from the residuals, for intervals; the fit does not depend \
-         on it",
+        /// variance 1
+        "unit" => Variance::Unit,
+        /// from the residuals, for intervals; the fit does not depend on it
+        "estimated" => Variance::Estimated,
     }
 }
 
 form! {
     RANKS: Option<usize>, "an integer of at least 0 or \"auto\"" {
-        None => "auto": "chosen by cross-validation over all clients, before the fit",
+        /// chosen by cross-validation over all clients, before the fit
+        "auto" => None,
     }
     number integer!(usize, 0 to 4294967295) => Some;
 }
 
 form! {
     LAMBDAS: Option<f64>, "a number of at least 0 or \"auto\"" {
-        None => "auto": "chosen by cross-validation over all clients, before the fit",
+        /// chosen by cross-validation over all clients, before the fit
+        "auto" => None,
     }
     number NOT_NEGATIVE => Some;
 }
@@ -122,10 +129,14 @@ const COLUMNS: Form<Vec<String>> = list!(COLUMN, "a list of column names");
 
 form! {
     pub EFFECTS_WORDS: EffectsKey, "a word, or a list of column names, joined by `:` for interactions" {
-        EffectsKey::None => "none": "the factors alone",
-        EffectsKey::Row => "row": "one per row",
-        EffectsKey::Column => "column": "one per column",
-        EffectsKey::RowColumn => "row+column": "one per row and one per column",
+        /// the factors alone
+        "none" => EffectsKey::None,
+        /// one per row
+        "row" => EffectsKey::Row,
+        /// one per column
+        "column" => EffectsKey::Column,
+        /// one per row and one per column
+        "row+column" => EffectsKey::RowColumn,
     }
     list list!(some COLUMN, "") => EffectsKey::Terms;
 }
@@ -227,20 +238,22 @@ impl LowRankKeys {
 
 form! {
     pub(super) COPIES_WORDS: Copies {
-        Copies::Auto => "auto": "\"fewest\", with a given step reduced to a stable one for the memories; \
-         \"clients\" for a given step with minibatches or a codec and without memories",
-        Copies::Clients => "clients": "one per client, as in the paper",
-        Copies::Fewest => "fewest": "the number of observations of each cell: the largest steps with \
-         guaranteed descent",
+        /// "fewest", with a given step reduced to a stable one for the memories; "clients" for a
+        /// given step with minibatches or a codec and without memories
+        "auto" => Copies::Auto,
+        /// one per client, as in the paper
+        "clients" => Copies::Clients,
+        /// the number of observations of each cell: the largest steps with guaranteed descent
+        "fewest" => Copies::Fewest,
     }
 }
 
 define_keys! {
-    pub(super) STARTS = "starts", COUNT_U32, default(1),
-        "number of random starts for given rank and lambda, of which the lowest objective is used";
-    pub(super) EXACT = "exact", BOOLEAN, default(false),
-        "whether to use the paper's iterates: full convergence of T in every round, one copy per \
-         client, no ceiling";
-    pub(super) COPIES = "copies", COPIES_WORDS, default(Copies::default()),
-        "number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual";
+    /// number of random starts for given rank and lambda, of which the lowest objective is used
+    pub(super) STARTS = "starts", COUNT_U32, default(1);
+    /// whether to use the paper's iterates: full convergence of T in every round, one copy per
+    /// client, no ceiling
+    pub(super) EXACT = "exact", BOOLEAN, default(false);
+    /// number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual
+    pub(super) COPIES = "copies", COPIES_WORDS, default(Copies::default());
 }

@@ -11,9 +11,9 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedOpt, FedRep, Length, Local,
-    LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod, Rates,
-    Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
+    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedOpt, FedRep, Length,
+    Local, LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod,
+    Rates, Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, LinearRepresentation, Logistic, Optimiser};

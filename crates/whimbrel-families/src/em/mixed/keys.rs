@@ -27,8 +27,10 @@ pub struct MixedKeys {
 
 form! {
     pub(super) NUMERICS: Numeric {
-        Numeric::Diagonal => "diagonal": "numbers are independent within a component, as other columns are",
-        Numeric::Full => "full": "one covariance matrix of all numbers per component",
+        /// numbers are independent within a component, as other columns are
+        "diagonal" => Numeric::Diagonal,
+        /// one covariance matrix of all numbers per component
+        "full" => Numeric::Full,
     }
 }
 
@@ -41,8 +43,8 @@ const WORDS: [Word; 4] = [
 ];
 
 define_keys! {
-    pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default()),
-        "covariances of numeric columns";
+    /// covariances of numeric columns
+    pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default());
 }
 /// `types`.
 pub(in super::super) static TYPES: JobKey = JobKey::default(

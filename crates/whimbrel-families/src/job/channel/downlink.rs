@@ -24,41 +24,47 @@ pub struct Downlink {
 
 form! {
     RULES: DownRule<Auto> {
-        DownRule::Exact => "exact": "the state itself",
-        DownRule::Degraded { feedback: Feedback::Off } => any "degraded": "the compressed update; the \
-         server continues from the decoded state",
-        DownRule::Detached => "detached": "the compressed update; the server continues from its exact state",
-        DownRule::Preserved { alpha: None, memories: Memories::Groups(1) } => any "preserved": "the \
-         compressed difference to a memory kept on both ends; the server continues from its exact state",
-        DownRule::Ghost => "ghost": "the compressed update of the server's previous exact state, which must \
-         be sent as well: for comparison only",
+        /// the state itself
+        "exact" => DownRule::Exact,
+        /// the compressed update; the server continues from the decoded state
+        any "degraded" => DownRule::Degraded { feedback: Feedback::Off },
+        /// the compressed update; the server continues from its exact state
+        "detached" => DownRule::Detached,
+        /// the compressed difference to a memory kept on both ends; the server continues from its
+        /// exact state
+        any "preserved" => DownRule::Preserved { alpha: None, memories: Memories::Groups(1) },
+        /// the compressed update of the server's previous exact state, which must be sent as well:
+        /// for comparison only
+        "ghost" => DownRule::Ghost,
     }
 }
 
 define_keys! {
-    RULE = "rule", RULES, unset "that of `channels` in [method]; else \"exact\"",
-        "what the server sends";
-    MEMORIES = "memories", MEMORY_WORDS, unset "that of `channels`; else \"shared\"",
-        "number of memories", only (&["preserved"], "only a preserved downlink has memories");
-    ALPHA = "alpha", ALPHAS, default(None),
-        "step of the memories", only (&["preserved"], "there is no memory");
-    FEEDBACK = "feedback", FEEDBACKS, unset "that of `channels`; else false",
-        "error feedback: whether compression errors are added to the next update; an unbiased codec is \
-         scaled to a contraction", only (&["degraded"], "only a degraded downlink has error feedback");
+    /// what the server sends
+    RULE = "rule", RULES, unset "that of `channels` in [method]; else \"exact\"";
+    /// number of memories
+    MEMORIES = "memories", MEMORY_WORDS, unset "that of `channels`; else \"shared\"", only (&["preserved"], "only a preserved downlink has memories");
+    /// step of the memories
+    ALPHA = "alpha", ALPHAS, default(None), only (&["preserved"], "there is no memory");
+    /// error feedback: whether compression errors are added to the next update; an unbiased codec
+    /// is scaled to a contraction
+    FEEDBACK = "feedback", FEEDBACKS, unset "that of `channels`; else false", only (&["degraded"], "only a degraded downlink has error feedback");
+    /// rounds between resets of the clients' memories, with memories = "single"
     RESET = "reset", RESETS, default(Reset::Auto),
-        "rounds between resets of the clients' memories, with memories = \"single\"",
         only (&["preserved"], "only memories can be reset");
+    /// codecs of single clients, with memories = "per-client"
     FOR = "for", OWN_CODECS, default(Vec::new()),
-        "codecs of single clients, with memories = \"per-client\"",
         only (&["preserved"], "other rules send one message to several clients");
 }
 
 form! {
     MEMORY_WORDS: Memories, "\"shared\", \"per-client\", \"single\" or a number of groups" {
-        Memories::Groups(1) => "shared": "one for all clients",
-        Memories::PerClient => "per-client": "one per client, on both ends",
-        Memories::Single { reset: Reset::Auto } => any "single": "one per client on its end, their mean on \
-         the server",
+        /// one for all clients
+        "shared" => Memories::Groups(1),
+        /// one per client, on both ends
+        "per-client" => Memories::PerClient,
+        /// one per client on its end, their mean on the server
+        any "single" => Memories::Single { reset: Reset::Auto },
     }
     number COUNT_U32 => Memories::Groups;
 }
@@ -67,15 +73,17 @@ form! {
     ALPHAS: Auto,
         "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)"
     {
-        None => "auto": "1/(2 (1 + omega)), under step = \"theory\" min(1/(8 omega), 1/2), with omega the \
-         codec's variance constant",
+        /// 1/(2 (1 + omega)), under step = "theory" min(1/(8 omega), 1/2), with omega the codec's
+        /// variance constant
+        "auto" => None,
     }
     number SHARE => Some;
 }
 
 form! {
     FEEDBACKS: Feedback<Auto>, "true, false or \"dore\"" {
-        Feedback::Share(None) => "dore": "1/(1 + omega) of the error with the codec unscaled, as published",
+        /// 1/(1 + omega) of the error with the codec unscaled, as published
+        "dore" => Feedback::Share(None),
     }
     flag Form::new(
         "",
@@ -86,8 +94,10 @@ form! {
 
 form! {
     RESETS: Reset, "\"auto\", \"never\" or an integer of at least 1" {
-        Reset::Auto => "auto": "4 sqrt(d) for vectors of d numbers, rounded",
-        Reset::Never => "never": "no resets",
+        /// 4 sqrt(d) for vectors of d numbers, rounded
+        "auto" => Reset::Auto,
+        /// no resets
+        "never" => Reset::Never,
     }
     number COUNT_U32 => Reset::Every;
 }

@@ -22,7 +22,8 @@ table! {
         "a codec for some clients, written `[[uplink.for]]` or `for = [{ ... }]`"
     {
         & codec: CODEC, CODECS, default;
-        clients: CLIENTS = "clients", NAMES, required, "the clients";
+        /// the clients
+        clients: CLIENTS = "clients", NAMES, required;
     }
 }
 

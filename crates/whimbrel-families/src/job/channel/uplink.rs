@@ -31,9 +31,11 @@ pub struct Uplink {
 
 form! {
     pub(crate) FRAMES: FrameKind {
-        FrameKind::Fisher => "fisher": "those in which the complete-data Fisher information at the current \
-         parameters is the identity; a compressed downlink uses them too",
-        FrameKind::Raw => "raw": "those of the statistic, as in the papers",
+        /// those in which the complete-data Fisher information at the current parameters is the
+        /// identity; a compressed downlink uses them too
+        "fisher" => FrameKind::Fisher,
+        /// those of the statistic, as in the papers
+        "raw" => FrameKind::Raw,
     }
 }
 
@@ -48,51 +50,57 @@ pub enum MemoryStart {
 
 form! {
     pub(crate) UP_RULES: UpRule<Auto>, "\"plain\", \"memory\" or \"feedback\"" {
-        UpRule::Plain => "plain": "the compressed vector",
-        UpRule::Memory { alpha: None } => any "memory": "the compressed difference to a memory \
-         kept on both ends",
-        UpRule::Feedback => "feedback": "error feedback: compression errors are added to the next message; \
-         an unbiased codec is scaled to a contraction",
+        /// the compressed vector
+        "plain" => UpRule::Plain,
+        /// the compressed difference to a memory kept on both ends
+        any "memory" => UpRule::Memory { alpha: None },
+        /// error feedback: compression errors are added to the next message; an unbiased codec is
+        /// scaled to a contraction
+        "feedback" => UpRule::Feedback,
     }
 }
 
 form! {
     SWITCH: bool {
-        true => "on": "by the rule",
-        false => "off": "no memory: the rule becomes \"plain\" (diana becomes qsgd)",
+        /// by the rule
+        "on" => true,
+        /// no memory: the rule becomes "plain" (diana becomes qsgd)
+        "off" => false,
     }
 }
 
 define_keys! {
-    pub(crate) RULE = "rule", UP_RULES, unset "that of `channels`; else the method's",
-        "what clients send";
-    MEMORY = "memory", SWITCH, default(true),
-        "whether the memory is used", only (&["memory"], "there is no memory to turn off");
+    /// what clients send
+    pub(crate) RULE = "rule", UP_RULES, unset "that of `channels`; else the method's";
+    /// whether the memory is used
+    MEMORY = "memory", SWITCH, default(true), only (&["memory"], "there is no memory to turn off");
+    /// coordinates in which a mixture's statistics are compressed; without effect for exact codecs
     FRAME = "frame", FRAMES,
         unset "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with \
-         memories = \"single\" in [downlink]",
-        "coordinates in which a mixture's statistics are compressed; without effect for exact codecs";
-    FOR = "for", OWN_CODECS, default(Vec::new()),
-        "codecs of single clients; \"auto\" for `alpha` is then by codec";
-    ALPHA = "alpha", ALPHAS, default(None),
-        "step of the memories", only (&["memory"], "there is no memory");
-    START = "start", STARTS, default(MemoryStart::Oracle),
-        "initial value of the memories; a file is for the EM methods",
-        only (&["memory"], "there is no memory");
+         memories = \"single\" in [downlink]";
+    /// codecs of single clients; "auto" for `alpha` is then by codec
+    FOR = "for", OWN_CODECS, default(Vec::new());
+    /// step of the memories
+    ALPHA = "alpha", ALPHAS, default(None), only (&["memory"], "there is no memory");
+    /// initial value of the memories; a file is for the EM methods
+    START = "start", STARTS, default(MemoryStart::Oracle), only (&["memory"], "there is no memory");
 }
 
 form! {
     ALPHAS: Auto, "\"auto\" or a number above 0 and at most 1" {
-        None => "auto": "1/(1 + omega) for the EM methods and under step = \"theory\", 1/(2 (1 + omega)) for \
-         regressions, with omega the codec's variance constant",
+        /// 1/(1 + omega) for the EM methods and under step = "theory", 1/(2 (1 + omega)) for
+        /// regressions, with omega the codec's variance constant
+        "auto" => None,
     }
     number ABOVE_ZERO => Some;
 }
 
 form! {
     STARTS: MemoryStart, "\"oracle\", \"zero\" or a file name" {
-        MemoryStart::Oracle => "oracle": "the client's first field or gradient, sent in a counted exchange",
-        MemoryStart::Zero => "zero": "zero",
+        /// the client's first field or gradient, sent in a counted exchange
+        "oracle" => MemoryStart::Oracle,
+        /// zero
+        "zero" => MemoryStart::Zero,
     }
     path PATH => MemoryStart::File;
 }

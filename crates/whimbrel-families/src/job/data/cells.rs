@@ -36,21 +36,22 @@ const CSV: &[&str] = &["csv"];
 const WHY: &str = "only csv files hold tables with gaps";
 table! {
     pub(crate) CELLS: Cells, only (CSV, WHY), then check {
-        row: ROW = "row", NAMES, unset "the lines of a wide table are numbered" or Vec::new(),
-            "column with the label of the table's row";
+        /// column with the label of the table's row
+        row: ROW = "row", NAMES, unset "the lines of a wide table are numbered" or Vec::new();
+        /// column with the label of the table's column, in a file with one observation per line
         column: COLUMN = "column", NAMES,
-            unset "the file is wide: each line is a row of the table" or Vec::new(),
-            "column with the label of the table's column, in a file with one observation per line";
-        value: VALUE = "value", COLUMN_NAME, unset "the file is wide: each line is a row of the table",
-            "column of the observed value; empty cells and NA are missing";
-        holdout: HOLDOUT = "holdout", BELOW_ONE, default,
-            "share of its observed cells that each client holds out to evaluate the fit";
-        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default,
-            "whether a missing value means zero rather than no observation";
-        row_labels: ROW_LABELS = "row_labels", LABELS, unset "the labels that occur, sorted",
-            "all row labels of the table, one per line of the file; required where no party sees all data";
-        column_labels: COLUMN_LABELS = "column_labels", LABELS, unset "the labels that occur, sorted",
-            "all column labels of the table, likewise";
+            unset "the file is wide: each line is a row of the table" or Vec::new();
+        /// column of the observed value; empty cells and NA are missing
+        value: VALUE = "value", COLUMN_NAME, unset "the file is wide: each line is a row of the table";
+        /// share of its observed cells that each client holds out to evaluate the fit
+        holdout: HOLDOUT = "holdout", BELOW_ONE, default;
+        /// whether a missing value means zero rather than no observation
+        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default;
+        /// all row labels of the table, one per line of the file; required where no party sees all
+        /// data
+        row_labels: ROW_LABELS = "row_labels", LABELS, unset "the labels that occur, sorted";
+        /// all column labels of the table, likewise
+        column_labels: COLUMN_LABELS = "column_labels", LABELS, unset "the labels that occur, sorted";
     }
 }
 

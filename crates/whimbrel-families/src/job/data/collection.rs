@@ -51,17 +51,17 @@ pub struct Concatenated {
 const SPOKEN: &str = "only speeches are cut into windows";
 
 define_keys! {
+    /// the characters of texts; others are dropped from speeches
     pub(super) ALPHABET = "alphabet", ALPHABETS,
         unset "LEAF's 80: line break, space, digits, letters and !\"&'(),-.:;>?[]}",
-        "the characters of texts; others are dropped from speeches",
         only (&["leaf", "speeches"], "only texts have characters");
+    /// whether the 20 coarse classes are predicted instead of the 100 fine ones
     pub(super) COARSE = "coarse", BOOLEAN, default(false),
-        "whether the 20 coarse classes are predicted instead of the 100 fine ones",
         only (&["cifar100"], "only CIFAR-100 has coarse classes");
+    /// start of each image in one file, and end of the last: little-endian 32-bit integers;
+    /// requires `labels`
     pub(super) OFFSETS = "offsets", FILE,
-        unset "`path` is a folder with one folder of images per class",
-        "start of each image in one file, and end of the last: little-endian 32-bit integers; requires \
-         `labels`", only (&["jpeg"], "only JPEG images have different lengths");
+        unset "`path` is a folder with one folder of images per class", only (&["jpeg"], "only JPEG images have different lengths");
 }
 
 table! {
@@ -69,25 +69,26 @@ table! {
         only (&["leaf"], "only LEAF has separate test files")
     {
         & alphabet: ALPHABET, ALPHABETS, unset or Alphabet::default();
+        /// files of the same format with the users' test samples; `test` is then 0
         tests: TESTS = "tests", FILE.takes("a file or folder name"),
-            unset "the share `test` of each user's samples",
-            "files of the same format with the users' test samples; `test` is then 0";
+            unset "the share `test` of each user's samples";
     }
 }
 
 table! {
     pub(super) SPEECHES: SpeechOptions, only (&["speeches"], SPOKEN) {
         & alphabet: ALPHABET, ALPHABETS, unset or Alphabet::default();
-        speaker: SPEAKER = "speaker", NAMES, default,
-            "columns with the name of the speaker, who is the client";
-        text: TEXT = "text", COLUMN, default, "column of the speech";
-        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default,
-            "speakers with fewer speeches are dropped";
-        window: WINDOW = "window", COUNT, default,
-            "characters of an input; the target is the next one";
-        stride: STRIDE = "stride", COUNT, default,
-            "characters between the starts of two windows; all of Shakespeare in windows of 80 takes 700 MB \
-             at stride 1";
+        /// columns with the name of the speaker, who is the client
+        speaker: SPEAKER = "speaker", NAMES, default;
+        /// column of the speech
+        text: TEXT = "text", COLUMN, default;
+        /// speakers with fewer speeches are dropped
+        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default;
+        /// characters of an input; the target is the next one
+        window: WINDOW = "window", COUNT, default;
+        /// characters between the starts of two windows; all of Shakespeare in windows of 80 takes
+        /// 700 MB at stride 1
+        stride: STRIDE = "stride", COUNT, default;
     }
 }
 

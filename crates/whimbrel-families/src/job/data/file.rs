@@ -62,24 +62,24 @@ pub(super) const FILES: &[&str] =
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
 define_keys! {
+    /// the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
     pub(crate) PATH = "path", FILE,
         unset "required; with [federation] \"rows.csv\", which need not exist if `columns`, or the \
          labels of a table with gaps, are listed",
-        "the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder",
         only (FILES, "its rows are generated");
 }
 /// Name that stands for the clients' files.
 const BROUGHT: &str = "rows.csv";
 define_keys! {
+    /// column with the client's name; for idx files a column of `table`
     pub(crate) CLIENT = "client", COLUMN, unset "clients are those of `[data.split]`",
-        "column with the client's name; for idx files a column of `table`",
         only (&["csv", "idx"], NAMED_COLUMNS);
-    pub(super) LABEL = "label", COLUMN, unset "none",
-        "a column that is not a feature, by which rows can be split; for idx files the column of \
-         `table` that learners predict", only (&["csv", "idx"], NAMED_COLUMNS);
+    /// a column that is not a feature, by which rows can be split; for idx files the column of
+    /// `table` that learners predict
+    pub(super) LABEL = "label", COLUMN, unset "none", only (&["csv", "idx"], NAMED_COLUMNS);
+    /// whether columns are scaled to mean 0 and variance 1 over all clients; mixtures are still
+    /// reported in the units of the data
     pub(crate) STANDARDIZE = "standardize", BOOLEAN, default(false),
-        "whether columns are scaled to mean 0 and variance 1 over all clients; mixtures are still \
-         reported in the units of the data",
         only (&["csv", "npy", "libsvm", "idx"], "samples of learners are not scaled");
 }
 
@@ -93,18 +93,18 @@ table! {
         & path: PATH, INPUT, unset or PathBuf::from(BROUGHT).into();
         & label: LABEL, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
+        /// feature columns
         columns: COLUMNS = "columns", COLUMN_LIST,
-            unset "all numeric columns except `client`, `label`, `target` and those of the split",
-            "feature columns", only (&["csv"], NAMED_COLUMNS);
+            unset "all numeric columns except `client`, `label`, `target` and those of the split", only (&["csv"], NAMED_COLUMNS);
+        /// the predicted column: numbers, or classes
         target: TARGET = "target", COLUMN, unset "none; required for regressions",
-            "the predicted column: numbers, or classes",
             only (&["csv"], "the targets are where the source has them");
+        /// classes of the target, in the order of their numbers; other classes are an error
         classes: CLASSES = "classes", CLASS_LIST,
             unset "those of the file; \"-1\" and \"1\" for a coordinator without a file",
-            "classes of the target, in the order of their numbers; other classes are an error",
             only (&["csv"], "the targets are where the source has them");
-        delimiter: DELIMITER = "delimiter", DELIMITERS, default(None),
-            "separator of cells", only (&["csv"], "only csv files have a delimiter");
+        /// separator of cells
+        delimiter: DELIMITER = "delimiter", DELIMITERS, default(None), only (&["csv"], "only csv files have a delimiter");
         ..{ partition: Partition::Pooled }
     }
 }
@@ -121,8 +121,8 @@ table! {
     pub(super) LIBSVM: Libsvm {
         & path: PATH, FILE, required;
         & standardize: STANDARDIZE, BOOLEAN, default;
+        /// number of columns, if the last may not occur
         columns: COLUMNS_COUNT = "columns_count", COUNT, unset "the largest index that occurs",
-            "number of columns, if the last may not occur",
             only (&["libsvm"], "only libsvm files omit columns");
         ..{ partition: Partition::Pooled }
     }

@@ -34,9 +34,9 @@ pub(crate) static TEST: JobKey = BELOW_ONE.unset(
      uses all rows",
 );
 define_keys! {
+    /// column with the part of each row: `train`, `validation` or `test`
     pub(crate) ROLE = "role", COLUMN,
         unset "rows are for training, except the shares `validation` and `test`",
-        "column with the part of each row: `train`, `validation` or `test`",
         only (&["csv"], "only csv files have named columns");
 }
 

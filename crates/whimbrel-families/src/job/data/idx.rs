@@ -38,9 +38,9 @@ pub struct Idx {
 const IMAGES: &str = "only idx files hold images";
 
 define_keys! {
+    /// an idx file with a label per image, which learners predict and by which images can be split;
+    /// not a feature
     pub(super) LABELS = "labels", FILE, unset "images have no labels",
-        "an idx file with a label per image, which learners predict and by which images can be split; \
-         not a feature",
         only (&["idx", "jpeg"], "only idx files and JPEG images have separate label files");
 }
 
@@ -50,15 +50,16 @@ table! {
         & labels: LABELS, FILE, unset;
         & label: LABEL_COLUMN, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
-        writers: WRITERS = "writers", FILE, unset "no writers",
-            "QMNIST's idx file of integers, whose third number per image is its writer; each writer is a client \
-             unless `[data.split]` is given";
-        table: TABLE = "table", FILE, unset "no other columns",
-            "a csv file with a line per image, to whose columns `label`, `client` and `[data.split]` refer";
-        transpose: TRANSPOSE = "transpose", BOOLEAN, default(false),
-            "whether images are transposed, as EMNIST's files require";
-        scale: SCALE = "scale", POSITIVE, default(255.0),
-            "divisor of the bytes of an image; 255 gives numbers from 0 to 1";
+        /// QMNIST's idx file of integers, whose third number per image is its writer; each writer
+        /// is a client unless `[data.split]` is given
+        writers: WRITERS = "writers", FILE, unset "no writers";
+        /// a csv file with a line per image, to whose columns `label`, `client` and `[data.split]`
+        /// refer
+        table: TABLE = "table", FILE, unset "no other columns";
+        /// whether images are transposed, as EMNIST's files require
+        transpose: TRANSPOSE = "transpose", BOOLEAN, default(false);
+        /// divisor of the bytes of an image; 255 gives numbers from 0 to 1
+        scale: SCALE = "scale", POSITIVE, default(255.0);
         ..{ partition: Partition::Pooled }
     }
 }

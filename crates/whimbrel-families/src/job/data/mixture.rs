@@ -22,19 +22,18 @@ pub struct Mixture {
 const GENERATED: &[&str] = &["mixture", "toy"];
 const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture", "synthetic-representation"];
 define_keys! {
+    /// number of clients
     pub(crate) CLIENTS = "clients", COUNT,
-        unset "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
-        "number of clients", only (FEDERATIONS, "the clients come from `client` or [data.split]");
-    pub(crate) ROWS = "rows", COUNT, unset "100 for mixture, 200 for toy",
-        "rows of each client", only (GENERATED, "the rows are those of the file");
+        unset "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture", only (FEDERATIONS, "the clients come from `client` or [data.split]");
+    /// rows of each client
+    pub(crate) ROWS = "rows", COUNT, unset "100 for mixture, 200 for toy", only (GENERATED, "the rows are those of the file");
 }
 
 const ONLY: &str = "only a drawn mixture has it";
 
 define_keys! {
-    STREAM = "stream", BOOLEAN, default(false),
-        "whether clients draw fresh rows for every minibatch instead of a fixed table",
-        only (&["mixture"], ONLY);
+    /// whether clients draw fresh rows for every minibatch instead of a fixed table
+    STREAM = "stream", BOOLEAN, default(false), only (&["mixture"], ONLY);
 }
 
 /// The mixture, and whether it is streamed.
@@ -57,30 +56,34 @@ table! {
     pub(crate) SPEC: MixtureSpec, only (&["mixture"], ONLY), then check {
         & clients: CLIENTS, COUNT, unset or MixtureSpec::default().clients;
         & rows: ROWS, EQUAL, unset or MixtureSpec::default().rows;
+        /// the mean of each component
         means: MEANS = "means", Form::new("a list of lists of numbers", |v| read_rows(v.clone()), write_matrix),
-            default, "the mean of each component";
-        covariance: COVARIANCE = "covariance", COVARIANCES, default,
-            "one covariance for all components, or a list with one for each";
+            default;
+        /// one covariance for all components, or a list with one for each
+        covariance: COVARIANCE = "covariance", COVARIANCES, default;
+        /// differences between clients
         heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES,
-            default(Heterogeneity::dirichlet(Heterogeneity::CONCENTRATION, 1)),
-            "differences between clients";
-        weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new(),
-            "weights of the components, for identical clients";
+            default(Heterogeneity::dirichlet(Heterogeneity::CONCENTRATION, 1));
+        /// weights of the components, for identical clients
+        weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new();
     }
 }
 
 form! {
     HETEROGENEITIES: Heterogeneity, "\"identical\", \"one-component\" or { dirichlet = 0.2 }" {
-        Heterogeneity::Identical => "identical": "all clients draw from the same mixture",
-        Heterogeneity::OneComponent => "one-component": "each client draws from one component",
+        /// all clients draw from the same mixture
+        "identical" => Heterogeneity::Identical,
+        /// each client draws from one component
+        "one-component" => Heterogeneity::OneComponent,
     }
     table inline!(DIRICHLET_TABLE).tables(const { &[&DIRICHLET_SECTION] }) => Heterogeneity::Dirichlet;
 }
 
 table! {
     DIRICHLET_TABLE: Vec<f64> = "heterogeneity", "random weights of each client" {
-        DIRICHLET = "dirichlet", CONCENTRATIONS, required,
-            "concentration of the Dirichlet distribution of each client's weights, for all components or for each";
+        /// concentration of the Dirichlet distribution of each client's weights, for all components
+        /// or for each
+        DIRICHLET = "dirichlet", CONCENTRATIONS, required;
     }
 }
 

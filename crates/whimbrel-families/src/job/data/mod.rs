@@ -70,36 +70,50 @@ pub enum Source {
 choices! {
     /// The word of `source`.
     pub enum SourceKind {
-        Csv = "csv": "a CSV file with a header line",
-        Npy = "npy": "a two-dimensional NumPy array of numbers",
-        Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features per line",
-        Idx = "idx": "images in the layout of MNIST, plain or gzipped: one row per image, with columns \
-         `p0`, `p1`, ... for its bytes",
-        Leaf = "leaf": "LEAF's JSON, such as FEMNIST and Shakespeare: samples by user",
-        Cifar10 = "cifar10": "CIFAR-10 in its binary layout, plain or gzipped",
-        Cifar100 = "cifar100": "CIFAR-100 in its binary layout, plain or gzipped",
-        Jpeg = "jpeg": "JPEG images of one size: a folder per class, or one file with offsets",
-        Speeches = "speeches": "speeches by speaker, tab-separated without quotes, plain or gzipped: \
-         windows of characters, each with the next character as target",
-        Mixture = "mixture": "rows of a Gaussian mixture, with a dial for the differences between clients",
-        Toy = "toy": "rows and targets of a linear predictor: the least-squares toy sets of the MCM paper",
-        SyntheticMixture = "synthetic-mixture": "features with labels of a mixture of logistic models, \
-         whose weights differ by client: the synthetic data of the fedmix paper",
-        SyntheticRepresentation = "synthetic-representation": "features with numeric targets behind a \
-         shared linear representation and a personal head: the synthetic data of the fedsoul paper",
+        /// a CSV file with a header line
+        Csv = "csv",
+        /// a two-dimensional NumPy array of numbers
+        Npy = "npy",
+        /// LIBSVM's text, plain or gzipped: a target and sparse features per line
+        Libsvm = "libsvm",
+        /// images in the layout of MNIST, plain or gzipped: one row per image, with columns `p0`,
+        /// `p1`, ... for its bytes
+        Idx = "idx",
+        /// LEAF's JSON, such as FEMNIST and Shakespeare: samples by user
+        Leaf = "leaf",
+        /// CIFAR-10 in its binary layout, plain or gzipped
+        Cifar10 = "cifar10",
+        /// CIFAR-100 in its binary layout, plain or gzipped
+        Cifar100 = "cifar100",
+        /// JPEG images of one size: a folder per class, or one file with offsets
+        Jpeg = "jpeg",
+        /// speeches by speaker, tab-separated without quotes, plain or gzipped: windows of
+        /// characters, each with the next character as target
+        Speeches = "speeches",
+        /// rows of a Gaussian mixture, with a dial for the differences between clients
+        Mixture = "mixture",
+        /// rows and targets of a linear predictor: the least-squares toy sets of the MCM paper
+        Toy = "toy",
+        /// features with labels of a mixture of logistic models, whose weights differ by client:
+        /// the synthetic data of the fedmix paper
+        SyntheticMixture = "synthetic-mixture",
+        /// features with numeric targets behind a shared linear representation and a personal head:
+        /// the synthetic data of the fedsoul paper
+        SyntheticRepresentation = "synthetic-representation",
     }
 }
 
 define_keys! {
-    pub(crate) SOURCE = "source", SourceKind::FORM, required, "the source of the rows";
+    /// the source of the rows
+    pub(crate) SOURCE = "source", SourceKind::FORM, required;
+    /// lengths of one input of a learner, if the source has a flat list: [1, 28, 28] for FEMNIST
     SHAPE = "shape", SHAPES,
         unset "[features], [channels, rows, columns] of images, [characters] of texts",
-        "lengths of one input of a learner, if the source has a flat list: [1, 28, 28] for FEMNIST",
         only (&["csv", "libsvm", "idx", "leaf", "synthetic-mixture"], "the source defines it, or is not for learners");
-    UNSEEN = "unseen", BELOW_ONE, default(0.0),
-        "share of the clients that are evaluated but not trained on";
-    SEED = "seed", SEEDS, unset "the job's `seed`",
-        "seed of splits and generators, so that runs with different seeds can share their data";
+    /// share of the clients that are evaluated but not trained on
+    UNSEEN = "unseen", BELOW_ONE, default(0.0);
+    /// seed of splits and generators, so that runs with different seeds can share their data
+    SEED = "seed", SEEDS, unset "the job's `seed`";
 }
 
 const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1");

@@ -32,14 +32,14 @@ table! {
         example "[data]\nsource = \"csv\"\npath = \"digits.csv\"\nclient = \"writer\"\n\n\
                  [data.prepare]\ndrop_constant = true\nstandardize = true\npca = 20\n"
     {
-        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default,
-            "whether columns that are constant over all clients are dropped";
-        standardize: STANDARDIZE = "standardize", BOOLEAN, default,
-            "whether columns are scaled to mean 0 and variance 1 over all clients; `standardize = true` in \
-             [data] is short for it";
-        pca: PCA = "pca", COUNT, unset "no projection",
-            "number of principal components of the pooled rows that replace the columns; clients send the sums \
-             of products of all pairs of columns";
+        /// whether columns that are constant over all clients are dropped
+        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default;
+        /// whether columns are scaled to mean 0 and variance 1 over all clients; `standardize =
+        /// true` in [data] is short for it
+        standardize: STANDARDIZE = "standardize", BOOLEAN, default;
+        /// number of principal components of the pooled rows that replace the columns; clients send
+        /// the sums of products of all pairs of columns
+        pca: PCA = "pca", COUNT, unset "no projection";
     }
 }
 

@@ -8,8 +8,10 @@ use whimbrel_job::{inline, table};
 
 table! {
     FEW: SmallClients = "small", "clients with few samples" {
-        share: FEW_SHARE = "share", SHARE, default, "share of clients with few samples";
-        samples: FEW_SAMPLES = "samples", COUNT, default, "samples of these clients";
+        /// share of clients with few samples
+        share: FEW_SHARE = "share", SHARE, default;
+        /// samples of these clients
+        samples: FEW_SAMPLES = "samples", COUNT, default;
     }
 }
 
@@ -19,12 +21,13 @@ table! {
     {
         & clients: CLIENTS, COUNT, unset or RepresentationSpec::default().clients;
         & noise: NOISE, POSITIVE, unset or RepresentationSpec::default().noise;
-        raw: RAW = "raw", COUNT, default, "length of an input";
-        latent: LATENT = "latent", COUNT.takes("an integer from 1 to `raw`"), default,
-            "number of latent features behind the targets";
-        small: SMALL = "small", inline!(FEW).takes("{ share = 0.9, samples = 5 }"),
-            default,
-            "clients with few samples: their share, and their number of samples";
-        large: LARGE = "large", COUNT, default, "samples of the other clients";
+        /// length of an input
+        raw: RAW = "raw", COUNT, default;
+        /// number of latent features behind the targets
+        latent: LATENT = "latent", COUNT.takes("an integer from 1 to `raw`"), default;
+        /// clients with few samples: their share, and their number of samples
+        small: SMALL = "small", inline!(FEW).takes("{ share = 0.9, samples = 5 }"), default;
+        /// samples of the other clients
+        large: LARGE = "large", COUNT, default;
     }
 }

@@ -42,26 +42,36 @@ pub enum Partition {
 
 form! {
     CLUSTER_RULES: ClusterRule {
-        ClusterRule::KMeans => "kmeans": "k-means with one centre per client",
-        ClusterRule::Mixture => "gmm": "a Gaussian mixture with one component per client",
+        /// k-means with one centre per client
+        "kmeans" => ClusterRule::KMeans,
+        /// a Gaussian mixture with one component per client
+        "gmm" => ClusterRule::Mixture,
     }
 }
 
 choices! {
     /// The word in `[data.split]`'s `by`.
     pub enum SplitKind {
-        Iid = "iid": "rows (of a table with gaps: cells) at random, in equal shares",
-        Rows = "rows": "whole rows of a table with gaps at random, in equal shares",
-        Column = "column": "by the names in a column, as `client` does",
-        Natural = "natural": "the clients of the files: writers, speakers, users",
-        Dirichlet = "dirichlet": "each class by Dirichlet weights",
-        Pachinko = "pachinko": "Pachinko allocation: each client draws weights of coarse classes, of the \
-         classes within them, and then its rows",
-        Shards = "shards": "rows sorted by class are cut into equal shards, which are dealt at random",
-        Classes = "classes": "each client has rows of some classes, and the clients of a class share it \
-         equally",
-        Clusters = "clusters": "clusters of rows; while the largest client has over 10 times the rows of \
-         the smallest, the half of its rows nearest to the smallest moves there",
+        /// rows (of a table with gaps: cells) at random, in equal shares
+        Iid = "iid",
+        /// whole rows of a table with gaps at random, in equal shares
+        Rows = "rows",
+        /// by the names in a column, as `client` does
+        Column = "column",
+        /// the clients of the files: writers, speakers, users
+        Natural = "natural",
+        /// each class by Dirichlet weights
+        Dirichlet = "dirichlet",
+        /// Pachinko allocation: each client draws weights of coarse classes, of the classes within
+        /// them, and then its rows
+        Pachinko = "pachinko",
+        /// rows sorted by class are cut into equal shards, which are dealt at random
+        Shards = "shards",
+        /// each client has rows of some classes, and the clients of a class share it equally
+        Classes = "classes",
+        /// clusters of rows; while the largest client has over 10 times the rows of the smallest,
+        /// the half of its rows nearest to the smallest moves there
+        Clusters = "clusters",
     }
 }
 
@@ -119,22 +129,23 @@ pub(super) static SPLIT: JobKey = JobKey::optional(
 );
 
 define_keys! {
-    pub(crate) BY = "by", SplitKind::FORM, required, "the rule";
+    /// the rule
+    pub(crate) BY = "by", SplitKind::FORM, required;
+    /// number of clients
     pub(crate) CLIENTS = "clients", COUNT, required,
-        "number of clients",
         only (&["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"], "the data name their clients");
+    /// Dirichlet concentration: with small values each class has few clients (`pachinko`: each
+    /// client few coarse classes)
     ALPHA = "alpha", POSITIVE, required,
-        "Dirichlet concentration: with small values each class has few clients (`pachinko`: each \
-         client few coarse classes)",
         only (&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
+    /// column of the coarse class, which is not a feature
     COARSE = "coarse", NAME, unset "CIFAR-100's 20 coarse classes; required for others",
-        "column of the coarse class, which is not a feature",
         only (&["pachinko"], "only a pachinko split has coarse classes");
+    /// shards or classes of each client
     PER_CLIENT = "per_client", COUNT, default(LabelSplit::PER_CLIENT),
-        "shards or classes of each client",
         only (&["shards", "classes"], "only `shards` and `classes` count them");
+    /// column of the client's name (`column`) or of the class, which is not a feature
     COLUMN = "column", NAME, unset "for splits by class, `label`, else the targets",
-        "column of the client's name (`column`) or of the class, which is not a feature",
         only (&["column", "dirichlet", "pachinko", "shards", "classes"], "it does not depend on a column");
 }
 
@@ -153,26 +164,27 @@ table! {
 table! {
     CLUSTERS: Partition::Clusters, only (&["clusters"], "only clusters have it") {
         & clients: CLIENTS, COUNT, required;
-        embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features",
-            "a file of points that represent the rows, in their order: .npy, or raw little-endian f32, two per \
-             row; plain or gzipped", only (&["clusters"], "only clusters compare rows");
-        using: USING = "using", CLUSTER_RULES, default(Clustering::default().rule), "the clustering";
+        /// a file of points that represent the rows, in their order: .npy, or raw little-endian
+        /// f32, two per row; plain or gzipped
+        embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features", only (&["clusters"], "only clusters compare rows");
+        /// the clustering
+        using: USING = "using", CLUSTER_RULES, default(Clustering::default().rule);
     }
 }
 
 table! {
     DIRICHLET: LabelSplit::Dirichlet, only (&["dirichlet"], "only a dirichlet split groups classes") {
         & alpha: ALPHA, POSITIVE, required;
-        clusters: LABEL_CLUSTERS = "label_clusters", COUNT, unset "no groups",
-            "number of random groups of classes, each of which is split as one class";
+        /// number of random groups of classes, each of which is split as one class
+        clusters: LABEL_CLUSTERS = "label_clusters", COUNT, unset "no groups";
     }
 }
 
 table! {
     PACHINKO: LabelSplit::Pachinko, only (&["pachinko"], "only a pachinko split has it") {
         & alpha: ALPHA, POSITIVE, required;
-        beta: BETA = "beta", POSITIVE, default(LabelSplit::BETA),
-            "Dirichlet concentration of a client's classes within a coarse class";
+        /// Dirichlet concentration of a client's classes within a coarse class
+        beta: BETA = "beta", POSITIVE, default(LabelSplit::BETA);
     }
 }
 

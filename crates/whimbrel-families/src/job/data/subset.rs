@@ -25,10 +25,11 @@ const WHY: &str = "the size of generated data is a key";
 
 table! {
     pub(super) SUBSET: Subset, only (FILES, WHY) {
-        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default,
-            "share of each client's rows that is used, at least one row; drawn before rows are held out";
-        clients: KEEP_CLIENTS = "keep_clients", KEPT, unset "all",
-            "number or share of the clients that are used, drawn at random";
+        /// share of each client's rows that is used, at least one row; drawn before rows are held
+        /// out
+        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default;
+        /// number or share of the clients that are used, drawn at random
+        clients: KEEP_CLIENTS = "keep_clients", KEPT, unset "all";
     }
 }
 

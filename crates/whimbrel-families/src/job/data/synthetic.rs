@@ -10,14 +10,15 @@ table! {
         only (&["synthetic-mixture"], "only a drawn mixture of logistic models has it")
     {
         & clients: CLIENTS, COUNT, unset or LogisticMixtureSpec::default().clients;
-        components: COMPONENTS = "components", COUNT, default,
-            "number of logistic models";
-        dimension: DIMENSION = "dimension", COUNT, default, "number of features";
-        alpha: ALPHA = "alpha", NOT_NEGATIVE, default,
-            "Dirichlet concentration of the clients' weights of the components; 0 gives each client one \
-             component";
-        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default,
-            "test samples of each client in place of the share `test`; 0: that share. Training samples do not \
-             depend on it";
+        /// number of logistic models
+        components: COMPONENTS = "components", COUNT, default;
+        /// number of features
+        dimension: DIMENSION = "dimension", COUNT, default;
+        /// Dirichlet concentration of the clients' weights of the components; 0 gives each client
+        /// one component
+        alpha: ALPHA = "alpha", NOT_NEGATIVE, default;
+        /// test samples of each client in place of the share `test`; 0: that share. Training
+        /// samples do not depend on it
+        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default;
     }
 }

@@ -10,18 +10,19 @@ use whimbrel_job::{define_keys, form, integer};
 use whimbrel_methods::settings::{Batch, Budget};
 
 define_keys! {
+    /// number of rounds
     pub ROUNDS = "rounds", integer!(u32, 1 to 4294967295),
         unset "set by `epochs`; one of the two is required, except for mixtures, which by default stop \
          once the server's update stays below 1e-5 of its largest for three rounds, after 1000 rounds \
-         at most",
-        "number of rounds";
-    pub EPOCHS = "epochs", POSITIVE, unset "set by `rounds`; one of the two is required",
-        "passes over all rows or observed cells";
-    pub BATCH = "batch", ROWS, unset "the method's",
-        "rows (of a table with gaps: observed cells) per local step of a client";
-    pub REPLACEMENT = "replacement", BOOLEAN, default(true),
-        "whether minibatches are drawn with replacement";
-    pub LOCAL_STEPS = "local_steps", COUNT_U32, default(1), "minibatches averaged into one upload";
+         at most";
+    /// passes over all rows or observed cells
+    pub EPOCHS = "epochs", POSITIVE, unset "set by `rounds`; one of the two is required";
+    /// rows (of a table with gaps: observed cells) per local step of a client
+    pub BATCH = "batch", ROWS, unset "the method's";
+    /// whether minibatches are drawn with replacement
+    pub REPLACEMENT = "replacement", BOOLEAN, default(true);
+    /// minibatches averaged into one upload
+    pub LOCAL_STEPS = "local_steps", COUNT_U32, default(1);
 }
 
 /// The keys of runs by minibatches.
@@ -30,9 +31,11 @@ pub const BY_MINIBATCHES: &[&JobKey] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT,
 form! {
     /// Rows per minibatch: `None` for all rows, `Some(None)` for "auto".
     ROWS: Option<Option<u32>>, "an integer of at least 1, \"full\" or \"auto\"" {
-        None => "full": "all rows of the client",
-        Some(None) => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
-         constant, and at least the statistic's length (vr-fedem)",
+        /// all rows of the client
+        "full" => None,
+        /// `inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance constant, and
+        /// at least the statistic's length (vr-fedem)
+        "auto" => Some(None),
     }
     number SIZE => Some;
 }

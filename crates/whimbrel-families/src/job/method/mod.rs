@@ -50,18 +50,21 @@ pub struct Method {
 
 form! {
     pub(crate) WEIGHT_WORDS: Weights {
-        Weights::Samples => "samples": "proportional to its rows, as in a fit of the pooled rows",
-        Weights::Equal => "equal": "the same for all",
+        /// proportional to its rows, as in a fit of the pooled rows
+        "samples" => Weights::Samples,
+        /// the same for all
+        "equal" => Weights::Equal,
     }
 }
 
 define_keys! {
+    /// preset of both channels' rules; kind = "mcm" is short for kind = "sgd", channels = "mcm"
     pub CHANNELS = "channels", PRESETS_FORM,
-        unset "that of `kind`; else the rules of [uplink] and [downlink]",
-        "preset of both channels' rules; kind = \"mcm\" is short for kind = \"sgd\", channels = \"mcm\"";
-    pub WEIGHTS = "weights", WEIGHT_WORDS, unset "the method's", "weight of each client";
-    pub ALLOW_DIVERGENCE = "allow_divergence", BOOLEAN, default(false),
-        "whether settings that are known to diverge are allowed";
+        unset "that of `kind`; else the rules of [uplink] and [downlink]";
+    /// weight of each client
+    pub WEIGHTS = "weights", WEIGHT_WORDS, unset "the method's";
+    /// whether settings that are known to diverge are allowed
+    pub ALLOW_DIVERGENCE = "allow_divergence", BOOLEAN, default(false);
 }
 /// `memory_max`.
 pub static MEMORY_MAX: JobKey = BYTES.default(

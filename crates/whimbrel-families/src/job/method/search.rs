@@ -12,8 +12,8 @@ use whimbrel_job::writer::{inline, list, number};
 const CANDIDATES_MAX: usize = 1000;
 
 define_keys! {
-    pub SEARCH = "search", SEARCHES, default(Search::default()),
-        "grid of values; each combination is run, and the best on the validation rows is used";
+    /// grid of values; each combination is run, and the best on the validation rows is used
+    pub SEARCH = "search", SEARCHES, default(Search::default());
 }
 
 pub(crate) const SEARCHES: Form<Search> = Form::new(

@@ -35,7 +35,8 @@ pub enum Step {
 }
 
 define_keys! {
-    pub STEP = "step", STEPS, default(Step::Auto), "the step size";
+    /// the step size
+    pub STEP = "step", STEPS, default(Step::Auto);
 }
 
 form! {
@@ -43,13 +44,17 @@ form! {
         "a positive number, \"auto\", \"theory\", \"1/L\", \"1/(2L)\", \"1/(L sqrt(k))\", \
          { over_L }, { initial, power, delay } or { phi, beta }"
     {
-        Step::Auto => "auto": "the method's default: for the EM methods a bound that needs no constants, for \
-         regressions 1/L",
-        Step::Theory => "theory": "the paper's bound, from constants that are estimated on the data and printed",
-        Step::OverL(1.0) => "1/L": "with L the mean of the clients' smoothness constants (regressions, \
-         as the next two)",
-        Step::OverL(0.5) => "1/(2L)": "the same as { over_L = 0.5 }",
-        Step::OverLRoot => "1/(L sqrt(k))": "in round k, from 1",
+        /// the method's default: for the EM methods a bound that needs no constants, for
+        /// regressions 1/L
+        "auto" => Step::Auto,
+        /// the paper's bound, from constants that are estimated on the data and printed
+        "theory" => Step::Theory,
+        /// with L the mean of the clients' smoothness constants (regressions, as the next two)
+        "1/L" => Step::OverL(1.0),
+        /// the same as { over_L = 0.5 }
+        "1/(2L)" => Step::OverL(0.5),
+        /// in round k, from 1
+        "1/(L sqrt(k))" => Step::OverLRoot,
     }
     number POSITIVE => Step::Constant;
     table inline!(STEP_TABLE);
@@ -57,24 +62,27 @@ form! {
 
 table! {
     DECREASING: Step::Decreasing {
-        initial: INITIAL = "initial", POSITIVE, default(1.0), "the step of the first round";
-        power: POWER = "power", SHARE, default(0.6), "exponent of the decay";
-        delay: DELAY = "delay", POSITIVE, default(10.0), "time scale of the decay in rounds";
+        /// the step of the first round
+        initial: INITIAL = "initial", POSITIVE, default(1.0);
+        /// exponent of the decay
+        power: POWER = "power", SHARE, default(0.6);
+        /// time scale of the decay in rounds
+        delay: DELAY = "delay", POSITIVE, default(10.0);
     }
 }
 
 table! {
     PARTS: Step::Parts {
-        phi: PHI = "phi", POSITIVE, unset "fedsoul's rule",
-            "fedsoul: step of the shared parameters, for the sum over clients";
-        beta: BETA = "beta", POSITIVE, unset "fedsoul's rule",
-            "fedsoul: step of the prior's parameters, for the sum over clients";
+        /// fedsoul: step of the shared parameters, for the sum over clients
+        phi: PHI = "phi", POSITIVE, unset "fedsoul's rule";
+        /// fedsoul: step of the prior's parameters, for the sum over clients
+        beta: BETA = "beta", POSITIVE, unset "fedsoul's rule";
     }
 }
 
 define_keys! {
-    OVER = "over_L", POSITIVE, unset "a decreasing step",
-        "a constant step: this multiple of 1/L (regressions)";
+    /// a constant step: this multiple of 1/L (regressions)
+    OVER = "over_L", POSITIVE, unset "a decreasing step";
 }
 
 const STEP_TABLE: Table<Step> = Table {

@@ -7,9 +7,10 @@ use whimbrel_job::reader::Read;
 use whimbrel_job::{define_keys, form, inline, table};
 
 define_keys! {
-    pub EVALUATE = "evaluate", EVALUATES, default(None), "when metrics are computed";
-    pub STOP = "stop", STOPS, default(Stopping::default()),
-        "criteria that end the run early; by default none (but see `rounds` for mixtures)";
+    /// when metrics are computed
+    pub EVALUATE = "evaluate", EVALUATES, default(None);
+    /// criteria that end the run early; by default none (but see `rounds` for mixtures)
+    pub STOP = "stop", STOPS, default(Stopping::default());
 }
 
 pub(crate) const EVALUATES: Form<Option<u32>> = inline!(EVALUATE_TABLE);
@@ -17,25 +18,28 @@ pub(crate) const STOPS: Form<Stopping> = inline!(STOP_TABLE);
 
 table! {
     EVALUATE_TABLE: Option<u32> = "evaluate", "when metrics are computed" {
-        EVERY = "every", EVERIES, default, "rounds between evaluations";
+        /// rounds between evaluations
+        EVERY = "every", EVERIES, default;
     }
 }
 
 form! {
     EVERIES: Option<u32>, "an integer of at least 1 or \"auto\"" {
-        None => "auto": "about 100 evaluations per run",
+        /// about 100 evaluations per run
+        "auto" => None,
     }
     number COUNT_U32 => Some;
 }
 
 define_keys! {
-    pub FIELD_NORM2 = "field_norm2", POSITIVE, unset "never",
-        "threshold of the squared norm of the field (EM methods)";
-    pub EXCESS_LOSS = "excess_loss", POSITIVE, unset "never",
-        "threshold of the loss minus its minimum (regressions)";
-    PATIENCE = "patience", COUNT_U32, unset "never", "evaluations without progress of the objective";
-    TOLERANCE = "tolerance", BELOW_ONE, default(Stopping::TOLERANCE),
-        "smallest relative decrease of the objective that counts as progress";
+    /// threshold of the squared norm of the field (EM methods)
+    pub FIELD_NORM2 = "field_norm2", POSITIVE, unset "never";
+    /// threshold of the loss minus its minimum (regressions)
+    pub EXCESS_LOSS = "excess_loss", POSITIVE, unset "never";
+    /// evaluations without progress of the objective
+    PATIENCE = "patience", COUNT_U32, unset "never";
+    /// smallest relative decrease of the objective that counts as progress
+    TOLERANCE = "tolerance", BELOW_ONE, default(Stopping::TOLERANCE);
 }
 
 /// Limits have the names of their measures.
