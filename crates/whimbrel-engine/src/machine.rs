@@ -31,6 +31,8 @@ pub struct Machine {
     round: u32,
     /// The exchange that the method asks for.
     next: Next,
+    /// The most clients that the method gains from processing together.
+    batch: usize,
     start_magnitude: f64,
     /// Consecutive exchanges with everyone that no client answered.
     unheard: u32,
@@ -136,6 +138,7 @@ impl Machine {
         server: Opaque,
     ) -> Self {
         Self {
+            batch: method.declare().batch,
             method,
             keys,
             participation,
@@ -305,6 +308,11 @@ impl Machine {
         self.method.artifact(&self.server)
     }
 
+    /// The most clients that the method gains from processing together.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// The method that it runs.
     pub fn method(&self) -> &Arc<dyn DynMethod> {
         &self.method
@@ -375,6 +383,7 @@ impl Machine {
         let server = method.load(StateKind::Server, &server)?;
         Ok(Self {
             next: method.status(&server)?.next,
+            batch: method.declare().batch,
             server,
             method,
             keys,

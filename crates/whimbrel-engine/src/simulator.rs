@@ -348,7 +348,7 @@ impl Simulator {
         let next = AtomicUsize::new(0);
         // Every thread gets some, however many the method would take.
         let share = slots.len().div_ceil(rayon::current_num_threads());
-        let batch = self.method.declare().batch.clamp(1, share.max(1));
+        let batch = self.machine.batch().clamp(1, share.max(1));
         let gather = || -> Result<Option<Share>> {
             let mut own = None;
             loop {

@@ -5,11 +5,12 @@
 //! row, so clusters of fewer than `rows_min` rows are merged into the nearest other cluster before they
 //! are sent. Only a client with fewer rows in all sends the mean of fewer.
 
+use crate::federated::aggregate;
 use crate::mixture::Mixture;
 use crate::one_shot::OneShot;
 use crate::settings::{Weights, check_sums};
 use std::borrow::Cow;
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
@@ -89,15 +90,11 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
 
     fn disclosure(&self) -> Disclosure {
         let (k, d) = (self.model.components(), self.model.point_len());
-        Disclosure {
-            message: "summary",
-            meaning: format!(
-                "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
-                self.rows_min
-            ),
-            bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = format!(
+            "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
+            self.rows_min
+        );
+        aggregate("summary", &meaning, 8 * (k * (d + 1) + self.model.moments_len()) + 32)
     }
 }
 

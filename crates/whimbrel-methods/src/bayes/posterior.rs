@@ -333,9 +333,10 @@ impl Potential for Posterior<'_> {
 
     fn take_all(&mut self, all: bool) {
         self.at.fill(f64::NAN);
-        match all {
-            true => self.aside = self.batch.take(),
-            false => self.batch = self.aside.take(),
+        if all {
+            self.aside = self.batch.take();
+        } else {
+            self.batch = self.aside.take();
         }
     }
 }

@@ -54,13 +54,12 @@ impl Predictive {
                 }
             }
             for (row, p) in one.chunks_exact(outputs).enumerate() {
-                second[row] += match learner.classifies() {
-                    true => {
-                        wide.clear();
-                        wide.extend(p.iter().map(|p| f64::from(*p)));
-                        entropy(&wide)
-                    }
-                    false => f64::from(p[0]) * f64::from(p[0]),
+                second[row] += if learner.classifies() {
+                    wide.clear();
+                    wide.extend(p.iter().map(|p| f64::from(*p)));
+                    entropy(&wide)
+                } else {
+                    f64::from(p[0]) * f64::from(p[0])
                 };
             }
             mean.iter_mut().zip(&one).for_each(|(sum, p)| *sum += f64::from(*p));
@@ -68,17 +67,13 @@ impl Predictive {
         let count = self.samples.len().max(1) as f64;
         mean.iter_mut().for_each(|sum| *sum /= count);
         second.iter_mut().for_each(|sum| *sum /= count);
-        let (total, information) = match learner.classifies() {
-            true => {
-                let total: Vec<f64> = mean.chunks_exact(outputs).map(entropy).collect();
-                let information =
-                    total.iter().zip(&second).map(|(t, s)| (t - s).max(0.0)).collect();
-                (total, information)
-            }
-            false => {
-                let variance = |(m, s): (&f64, &f64)| (s - m * m).max(0.0);
-                (mean.iter().zip(&second).map(variance).collect(), Vec::new())
-            }
+        let (total, information) = if learner.classifies() {
+            let total: Vec<f64> = mean.chunks_exact(outputs).map(entropy).collect();
+            let information = total.iter().zip(&second).map(|(t, s)| (t - s).max(0.0)).collect();
+            (total, information)
+        } else {
+            let variance = |(m, s): (&f64, &f64)| (s - m * m).max(0.0);
+            (mean.iter().zip(&second).map(variance).collect(), Vec::new())
         };
         Spread { mean: mean.iter().map(|p| *p as f32).collect(), total, information }
     }

@@ -78,17 +78,19 @@ impl Steps {
     /// The decay factor of the steps in round `k`.
     pub fn factor(&self, k: u32) -> f64 {
         let since = f64::from(k) - self.decay.from * f64::from(self.rounds);
-        match since > 0.0 && self.decay.exponent > 0.0 {
-            true => math::exp(-self.decay.exponent * math::ln(1.0 + since / TIME)),
-            false => 1.0,
+        if since > 0.0 && self.decay.exponent > 0.0 {
+            math::exp(-self.decay.exponent * math::ln(1.0 + since / TIME))
+        } else {
+            1.0
         }
     }
 
     /// The decay factor of `gamma`.
     pub fn gamma_factor(&self, k: u32) -> f64 {
-        match self.gamma_exponent > 0.0 {
-            true => math::exp(-self.gamma_exponent * math::ln(1.0 + f64::from(k))),
-            false => 1.0,
+        if self.gamma_exponent > 0.0 {
+            math::exp(-self.gamma_exponent * math::ln(1.0 + f64::from(k)))
+        } else {
+            1.0
         }
     }
 

@@ -102,37 +102,32 @@ impl<M: Mixture> Judge for Em<M> {
         }
         let theta = self.model.from_vector(&global.theta)?;
         let likelihood = likelihood.value()[0] / total;
-        let baseline_gap = {
-            let mut mean = statistic.value();
-            vector::scale(&mut mean, 1.0 / total);
-            let baseline = self.model.baseline(&mean, &global.moments(context.total));
-            baseline.map(|baseline| -likelihood - baseline).filter(|gap| *gap > BASELINE_MARGIN)
-        };
+        let mut mean = statistic.value();
+        vector::scale(&mut mean, 1.0 / total);
+        let baseline = self.model.baseline(&mean, &global.moments(context.total));
+        let baseline_gap = baseline.map(|baseline| -likelihood - baseline);
         // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
-        let mut field = statistic.value();
-        vector::scale(&mut field, 1.0 / total);
+        let mut field = mean;
         vector::axpy(&mut field, -1.0, &global.s_hat);
         let started = context.kind == ExchangeKind::Round;
+        let objective = self.model.penalty(&theta) + self.initial.log_scale() - likelihood;
+        // Components are counted from one, as in predictions.
+        let numbers = |components: &[u32]| components.iter().map(|k| f64::from(*k) + 1.0).collect();
         let mut metrics = vec![
-            Metric::number(
-                "objective",
-                self.model.penalty(&theta) + self.initial.log_scale() - likelihood,
-            ),
+            Metric::number("objective", objective),
             optional("field_norm2", started.then(|| vector::norm2_squared(&field))),
             Metric::number("converged", f64::from(u8::from(context.converged))),
             Metric::number("repairs", global.repairs as f64),
             Metric::list("weights", self.model.weights(&theta)),
         ];
         if !global.dead.is_empty() {
-            // Counted from one, as in predictions.
-            let numbers = global.dead.iter().map(|k| f64::from(*k) + 1.0).collect();
-            metrics.push(Metric::list("dead", numbers));
+            metrics.push(Metric::list("dead", numbers(&global.dead)));
         }
         if started {
             metrics.push(Metric::number("clipped", f64::from(global.clipped)));
-            let lost = global.lost.iter().map(|k| f64::from(*k) + 1.0).collect();
-            metrics.push(Metric::list("lost", lost));
-            metrics.extend(baseline_gap.map(|gap| Metric::number("baseline_gap", gap)));
+            metrics.push(Metric::list("lost", numbers(&global.lost)));
+            let gap = baseline_gap.filter(|gap| *gap > BASELINE_MARGIN);
+            metrics.extend(gap.map(|gap| Metric::number("baseline_gap", gap)));
         }
         Ok(metrics)
     }
@@ -141,59 +136,35 @@ impl<M: Mixture> Judge for Em<M> {
 impl<M: Mixture> Em<M> {
     /// The figures of an evaluation.
     pub(super) fn measures(&self) -> Vec<Measure> {
+        let remedy = self.remedy();
+        let number =
+            |key, title, name, caption| Measure::new(key, title, name, caption).without_curve();
+        let list = |key, title, name, caption| number(key, title, name, caption).role(Role::List);
+        let worse = "Nats per row by which one component of the same kind is better";
+        let shares = "Mean responsibilities of the components for a client's rows";
         vec![
-            Measure::objective(
-                "Penalised negative log-likelihood per row, which the method minimises",
-            ),
+            Measure::objective("Penalised negative log-likelihood per row, which is minimised"),
             measures::field(),
-            Measure::new(
-                "converged",
-                "Converged",
-                "converged",
-                "1 once the server's updates were small in three rounds in a row",
-            )
-            .unit(Unit::Count)
-            .without_curve()
-            .summary(),
+            number("converged", "Converged", "converged", "1 after three small updates in a row")
+                .unit(Unit::Count)
+                .summary(),
             measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
             Measure::new("weights", "Mixture weights", "weights", "One line per component")
                 .unit(Unit::Share)
                 .role(Role::List),
-            Measure::new("dead", "Lost components", "lost components", "Numbers from one")
-                .role(Role::List)
-                .without_curve()
+            list("dead", "Lost components", "lost components", "Numbers from one")
                 .warning("component {} lost its weight on the way"),
-            Measure::new("clipped", "Clipped covariances", "clipped", "Of the delivered model")
+            number("clipped", "Clipped covariances", "clipped", "Of the delivered model")
                 .unit(Unit::Count)
-                .without_curve()
-                .defect(format!(
-                    "{{}} of the model's covariances had to be clipped: {}",
-                    self.remedy()
-                )),
-            Measure::new("lost", "Components without weight", "lost", "Of the delivered model")
-                .role(Role::List)
-                .without_curve()
-                .defect(format!("component {{}} has no weight: {}", self.remedy())),
-            Measure::new(
-                "baseline_gap",
-                "Worse than one component",
-                "baseline gap",
-                "Nats per row by which one component of the same kind is better",
-            )
-            .without_curve()
-            .defect(format!(
-                "one component is better by {{}} nats per row: run more rounds, or {}",
-                self.remedy()
-            )),
-            Measure::new(
-                SHARES,
-                "Shares of components",
-                "shares",
-                "Mean responsibilities of the components for a client's rows",
-            )
-            .role(Role::List)
-            .without_curve()
-            .per_client(),
+                .defect(format!("{{}} of the model's covariances had to be clipped: {remedy}")),
+            list("lost", "Components without weight", "lost", "Of the delivered model")
+                .defect(format!("component {{}} has no weight: {remedy}")),
+            number("baseline_gap", "Worse than one component", "baseline gap", worse).defect(
+                format!(
+                    "one component is better by {{}} nats per row: run more rounds, or {remedy}"
+                ),
+            ),
+            list(SHARES, "Shares of components", "shares", shares).per_client(),
         ]
     }
 

@@ -10,7 +10,7 @@ use crate::settings::Budget;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
-use whimbrel_codec::channel::{DownClient, DownMessage, DownRule, SharedMessages, Uplink};
+use whimbrel_codec::channel::{DownClient, DownMessage, DownRule, SharedMessages, Uplink, Upload};
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
@@ -220,6 +220,9 @@ impl<O: Judge> Method for Federated<O> {
     }
 
     fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Up)>> {
+        if let [task] = tasks {
+            return vec![self.local_step(task.client, &task.down, task.data, task.key)];
+        }
         let messages: Vec<_> = tasks.iter().map(|task| task.down.state.get()).collect();
         let opened = tasks.iter().zip(&messages).map(|(task, message)| {
             let message = message.as_deref().map_err(Clone::clone)?;
@@ -246,6 +249,7 @@ impl<O: Judge> Method for Federated<O> {
         }
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
+        let upload = Upload::whole(&up.packet, peer.weight);
         if fold.kind == ExchangeKind::Round {
             let frame = if self.frames_each() {
                 self.oracle.frame(Framed::Value, peer.down.local(), &fold.moments)?
@@ -253,12 +257,11 @@ impl<O: Judge> Method for Federated<O> {
                 None
             };
             let at = peer.down.id() as usize % fold.up.len();
-            let (sum, weight) = (&mut fold.up[at], peer.weight);
-            let (packet, frame) = (&up.packet, frame.as_deref());
-            uplink.absorb_in::<O::Number>(sum, weight, from.inclusion, packet, frame)?;
+            let upload = Upload { frame: frame.as_deref(), ..upload };
+            uplink.absorb::<O::Number>(&mut fold.up[at], &upload, from.inclusion)?;
             self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
         } else {
-            uplink.absorb_opening::<O::Number>(&mut fold.up[0], peer.weight, &up.packet)?;
+            uplink.absorb_opening::<O::Number>(&mut fold.up[0], &upload)?;
         }
         // Weights are whole numbers: their sum does not depend on the order.
         fold.weight += peer.weight;
@@ -301,7 +304,7 @@ impl<O: Judge> Method for Federated<O> {
                 let frames = self.frames_of_sums(&server)?;
                 let frames = frames.iter().map(Option::as_deref);
                 let sums: Vec<_> = fold.up.iter().zip(frames).collect();
-                let estimate = self.uplink().collect_in(&mut server.up, &sums, server.total);
+                let estimate = self.uplink().collect(&mut server.up, &sums, server.total);
                 let state2 = self.oracle.magnitude(&server.global, 0.0).powi(2);
                 server.spread = self.terms.downlink.spread(&fold.down);
                 // Bytes of this round's messages, to each client in the fold.
@@ -420,7 +423,7 @@ impl<O: Oracle> Federated<O> {
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
             ExchangeKind::OpenMemories => uplink.open(&value)?,
-            ExchangeKind::Round => uplink.send_in(&client.up, &value, (*frame).as_deref(), key)?,
+            ExchangeKind::Round => uplink.send(&client.up, &value, (*frame).as_deref(), key)?,
         };
         Ok((Client { up, down, own }, Up { kind, packet }))
     }

@@ -47,7 +47,7 @@ use crate::federated::aggregate;
 use crate::settings::largest_norm;
 use client::minibatch;
 use std::borrow::Cow;
-use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer};
+use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer, Upload};
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Sender,
     Status,
@@ -251,13 +251,15 @@ impl Method for FedMiss {
                 // A cell of the client is in an upload with probability p_c b_c/N_c.
                 let inclusion = from.inclusion * b_c as f64 / all as f64;
                 let uplink = self.uplink(*codec, b_c)?;
-                uplink.absorb_at(&mut fold.up, Some(&at), 1.0, inclusion, &up.packet)?;
+                let upload = Upload { coordinates: Some(&at), ..Upload::whole(&up.packet, 1.0) };
+                uplink.absorb::<f64>(&mut fold.up, &upload, inclusion)?;
                 self.downlink.absorb(&mut fold.down, down)?;
                 fold.residuals += b_c as u64;
             }
             None => {
                 let uplink = self.uplink(*codec, all)?;
-                uplink.absorb_opening_at(&mut fold.up, Some(places), 1.0, &up.packet)?;
+                let upload = Upload { coordinates: Some(places), ..Upload::whole(&up.packet, 1.0) };
+                uplink.absorb_opening::<f64>(&mut fold.up, &upload)?;
                 fold.residuals += all as u64;
             }
         }

@@ -43,7 +43,7 @@ impl FedMiss {
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
         let copies = self.copies_of(&server);
         // Σ_c R_c + Σ_A (N_c/(b_c p_c)) Q_c;  R += Σ_A α_c Q_c               (Alg. 7, l. 18)
-        let residual = self.uplink(0, 1)?.collect(&mut server.up, &fold.up, 1.0);
+        let residual = self.uplink(0, 1)?.collect(&mut server.up, &[(&fold.up, None)], 1.0);
         server.residuals += fold.residuals;
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;

@@ -2,9 +2,10 @@
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
+use crate::federated::aggregate;
 use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 
 /// The kind of the stage's result.
@@ -62,12 +63,8 @@ impl OneShot for Columns {
     }
 
     fn disclosure(&self) -> Disclosure {
-        Disclosure {
-            message: "summary",
-            meaning: "the number of rows, and each column's mean and sum of squares".into(),
-            bytes_max: 8 + 2 * list_bytes(self.columns),
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = "the number of rows, and each column's mean and sum of squares";
+        aggregate("summary", meaning, 8 + 2 * list_bytes(self.columns))
     }
 }
 
@@ -110,11 +107,8 @@ impl Columns {
 
 fn delivery(kept: Vec<f64>, means: Vec<f64>, scales: Vec<f64>) -> Artifact {
     let k = kept.len();
-    Artifact::new(KIND).with("kept", &[k], kept).with("means", &[k], means).with(
-        "scales",
-        &[k],
-        scales,
-    )
+    let artifact = Artifact::new(KIND).with("kept", &[k], kept);
+    artifact.with("means", &[k], means).with("scales", &[k], scales)
 }
 
 impl Sums {

@@ -6,10 +6,11 @@
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
+use crate::federated::aggregate;
 use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::linalg::{Eigen, packed_index, packed_len, symmetric_eigen, unpack};
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, kernel, vector, wire};
 
 /// The kind of the stage's result.
@@ -108,15 +109,10 @@ impl OneShot for Pca {
 
     fn disclosure(&self) -> Disclosure {
         let numbers = packed_len(self.columns);
-        Disclosure {
-            message: "summary",
-            meaning: format!(
-                "the number of rows, and the sum of products of each pair of columns: {numbers} \
-                 numbers"
-            ),
-            bytes_max: 8 + list_bytes(numbers),
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = format!(
+            "the number of rows, and the sum of products of each pair of columns: {numbers} numbers"
+        );
+        aggregate("summary", &meaning, 8 + list_bytes(numbers))
     }
 }
 
@@ -126,10 +122,10 @@ impl Pca {
         let right = sent.products.len() == packed_len(self.columns)
             && (1..=ROWS_MAX).contains(&sent.rows)
             && (0..self.columns).all(|j| sent.products[packed_index(j, j)] >= 0.0);
-        match right {
-            true => check_sums(id, &sent.products),
-            false => Err(Error::peer(format!("client {id} sent impossible products"))),
+        if !right {
+            return Err(Error::peer(format!("client {id} sent impossible products")));
         }
+        check_sums(id, &sent.products)
     }
 
     /// The leading axes of a covariance, largest variance first.

@@ -3,7 +3,7 @@
 
 use crate::federation::*;
 use std::collections::{BTreeMap, BTreeSet};
-use whimbrel_core::{ClientId, Probability};
+use whimbrel_core::ClientId;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
 
@@ -32,10 +32,6 @@ fn check_memories(simulator: &Simulator) {
     }
 }
 
-fn bernoulli(p: f64) -> Participation {
-    Participation::Bernoulli(Probability::new(p).unwrap())
-}
-
 #[test]
 fn the_servers_memory_is_the_sum_of_the_clients() {
     let tables = unequal(12);
@@ -60,11 +56,7 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
                 memories: memories.clone(),
                 ..Setup::default()
             };
-            let method = setup.erased();
-            let federation = federation(&*method, &tables);
-            let mut simulator =
-                Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
-                    .unwrap();
+            let mut simulator = simulator(setup.erased(), &tables, participation, faults);
             while simulator.step().unwrap().is_some() {
                 check_memories(&simulator);
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{Erased, Probability};
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_core::Erased;
+use whimbrel_engine::{Faults, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FedEm, Peer, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_models::LatentModel;
@@ -36,18 +36,12 @@ fn mixed(mut fit: FedEm<Gmm>, clients: u32) -> FedEm<Gmm> {
 
 fn last(fit: FedEm<Gmm>, check: impl Fn(&Simulator)) -> (Server, f64) {
     let method = Arc::new(Erased(fit, BindRows));
-    let federation = federation(&*method, &unequal(20));
-    let participation = Participation::Bernoulli(Probability::new(0.75).unwrap());
     let faults = Faults { lost: 0.1, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
-            .unwrap();
+    let mut simulator = simulator(method, &unequal(20), bernoulli(0.75), faults);
     while simulator.step().unwrap().is_some() {
         check(&simulator);
     }
-    let (metrics, _) = simulator.evaluate().unwrap();
-    let field = metrics.iter().find(|m| m.name == "field_norm2").unwrap();
-    let whimbrel_core::method::MetricValue::Number(field) = field.value else { panic!("no field") };
+    let field = figure(&mut simulator, "field_norm2");
     (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), field)
 }
 

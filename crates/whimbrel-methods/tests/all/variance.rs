@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset, blocks_omega, gradient_alpha};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Probability, Table};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Table};
 use whimbrel_data::Sizes;
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Form, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::mixture::MixtureStart;
@@ -22,14 +22,6 @@ fn known() -> Covariance {
 
 fn batch(size: u32, replacement: bool) -> Batch {
     Batch::Sample { size, replacement, local_steps: 1 }
-}
-
-fn bernoulli(p: f64) -> Participation {
-    if p < 1.0 {
-        Participation::Bernoulli(Probability::new(p).unwrap())
-    } else {
-        Participation::Everyone
-    }
 }
 
 /// SPIDER-EM as its own paper has it, row by row: the statistic after each round.
@@ -137,13 +129,9 @@ fn the_epoch_counts_what_is_computed() {
             rounds: 40,
             ..Setup::default()
         };
-        let method = setup.erased();
-        let federation = federation(&*method, &tables);
         let faults =
             Faults { lost: 0.3, late: BTreeMap::from([(ClientId(5), 20)]), ..Faults::default() };
-        let mut simulator =
-            Simulator::start(method.clone(), federation.clone(), keys(), bernoulli(0.5), faults)
-                .unwrap();
+        let mut simulator = simulator(setup.erased(), &tables, bernoulli(0.5), faults);
         let (mut counted, mut loops, mut fit_rounds) = (0, BTreeMap::new(), 0);
         while let Some(done) = simulator.step().unwrap() {
             let is_fit = done.round.is_some_and(|round| round > 1);

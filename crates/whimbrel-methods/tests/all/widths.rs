@@ -1,8 +1,7 @@
 //! A method over `f32`: four bytes a number in every state and message, over every channel.
 
-use crate::federation::{dither, unequal};
+use crate::federation::{dither, equal_terms, unequal};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink};
@@ -10,10 +9,9 @@ use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Exposure, Method, Metric};
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire, vector};
 use whimbrel_methods::federated::{
-    Answered, BindRows, Computed, Context, ExchangeKind, Federated, FirstMemories, Judge, Member,
-    Oracle, Publish, Received, Split, Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish,
+    Received, Split, Terms,
 };
-use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::runners::runners_agree;
 
@@ -124,14 +122,11 @@ impl Judge for Middle {
 fn method(up: (Codec, UpRule), down: (Codec, DownRule), rounds: u32) -> Federated<Middle> {
     Federated {
         oracle: Middle,
-        terms: Terms {
-            uplinks: vec![Uplink::new(up.0, up.1, D).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(down.0, down.1, D, false).unwrap(),
-            memories: FirstMemories::Oracle,
-            weights: Weights::Equal,
-            budget: Budget::Rounds(rounds),
-        },
+        terms: equal_terms(
+            Uplink::new(up.0, up.1, D).unwrap(),
+            Downlink::new(down.0, down.1, D, false).unwrap(),
+            rounds,
+        ),
     }
 }
 
