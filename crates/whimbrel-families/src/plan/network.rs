@@ -67,7 +67,7 @@ impl Plan {
     /// The contents of all messages that leave a client, by stage.
     pub fn disclosures(&self) -> Result<Vec<StageDisclosures>> {
         self.each_stage(|stage| {
-            let mut disclosures = stage.method.disclosures();
+            let mut disclosures = stage.method.declare().disclosures;
             if stage.evaluate_every.is_none() || !self.evaluates() {
                 disclosures.retain(|d| d.message != "answer");
             }
