@@ -1,23 +1,23 @@
-//! Words of a peer, as they may be shown.
+//! Display of a peer's text.
 
-/// What is kept of a peer's words.
+/// Maximal length of a displayed text.
 const CHARS_MAX: usize = 1000;
 
-/// A peer's words, of bounded length, and with nothing in them that a terminal would obey or that
-/// hides or reorders what is around it: such characters are shown escaped.
+/// A peer's text, truncated, with control, invisible and bidirectional characters escaped.
 pub fn printable(words: &str) -> String {
     let mut shown = String::new();
     for c in words.chars().take(CHARS_MAX) {
-        match is_shown(c) {
-            true => shown.push(c),
-            false => shown.extend(c.escape_default()),
+        if is_shown(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
         }
     }
     shown
 }
 
-/// Whether a character stands for itself: no control character (lines included), none that has no
-/// width, and none that turns the direction of writing.
+/// Whether a character is displayed as it is: false for control characters (line ends included),
+/// characters without width and those that change the writing direction.
 pub fn is_shown(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peers_words_do_nothing_to_a_terminal() {
+    fn terminal_controls_are_escaped() {
         assert_eq!(printable("too few rows\u{1b}[2J\n"), "too few rows\\u{1b}[2J\\n");
         assert_eq!(printable("a\u{202e}b\u{200b}c\u{9b}8m"), "a\\u{202e}b\\u{200b}c\\u{9b}8m");
         assert_eq!(printable("Zoë, 東京"), "Zoë, 東京");
