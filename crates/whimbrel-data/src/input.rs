@@ -56,10 +56,10 @@ impl Input {
     }
 
     /// Reads delimited text. The options do not apply to rows in memory, which are shared, not copied.
-    pub fn read_csv(&self, options: &CsvOptions) -> Result<Dataset> {
+    pub fn read_csv(&self, options: &CsvOptions) -> Result<Arc<Dataset>> {
         match self {
-            Self::File(path) => read_csv(path, options),
-            Self::Rows(held) => Ok(Dataset::clone(&held.rows)),
+            Self::File(path) => read_csv(path, options).map(Arc::new),
+            Self::Rows(held) => Ok(held.rows.clone()),
         }
     }
 }

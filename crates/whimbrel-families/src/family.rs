@@ -212,7 +212,7 @@ pub trait FitUse {
     }
     /// Fits the personal part of a new client and writes its folder.
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        self.adapt_rows(run, &options.data.into(), options.labels)?.write(run, options)
+        self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
     /// If clients of the run have no personal model: the reason, and the alternative.
     fn without_own(&self, _run: &Path) -> Option<(String, String)> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
-use whimbrel_data::Standardization;
+use whimbrel_data::{Input, Standardization};
 use whimbrel_engine::checkpoint::write_atomically;
 
 /// The model of a finished run, in its folder or in memory.
@@ -194,8 +194,8 @@ pub(crate) fn mixture_columns(
 
 /// Options of `impute`.
 pub struct ImputeOptions<'a> {
-    /// A file of observations to use instead of the run's.
-    pub data: Option<&'a Path>,
+    /// Observations to use instead of the run's.
+    pub data: Option<&'a Input>,
     /// The client whose table is completed; `None`: the table of all clients.
     pub client: Option<&'a str>,
     /// Whether the output has one line per row of the table.
@@ -206,8 +206,8 @@ pub struct ImputeOptions<'a> {
 
 /// Options of `adapt`.
 pub struct AdaptOptions<'a> {
-    /// The new client's file.
-    pub data: &'a Path,
+    /// The new client's rows.
+    pub data: &'a Input,
     /// The label file of images.
     pub labels: Option<&'a Path>,
     /// Imputations drawn for each cell.

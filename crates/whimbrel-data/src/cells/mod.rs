@@ -138,7 +138,8 @@ pub fn read_cells<'a>(source: impl Into<Source<'a>>, options: &CellOptions) -> R
 impl Input {
     /// Reads a table with missing cells.
     pub fn read_cells(&self, options: &CellOptions) -> Result<CellTable> {
-        cells_of(&self.read_csv(&options.csv())?, options)
+        let data = self.read_csv(&options.csv())?;
+        cells_of(&data, options)
     }
 }
 

@@ -14,7 +14,6 @@ use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, FitStages, Planned, THEORY, Work};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};

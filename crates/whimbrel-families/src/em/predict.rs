@@ -6,6 +6,7 @@ use crate::family::{ModelUse, Predicted};
 use crate::load::{read_any, read_images};
 use crate::usage::{mixture_columns, numbers};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use whimbrel_core::ClientData;
 use whimbrel_data::{Features, Input, is_idx};
 use whimbrel_methods::prepare::Preparation;
@@ -20,7 +21,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     }
     let data = match run.model.get("byte_scale").and_then(Value::as_f64) {
         Some(scale) if let Some(file) = file.file().filter(|file| is_idx(file)) => {
-            read_images(file, scale)?
+            Arc::new(read_images(file, scale)?)
         }
         _ => read_any(file, None)?,
     };

@@ -6,7 +6,7 @@ use crate::family::{FitUse, ModelUse, Predicted, Predictions};
 use crate::load::read_any;
 use serde_json::{Value, json};
 use whimbrel_core::ClientData;
-use whimbrel_data::{Features, Input, LibsvmOptions, read_libsvm};
+use whimbrel_data::{Features, Input, read_libsvm};
 use whimbrel_models::convex::Problem;
 
 impl FitUse for GradientFit {

@@ -52,7 +52,6 @@ pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
 pub(crate) struct Asked {
     /// `None`: unknown, and checks that depend on it are skipped.
     pub kind: Option<&'static MethodKind>,
-    /// Its family.
     pub family: Option<&'static Family>,
     pub preset: Option<Preset>,
     pub allow_divergence: bool,

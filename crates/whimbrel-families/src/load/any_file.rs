@@ -2,6 +2,7 @@
 
 use crate::failure::Result;
 use std::path::Path;
+use std::sync::Arc;
 use whimbrel_data::{
     CsvOptions, Dataset, Input, is_idx, is_libsvm, is_npy, read_csv, read_idx_images, read_npy,
 };
@@ -46,16 +47,16 @@ impl FileKind {
 }
 
 /// Reads a CSV or `.npy` file, or images with their bytes scaled as by default in a job.
-pub fn read_any(input: &Input, client: Option<&str>) -> Result<Dataset> {
+pub fn read_any(input: &Input, client: Option<&str>) -> Result<Arc<Dataset>> {
     let Some(file) = input.file() else { return Ok(input.read_csv(&CsvOptions::default())?) };
-    match FileKind::of(file) {
-        FileKind::Idx => read_images(file, BYTE_SCALE),
-        FileKind::Npy => Ok(read_npy(file)?),
+    Ok(Arc::new(match FileKind::of(file) {
+        FileKind::Idx => read_images(file, BYTE_SCALE)?,
+        FileKind::Npy => read_npy(file)?,
         FileKind::Csv | FileKind::Libsvm => {
             let text = client.into_iter().map(String::from).collect();
-            Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
+            read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?
         }
-    }
+    }))
 }
 
 /// Reads images as rows of bytes divided by `scale`.

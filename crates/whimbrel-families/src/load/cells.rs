@@ -4,7 +4,6 @@ use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
 use crate::files::named;
 use crate::job::{Csv, Labels, Partition};
-use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{

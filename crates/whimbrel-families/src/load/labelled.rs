@@ -8,7 +8,7 @@ use crate::job::{Csv, Libsvm, Partition};
 use whimbrel_core::{Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
-    LibsvmOptions, by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients,
+    by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients,
     read_libsvm, standardize, two_classes,
 };
 
@@ -49,8 +49,7 @@ pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key)
 }
 
 pub(super) fn from_libsvm(libsvm: &Libsvm, layout: &Layout, key: Key) -> Result<Loaded> {
-    let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
-    let mut rows = read_libsvm(&libsvm.path, &options)?;
+    let mut rows = read_libsvm(&libsvm.path, libsvm.columns)?;
     let classes = find_classes(&mut rows, &[], layout)?;
     let given = Given { rows, table: None, classes, partition: &libsvm.partition };
     let mut loaded = given.share_out(layout, libsvm.standardize, hash_path(&libsvm.path)?, key)?;

@@ -39,7 +39,7 @@ pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded>
 }
 
 /// The file, and its columns of text that are not features: client, class and label.
-pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Dataset, Vec<String>)> {
+pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Arc<Dataset>, Vec<String>)> {
     read_with(csv, role, &[])
 }
 
@@ -48,7 +48,7 @@ pub(super) fn read_with(
     csv: &Csv,
     role: Option<&str>,
     more: &[&String],
-) -> Result<(Dataset, Vec<String>)> {
+) -> Result<(Arc<Dataset>, Vec<String>)> {
     let role = role.map(String::from);
     let by = csv.partition.columns().into_iter();
     let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();

@@ -158,17 +158,18 @@ impl Offer {
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), minimum.group)
     }
 
-    /// Reads a client's file and checks it against the schema. Clients invited later need not be in
+    /// Reads a client's rows and checks them against the schema. Clients invited later need not be in
     /// [`Offer::names`].
-    pub fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
+    pub fn read(&self, rows: impl Into<Input>, client_name: &str) -> Result<ClientData> {
+        let rows = &rows.into();
         let job = self.job()?;
         match job.fit.layout() {
             Layout::Cells { entries, described } => {
-                let cells = self.schema.read_cells(file, client_name, &job, entries, described)?;
+                let cells = self.schema.read_cells(rows, client_name, &job, entries, described)?;
                 Ok(ClientData::Cells(cells))
             }
             layout => {
-                let rows = self.schema.read(file, client_name, &layout)?;
+                let rows = self.schema.read(rows, client_name, &layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }

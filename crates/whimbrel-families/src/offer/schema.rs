@@ -5,10 +5,11 @@ use crate::job::{DataSource, Job, Partition};
 use crate::load::{Layout, cell_options, number_declared, of_client};
 use crate::plan::{Facts, not_on_network};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
-    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Described, Entries, Features,
-    MixedColumn, Parts, by_column, read_csv, read_npy, samples,
+    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Described, Entries, Features, Input,
+    MixedColumn, Parts, by_column, read_npy, samples,
 };
 
 /// Most columns of a file, and most rows of a table with gaps.
@@ -139,11 +140,11 @@ impl Schema {
         layout: &Layout,
     ) -> Result<ClientData> {
         if let Layout::Mixed { types } = layout {
-            return self.read_mixed(file, client_name, types);
+            return self.read_mixed(rows, client_name, types);
         }
-        let data = match self.source {
-            SourceForm::Npy => read_npy(file)?,
-            SourceForm::Csv => read_csv(file, &self.csv_options([]))?,
+        let data = match (self.source, rows.file()) {
+            (SourceForm::Npy, Some(file)) => Arc::new(read_npy(file)?),
+            _ => rows.read_csv(&self.csv_options([]))?,
         };
         self.check_client(&data, client_name)?;
         let features = Features::Listed(&self.columns);
@@ -194,7 +195,7 @@ impl Schema {
         };
         let columns: Vec<MixedColumn> = self.columns.iter().zip(&self.levels).map(column).collect();
         let leveled = columns.iter().filter(|column| !column.levels.is_empty());
-        let data = read_csv(file, &self.csv_options(leveled.map(|column| &column.name)))?;
+        let data = rows.read_csv(&self.csv_options(leveled.map(|column| &column.name)))?;
         self.check_client(&data, client_name)?;
         self.held_out(&data, ClientData::Table(data.mixed_table(&columns)?))
     }

@@ -1,4 +1,4 @@
-//! The family's methods and the keys of their settings.
+//! The family's methods and their keys, one row each.
 
 use super::decentralised::{MIXING, SCALING, TOPOLOGY};
 use super::keys::{
@@ -31,14 +31,14 @@ use whimbrel_methods::settings::Weights;
 
 /// The keys of local steps.
 const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
-/// The keys of evaluation, stopping and limits.
+/// Keys of evaluation and limits.
 const WATCH: &[&JobKey] = &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH];
-/// The keys of local training with a server.
+/// Local training with a server.
 const TRAINING: &[&JobKey] = keys! {
     &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH], STEPS, &[&PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS],
     WATCH, &[&OWN, &OUTSIDE],
 };
-/// The keys of local training without a server.
+/// Local training without a server.
 const NEIGHBOURS: &[&JobKey] = keys! {
     &[&ROUNDS, &BATCH], STEPS, &[&WEIGHTS, &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING],
 };
@@ -50,17 +50,17 @@ macro_rules! fixed {
     };
 }
 
-/// A method: its word and keys, the form of its settings, and its defaults.
+/// A method with its keys and defaults.
 pub(super) struct RuleKind {
     method: MethodKind,
     settings: &'static dyn Settings,
     /// The server's step.
     pub server: &'static Table<ServerStep>,
-    /// Default treatment of clients that are not sampled.
+    /// Default of `sampling`.
     pub sampling: Sampling,
 }
 
-/// The methods except `sgd`.
+/// The methods beside `sgd`.
 const ROWS: &[RuleKind] = &[
     rule(
         "fedmix",
@@ -148,7 +148,7 @@ const ROWS: &[RuleKind] = &[
     ),
 ];
 
-/// `sgd` and its presets for learners: the gradient of one minibatch per round.
+/// The gradient family's words, for learners: one minibatch's gradient a round.
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
         weights: Weights::Equal,
@@ -166,7 +166,7 @@ const SGD: RuleKind = RuleKind {
     sampling: Sampling::Unbiased,
 };
 
-/// Values of `kind` in `[method]`.
+/// The words of `kind`.
 pub(super) static METHODS: [MethodKind; ROWS.len() + PRESETS.len()] = {
     let presets = with_presets(SGD.method);
     let mut all = [presets[0]; ROWS.len() + PRESETS.len()];
@@ -194,12 +194,11 @@ const fn rule(
 }
 
 impl RuleKind {
-    /// The row of an algorithm.
     pub fn of(algorithm: &str) -> &'static Self {
         ROWS.iter().find(|row| row.method.word.name == algorithm).unwrap_or(&SGD)
     }
 
-    /// Whether the method has no server.
+    /// Whether the method is decentralised.
     pub fn has_neighbours(&self) -> bool {
         self.method.keys.iter().any(|key| key.name == TOPOLOGY.name)
     }
@@ -214,12 +213,12 @@ impl RuleKind {
 #[derive(Clone)]
 pub struct Rule {
     pub(super) kind: &'static RuleKind,
-    /// The clients' part.
+    /// The clients' rule.
     pub local: Arc<dyn LocalRule>,
 }
 
 impl Rule {
-    /// The method's name in a job.
+    /// The word of the method.
     pub fn method(&self) -> &'static str {
         self.kind.method.word.name
     }
@@ -241,7 +240,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// The form of a method's settings in a job.
+/// Reads and writes the settings of a method.
 trait Settings: Sync {
     fn read(&self, reader: &Reader<'_>) -> Read<Arc<dyn LocalRule>>;
     fn write(&self, rule: &dyn LocalRule, out: &mut Writer);

@@ -1,4 +1,4 @@
-//! Learners by name.
+//! Keys of learners.
 
 use super::own_learner;
 use crate::family::{ModelKind, RunData};
@@ -44,14 +44,14 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ),
 ];
 
-/// The trained model.
+/// A learner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The learner, except its inputs and classes, which the data determine.
+    /// Without inputs and classes, which depend on the data.
     pub architecture: Architecture,
-    /// The name of a learner supplied by the program.
+    /// Name of a program's learner.
     pub learner: String,
-    /// Whether the supplied learner predicts classes.
+    /// Whether that learner predicts classes.
     pub own_classifies: bool,
 }
 
@@ -123,7 +123,7 @@ impl Model {
         ])
     }
 
-    /// The learner for inputs of this shape and this number of classes.
+    /// The learner for a shape of inputs and a number of classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
         if self.architecture.kind == OWN {
             return own_learner::build(&self.learner, shape, classes);

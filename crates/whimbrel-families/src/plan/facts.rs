@@ -7,6 +7,7 @@ use crate::load::{
     Layout, Loaded, class_names, described, mixed, read_side, settle_classes, tables,
 };
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use whimbrel_core::Error;
 use whimbrel_data::{Attribute, ColumnType, CsvOptions, Dataset, MixedColumn, read_npy};
 
@@ -206,7 +207,7 @@ fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
 fn read_sample<'a>(
     csv: &'a Csv,
     also: impl IntoIterator<Item = &'a String>,
-) -> Result<(Dataset, Vec<String>)> {
+) -> Result<(Arc<Dataset>, Vec<String>)> {
     let client = match &csv.partition {
         Partition::Column(column) => Some(column),
         _ => None,

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use whimbrel_core::Cell;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::{CellOptions, CellTable, Input, contradictions};
+use whimbrel_data::{CellOptions, CellTable, Input};
 use whimbrel_engine::checkpoint::{write_atomically, write_atomically_with};
 use whimbrel_engine::metrics::number;
 use whimbrel_models::lowrank::NewRow;
@@ -53,10 +53,8 @@ fn read_rows(run: &Run<'_>, rows: &Input) -> Result<(CellTable, Vec<String>)> {
     };
     let read = rows.read_cells(&reading)?;
     let mut warnings = read.warnings.clone();
-    if let Some(file) = rows.file() {
-        let (rows, columns) = (&run.table.rows, &run.table.columns);
-        warnings.extend(contradictions(file, &reading, &run.attributes()?, rows, columns)?);
-    }
+    let (known, labels) = (run.attributes()?, (&run.table.rows, &run.table.columns));
+    warnings.extend(rows.contradictions(&reading, &known, labels.0, labels.1)?);
     if read.client_names().len() > 1 {
         let names: Vec<&str> = read.client_names().take(3).collect();
         warnings.push(format!(
@@ -79,7 +77,7 @@ pub(super) fn adapt(
         return refuse("--labels is for images", "take it out");
     }
     let run = Run::read(asked, run)?;
-    let (read, mut warnings) = read_rows(&run, &options.data.into())?;
+    let (read, mut warnings) = read_rows(&run, options.data)?;
     let client = NewClient::fit(&run.table, read, run.run.job.seed)?;
     let rows = &client.sheet.rows;
     let is_empty = |place: &Place| matches!(place, Place::New(row) if row.observations == 0);

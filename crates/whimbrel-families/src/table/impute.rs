@@ -12,9 +12,7 @@ use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
 use std::io::Write;
 use whimbrel_core::{Cell, Error};
-use whimbrel_data::{
-    Attribute, CellOptions, Error as DataError, Input, hash_file, is_file, read_cells,
-};
+use whimbrel_data::{Attribute, CellOptions, Error as DataError, Input};
 
 /// Most labels named in a warning.
 const NAMED_MAX: usize = 3;
@@ -143,7 +141,7 @@ impl<'a> Run<'a> {
         if given.is_none() {
             let reason = match self.data_hash.as_deref() {
                 Some("") => "only the clients hold the observations".to_owned(),
-                _ if !is_file(file) => format!("{} does not exist", file.display()),
+                _ if !rows.exists() => format!("{rows} does not exist"),
                 _ => String::new(),
             };
             if !reason.is_empty() && client.is_some() {
@@ -160,8 +158,7 @@ impl<'a> Run<'a> {
         let is_same = rows.exists() && Some(rows.hash()?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
             warnings.push(format!(
-                "{} has changed since the run: the held-out cells are unknown",
-                file.display()
+                "{rows} has changed since the run: the held-out cells are unknown"
             ));
         }
         if is_same && client.is_none() {
@@ -171,7 +168,7 @@ impl<'a> Run<'a> {
         let options = CellOptions {
             row_labels: Some(table.rows.clone()),
             column_labels: Some(table.columns.clone()),
-            ..self.options(&file.into())?
+            ..self.options(rows)?
         };
         let mut read = rows.read_cells(&options).map_err(unknown_labels)?;
         let (Some(client), Some(column)) = (client, &options.client) else {
@@ -194,7 +191,7 @@ impl<'a> Run<'a> {
     }
 
     /// All cells of the run's file.
-    fn of_the_run(&self, file: &Path) -> Result<ObservedTable> {
+    fn of_the_run(&self, rows: &Input) -> Result<ObservedTable> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
             csv.path = rows.clone();

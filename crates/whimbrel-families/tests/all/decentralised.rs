@@ -123,12 +123,12 @@ fn what_needs_a_server_is_refused() {
     refused("sampling = \"unbiased\"", "`sampling` has no meaning for d-fedmix");
     refused("epochs = 3.0", "`epochs` has no meaning for d-fedmix");
     let codec = "codec = { kind = \"dithering\", levels = 4 }";
-    refused(&format!("[uplink]\n{codec}"), "d-fedmix has no server, so it has no [uplink]");
+    refused(&format!("[uplink]\n{codec}"), "d-fedmix has no server and therefore no [uplink]");
     refused(
         &format!("[downlink]\nrule = \"degraded\"\n{codec}"),
-        "d-fedmix has no server, so it has no [downlink]",
+        "d-fedmix has no server and therefore no [downlink]",
     );
-    refused("[simulation]\nlost = 0.1", "d-fedmix does not support `lost`");
+    refused("[simulation]\nlost = 0.1", "`lost` has no meaning for d-fedmix");
     refused("topology = { kind = \"ring\", p = 0.5 }", "`p` has no meaning for ring");
     refused(
         "topology = { kind = \"complete\", redraw = true }",
@@ -140,7 +140,7 @@ fn what_needs_a_server_is_refused() {
     refused("mixing = \"given\"", "only an edge list has weights");
     refused(
         "topology = { kind = \"ring\", redraw = true }\nmixing = \"fastest-mixing\"",
-        "computed for a fixed graph",
+        "need a fixed graph",
     );
     has(&refusal(&job("fedmix", "topology = \"ring\"")), "`topology` has no meaning for fedmix");
 }

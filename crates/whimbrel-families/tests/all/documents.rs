@@ -39,8 +39,8 @@ fn every_key_is_on_a_page() {
     let pages = reference();
     let has = |key: &str| pages.iter().any(|(_, text)| text.contains(&format!("\n| `{key}` | ")));
     for key in registry().families().iter().flat_map(|family| {
-        let models = family.models().iter().flat_map(|kind| kind.keys);
-        models.chain(family.methods().iter().flat_map(|kind| kind.keys))
+        let models = family.models.iter().flat_map(|kind| kind.keys);
+        models.chain(family.methods.iter().flat_map(|kind| kind.keys))
     }) {
         assert!(has(key.name), "{}", key.name);
     }

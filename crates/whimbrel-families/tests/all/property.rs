@@ -330,8 +330,8 @@ proptest! {
         let families = registry().families().iter();
         let keys: Vec<&JobKey> = families
             .flat_map(|family| {
-                let models = family.models().iter().flat_map(|kind| kind.keys);
-                models.chain(family.methods().iter().flat_map(|kind| kind.keys))
+                let models = family.models.iter().flat_map(|kind| kind.keys);
+                models.chain(family.methods.iter().flat_map(|kind| kind.keys))
             })
             .copied()
             .collect();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
-use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Reported, Source, Value};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{define_keys, form};
@@ -153,12 +153,12 @@ impl Uplink {
         Ok(Self { codec, rule: settled, memory_off, start, frame: frame?, own })
     }
 
-    /// Reports a `frame` to methods without one.
+    /// Reports a `frame` of methods without frames.
     pub(crate) fn refuse_frame(&mut self, source: &Source<'_>) {
         if self.frame.take().is_some() {
             source.report_at(
                 &["uplink", "frame"],
-                "frames are for the compressed statistics of a mixture",
+                "frames apply to compressed statistics of mixtures only",
                 "take `frame` out",
             );
         }
