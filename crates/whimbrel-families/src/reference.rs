@@ -1,4 +1,4 @@
-//! The reference pages of the job file, generated from the definitions.
+//! The reference page of the job file, generated from the definitions of keys.
 
 use crate::family::{Family, MethodKind};
 use crate::job::channel::uplink::{RULE, UP_RULES};
@@ -18,145 +18,22 @@ Python estimators, except for parameters that follow scikit-learn (`covariance_t
 These pages are generated from the definitions that the parser uses.
 ";
 
-/// The smallest job around an example of one table.
+/// The minimal tables around an example.
 const AROUND: [(&str, &str); 3] = [
     ("data", "[data]\nsource = \"mixture\"\n"),
     ("model", "[model]\nkind = \"gmm\"\ncomponents = 2\n"),
     ("method", "[method]\nkind = \"fedem\"\nrounds = 100\n"),
 ];
 
-/// File name and title of the pages of built-in families.
-const FAMILIES: [(&str, &str, &str); 5] = [
-    ("em", "mixtures", "Mixtures"),
-    ("table", "tables", "Tables with gaps"),
-    ("gradient", "regressions", "Regressions"),
-    ("personal", "learners", "Learners and personal models"),
-    ("bayes", "posteriors", "Posteriors of personal models"),
-];
-
-/// The pages of the reference: path below `docs/reference` and text.
-pub fn reference() -> Vec<(String, String)> {
-    let pages = pages();
-    let top = index(sections()[0], &pages);
-    let mut all = vec![("job-file.md".to_owned(), reference::render(&[top], &unset).concat())];
-    let texts = reference::render(&pages, &unset);
-    all.extend(pages.iter().zip(texts).map(|(page, text)| (format!("job/{}.md", page.name), text)));
-    all
-}
-
-/// The entry page: an example, links to the other pages, and the keys above the first table.
-fn index(root: &'static Section, pages: &[Page]) -> Page {
-    let whole = complete(root.example);
-    let links = pages.iter().map(|page| format!("- [{}](job/{}.md)\n", page.title, page.name));
-    let doc =
-        format!("{HEAD}\nA whole job:\n\n```toml\n{whole}```\n\n{}", links.collect::<String>());
-    let top = Part { heading: "Above the first table".into(), ..Part::of(root) };
-    let parts = vec![Part { doc: doc.trim_end().to_owned(), ..Part::default() }, top];
-    Page { name: "job-file".into(), title: "The job file".into(), parts }
-}
-
-fn pages() -> Vec<Page> {
+/// The page `docs/reference/job-file.md`.
+pub fn reference() -> String {
+    let sections = sections();
+    let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(sections[0].example));
     let registry = registry();
-    let [_, data, split, prepare, _, method, uplink, downlink, simulation, federation] = sections();
-    let page =
-        |name: &str, title: &str, parts| Page { name: name.into(), title: title.into(), parts };
-    let of = |section: &'static Section| {
-        page(
-            &section.name.replace('.', "-"),
-            &format!("`[{}]`", section.name),
-            vec![Part::of(section)],
-        )
-    };
-    let of_data = |name: &str, title: &str, doc: &str, keys| {
-        let part = Part { doc: doc.into(), keys: rows(keys), ..Part::default() };
-        page(name, &format!("`[data]`: {title}"), vec![part])
-    };
-    let mut pages = vec![
-        page("data", "`[data]`", vec![Part { keys: rows(data::GENERAL), ..Part::of(data) }]),
-        of_data(
-            "data-cells",
-            "tables with gaps",
-            "Keys of [data] for kind = \"low-rank\" in [model].",
-            data::CELLS,
-        ),
-        of_data(
-            "data-samples",
-            "images and texts",
-            "Keys of [data] for samples of learners.",
-            data::SAMPLES,
-        ),
-        of_data("data-drawn", "generated rows", "Keys of [data] for generators.", data::DRAWN),
-        of(split),
-        of(prepare),
-    ];
-    pages.extend(registry.families().iter().rev().map(|family| family_page(*family)));
-    let shared: Vec<Row> = method
-        .keys
-        .iter()
-        .filter(|key| families_with(key) != 1)
-        .map(|key| Row { key, kinds: registry.limits(method, key) })
-        .collect();
-    pages.push(page("method", "`[method]`", vec![Part { keys: shared, ..Part::of(method) }]));
-    pages.extend([of(uplink), of(downlink), of(simulation), of(federation)]);
-    pages
+    Page::new(&sections).text(&head, &|section, key| registry.limits(section, key), &unset)
 }
 
-/// The number of families with a method that takes a key.
-fn families_with(key: &JobKey) -> usize {
-    let takes = |family: &&&'static dyn Family| {
-        family.methods().iter().any(|kind| kind.keys.iter().any(|own| std::ptr::eq(*own, key)))
-    };
-    registry().families().iter().filter(takes).count()
-}
-
-/// Models and methods of a family, with the keys of `[method]` that no other family has.
-fn family_page(family: &'static dyn Family) -> Page {
-    let known = FAMILIES.iter().find(|(known, ..)| *known == family.name());
-    let (name, title) =
-        known.map_or((family.name(), family.name()), |(_, name, title)| (name, title));
-    let models: Vec<_> = family.models().iter().map(|kind| (kind.word, kind.keys)).collect();
-    let methods: Vec<_> = family.methods().iter().map(|kind| (kind.word, kind.keys)).collect();
-    let sample = registry().model.example;
-    let is_sampled = |word: &Word| sample.contains(&format!("kind = \"{}\"", word.name));
-    let example = if models.iter().any(|(word, _)| is_sampled(word)) { sample } else { "" };
-    let own = |key: &JobKey| families_with(key) == 1;
-    let parts = vec![
-        part("model", "Models and their keys.", &models, &|_| true, example),
-        part(
-            "method",
-            "Methods and the keys that only they have; [the others](method.md).",
-            &methods,
-            &own,
-            "",
-        ),
-    ];
-    Page { name: name.into(), title: title.into(), parts }
-}
-
-type Kind = (Word, &'static [&'static JobKey]);
-
-/// The kinds of a family in `[model]` or `[method]`, with those of their keys that pass.
-fn part(
-    table: &str,
-    doc: &str,
-    kinds: &[Kind],
-    passes: &dyn Fn(&JobKey) -> bool,
-    example: &'static str,
-) -> Part {
-    let mut keys: Vec<Row> = Vec::new();
-    for key in kinds.iter().flat_map(|(_, keys)| *keys).filter(|key| passes(key)) {
-        if !keys.iter().any(|row| std::ptr::eq(row.key, *key)) {
-            let with = |(_, keys): &&Kind| keys.iter().any(|own| std::ptr::eq(*own, *key));
-            let able: Vec<&str> = kinds.iter().filter(with).map(|(word, _)| word.name).collect();
-            let kinds = if able.len() == kinds.len() { Vec::new() } else { able };
-            keys.push(Row { key, kinds });
-        }
-    }
-    let (heading, doc) = (format!("`[{table}]`"), doc.to_owned());
-    Part { heading, doc, keys, kinds: kinds.iter().map(|(word, _)| *word).collect(), example }
-}
-
-/// The behaviour without a key whose default is the method's.
+/// The default of a key whose default depends on the method.
 fn unset(key: &JobKey) -> Option<String> {
     let is = |known: &JobKey| std::ptr::eq(key, known);
     let takes = |kind: &MethodKind| kind.keys.iter().any(|own| is(own));
@@ -173,12 +50,12 @@ fn unset(key: &JobKey) -> Option<String> {
     }
 }
 
-/// Every example of the pages as a whole job.
+/// The examples of the page as complete jobs.
 pub fn examples() -> Vec<String> {
     reference::examples(&sections()).into_iter().map(complete).collect()
 }
 
-/// An example with the tables that it omits.
+/// An example with its missing tables.
 fn complete(example: &str) -> String {
     let mut out = example.to_owned();
     for (name, table) in AROUND {

@@ -21,9 +21,10 @@ use whimbrel::parts::engine::{
     ClientMachine, Consent, Observer, Participant, Question, Remote, StepId, Transport, run_with,
 };
 use whimbrel::parts::families::Job;
+use whimbrel::parts::families::family::RunData;
 use whimbrel::parts::families::load::{Loaded, load};
 use whimbrel::parts::families::plan::Plan;
-use whimbrel::parts::runs::{RunDir, run_data};
+use whimbrel::parts::runs::RunDir;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -55,7 +56,7 @@ fn server(path: &Path, out: &Path) -> Result<()> {
     let mut keeper = Folder::create(out, Duration::from_secs(60))?;
     let calm = AtomicBool::new(false);
     let outcome = run_with(&plan, &mut carrier, &mut keeper, job.seed, &calm, &mut Quiet)?;
-    RunDir::adopt(out).finish(&job, &run_data(&job, &loaded), &outcome, &plan)?;
+    RunDir::adopt(out).finish(&job, &RunData::of(&loaded), &outcome, &plan)?;
     Ok(())
 }
 

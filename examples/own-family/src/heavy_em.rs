@@ -15,7 +15,7 @@ use whimbrel::parts::methods::federated::{
 use whimbrel::parts::methods::step::Schedule;
 use whimbrel::parts::models::{LatentModel, Rows};
 
-/// The whole method.
+/// The complete method.
 pub type HeavyEm<M> = Federated<Heavy<M>>;
 
 /// Hyper-parameters.
@@ -35,7 +35,7 @@ pub struct Global {
     s: Vec<f64>,
     /// `v`.
     velocity: Vec<f64>,
-    /// The first parameters, at which clients compute the first statistic.
+    /// Parameters of the first statistic.
     first: Vec<f64>,
     repairs: u64,
 }

@@ -23,8 +23,8 @@ impl Job {
             source.report_at(&["data", "shape"], what, "take it out");
         }
         match self.fit.layout() {
-            Layout::Cells(_) => self.check_cells(source),
-            Layout::Rows | Layout::Mixed => {
+            Layout::Cells { .. } => self.check_cells(source),
+            Layout::Rows | Layout::Mixed { .. } => {
                 self.check_no_cells(source);
                 if self.data.has_targets() {
                     let what =

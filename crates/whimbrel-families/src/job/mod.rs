@@ -195,20 +195,9 @@ impl Job {
             federation: federation?,
             origin: Origin::default(),
         };
-        job.fit.resolve(&job.downlink);
-        match job.fit.usual_frame(&job) {
-            Some(usual) => {
-                job.uplink.frame.get_or_insert(usual);
-            }
-            None if job.uplink.frame.take().is_some() => {
-                source.report_at(
-                    &["uplink", "frame"],
-                    "frames apply to compressed statistics of mixtures only",
-                    "take `frame` out",
-                );
-            }
-            None => {}
-        }
+        let mut fit = job.fit.clone();
+        fit.resolve(&mut job, source);
+        job.fit = fit;
         job.check_tables(source);
         job.fit.check(&job, source);
         Ok(job)
@@ -287,14 +276,14 @@ fn read_fit(
         // An unknown kind is reported by `Method::read`.
         return Err(whimbrel_job::reader::Reported);
     };
-    let own = families.iter().find(|(known, _)| known.name() == family.name());
+    let own = families.iter().find(|(known, _)| known.name == family.name);
     let Some((_, model_kind)) = own else {
         return Err(refuse_method(method, registry, families[0].1.word.name, asked));
     };
     let model_kind: &'static crate::family::ModelKind = model_kind;
     refuse_others(model, model_kind.keys, model_kind.word.name, registry, true);
     let tables = Tables { model_kind: model_kind.word.name, method_kind, model, method };
-    Ok((model_kind.word.name, family.read(&tables)?))
+    Ok((model_kind.word.name, (family.read)(&tables)?))
 }
 
 /// Most methods listed in an error.
@@ -311,7 +300,7 @@ fn refuse_method(
     let able = registry.models(model);
     let methods: Vec<String> = able
         .iter()
-        .flat_map(|(family, _)| family.methods())
+        .flat_map(|(family, _)| family.methods)
         .map(|kind| format!("\"{}\"", kind.word.name))
         .collect();
     let shown = methods.len().min(METHODS_SHOWN);
@@ -319,7 +308,7 @@ fn refuse_method(
     let models: Vec<String> = asked
         .family
         .iter()
-        .flat_map(|family| family.models())
+        .flat_map(|family| family.models)
         .map(|kind| format!("\"{}\"", kind.word.name))
         .collect();
     let result: Read<()> = method.read(registry.method_kind, |v| {

@@ -52,7 +52,8 @@ pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
 pub(crate) struct Asked {
     /// `None`: unknown, and checks that depend on it are skipped.
     pub kind: Option<&'static MethodKind>,
-    pub family: Option<&'static dyn Family>,
+    /// Its family.
+    pub family: Option<&'static Family>,
     pub preset: Option<Preset>,
     pub allow_divergence: bool,
     /// Whether one of the words is missing or unknown.

@@ -1,16 +1,15 @@
-//! Totals of the columns of a completed table, with their bands.
+//! Column totals of a completed table, with intervals.
 //!
-//! The total is what was observed and the means of draws of the other cells. Its variance is that of the
-//! values around these, and that of the means' own errors, which cells share: with the parts
-//! `<w, e>` of the error of a cell's `theta`, by their source,
+//! A total is the sum of the observed cells and of the mean imputations of missing cells. Its variance
+//! is that of the values around their means, plus that of the errors of the means, which cells share:
+//! with the components `<w, e>` of the error of a cell's `theta`, by source,
 //!
 //! ```text
 //! sum_missing noise + sum_sources |sum_missing g w|^2,
 //! ```
 //!
-//! where `g`, about `psi''`, makes a cell's own variance that of its draws.
-//!
-//! Draws of the total have the same variance; what cells share of it, to first order in the errors.
+//! where `g`, about `psi''`, makes a cell's variance that of its draws. Imputations of the total have
+//! the same variance to first order in the errors.
 
 use super::completed::{Completed, Unsure};
 use super::observed::Observations;
@@ -26,13 +25,13 @@ pub fn totals(table: &Completed, seen: &Observations) -> Vec<Total> {
 
 /// The total of one column.
 pub struct Total {
-    /// What was observed.
+    /// Sum of the observed cells.
     pub observed: f64,
-    /// With what was not.
+    /// Sum of observed and imputed cells.
     pub total: f64,
-    /// An interval that is to hold the total nine times in ten.
+    /// 90 % interval of the total.
     pub interval: [f64; 2],
-    /// How many cells were not observed.
+    /// Number of missing cells.
     pub missing: u64,
 }
 

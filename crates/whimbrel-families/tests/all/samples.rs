@@ -1,10 +1,10 @@
 //! Data for learners, from `[data]` to clients.
 
-use crate::{parse, refusal};
+use crate::{Nobody, has, parse, refusal, run_clients};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Inputs, Samples, Targets};
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
-use whimbrel_engine::{Chain, Limits, Observer};
+use whimbrel_engine::Chain;
 use whimbrel_families::Job;
 use whimbrel_families::job::{
     Collection, DataSource, Format, HeldOut, KeptClients, Partition, Subset,
@@ -101,10 +101,6 @@ fn regressions_get_the_same_mixture_as_rows() {
     }
 }
 
-struct Nobody;
-
-impl Observer for Nobody {}
-
 #[test]
 fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     let text = "source = \"synthetic-mixture\"\nclients = 10\ndimension = 4\n";
@@ -113,16 +109,8 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
         let loaded = load(&job).unwrap();
         let plan = Plan::with_cache(&job, &loaded, None).unwrap();
         assert_eq!(plan.duties().len(), loaded.unseen.len());
-        let calm = std::sync::atomic::AtomicBool::new(false);
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: std::time::Duration::MAX,
-            interrupt: &calm,
-        };
-        let unseen = loaded.unseen.clone();
-        let outcome = whimbrel_engine::run(&plan, loaded.clients, 1, &limits, &mut Nobody).unwrap();
-        (outcome, unseen)
+        let outcome = run_clients(&plan, loaded.clients, 1, &mut Nobody).unwrap();
+        (outcome, loaded.unseen)
     };
     let (all, _) = run("");
     let (some, unseen) = run("unseen = 0.3");
@@ -185,7 +173,7 @@ fn classes_are_numbered_alike_at_all_clients() {
     };
     assert_eq!(shaped(&[1, 2]).unwrap().shape(), Some(&[1, 2][..]));
     let message = shaped(&[3]).map(|_| ()).unwrap_err();
-    assert!(message.to_string().contains("shape = [3], and an input has 2"), "{message}");
+    assert!(message.to_string().contains("shape = [3], but an input has 2"), "{message}");
 }
 
 #[test]
@@ -198,10 +186,12 @@ fn a_client_without_training_rows_is_only_evaluated() {
     );
     let loaded = load_as(&job(&data), CLASSES).unwrap();
     assert_eq!(loaded.unseen, [false, true]);
-    let warning = "client \"b\" has no training rows: it takes part in evaluations only";
+    let warning = "client \"b\" has no training rows: it is only evaluated";
     assert!(loaded.warnings.iter().any(|said| said == warning), "{:?}", loaded.warnings);
-    let message = load(&job(&data)).map(|_| ()).unwrap_err().to_string();
-    assert!(message.contains("client \"b\": there is no row for training"), "{message}");
+    has(
+        &load(&job(&data)).map(|_| ()).unwrap_err().to_string(),
+        "client \"b\": no row is for training",
+    );
 }
 
 #[test]
@@ -215,8 +205,8 @@ fn declared_classes_number_the_targets_and_others_are_refused_by_line() {
     let message = read("classes = [\"2\", \"0\"]").map(|_| ()).unwrap_err().to_string();
     for wanted in [
         "odd.csv: 2 rows cannot be used",
-        "line 4 (row 3), column \"y\": \"12.5\" is none of the classes",
-        "line 5 (row 4), column \"y\": \"-3\" is none of the classes",
+        "line 4 (row 3), column \"y\": \"12.5\" is not a declared class",
+        "line 5 (row 4), column \"y\": \"-3\" is not a declared class",
         "the classes are \"2\", \"0\"",
     ] {
         assert!(message.contains(wanted), "{message}");

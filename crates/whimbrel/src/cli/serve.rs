@@ -17,6 +17,7 @@ use whimbrel_data::hash_file;
 use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_engine::{Ending, Observer};
 use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::family::RunData;
 use whimbrel_families::job::{Clients, Federation};
 use whimbrel_families::offer::with_data_paths_of;
 use whimbrel_families::plan::{Facts, Plan};
@@ -28,7 +29,7 @@ use whimbrel_net::registry::{Draft, Registry, unhex};
 use whimbrel_net::status::Board;
 use whimbrel_net::tls::{Identity, fingerprint_of_file, server_config};
 use whimbrel_net::{Invitation, Limits};
-use whimbrel_runs::{Existing, RunDir, resolved, unseen_data};
+use whimbrel_runs::{Existing, RunDir, resolved};
 
 /// What a client's folder gets of the run, beside the model.
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
@@ -196,7 +197,7 @@ fn run(
     // Rows as clients stated them when they enrolled.
     let stated = coordinator.board().watch().borrow().clients.clone();
     let rows = outcome.names.iter().map(|name| stated.get(name)?.rows).collect();
-    let run_facts = unseen_data(facts, rows);
+    let run_facts = RunData::unseen(facts, rows);
     let finish = || dir.finish(job, &run_facts, &outcome, plan);
     let Some(finished) = insist(coordinator, finish)? else {
         return Ok(Some(interrupted(args, dir)));

@@ -451,7 +451,7 @@ fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_cl
     assert!(sandbox.read("own.csv").contains("\ns1,2,yes,2,"));
     // The coordinator does not, although it has a file that looks like the clients'.
     let ran = sandbox.ok(&["impute", "served", "--out", "all-estimated.csv", "--json"]);
-    assert!(ran.stderr.contains("the clients kept what they observed"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("only the clients hold the observations"), "{}", ran.stderr);
     assert!(ran.json()["observed"].is_null());
     let lines = sandbox.read("all-estimated.csv");
     assert_eq!(lines.lines().skip(1).filter(|line| line.contains(",unknown,,")).count(), 50);

@@ -9,9 +9,10 @@ use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::exp;
 use whimbrel::parts::engine::{Limits, Observer, run};
 use whimbrel::parts::families::Job;
+use whimbrel::parts::families::family::RunData;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
-use whimbrel::parts::runs::{RunDir, run_data};
+use whimbrel::parts::runs::RunDir;
 
 const JOB: &str = r#"name = "birds"
 seed = 1
@@ -495,7 +496,7 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     let mut job = Job::parse(&JOB.replace("epochs = 150", "rounds = 3"), "job.toml").unwrap();
     job.paths_mut().into_iter().for_each(|path| *path = sandbox.path("counts.csv"));
     let loaded = load(&job).unwrap();
-    let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), run_data(&job, &loaded));
+    let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), RunData::of(&loaded));
     let limits = Limits {
         folder: None,
         resume: false,

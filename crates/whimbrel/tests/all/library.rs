@@ -92,7 +92,9 @@ fn gaps_are_filled() {
         Rows::from_rows(rows)
     };
     let clients = [of(0), of(1), of(2)];
-    let filled = LowRank::gaussian(100.0).rank(1).fit(&clients).unwrap().impute(&clients).unwrap();
+    let fit = LowRank::gaussian(100.0).rank(1).fit(&clients).unwrap();
+    let mut filled = fit.impute(&clients).unwrap();
+    filled.push(fit.adapt(&of(3)).unwrap());
     for (client, rows) in filled.iter().enumerate() {
         for (i, row) in rows.values().chunks_exact(5).enumerate() {
             for (j, x) in row.iter().enumerate() {

@@ -358,8 +358,8 @@ fn cells_of_columns_that_few_rows_have_are_refused_before_anything_leaves() {
     let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
     let enter = ["join", invitation, "--data", "east.csv", "--out", "x", "--yes"];
     for (pressures, counts, why) in [
-        (1, 40, "column \"pressure\" has 1 observed value in the rows to train with"),
-        (40, 4, "column \"falls\" has 4 observed values in the rows to train with"),
+        (1, 40, "column \"pressure\" has 1 observed value in the training rows"),
+        (40, 4, "column \"falls\" has 4 observed values in the training rows"),
     ] {
         write(pressures, counts);
         let ran = sandbox.run(&enter);

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
-use whimbrel_job::key::Section;
-use whimbrel_job::reader::{Read, Reader, Reported, Value};
+use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::reader::{Read, Reader, Reported, Source, Value};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{define_keys, form};
 use whimbrel_methods::fedem::FrameKind;
@@ -151,6 +151,17 @@ impl Uplink {
         let (settled, start) = memory?;
         let memory_off = settled == UpRule::Plain && rule != settled;
         Ok(Self { codec, rule: settled, memory_off, start, frame: frame?, own })
+    }
+
+    /// Reports a `frame` to methods without one.
+    pub(crate) fn refuse_frame(&mut self, source: &Source<'_>) {
+        if self.frame.take().is_some() {
+            source.report_at(
+                &["uplink", "frame"],
+                "frames are for the compressed statistics of a mixture",
+                "take `frame` out",
+            );
+        }
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {

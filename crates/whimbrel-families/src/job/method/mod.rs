@@ -115,7 +115,7 @@ impl Method {
         let memory_max = reader.read_as(&MEMORY_MAX, &BYTES);
         let search = reader.read_as(&SEARCH, &SEARCHES);
         let (family, kind) = word?;
-        let algorithm = family.methods().iter().find(|known| known.word.name == kind.algorithm);
+        let algorithm = family.methods.iter().find(|known| known.word.name == kind.algorithm);
         let algorithm = algorithm.unwrap_or(kind);
         Ok(Self {
             kind: algorithm,
