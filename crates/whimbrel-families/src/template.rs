@@ -8,7 +8,7 @@ use whimbrel_data::{ColumnType, Entries};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::writer::{list, text};
 
-/// A family's suggestion for a data file: keys with values as TOML.
+/// A family's tables for a data file: keys with values as TOML.
 #[derive(Debug, Default)]
 pub struct Suggestion {
     /// `kind` of `[model]`.
@@ -23,40 +23,41 @@ pub struct Suggestion {
     pub uplink_keys: Vec<(&'static JobKey, String)>,
 }
 
-/// Properties of a data file.
+/// Facts about a data file.
 #[derive(Clone, Debug, Default)]
 pub struct DataFacts {
-    /// As written in the job.
+    /// The file's name in the job.
     pub path: String,
     pub kind: FileKind,
-    /// The column that looks like a target.
+    /// The likely target column.
     pub target: Option<String>,
-    /// Number of different targets, if small.
+    /// Number of distinct targets, if there are few.
     pub classes: usize,
     /// Numeric columns.
     pub columns: Vec<String>,
-    /// The column that looks like names of clients.
+    /// The likely client column.
     pub client: Option<String>,
     pub rows: usize,
-    /// Types of columns, if some are not plain numbers or have gaps: a mixed table.
+    /// Likely column types of a mixed table: some columns are not numeric or have gaps.
     pub types: Option<Vec<(String, ColumnType)>>,
-    /// Layout of a table with gaps, if the file looks like one.
+    /// The likely layout of a table with gaps.
     pub table: Option<TableFacts>,
 }
 
-/// A table with gaps: one observation per line, or one row per line (then `column` and `value` are empty).
+/// The layout of a table: one observation per line, or one row per line (`column` and `value` are
+/// empty).
 #[derive(Clone, Debug)]
 pub struct TableFacts {
-    /// Column with the row's label.
+    /// The column of row labels.
     pub row: String,
-    /// Columns with the column's label.
+    /// The columns of column labels.
     pub column: Vec<String>,
+    /// The column of values.
     pub value: String,
-    /// Kind of values.
     pub entries: Entries,
 }
 
-/// Most simulated clients of a file without a client column.
+/// Most clients of a split of a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Principal components of images.
 const COMPONENTS: usize = 20;
@@ -100,7 +101,7 @@ impl Template {
         self.text += &format!("\n[{name}]\n");
     }
 
-    /// A comment, wrapped.
+    /// Writes a comment, wrapped.
     fn say(&mut self, comment: &str) {
         let mut line = String::from("#");
         for word in comment.split(' ') {
@@ -113,7 +114,7 @@ impl Template {
         self.text += &format!("{line}\n");
     }
 
-    /// A key below a comment with its meaning and, for a choice, its values.
+    /// Writes a key below its description and its possible values.
     fn key(&mut self, key: &JobKey, value: &str) {
         self.say(key.doc);
         if key.words.len() > 1 {
@@ -153,10 +154,10 @@ impl Template {
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);
-        // Names must not be wrapped.
+        // Not wrapped: names may contain spaces.
         self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
         if facts.client.is_none() {
-            self.say("no column looks like names of clients: rows are split at random");
+            self.say("no column looks like a client's name: rows are split at random");
             self.split(facts.rows);
         }
     }
@@ -176,7 +177,7 @@ impl Template {
         }
         self.key(&cells::HOLDOUT, "0.1");
         if facts.client.is_none() {
-            self.say("no column looks like names of clients: whole rows are split at random");
+            self.say("no column looks like a client's name: whole rows are split at random");
             self.table("data.split");
             self.key(&split::BY, "\"rows\"");
             self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());

@@ -129,7 +129,7 @@ impl Fit for GradientFit {
         if !compresses && !job.uplink.codec.is_exact() {
             source.report_at(
                 &["uplink", "codec"],
-                "sgd does not compress: this codec would not be used",
+                "sgd does not compress: the codec would be ignored",
                 "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
             );
         }

@@ -1,4 +1,4 @@
-//! Decentralised methods: the keys of their graph, and the graph.
+//! Methods without a server: the graph and its keys.
 
 use crate::failure::Result;
 use crate::job::{Job, UpRule};
@@ -94,20 +94,22 @@ static TOPOLOGY_SECTION: Section = Section {
     example: "",
 };
 
-/// Settings of decentralised methods.
+/// The graph of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbours {
     pub shape: GraphShape,
-    /// Whether the graph changes every round.
+    /// Whether every round has a new graph.
     pub redraw: bool,
+    /// The weights of the mixing matrix.
     pub mixing: Weighting,
+    /// The role of a client's number of samples.
     pub scaling: Scaling,
 }
 
 /// The shape of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GraphShape {
-    /// Determined by the number of clients.
+    /// A shape determined by the number of clients.
     Of(Topology),
     /// Pairs by name.
     Edges(Vec<Edge>),
@@ -115,12 +117,10 @@ pub enum GraphShape {
     File(PathBuf),
 }
 
-/// Two neighbours.
+/// An edge between two clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// Their names.
     pub ends: [String; 2],
-    /// Their weight, where it is given.
     pub weight: Option<f64>,
 }
 
@@ -149,7 +149,7 @@ impl Neighbours {
                     "write mixing = \"metropolis\", or kind = \"edges\" in `topology`",
                 )),
                 (Weighting::FastestMixing, Ok((_, true))) => Err(v.fail(
-                    "fastest-mixing weights need a fixed graph",
+                    "fastest-mixing weights are computed for a fixed graph",
                     "write mixing = \"metropolis\", or take `redraw` out",
                 )),
                 _ => Ok(mixing),
@@ -183,14 +183,14 @@ impl Neighbours {
         out.put(&SCALING, SCALINGS.write(&self.scaling));
     }
 
-    /// Refuses settings of methods with a server.
+    /// Reports settings that a method without a server does not support.
     pub(super) fn check(&self, method: &str, job: &Job, source: &Source<'_>) {
         let (up, down) = (&job.uplink, &job.downlink);
         let plain = up.rule == UpRule::Plain && up.codec.is_exact() && up.own.is_empty();
         let tables = [("uplink", plain), ("downlink", down.is_exact() && down.own.is_empty())];
         for (table, _) in tables.iter().filter(|(_, fine)| !fine) {
-            let what = format!("{method} has no server and therefore no [{table}]");
-            let hint = "take the table out: neighbours exchange exact vectors";
+            let what = format!("{method} has no server, so it has no [{table}]");
+            let hint = "take the table out: neighbours send each other exact vectors";
             source.report_at(&[table], what, hint);
         }
         let faults = &job.simulation;
@@ -200,9 +200,8 @@ impl Neighbours {
             ("late", !faults.late.is_empty()),
         ];
         for (key, _) in given.iter().filter(|(_, given)| *given) {
-            let what = format!(
-                "`{key}` has no meaning for {method}: all clients take part in every round"
-            );
+            let what =
+                format!("{method} does not support `{key}`: all clients take part in every round");
             source.report_at(&["simulation", key], what, "take it out");
         }
     }
@@ -214,7 +213,7 @@ impl Neighbours {
         }
     }
 
-    /// The graph of every round over the training clients.
+    /// The graphs of the rounds, over the clients that train.
     pub(super) fn graphs(&self, common: &Common) -> Result<Graphs> {
         let clients = common.clients as u32;
         let topology = match &self.shape {
@@ -230,7 +229,7 @@ impl Neighbours {
         Ok(Graphs::fixed(&topology, self.mixing, clients, key)?)
     }
 
-    /// Edges by client; refuses those that do not suit `mixing`.
+    /// The topology of a list of edges; refuses edges that do not match `mixing`.
     fn listed(&self, edges: &[Edge], common: &Common) -> Result<Topology> {
         let given = self.mixing == Weighting::Given;
         for Edge { ends: [a, b], weight } in edges {
@@ -247,7 +246,7 @@ impl Neighbours {
         Ok(Topology::Edges(places(edges, common)?))
     }
 
-    /// The graph in words.
+    /// A description of the graph.
     pub(super) fn describe(&self, graphs: &Graphs, common: &Common) -> Result<String> {
         let graph = graphs.graph(&StageKeys::new(common.job.seed, 0))?;
         let gap =
@@ -313,7 +312,7 @@ fn read_edge(value: &Value<'_>) -> Read<Edge> {
     Ok(Edge { ends: [a, b], weight })
 }
 
-/// The edges of a file.
+/// Reads edges from a file.
 fn read_edges(path: &Path) -> Result<Vec<Edge>> {
     let content = std::fs::read_to_string(path)
         .map_err(|e| Error::data(format!("{}: {e}", path.display())))?;
@@ -348,16 +347,15 @@ fn read_edges(path: &Path) -> Result<Vec<Edge>> {
     Ok(edges)
 }
 
-/// Edges by the places of their ends among the clients that train; a pair that is listed both ways with
-/// one weight counts once.
+/// Edges by the indices of their ends among the clients that train; an edge listed in both directions
+/// with the same weight counts once.
 fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)>> {
     let roster = common.roster();
     let is_unseen = |at: usize| common.unseen.get(at).copied().unwrap_or_default();
     let place = |name: &String| -> Result<u32> {
         let at = roster.id_of(name, "topology.edges")?.0 as usize;
         if is_unseen(at) {
-            let what =
-                format!("`topology.edges` names client `{name}`, which is unseen in training");
+            let what = format!("`topology.edges` names client `{name}`, which does not train");
             return Err(Error::config(what).hint("list the clients that train").into());
         }
         Ok((0..at).filter(|before| !is_unseen(*before)).count() as u32)
@@ -380,8 +378,7 @@ fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)
     Ok(found)
 }
 
-/// Refuses, with the clients' names, a graph that is not connected and weights that sum to more than one, or
-/// with a client's own to less.
+/// Refuses a graph that is not connected, and weights that are not doubly stochastic.
 fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()> {
     let trains = |at: &usize| !common.unseen.get(*at).copied().unwrap_or_default();
     let names: Vec<&String> =

@@ -1,4 +1,4 @@
-//! The family's methods and their keys, one row each.
+//! The family's methods and the keys of their settings.
 
 use super::decentralised::{MIXING, SCALING, TOPOLOGY};
 use super::keys::{
@@ -31,14 +31,14 @@ use whimbrel_methods::settings::Weights;
 
 /// The keys of local steps.
 const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
-/// Keys of evaluation and limits.
+/// The keys of evaluation, stopping and limits.
 const WATCH: &[&JobKey] = &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH];
-/// Local training with a server.
+/// The keys of local training with a server.
 const TRAINING: &[&JobKey] = keys! {
     &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH], STEPS, &[&PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS],
     WATCH, &[&OWN, &OUTSIDE],
 };
-/// Local training without a server.
+/// The keys of local training without a server.
 const NEIGHBOURS: &[&JobKey] = keys! {
     &[&ROUNDS, &BATCH], STEPS, &[&WEIGHTS, &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING],
 };
@@ -50,17 +50,17 @@ macro_rules! fixed {
     };
 }
 
-/// A method with its keys and defaults.
+/// A method: its word and keys, the form of its settings, and its defaults.
 pub(super) struct RuleKind {
     method: MethodKind,
     settings: &'static dyn Settings,
     /// The server's step.
     pub server: &'static Table<ServerStep>,
-    /// Default of `sampling`.
+    /// Default treatment of clients that are not sampled.
     pub sampling: Sampling,
 }
 
-/// The methods beside `sgd`.
+/// The methods except `sgd`.
 const ROWS: &[RuleKind] = &[
     rule(
         "fedmix",
@@ -148,7 +148,7 @@ const ROWS: &[RuleKind] = &[
     ),
 ];
 
-/// The gradient family's words, for learners: one minibatch's gradient a round.
+/// `sgd` and its presets for learners: the gradient of one minibatch per round.
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
         weights: Weights::Equal,
@@ -166,7 +166,7 @@ const SGD: RuleKind = RuleKind {
     sampling: Sampling::Unbiased,
 };
 
-/// The words of `kind`.
+/// Values of `kind` in `[method]`.
 pub(super) static METHODS: [MethodKind; ROWS.len() + PRESETS.len()] = {
     let presets = with_presets(SGD.method);
     let mut all = [presets[0]; ROWS.len() + PRESETS.len()];
@@ -194,11 +194,12 @@ const fn rule(
 }
 
 impl RuleKind {
+    /// The row of an algorithm.
     pub fn of(algorithm: &str) -> &'static Self {
         ROWS.iter().find(|row| row.method.word.name == algorithm).unwrap_or(&SGD)
     }
 
-    /// Whether the method is decentralised.
+    /// Whether the method has no server.
     pub fn has_neighbours(&self) -> bool {
         self.method.keys.iter().any(|key| key.name == TOPOLOGY.name)
     }
@@ -213,12 +214,12 @@ impl RuleKind {
 #[derive(Clone)]
 pub struct Rule {
     pub(super) kind: &'static RuleKind,
-    /// The clients' rule.
+    /// The clients' part.
     pub local: Arc<dyn LocalRule>,
 }
 
 impl Rule {
-    /// The word of the method.
+    /// The method's name in a job.
     pub fn method(&self) -> &'static str {
         self.kind.method.word.name
     }
@@ -240,7 +241,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Reads and writes the settings of a method.
+/// The form of a method's settings in a job.
 trait Settings: Sync {
     fn read(&self, reader: &Reader<'_>) -> Read<Arc<dyn LocalRule>>;
     fn write(&self, rule: &dyn LocalRule, out: &mut Writer);

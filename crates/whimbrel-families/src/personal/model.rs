@@ -1,4 +1,4 @@
-//! Keys of learners.
+//! Learners by name.
 
 use super::own_learner;
 use crate::family::{ModelKind, RunData};
@@ -44,14 +44,14 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ),
 ];
 
-/// A learner.
+/// The trained model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Without inputs and classes, which depend on the data.
+    /// The learner, except its inputs and classes, which the data determine.
     pub architecture: Architecture,
-    /// Name of a program's learner.
+    /// The name of a learner supplied by the program.
     pub learner: String,
-    /// Whether that learner predicts classes.
+    /// Whether the supplied learner predicts classes.
     pub own_classifies: bool,
 }
 
@@ -123,7 +123,7 @@ impl Model {
         ])
     }
 
-    /// The learner for a shape of inputs and a number of classes.
+    /// The learner for inputs of this shape and this number of classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
         if self.architecture.kind == OWN {
             return own_learner::build(&self.learner, shape, classes);

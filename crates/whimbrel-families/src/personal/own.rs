@@ -17,10 +17,9 @@ pub(super) static OWN: JobKey = inline!(OWN_TRAINING)
     .takes("a list of tables, `[[method.for]]`")
     .default("for", || "[]".into(), "local solvers of single clients");
 
-/// A local solver for some clients; absent settings are those of all clients.
+/// A local solver for some clients; missing keys are taken from the common solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnTraining {
-    /// By name.
     pub clients: Vec<String>,
     length: Option<Length>,
     batch: Option<u32>,
@@ -52,6 +51,7 @@ static OWN_MINIBATCHES: JobKey = COUNT_U32.unset(
     "local steps per round, in place of `local_epochs`",
 );
 
+/// Length of local training: epochs or steps.
 const OWN_LENGTH: Table<Option<Length>> = Table {
     section: Section::of(const { &[&OWN_EPOCHS, &OWN_MINIBATCHES] }),
     read: |reader| {
@@ -67,7 +67,7 @@ const OWN_LENGTH: Table<Option<Length>> = Table {
     },
 };
 
-/// Entries that name each client at most once.
+/// Reads a list of entries in which no client is named twice.
 pub(super) fn read_all(value: Value<'_>) -> Read<Vec<OwnTraining>> {
     read_entries(&value, &inline!(OWN_TRAINING), |entry| &entry.clients, "two solvers")
 }
@@ -77,7 +77,7 @@ pub(super) fn write_all(entries: &[OwnTraining]) -> String {
 }
 
 impl OwnTraining {
-    /// The solvers, and which of them a client has, by id.
+    /// The solvers, and the number of each client's solver by id.
     pub(super) fn solvers(
         entries: &[Self],
         common: &Common,
