@@ -25,7 +25,7 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
 /// The mean of all rows, by gradient steps on the mean squared distance:
 ///
 /// ```
-/// use whimbrel_core::{Key, Result, Table};
+/// use whimbrel_core::{Key, Table};
 /// use whimbrel_methods::federated::Simple;
 ///
 /// struct Mean;
@@ -35,14 +35,14 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
 ///         vec![0.0; columns]
 ///     }
 ///     // The gradient of half the client's mean squared distance.
-///     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Result<Vec<f64>> {
+///     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
 ///         let mut gradient = vec![0.0; at.len()];
 ///         for i in 0..rows.rows() {
 ///             for ((g, m), x) in gradient.iter_mut().zip(at).zip(rows.row(i)) {
 ///                 *g += (m - x) / rows.rows() as f64;
 ///             }
 ///         }
-///         Ok(gradient)
+///         gradient
 ///     }
 ///     fn step(&self, at: &mut [f64], mean: &[f64], _round: u32) {
 ///         at.iter_mut().zip(mean).for_each(|(m, g)| *m -= 0.5 * g);
@@ -56,7 +56,7 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
 /// let rows = Table::new(vec!["x".into()], vec![1.0, 3.0])?;
 /// let mut at = Mean.start(1);
 /// for round in 0..30 {
-///     let mean = Mean.value(&at, &rows, Key::root(1))?;
+///     let mean = Mean.value(&at, &rows, Key::root(1));
 ///     Mean.step(&mut at, &mean, round);
 /// }
 /// assert!((at[0] - 2.0).abs() < 1e-6);
@@ -68,8 +68,9 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
 pub trait Simple: Send + Sync + 'static {
     /// The first vector, for rows with this number of columns.
     fn start(&self, columns: usize) -> Vec<f64>;
-    /// A client's value at the shared vector. All randomness comes from `key`.
-    fn value(&self, at: &[f64], rows: &Table, key: Key) -> Result<Vec<f64>>;
+    /// A client's value at the shared vector; all randomness comes from `key`. A value that is not
+    /// finite ends the run with an error.
+    fn value(&self, at: &[f64], rows: &Table, key: Key) -> Vec<f64>;
     /// Moves the shared vector by the estimated mean of the clients' values; rounds count from 0.
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32);
     /// A client's loss. Evaluations report the weighted mean over clients as `objective`.
@@ -160,7 +161,7 @@ impl<S: Simple> Oracle for Plain<S> {
         data: &Table,
         key: Key,
     ) -> Result<Computed<Self>> {
-        Ok(Computed { own: (), value: self.method.value(&received.state, data, key)? })
+        Ok(Computed { own: (), value: self.method.value(&received.state, data, key) })
     }
 
     fn step(
