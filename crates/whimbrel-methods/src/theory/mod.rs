@@ -47,7 +47,7 @@ pub struct Constants<M: Mixture> {
 
 /// The server's state.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct PathServer {
     fit: fedem::Server,
     theta_0: Vec<f64>,
     clients: u32,
@@ -65,7 +65,7 @@ pub struct Server {
 
 /// A client's previous point and field.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub struct PathClient {
     s: Vec<f64>,
     field: Vec<f64>,
     lipschitz2: f64,
@@ -78,14 +78,14 @@ pub struct Client {
 
 /// `(S, θ)`, or `θ_0` alone.
 #[derive(Clone, Debug)]
-pub struct Down {
+pub struct PathPoint {
     s: Vec<f64>,
     theta: Vec<f64>,
 }
 
 /// A client's exact field (or first statistic) and figures.
 #[derive(Clone, Debug)]
-pub struct Up {
+pub struct PathUpload {
     field: Vec<f64>,
     log_likelihood: f64,
     lipschitz2: f64,
@@ -94,7 +94,7 @@ pub struct Up {
 
 /// Sums over clients.
 #[derive(Clone, Debug)]
-pub struct Fold {
+pub struct PathFold {
     fields: ExactSum,
     /// Log-likelihood weighted by `n_i`; then `L_i²`, `σ_i²` and one, weighted by `n_i²`.
     figures: ExactSum,
@@ -102,7 +102,7 @@ pub struct Fold {
     count: u32,
 }
 
-wire!(Server {
+wire!(PathServer {
     fit,
     theta_0,
     clients,
@@ -117,10 +117,10 @@ wire!(Server {
     v_min,
     v_max
 });
-wire!(Client { s, field, lipschitz2, theta, looked, each_lipschitz2 });
-wire!(Down { s, theta });
-wire!(Up { field, log_likelihood, lipschitz2, sigma2 });
-wire!(Fold { fields, figures, weight, count });
+wire!(PathClient { s, field, lipschitz2, theta, looked, each_lipschitz2 });
+wire!(PathPoint { s, theta });
+wire!(PathUpload { field, log_likelihood, lipschitz2, sigma2 });
+wire!(PathFold { fields, figures, weight, count });
 
 impl<M: Mixture> Bind<Constants<M>> for BindRows {
     fn bind(&self, method: &Constants<M>, data: &ClientData) -> Result<M::Data> {
@@ -130,14 +130,14 @@ impl<M: Mixture> Bind<Constants<M>> for BindRows {
 
 impl<M: Mixture> Method for Constants<M> {
     type Data = M::Data;
-    type Server = Server;
+    type Server = PathServer;
     type Peer = fedem::Peer;
-    type Client = Client;
+    type Client = PathClient;
     type Summary = Enrolment;
-    type Down = Down;
-    type Up = Up;
+    type Down = PathPoint;
+    type Up = PathUpload;
     type Broadcast = ();
-    type Fold = Fold;
+    type Fold = PathFold;
 
     fn declare(&self) -> Declaration {
         let mut disclosures = self.fit.oracle.summary_disclosures();
@@ -152,16 +152,16 @@ impl<M: Mixture> Method for Constants<M> {
         Declaration { exchanges, disclosures, ..Declaration::default() }
     }
 
-    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Enrolment)> {
+    fn enroll(&self, data: &M::Data, key: Key) -> Result<(PathClient, Enrolment)> {
         let rows = self.fit.oracle.model.rows(data) as u64;
-        Ok((Client::default(), self.fit.enroll_rows(data, rows, key)?.1))
+        Ok((PathClient::default(), self.fit.enroll_rows(data, rows, key)?.1))
     }
 
     fn start(
         &self,
         roster: &mut dyn Iterator<Item = (ClientId, Enrolment)>,
         key: Key,
-    ) -> Result<Server> {
+    ) -> Result<PathServer> {
         let q = self.fit.oracle.model.statistic_len();
         if q > DIMENSION_MAX {
             return Err(Error::config(format!(
@@ -170,7 +170,7 @@ impl<M: Mixture> Method for Constants<M> {
             .hint("give the step as a number, or use \"auto\""));
         }
         let fit = self.fit.start(roster, key)?;
-        Ok(Server {
+        Ok(PathServer {
             theta_0: fit.global.theta.clone(),
             fit,
             clients: 0,
@@ -189,7 +189,7 @@ impl<M: Mixture> Method for Constants<M> {
 
     fn admit(
         &self,
-        server: &mut Server,
+        server: &mut PathServer,
         id: ClientId,
         enrolment: &Enrolment,
     ) -> Result<fedem::Peer> {
@@ -202,35 +202,35 @@ impl<M: Mixture> Method for Constants<M> {
         Some(peer.rows)
     }
 
-    fn status(&self, server: &Server) -> Status {
+    fn status(&self, server: &PathServer) -> Status {
         let more = server.step <= STEPS;
         let next = if more { Next::Round(Cohort::Everyone) } else { Next::Stop };
         Status { next, magnitude: vector::norm2_squared(&server.fit.global.s_hat).sqrt() }
     }
 
-    fn open(&self, server: &Server) -> Result<((), Fold)> {
+    fn open(&self, server: &PathServer) -> Result<((), PathFold)> {
         let fields = ExactSum::new(server.fit.global.s_hat.len());
-        Ok(((), Fold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }))
+        Ok(((), PathFold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }))
     }
 
     fn downlink(
         &self,
-        server: &Server,
+        server: &PathServer,
         (): &(),
         peer: &fedem::Peer,
         _: Key,
-    ) -> Result<(fedem::Peer, Down)> {
+    ) -> Result<(fedem::Peer, PathPoint)> {
         let s = if server.step == 0 { Vec::new() } else { server.fit.global.s_hat.clone() };
-        Ok((peer.clone(), Down { s, theta: server.fit.global.theta.clone() }))
+        Ok((peer.clone(), PathPoint { s, theta: server.fit.global.theta.clone() }))
     }
 
     fn local_step(
         &self,
-        client: &Client,
-        down: &Down,
+        client: &PathClient,
+        down: &PathPoint,
         data: &M::Data,
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<(PathClient, PathUpload)> {
         let model = &self.fit.oracle.model;
         let theta = model.from_vector(&down.theta)?;
         let window = model.window(data, 0, model.rows(data))?;
@@ -239,7 +239,7 @@ impl<M: Mixture> Method for Constants<M> {
         let log_likelihood = model.expect(&theta, data, Rows::All, &mut field)?;
         let sigma2 = self.variance(&theta, data, &field, key)?;
         if down.s.is_empty() {
-            let up = Up { field, log_likelihood, lipschitz2: 0.0, sigma2 };
+            let up = PathUpload { field, log_likelihood, lipschitz2: 0.0, sigma2 };
             return Ok((self.first_look(model.rows(data), key), up));
         }
         if down.s.len() != field.len() {
@@ -247,7 +247,7 @@ impl<M: Mixture> Method for Constants<M> {
         }
         // h_i(S) = s̄_i(T(S)) − S
         vector::axpy(&mut field, -1.0, &down.s);
-        let mut next = Client { s: down.s.clone(), field, ..client.clone() };
+        let mut next = PathClient { s: down.s.clone(), field, ..client.clone() };
         if client.looked.is_empty() {
             let seen = secant2(&client.s, &next.s, &client.field, &next.field).unwrap_or(0.0);
             next.lipschitz2 = client.lipschitz2.max(seen);
@@ -256,10 +256,15 @@ impl<M: Mixture> Method for Constants<M> {
             next.theta.clone_from(&down.theta);
         }
         let (field, lipschitz2) = (next.field.clone(), next.lipschitz2);
-        Ok((next, Up { field, log_likelihood, lipschitz2, sigma2 }))
+        Ok((next, PathUpload { field, log_likelihood, lipschitz2, sigma2 }))
     }
 
-    fn absorb(&self, fold: &mut Fold, from: Sender<'_, fedem::Peer>, up: Up) -> Result<()> {
+    fn absorb(
+        &self,
+        fold: &mut PathFold,
+        from: Sender<'_, fedem::Peer>,
+        up: PathUpload,
+    ) -> Result<()> {
         if up.field.len() != fold.fields.len() {
             return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
         }
@@ -278,7 +283,7 @@ impl<M: Mixture> Method for Constants<M> {
         Ok(())
     }
 
-    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+    fn merge(&self, fold: &mut PathFold, other: PathFold) -> Result<()> {
         fold.fields.merge(&other.fields)?;
         fold.figures.merge(&other.figures)?;
         fold.weight += other.weight;
@@ -286,7 +291,7 @@ impl<M: Mixture> Method for Constants<M> {
         Ok(())
     }
 
-    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
+    fn server_step(&self, mut server: PathServer, fold: PathFold, _: Key) -> Result<PathServer> {
         if fold.count == 0 {
             return Ok(server);
         }
@@ -324,7 +329,7 @@ impl<M: Mixture> Method for Constants<M> {
         Ok(server)
     }
 
-    fn artifact(&self, server: &Server) -> Result<Artifact> {
+    fn artifact(&self, server: &PathServer) -> Result<Artifact> {
         let (omega, alpha) = self.compression()?;
         let found = Bounds {
             of: Smoothness {
@@ -440,7 +445,7 @@ impl<M: Mixture> Constants<M> {
     }
 
     /// `k_max` of the fit.
-    fn rounds(&self, server: &Server) -> f64 {
+    fn rounds(&self, server: &PathServer) -> f64 {
         match self.fit.terms.budget {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {

@@ -129,6 +129,11 @@ impl Default for Setup {
     }
 }
 
+/// FedEM over one-level dithering with step 0.1.
+pub fn dithered(rounds: u32) -> Setup {
+    Setup { codec: dither(), gamma: 0.1, rounds, ..Setup::default() }
+}
+
 impl Setup {
     pub fn typed(&self) -> FedEm<Gmm> {
         let mut settings = GmmSettings::new(2, 2, self.covariance.clone());

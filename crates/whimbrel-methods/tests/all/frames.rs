@@ -256,14 +256,11 @@ fn compressed_downlinks_converge_in_the_frame() {
     ];
     for (rule, form) in rules {
         let setup = Setup {
-            codec: dither(),
             form,
             down: Some((dither(), rule)),
             frame: FrameKind::Fisher,
             covariance: Covariance::Full,
-            gamma: 0.1,
-            rounds: 900,
-            ..Setup::default()
+            ..dithered(900)
         };
         let tables = tables(10, whimbrel_data::Sizes::Given(vec![60; 10]));
         let trace = run(&setup, &tables, bernoulli(0.75), Faults::default(), 300);

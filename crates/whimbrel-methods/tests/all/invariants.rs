@@ -49,13 +49,7 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
             (Participation::Fixed(4), late.clone()),
             (Participation::Everyone, late.clone()),
         ] {
-            let setup = Setup {
-                codec: dither(),
-                gamma: 0.1,
-                rounds: 50,
-                memories: memories.clone(),
-                ..Setup::default()
-            };
+            let setup = Setup { memories: memories.clone(), ..dithered(50) };
             let mut simulator = simulator(setup.erased(), &tables, participation, faults);
             while simulator.step().unwrap().is_some() {
                 check_memories(&simulator);
@@ -68,7 +62,7 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
 #[test]
 fn lost_uploads_do_not_move_the_fixed_point() {
     let tables = unequal(20);
-    let setup = Setup { codec: dither(), gamma: 0.1, rounds: 2500, ..Setup::default() };
+    let setup = dithered(2500);
     let faults = Faults { lost: 0.3, ..Faults::default() };
     let trace = run(&setup, &tables, bernoulli(0.75), faults, 2500);
     assert!(trace.fields[0].1 < 1e-20, "{:e}", trace.fields[0].1);
@@ -78,7 +72,7 @@ fn lost_uploads_do_not_move_the_fixed_point() {
 fn a_client_that_joins_late_counts_like_one_from_the_start() {
     let tables = unequal(20);
     let faults = Faults { late: BTreeMap::from([(ClientId(4), 100)]), ..Faults::default() };
-    let setup = Setup { codec: dither(), gamma: 0.1, rounds: 2500, ..Setup::default() };
+    let setup = dithered(2500);
     let late = run(&setup, &tables, bernoulli(0.75), faults, 2500);
     let setup = Setup { rounds: 2500, ..setup };
     let all = run(&setup, &tables, bernoulli(0.75), Faults::default(), 2500);

@@ -64,7 +64,7 @@ fn clients(count: usize) -> Vec<ClientData> {
 }
 
 fn setups() -> Vec<(&'static str, Setup)> {
-    let base = || Setup { codec: dither(), gamma: 0.1, rounds: 10, ..Setup::default() };
+    let base = || dithered(10);
     let batch = Batch::Sample { size: 7, replacement: true, local_steps: 1 };
     let spider = || Setup { estimator: Estimator::Spider { inner: 4 }, batch, ..base() };
     let fisher = || Setup { frame: FrameKind::Fisher, ..base() };

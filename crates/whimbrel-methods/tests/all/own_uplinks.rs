@@ -19,8 +19,7 @@ fn memory(codec: Codec, q: usize) -> Uplink {
 
 fn fit(estimator: Estimator, batch: Batch, rounds: u32) -> FedEm<Gmm> {
     let covariance = Covariance::Known(TRUTH.to_vec());
-    Setup { covariance, codec: dither(), estimator, batch, gamma: 0.1, rounds, ..Setup::default() }
-        .typed()
+    Setup { covariance, estimator, batch, ..dithered(rounds) }.typed()
 }
 
 /// Everyone's, a finer one, an exact one and a sparse one, dealt out in turn.

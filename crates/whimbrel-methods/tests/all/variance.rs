@@ -93,15 +93,7 @@ fn full_batches_without_replacement_are_fedem() {
     let tables = unequal(9);
     for form in [Form::Pair, Form::State, Form::Lean] {
         let go = |estimator, batch| {
-            let setup = Setup {
-                estimator,
-                batch,
-                form,
-                codec: dither(),
-                gamma: 0.1,
-                rounds: 60,
-                ..Setup::default()
-            };
+            let setup = Setup { estimator, batch, form, ..dithered(60) };
             run(&setup, &tables, bernoulli(0.6), Faults::default(), 0).states
         };
         let fedem = go(Estimator::Minibatch, Batch::Full);
@@ -124,10 +116,7 @@ fn the_epoch_counts_what_is_computed() {
         let setup = Setup {
             estimator: Estimator::Spider { inner },
             batch: batch(b, replacement),
-            codec: dither(),
-            gamma: 0.1,
-            rounds: 40,
-            ..Setup::default()
+            ..dithered(40)
         };
         let faults =
             Faults { lost: 0.3, late: BTreeMap::from([(ClientId(5), 20)]), ..Faults::default() };
@@ -191,7 +180,7 @@ fn field_at_epoch(setup: &Setup, p: f64, epochs: f64) -> f64 {
 
 #[test]
 fn it_converges_where_minibatches_leave_a_plateau() {
-    let base = Setup { covariance: known(), codec: dither(), gamma: 0.1, ..Setup::default() };
+    let base = Setup { covariance: known(), ..dithered(200) };
     for p in [1.0, 0.75] {
         let reduced = Setup {
             estimator: Estimator::Spider { inner: 20 },
@@ -216,13 +205,11 @@ fn every_form_and_preserved_downlink_converges() {
             let alpha = gradient_alpha(omega);
             let setup = Setup {
                 covariance: known(),
-                codec: dither(),
                 estimator: Estimator::Spider { inner: 20 },
                 batch: batch(5, true),
-                gamma: 0.1,
                 form,
                 down: Some((dither(), DownRule::Preserved { alpha, memories })),
-                ..Setup::default()
+                ..dithered(200)
             };
             let field = field_at_epoch(&setup, 0.75, 90.0);
             assert!(field < 1e-12, "{form:?}, {memories:?}: {field:e}");
@@ -235,13 +222,11 @@ fn the_state_form_runs_over_degraded_downlinks() {
     for feedback in [Feedback::Off, Feedback::Contractive] {
         let setup = Setup {
             covariance: known(),
-            codec: dither(),
             estimator: Estimator::Spider { inner: 20 },
             batch: batch(5, false),
-            gamma: 0.1,
             form: Form::State,
             down: Some((dither(), DownRule::Degraded { feedback })),
-            ..Setup::default()
+            ..dithered(200)
         };
         let field = field_at_epoch(&setup, 0.75, 60.0);
         assert!(field < 1e-6, "{feedback:?}: {field:e}");
