@@ -2,7 +2,7 @@
 
 use super::{ColumnKind, Mixed};
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientData, Error, Result, math};
+use whimbrel_core::{Error, Result, math};
 
 /// A client's rows.
 #[derive(Clone)]
@@ -43,14 +43,7 @@ impl Mixed {
         self.lay_out(&names, values)
     }
 
-    pub(super) fn bind_client(&self, data: &ClientData) -> Result<MixedData> {
-        match data {
-            ClientData::Table(table) => self.lay_out(&table.columns, &table.values),
-            _ => Err(Error::data("a mixture over a table is fitted to the rows of a table")),
-        }
-    }
-
-    fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
+    pub(super) fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
         let width = self.columns().len();
         if names.len() != width {
             let what = format!("rows of {} columns where the mixture has {width}", names.len());

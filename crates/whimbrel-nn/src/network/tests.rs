@@ -94,6 +94,7 @@ fn losses_and_gradients_are_those_of_the_definition() {
         let key = Key::root(7);
         let right = reference(&network, &wide, &data, key);
         // Twenty to fifty layers of `f32`, each adding about 1e-6 of its numbers' size.
+        assert_eq!(losses.len(), right.len());
         for (loss, right) in losses.iter().zip(&right) {
             let error = (f64::from(*loss) - right).abs();
             assert!(error < 1e-4 * (1.0 + right), "{}: {loss} {right}", network.name);
@@ -247,6 +248,7 @@ fn gradients_of_long_batches_are_sums_over_chunks() {
         assert_eq!(loss[0], *whole_loss);
         mean.iter_mut().zip(one).for_each(|(sum, g)| *sum += f64::from(g) / n as f64);
     }
+    assert_eq!(whole.len(), mean.len());
     for (found, right) in whole.iter().zip(mean) {
         // Sums of 168 numbers of order 1 / 168 in `f32`.
         assert!((f64::from(*found) - right).abs() < 168.0 * 6e-8, "{found} {right}");
