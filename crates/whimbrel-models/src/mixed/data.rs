@@ -92,8 +92,8 @@ fn fault(cell: f64, kind: ColumnKind) -> Option<&'static str> {
     let is_whole = cell >= 0.0 && cell.fract() == 0.0 && cell <= COUNT_MAX;
     match kind {
         ColumnKind::Number if cell.abs() > VALUE_MAX => Some("is above 1e40 in size"),
-        ColumnKind::Count if !is_whole => Some("is no count: an integer from 0 to 1e10"),
-        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is no level"),
+        ColumnKind::Count if !is_whole => Some("is not a count: an integer from 0 to 1e10"),
+        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is not a level"),
         _ => None,
     }
 }

@@ -1,5 +1,4 @@
-//! A fitted table: its parameters, what it says about cells, rows and clients that are new, and how
-//! sure it is.
+//! A fitted table: parameters, predictions for new cells, rows and clients, and their uncertainty.
 
 use crate::lowrank_cases::{bare, calibration};
 use whimbrel_core::{Cell, Key, vector};
@@ -45,7 +44,7 @@ fn fit(family: Family) -> LowRankFit {
     LowRankFit { ceiling, calibration, ..bare(model, factors, 4) }
 }
 
-/// How sure a fit is whose cells are these.
+/// The posterior of a fit to these cells.
 fn errors(fit: &LowRankFit, cells: &[Counted]) -> Uncertainty {
     let calibration = fit.calibration.as_ref().unwrap();
     Uncertainty::new(&fit.model, &fit.factors, fit.clients, calibration, cells).unwrap()
@@ -104,7 +103,7 @@ fn draws_have_the_mean_and_the_variance_of_the_fit() {
 }
 
 /// A table of 30 x 8 counts of which two cells in three were observed, `mean + mean^2/5` around means
-/// about 4, and how sure its effects are.
+/// about 4, with the posterior of its effects.
 fn clustered(calibrated: bool) -> LowRankFit {
     let settings = Settings {
         rank: 0,
@@ -128,8 +127,8 @@ fn parameter(fit: &LowRankFit, row: usize, column: usize) -> Parameter {
     fit.with_errors(fit.point(row, column, 0.0), &fit.error_parts(row, column))
 }
 
-/// The posterior of an effect by hand, under the prior that was found; and that prior is where EM stands
-/// still, to the 1 % at which it ends.
+/// The posterior of an effect in closed form under the estimated prior, which is a fixed point of EM to the
+/// tolerance of 1 %.
 #[test]
 fn the_error_of_an_effect_is_that_of_its_posterior() {
     let fit = clustered(true);
@@ -158,7 +157,7 @@ fn the_error_of_an_effect_is_that_of_its_posterior() {
     assert!(none.measured == 0.0 && (none.variance() / total - 1.0).abs() < 1e-12);
 }
 
-/// 4,000 imputations of the ten cells of a column that nobody observed. The variance of their total is
+/// 4,000 imputations of the ten unobserved cells of a column. The variance of their total is
 /// `sum_missing noise + sum_sources |sum_missing mean w|^2` to first order, about twice the sum over the
 /// single cells, which independent draws would have. Its standard error is 2.5 %, and second-order terms
 /// are below 5 %: 15 % are four standard errors and these, so one run in 15,000 fails. Means have standard
@@ -238,7 +237,7 @@ fn what_is_expected_is_the_mean_of_draws() {
     }
 }
 
-/// Without a cell nothing moves a prior: it is as wide as what was fitted, whatever the ridge.
+/// Without cells the prior is as wide as the fitted effects, for any ridge.
 #[test]
 fn a_model_without_cells_has_priors_as_wide_as_its_effects() {
     let mut fit = bare_fit(Family::Poisson, Effects::row_column());
@@ -341,7 +340,7 @@ fn a_new_row_is_where_its_gradient_vanishes() {
     assert!(bare_fit(Family::Poisson, Effects::none()).new_row(&[(7, 1.0)], 0.0).is_err());
 }
 
-/// Without a penalty, one column that is seen again and again leaves most of a row open: that stays near zero.
+/// Without a penalty, repeated observations of one column leave most of a row undetermined; it stays near zero.
 #[test]
 fn a_new_row_that_little_determines_stays_small() {
     for family in Family::ALL {
@@ -403,7 +402,7 @@ fn intervals_of_new_rows_with_few_cells_cover() {
     }
 }
 
-/// A row after the run errs in a column as the run's rows do, beside what its own cells leave open.
+/// A new row shares the error of a column with the rows of the run, in addition to its own.
 #[test]
 fn a_new_row_shares_the_error_of_a_column() {
     let fit = clustered(true);
@@ -447,7 +446,7 @@ fn a_stronger_ridge_leaves_fewer_parameters() {
     assert!(free > held && held > tight, "{held}");
 }
 
-/// Without a penalty a row with one cell determines one unknown, however large its counts are.
+/// Without a penalty a row with one cell determines one unknown, for counts of any size.
 #[test]
 fn rows_with_fewer_cells_than_unknowns_count_their_cells() {
     let settings = Settings { rank: 2, ..Settings::new(9, 4, Family::Poisson) };
@@ -538,7 +537,7 @@ fn a_ceiling_of_another_shape_is_refused() {
     }
 }
 
-/// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
+/// Counts a thousand times above the initial mean, where undamped Newton steps overshoot.
 #[test]
 fn damped_steps_find_far_rows() {
     let mut fit = bare_fit(Family::Poisson, Effects::row_column());

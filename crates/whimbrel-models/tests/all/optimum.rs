@@ -24,11 +24,7 @@ fn peer_client(number: u64, columns: usize, classes: bool) -> ClientData {
         let x: Vec<f64> = (0..columns).map(|_| draw()).collect();
         let value = (x[0] - 0.5 * x[1]) + (0.25 * number as f64 + draw());
         values.extend(x);
-        targets.push(match classes {
-            false => value,
-            true if value > 0.0 => 1.0,
-            true => -1.0,
-        });
+        targets.push(if classes { if value > 0.0 { 1.0 } else { -1.0 } } else { value });
     }
     labelled(columns, FeatureRows::Dense(values), targets)
 }

@@ -62,7 +62,7 @@ impl<T: Scalar> Walk<T> {
         Self { channel, server, peers, clients, state, bytes: 0 }
     }
 
-    /// One round; what each active client computed at.
+    /// One round; returns the state at which each active client computed.
     fn round(
         &mut self,
         k: u64,
