@@ -97,7 +97,7 @@ fn check(rows: &[f64], columns: usize, weights: &[f64], k: usize) -> Result<()> 
     }
     let total: f64 = weights.iter().sum();
     if !(weights.iter().all(|w| *w >= 0.0) && total > 0.0 && total.is_finite()) {
-        return Err(Error::data("weights of rows must not be negative, nor all zero"));
+        return Err(Error::data("weights of rows must be non-negative and not all zero"));
     }
     Ok(())
 }

@@ -87,12 +87,12 @@ pub trait LatentModel: Send + Sync + 'static {
         None
     }
     /// The range of steps of the statistic along a direction inside the domain of `T`; `None` if unknown.
-    fn reach(
+    fn step_range(
         &self,
         _statistic: &[f64],
         _direction: &[f64],
         _moments: &[f64],
-    ) -> Result<Option<Reach>> {
+    ) -> Result<Option<StepRange>> {
         Ok(None)
     }
 
@@ -133,7 +133,7 @@ pub struct Maximum<P> {
 /// The range of the eigenvalues of a direction's moment matrices relative to those of the statistic. A
 /// step `gamma` stays in the domain of `T` while `1 + gamma lowest > 0`.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Reach {
+pub struct StepRange {
     /// The smallest eigenvalue, at most zero.
     pub lowest: f64,
     /// The largest eigenvalue, at least zero.
@@ -142,7 +142,7 @@ pub struct Reach {
     pub outside: Vec<usize>,
 }
 
-impl Reach {
+impl StepRange {
     /// The eigenvalues of weights alone.
     pub(crate) fn of_weights(weights: &[f64], along: &[f64]) -> Self {
         let mut reach = Self::default();

@@ -88,7 +88,7 @@ pub struct UpClient<T = f64> {
 /// The server's end: `sum n_i h_i`, not divided by the total.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct UpServer {
-    /// `sum n_i h_i`; zeros where there is no memory.
+    /// `sum n_i h_i`; empty without a memory.
     pub memory_sum: Vec<f64>,
 }
 
@@ -282,7 +282,7 @@ impl Uplink {
         }
     }
 
-    /// The packet of `x`, compressed in the frame, and what it is worth.
+    /// Compresses `x` in the frame; writes the decoded value to `sent`.
     fn encode_in<T: Scalar>(
         &self,
         x: &[T],
@@ -398,7 +398,7 @@ impl Uplink {
         }
     }
 
-    /// The mean of what was opened, over the clients heard from; none where there are none.
+    /// The mean opening value over the accepted uploads; `None` without uploads.
     pub fn mean_opening(&self, fold: &UpFold) -> Option<Vec<f64>> {
         let sum = if self.has_memory() { &fold.memory } else { &fold.estimate };
         (fold.weight > 0.0).then(|| {

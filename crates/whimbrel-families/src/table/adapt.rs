@@ -174,7 +174,7 @@ impl<'a> NewClient<'a> {
             "kind": "low-rank-client",
             "effect": number(self.sheet.effect),
             "rows": self.new_rows().map(|(label, _)| label).collect::<Vec<_>>(),
-            "row_effects": self.new_rows().map(|(_, row)| number(fit.effect_of(row))).collect::<Value>(),
+            "row_effects": self.new_rows().map(|(_, row)| number(fit.new_row_effect(row))).collect::<Value>(),
             "u": self.new_rows().map(|(_, row)| numbers(&row.own[..rank])).collect::<Value>(),
             "row_ceiling": self.new_rows().map(|(_, row)| number(row.ceiling)).collect::<Value>(),
         });

@@ -5,7 +5,7 @@ use crate::family::{ModelUse, counted};
 use serde_json::Value;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_models::lowrank::{Family, KIND, LowRankFit, NewRow, Parameter, Share};
+use whimbrel_models::lowrank::{ErrorPart, Family, KIND, LowRankFit, NewRow, Parameter};
 
 /// Rows with fewer observations are named in a warning.
 const FEW: u32 = 5;
@@ -40,7 +40,7 @@ pub enum Place {
 pub struct Unsure {
     pub parameter: Parameter,
     /// The components of the error.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ErrorPart>,
 }
 
 /// The estimate of a cell.
@@ -88,7 +88,11 @@ impl Completed {
 
     /// A cell of the run, with a client's effect added.
     pub fn cell(&self, row: usize, column: usize, effect: f64) -> Unsure {
-        self.unsure(self.fit.sure(row, column, effect), self.fit.shares(row, column), effect)
+        self.with_errors(
+            self.fit.point(row, column, effect),
+            self.fit.error_parts(row, column),
+            effect,
+        )
     }
 
     /// A cell of a client's row; `number` distinguishes the client's rows.
@@ -96,15 +100,15 @@ impl Completed {
         match place {
             Place::Known(row) => self.cell(*row, column, effect),
             Place::New(row) => {
-                let shares = self.fit.shares_of(row, number, column);
-                self.unsure(self.fit.sure_of(row, column, effect), shares, effect)
+                let shares = self.fit.new_row_error_parts(row, number, column);
+                self.with_errors(self.fit.new_row_point(row, column, effect), shares, effect)
             }
         }
     }
 
     /// A parameter with these errors. Draws of counts are limited by the largest estimate.
-    fn unsure(&self, sure: Parameter, shares: Vec<Share>, effect: f64) -> Unsure {
-        let mut parameter = self.fit.unsure(sure, &shares);
+    fn with_errors(&self, sure: Parameter, shares: Vec<ErrorPart>, effect: f64) -> Unsure {
+        let mut parameter = self.fit.with_errors(sure, &shares);
         if self.fit.model.family() == Family::Poisson {
             parameter.ceiling = self.highest + effect;
         }

@@ -157,7 +157,7 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             let mut scores = Scores::default();
             for cell in &facts.held_out {
                 let (row, column) = (cell.row as usize, cell.column as usize);
-                let known = table.fit.sure(row, column, 0.0).observations;
+                let known = table.fit.point(row, column, 0.0).observations;
                 let at = (table.fit.model.position(cell), known);
                 scores.add_held_out(family, at, cell.value, table.fit.mean(row, column));
             }

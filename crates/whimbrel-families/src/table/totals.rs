@@ -16,7 +16,7 @@ use super::observed::Observations;
 use std::collections::BTreeMap;
 use whimbrel_core::vector;
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
-use whimbrel_models::lowrank::{Family, Share, Source};
+use whimbrel_models::lowrank::{ErrorPart, ErrorSource, Family};
 
 /// The totals of all columns.
 pub fn totals(table: &Completed, seen: &Observations) -> Vec<Total> {
@@ -40,7 +40,7 @@ impl Total {
         let family = table.fit.model.family();
         let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0);
         let mut noise = 0.0;
-        let mut shared: BTreeMap<Source, Vec<f64>> = BTreeMap::new();
+        let mut shared: BTreeMap<ErrorSource, Vec<f64>> = BTreeMap::new();
         for row in 0..table.rows.len() {
             if let Some(value) = seen.value(row, column) {
                 observed += value;
@@ -51,10 +51,10 @@ impl Total {
             estimated += mean;
             missing += 1;
             noise += table.fit.noise(parameter);
-            let variance: f64 = shares.iter().map(Share::variance).sum();
+            let variance: f64 = shares.iter().map(ErrorPart::variance).sum();
             if variance > 0.0 {
                 let slope = (of_mean / variance).sqrt();
-                for Share { source, weights, .. } in shares {
+                for ErrorPart { source, weights, .. } in shares {
                     let sum = shared.entry(source).or_insert_with(|| vec![0.0; weights.len()]);
                     vector::axpy(sum, slope, &weights);
                 }

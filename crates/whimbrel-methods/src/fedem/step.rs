@@ -4,7 +4,7 @@
 //!
 //! `L` is about one in the frame of the complete-data Fisher information; the trust region covers the
 //! rest. With `λ` the eigenvalues of the direction's moment matrices relative to the statistic's
-//! ([`Reach`]), the step is at most `0.2/−λ_min` and `0.25/λ_max`: the exact field has `λ_min ≥ −1`,
+//! ([`StepRange`]), the step is at most `0.2/−λ_min` and `0.25/λ_max`: the exact field has `λ_min ≥ −1`,
 //! and noise may have less. The step then depends on the direction and is biased, but fixed points
 //! stay fixed.
 
@@ -15,7 +15,7 @@ use crate::spider::{Spider, auto_spider_step};
 use crate::step::{Schedule, auto_step};
 use whimbrel_codec::channel::gradient_alpha;
 use whimbrel_core::{Result, math};
-use whimbrel_models::Reach;
+use whimbrel_models::StepRange;
 
 /// The largest relative decrease and increase of a moment matrix along any direction.
 const SHRINK_MAX: f64 = 0.2;
@@ -105,7 +105,7 @@ impl AutoStep {
 }
 
 /// The step inside the trust region.
-fn within(gamma: f64, reach: &Reach) -> f64 {
+fn within(gamma: f64, reach: &StepRange) -> f64 {
     gamma.min(SHRINK_MAX / reach.lowest.abs()).min(GROW_MAX / reach.highest.abs())
 }
 
@@ -125,7 +125,7 @@ impl<M: Mixture> Em<M> {
         if !auto.trusts {
             return Ok((gamma, false));
         }
-        let reach = self.model.reach(&global.s_hat, field, &global.moments(context.total))?;
+        let reach = self.model.step_range(&global.s_hat, field, &global.moments(context.total))?;
         let Some(reach) = reach else { return Ok((gamma, false)) };
         global.note_dead(&reach.outside);
         Ok((within(gamma, &reach), -gamma * reach.lowest > DRIFT_MAX))
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_trust_region_bounds_both_ends() {
-        let reach = |lowest, highest| Reach { lowest, highest, outside: Vec::new() };
+        let reach = |lowest, highest| StepRange { lowest, highest, outside: Vec::new() };
         assert_eq!(within(0.5, &reach(0.0, 0.0)), 0.5);
         assert_eq!(within(0.5, &reach(-0.4, 0.5)), 0.5);
         assert_eq!(within(0.5, &reach(-4.0, 0.0)), 0.05);

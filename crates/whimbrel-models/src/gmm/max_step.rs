@@ -7,25 +7,25 @@
 //! constant; a known one has `s1` alone.
 
 use super::{Covariance, Gmm};
-use crate::{LatentModel, Reach};
+use crate::{LatentModel, StepRange};
 use whimbrel_core::Result;
 use whimbrel_core::linalg::{
     cholesky, invert_lower, matmul, packed_index, packed_len, symmetric_eigen,
 };
 
 impl Gmm {
-    pub(super) fn reach_of(
+    pub(super) fn step_range_of(
         &self,
         statistic: &[f64],
         direction: &[f64],
         moments: &[f64],
-    ) -> Result<Reach> {
+    ) -> Result<StepRange> {
         debug_assert_eq!(statistic.len(), self.statistic_len());
-        let mut reach = Reach::default();
+        let mut reach = StepRange::default();
         match self.settings().covariance {
             Covariance::Known(_) => {
                 let components = self.components();
-                reach = Reach::of_weights(&statistic[..components], &direction[..components]);
+                reach = StepRange::of_weights(&statistic[..components], &direction[..components]);
             }
             Covariance::Tied => {
                 let size = self.components() + self.columns();

@@ -41,7 +41,7 @@ pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
 use crate::lane::Lane;
-use crate::{LatentModel, Maximum, Reach, Rows};
+use crate::{LatentModel, Maximum, Rows, StepRange};
 use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
@@ -322,13 +322,13 @@ impl LatentModel for Gmm {
         Some(Box::new(frame::CoordinatesFrame::at(theta)))
     }
 
-    fn reach(
+    fn step_range(
         &self,
         statistic: &[f64],
         direction: &[f64],
         moments: &[f64],
-    ) -> Result<Option<Reach>> {
-        self.reach_of(statistic, direction, moments).map(Some)
+    ) -> Result<Option<StepRange>> {
+        self.step_range_of(statistic, direction, moments).map(Some)
     }
 
     fn baseline(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {

@@ -2,7 +2,7 @@
 
 use super::{ColumnKind, Mixed};
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientData, Error, Result, math};
+use whimbrel_core::{Error, Result, math};
 
 /// A client's rows.
 #[derive(Clone)]
@@ -43,14 +43,7 @@ impl Mixed {
         self.lay_out(&names, values)
     }
 
-    pub(super) fn bind_client(&self, data: &ClientData) -> Result<MixedData> {
-        match data {
-            ClientData::Table(table) => self.lay_out(&table.columns, &table.values),
-            _ => Err(Error::data("a mixture over a table is fitted to the rows of a table")),
-        }
-    }
-
-    fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
+    pub(super) fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
         let width = self.columns().len();
         if names.len() != width {
             let what = format!("rows of {} columns where the mixture has {width}", names.len());
@@ -99,8 +92,8 @@ fn fault(cell: f64, kind: ColumnKind) -> Option<&'static str> {
     let is_whole = cell >= 0.0 && cell.fract() == 0.0 && cell <= COUNT_MAX;
     match kind {
         ColumnKind::Number if cell.abs() > VALUE_MAX => Some("is above 1e40 in size"),
-        ColumnKind::Count if !is_whole => Some("is no count: an integer from 0 to 1e10"),
-        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is no level"),
+        ColumnKind::Count if !is_whole => Some("is not a count: an integer from 0 to 1e10"),
+        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is not a level"),
         _ => None,
     }
 }

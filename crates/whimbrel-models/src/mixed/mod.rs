@@ -33,7 +33,7 @@ pub use predict::{Filled, MixedPrediction};
 
 use crate::gmm::{Covariance, Gmm, GmmSettings};
 use crate::mixture::{check_finite, weights_of};
-use crate::{LatentModel, Maximum, Reach, Rows};
+use crate::{LatentModel, Maximum, Rows, StepRange};
 use whimbrel_core::{ClientData, Error, Frame, Result, math};
 
 /// The smallest probability of a level, and the smallest rate relative to the pooled one.
@@ -210,7 +210,104 @@ impl Mixed {
         (gaussian, counts, levels)
     }
 
-    fn m_step(&self, statistic: &[f64]) -> Result<Maximum<MixedParameters>> {
+    /// Sums divided by weights; dead components get the pooled quotient of the living ones.
+    fn means_of(&self, s1: &[f64], sums: &[f64], width: usize) -> Vec<f64> {
+        if width == 0 {
+            return Vec::new();
+        }
+        let alive: f64 = s1.iter().sum();
+        let mut pooled = vec![0.0; width];
+        for (sums, _) in sums.chunks_exact(width).zip(s1).filter(|(_, s1)| **s1 > 0.0) {
+            pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
+        }
+        let each = sums.chunks_exact(width).zip(s1);
+        let quotient = |(sums, s1): (&[f64], &f64)| -> Vec<f64> {
+            if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
+        };
+        each.flat_map(quotient).collect()
+    }
+
+    /// The range of steps of the numbers, and the distances of rates and probabilities from zero; they may
+    /// grow without bound.
+    fn step_range_of(&self, statistic: &[f64], direction: &[f64]) -> Result<StepRange> {
+        let components = self.components();
+        let (gaussian, counts, levels) = self.parts(statistic);
+        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
+        let mut reach = match &self.gaussian {
+            Some(gmm) => gmm.step_range(gaussian, along_gaussian, &[])?.unwrap_or_default(),
+            None => StepRange::of_weights(gaussian, along_gaussian),
+        };
+        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
+        let (c, l) = (self.counts.len(), self.free_levels());
+        let pooled: Vec<f64> =
+            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
+        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
+            let weight = gaussian[k];
+            for j in 0..c {
+                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
+                if at > 0.0 {
+                    reach.include((along_counts[k * c + j] / at).min(0.0));
+                }
+            }
+            let mut from = k * l;
+            for Levels { count, .. } in &self.levels {
+                let (own, along) =
+                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
+                let first = (weight - own.iter().sum::<f64>(), {
+                    along_gaussian[k] - along.iter().sum::<f64>()
+                });
+                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
+                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
+                }
+                from += count - 1;
+            }
+        }
+        Ok(reach)
+    }
+}
+
+impl LatentModel for Mixed {
+    fn remedy(&self) -> &'static str {
+        "use fewer components, set reg_covar, or take another start"
+    }
+
+    type Data = MixedData;
+    type Parameters = MixedParameters;
+
+    fn bind(&self, data: &ClientData) -> Result<MixedData> {
+        match data {
+            ClientData::Table(table) => self.lay_out(&table.columns, &table.values),
+            _ => Err(Error::data("a mixture over a table is fitted to the rows of a table")),
+        }
+    }
+
+    fn rows(&self, data: &MixedData) -> usize {
+        data.rows()
+    }
+
+    fn window(&self, _: &MixedData, _from: u64, _count: usize) -> Result<Option<MixedData>> {
+        Ok(None)
+    }
+
+    fn statistic_len(&self) -> usize {
+        self.gaussian_len() + self.components() * (self.counts.len() + self.free_levels())
+    }
+
+    fn moments(&self, data: &MixedData) -> Result<Vec<f64>> {
+        Ok(self.moments_of(data))
+    }
+
+    fn expect(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64> {
+        self.e_step(theta, data, rows, statistic)
+    }
+
+    fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {
         if statistic.len() != self.statistic_len() {
             return Err(Error::internal(format!(
                 "a statistic of {} numbers where the mixture has {}",
@@ -247,63 +344,11 @@ impl Mixed {
         Ok(Maximum { theta, repairs, dead })
     }
 
-    /// Sums divided by weights; dead components get the pooled quotient of the living ones.
-    fn means_of(&self, s1: &[f64], sums: &[f64], width: usize) -> Vec<f64> {
-        if width == 0 {
-            return Vec::new();
-        }
-        let alive: f64 = s1.iter().sum();
-        let mut pooled = vec![0.0; width];
-        for (sums, _) in sums.chunks_exact(width).zip(s1).filter(|(_, s1)| **s1 > 0.0) {
-            pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
-        }
-        let each = sums.chunks_exact(width).zip(s1);
-        let quotient = |(sums, s1): (&[f64], &f64)| -> Vec<f64> {
-            if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
-        };
-        each.flat_map(quotient).collect()
+    fn penalty(&self, _: &MixedParameters) -> f64 {
+        0.0
     }
 
-    /// The range of steps of the numbers, and the distances of rates and probabilities from zero; they may
-    /// grow without bound.
-    fn reach_of(&self, statistic: &[f64], direction: &[f64]) -> Result<Reach> {
-        let components = self.components();
-        let (gaussian, counts, levels) = self.parts(statistic);
-        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
-        let mut reach = match &self.gaussian {
-            Some(gmm) => gmm.reach(gaussian, along_gaussian, &[])?.unwrap_or_default(),
-            None => Reach::of_weights(gaussian, along_gaussian),
-        };
-        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
-        let (c, l) = (self.counts.len(), self.free_levels());
-        let pooled: Vec<f64> =
-            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
-        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
-            let weight = gaussian[k];
-            for j in 0..c {
-                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
-                if at > 0.0 {
-                    reach.include((along_counts[k * c + j] / at).min(0.0));
-                }
-            }
-            let mut from = k * l;
-            for Levels { count, .. } in &self.levels {
-                let (own, along) =
-                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
-                let first = (weight - own.iter().sum::<f64>(), {
-                    along_gaussian[k] - along.iter().sum::<f64>()
-                });
-                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
-                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
-                }
-                from += count - 1;
-            }
-        }
-        Ok(reach)
-    }
-
-    /// `phi(theta)`.
-    fn natural_of(&self, theta: &MixedParameters) -> Vec<f64> {
+    fn natural(&self, theta: &MixedParameters) -> Vec<f64> {
         let mut out = match (&self.gaussian, &theta.gaussian) {
             (Some(gmm), Some(gaussian)) => gmm.natural(gaussian),
             _ => theta.weights.iter().map(|w| math::ln(*w)).collect(),
@@ -322,57 +367,6 @@ impl Mixed {
         }
         out
     }
-}
-
-impl LatentModel for Mixed {
-    fn remedy(&self) -> &'static str {
-        "use fewer components, set reg_covar, or take another start"
-    }
-
-    type Data = MixedData;
-    type Parameters = MixedParameters;
-
-    fn bind(&self, data: &ClientData) -> Result<MixedData> {
-        self.bind_client(data)
-    }
-
-    fn rows(&self, data: &MixedData) -> usize {
-        data.rows()
-    }
-
-    fn window(&self, _: &MixedData, _from: u64, _count: usize) -> Result<Option<MixedData>> {
-        Ok(None)
-    }
-
-    fn statistic_len(&self) -> usize {
-        self.gaussian_len() + self.components() * (self.counts.len() + self.free_levels())
-    }
-
-    fn moments(&self, data: &MixedData) -> Result<Vec<f64>> {
-        Ok(self.moments_of(data))
-    }
-
-    fn expect(
-        &self,
-        theta: &MixedParameters,
-        data: &MixedData,
-        rows: Rows<'_>,
-        statistic: &mut [f64],
-    ) -> Result<f64> {
-        self.e_step(theta, data, rows, statistic)
-    }
-
-    fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {
-        self.m_step(statistic)
-    }
-
-    fn penalty(&self, _: &MixedParameters) -> f64 {
-        0.0
-    }
-
-    fn natural(&self, theta: &MixedParameters) -> Vec<f64> {
-        self.natural_of(theta)
-    }
 
     fn frame(&self, theta: &MixedParameters) -> Option<Box<dyn Frame>> {
         Some(Box::new(frame::MixedFrame::of_statistics(self, theta)))
@@ -382,8 +376,13 @@ impl LatentModel for Mixed {
         Some(Box::new(frame::MixedFrame::of_coordinates(self, theta)))
     }
 
-    fn reach(&self, statistic: &[f64], direction: &[f64], _: &[f64]) -> Result<Option<Reach>> {
-        self.reach_of(statistic, direction).map(Some)
+    fn step_range(
+        &self,
+        statistic: &[f64],
+        direction: &[f64],
+        _: &[f64],
+    ) -> Result<Option<StepRange>> {
+        self.step_range_of(statistic, direction).map(Some)
     }
 
     fn baseline(&self, _: &[f64], moments: &[f64]) -> Option<f64> {

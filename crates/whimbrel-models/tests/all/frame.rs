@@ -169,12 +169,12 @@ fn a_step_stays_inside_as_far_as_its_reach() {
         let Drawn { statistic: s, moments, .. } = drawn(&model, &theta, 400, 9);
         // On the way to zero everything shrinks alike; a tied covariance has a block that stays.
         let away: Vec<f64> = s.iter().map(|x| -x).collect();
-        let reach = model.reach(&s, &away, &moments).unwrap().unwrap();
+        let reach = model.step_range(&s, &away, &moments).unwrap().unwrap();
         assert!((reach.lowest + 1.0).abs() < 1e-9, "{reach:?}");
         assert!(reach.outside.is_empty());
         // A random direction: just before the end T needs no repair, just behind it does.
         let direction = normals(s.len(), 4);
-        let reach = model.reach(&s, &direction, &moments).unwrap().unwrap();
+        let reach = model.step_range(&s, &direction, &moments).unwrap().unwrap();
         let end = 1.0 / -reach.lowest;
         let repairs = |gamma: f64| {
             let moved: Vec<f64> = s.iter().zip(&direction).map(|(s, h)| s + gamma * h).collect();

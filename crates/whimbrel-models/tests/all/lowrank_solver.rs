@@ -1,4 +1,4 @@
-//! The step of a completed table: effects that few cells link, and components that come back.
+//! The step of a completed table: weakly linked effects, and reactivated components.
 
 use crate::lowrank_cases::fitted;
 use whimbrel_core::Key;
@@ -7,8 +7,8 @@ use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Residuals, Set
 const ROWS: usize = 30;
 const COLUMNS: usize = 6;
 
-/// The first rows were seen in the first columns and the others in the others; `links` rows in
-/// all of them. Values grow with the row.
+/// The first rows are observed in the first columns and the others in the others, `links` rows in all
+/// columns. Values grow with the row.
 fn cells(family: Family, links: usize) -> Vec<(u64, f64)> {
     let mut stream = Key::root(7).stream();
     let mut all = Vec::new();
@@ -54,8 +54,8 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
     }
 }
 
-/// A Gaussian table seen whole, `5 a b^T + 2 c d^T` with orthonormal vectors, and a fit of rank 2 whose
-/// first component is in place and whose second is zero; the two are rotated.
+/// A fully observed Gaussian table, `5 a b^T + 2 c d^T` with orthonormal vectors, and a fit of rank 2 whose
+/// first component is optimal and whose second is zero; the two are rotated.
 fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Residuals) {
     let settings = Settings { rank: 2, lambda, ..Settings::new(6, 5, Family::Gaussian) };
     let model = LowRank::new(settings).unwrap();
@@ -82,8 +82,8 @@ fn singular(i: usize, first: f64, second: f64) -> f64 {
     first / 30f64.sqrt() + second * contrast(i / 5, 6) * contrast(i % 5, 5)
 }
 
-/// Soft-impute shrinks the singular values 5 and 2 by the ridge: a zero component whose value is
-/// above it comes back at its size, and no other does.
+/// Soft-impute shrinks the singular values 5 and 2 by the ridge: a zero component is reactivated at its size
+/// exactly if its value exceeds the ridge.
 #[test]
 fn a_component_that_pays_is_reactivated_at_its_size() {
     for lambda in [1.5, 2.0, 2.5] {
@@ -106,8 +106,8 @@ fn the_largest_ridge_of_a_residual_is_its_largest_singular_value() {
     assert!((model.lambda_max(&cells, 4.0) - 0.5).abs() < 1e-9);
 }
 
-/// Without a penalty any split between intercept, rows and columns is right, and none may run away. What has
-/// no curvature limits how small slopes become.
+/// Without a penalty any split between intercept, rows and columns is optimal, and none may diverge. Flat
+/// directions limit the accuracy of the slopes.
 #[test]
 fn collinear_effects_without_a_penalty_stay_small() {
     for family in Family::ALL {

@@ -1,4 +1,4 @@
-//! Mixtures over tables: against the Gaussian mixture, latent class analysis, and an EM of its own.
+//! Mixtures over tables: against the Gaussian mixture, latent class analysis, and an independent EM.
 
 use crate::cases::rows as gaussian_rows;
 use crate::mixed_em::Naive;
@@ -284,10 +284,10 @@ fn cells_that_a_column_cannot_hold_are_refused() {
     assert!(bind([f64::NAN; 3]).is_ok());
     for (row, part) in [
         ([f64::INFINITY, 1.0, 0.0], "\"age\": inf is above 1e40"),
-        ([40.0, 1.5, 0.0], "\"falls\": 1.5 is no count"),
-        ([40.0, 1e12, 0.0], "\"falls\": 1000000000000 is no count: an integer from 0 to 1e10"),
-        ([40.0, -1.0, 0.0], "\"falls\": -1 is no count"),
-        ([40.0, 1.0, 2.0], "\"smoker\": 2 is no level"),
+        ([40.0, 1.5, 0.0], "\"falls\": 1.5 is not a count"),
+        ([40.0, 1e12, 0.0], "\"falls\": 1000000000000 is not a count: an integer from 0 to 1e10"),
+        ([40.0, -1.0, 0.0], "\"falls\": -1 is not a count"),
+        ([40.0, 1.0, 2.0], "\"smoker\": 2 is not a level"),
     ] {
         let message = bind(row).unwrap_err();
         assert!(message.contains(part), "{message}");
@@ -298,7 +298,7 @@ fn cells_that_a_column_cannot_hold_are_refused() {
 fn starts_come_from_sums_and_from_centres() {
     let model = mixed(3, &COLUMNS, Numeric::Full);
     let mut values = table(200, 0.2, 9);
-    // Nobody observed the last column.
+    // The last column is not observed.
     values.iter_mut().skip(6).step_by(7).for_each(|x| *x = f64::NAN);
     let data = model.data_from_rows(&values).unwrap();
     let moments = model.moments(&data).unwrap();

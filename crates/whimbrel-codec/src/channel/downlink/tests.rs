@@ -62,7 +62,7 @@ impl<T: Scalar> Walk<T> {
         Self { channel, server, peers, clients, state, bytes: 0 }
     }
 
-    /// One round; what each active client computed at.
+    /// One round; returns the state at which each active client computed.
     fn round(
         &mut self,
         k: u64,
@@ -162,6 +162,7 @@ fn a_single_memory_is_the_mean_of_the_clients() {
                     (0..CLIENTS as usize).map(own).sum::<f64>() / f64::from(CLIENTS)
                 })
                 .collect();
+            assert_eq!(single.mean().len(), mean.len());
             for (a, b) in single.mean().iter().zip(&mean) {
                 assert!((a - b).abs() < 1e-12, "round {k}: {a} {b}");
             }

@@ -29,7 +29,7 @@ fn close(a: &[f64], b: &[f64], tolerance: f64) {
     }
 }
 
-/// `sum_k C_k + e_K = sum_k g_k`: what is not sent now is sent later.
+/// `sum_k C_k + e_K = sum_k g_k`: compression errors are sent later.
 #[test]
 fn fed_back_errors_telescope() {
     for codec in [Codec::top_k(2).unwrap(), Codec::Sign, dither()] {
@@ -60,8 +60,8 @@ fn feedback_scales_an_unbiased_codec_to_a_contraction() {
     close(&received(&uplink, &packet), &plain, 1e-15);
 }
 
-/// The server's sum is `sum n_i h_i` of what the clients hold, whichever were heard, and the
-/// estimate is the sum before the round plus what was heard.
+/// The server's sum is `sum n_i h_i` of the clients' memories for any set of accepted uploads, and the
+/// estimate is the sum before the round plus the accepted uploads.
 #[test]
 fn memory_sums_are_the_sums_of_the_memories() {
     let alpha = em_alpha(dither().omega(D).unwrap());
@@ -124,7 +124,7 @@ fn narrow_memories_stay_within_their_rounding_of_the_sum() {
     }
 }
 
-/// Values that stay what they are, are learnt: with an exact memory nothing is left to send.
+/// Memories converge to constant values: the differences to send vanish.
 #[test]
 fn memories_settle_at_constant_values() {
     let alpha = em_alpha(dither().omega(D).unwrap());
@@ -164,7 +164,7 @@ fn openings_are_exact_and_kept_where_there_is_a_memory() {
 }
 
 /// Two clients with five and four coordinates of six, who send three and two of theirs a round:
-/// the server's sum is that of their memories, and what is constant is learnt.
+/// the server's sum is that of their memories, which converge to constant values.
 #[test]
 fn uploads_of_some_coordinates_move_those_alone() {
     let places: [&[u32]; 2] = [&[0, 1, 2, 4, 4], &[5, 4, 3, 1]];
