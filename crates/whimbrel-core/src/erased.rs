@@ -290,7 +290,7 @@ pub fn for_readable<T, R>(
 }
 
 /// Refuses a figure that is not declared.
-pub(crate) fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
+pub fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
     match metrics.iter().find(|metric| measures.iter().all(|m| m.key != metric.name)) {
         Some(metric) => {
             Err(Error::internal(format!("`{}` is reported but not declared", metric.name)))
@@ -299,7 +299,7 @@ pub(crate) fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec
     }
 }
 
-pub(crate) fn view<T: 'static>(state: &Opaque) -> Result<&T> {
+pub fn view<T: 'static>(state: &Opaque) -> Result<&T> {
     state.downcast_ref().ok_or_else(foreign)
 }
 
@@ -308,12 +308,12 @@ fn view_mut<T: 'static>(state: &mut Opaque) -> Result<&mut T> {
     state.downcast_mut().ok_or_else(foreign)
 }
 
-pub(crate) fn own<T: 'static>(state: Opaque) -> Result<T> {
+pub fn own<T: 'static>(state: Opaque) -> Result<T> {
     let state: Box<dyn Any> = state;
     state.downcast().map(|boxed| *boxed).map_err(|_| foreign())
 }
 
-pub(crate) fn bound<T: 'static>(data: &Bound) -> Result<&T> {
+pub fn bound<T: 'static>(data: &Bound) -> Result<&T> {
     data.downcast_ref().ok_or_else(foreign)
 }
 

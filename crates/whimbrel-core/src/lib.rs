@@ -23,7 +23,7 @@ pub mod text;
 pub mod vector;
 pub mod wire;
 
-pub use decentralised::{Decentralised, DynDecentralised};
+pub use decentralised::Decentralised;
 pub use declare::Measure;
 pub use erased::{Bound, DynMethod, DynSender, DynTask, Erased, Opaque, StateKind};
 pub use error::{Error, Result};

@@ -13,13 +13,13 @@ use crate::simulator::{Federation, first_failure, name};
 use crate::topology::Graphs;
 use rayon::prelude::*;
 use std::sync::Arc;
-use whimbrel_core::decentralised::{DynDecentralised, Graph};
+use whimbrel_core::decentralised::{Decentralised, Graph};
 use whimbrel_core::method::{Artifact, ClientGroup};
 use whimbrel_core::{Bound, ClientId, Error, Message, Opaque, Result, Wire};
 
 /// Neighbours at work.
 pub struct Neighbours {
-    method: Arc<dyn DynDecentralised>,
+    method: Arc<dyn Decentralised>,
     graphs: Graphs,
     graph: Graph,
     keys: StageKeys,
@@ -36,7 +36,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// Starts, or resumes where the stage was saved.
     pub fn open(
-        method: Arc<dyn DynDecentralised>,
+        method: Arc<dyn Decentralised>,
         graphs: Graphs,
         federation: Arc<Federation>,
         start: &Start<'_>,
@@ -135,11 +135,7 @@ impl Neighbours {
         let keys = self.keys.exchange(self.round);
         let nodes = std::mem::take(&mut self.nodes);
         let stepped = nodes.into_par_iter().zip(&self.members).map(|(node, id)| {
-            let step = || {
-                let node = self.method.local_step(node, self.data(*id), keys.local(*id))?;
-                let message = self.method.emit(&node)?;
-                Ok((node, message))
-            };
+            let step = || self.method.local_step(node, self.data(*id), keys.local(*id));
             step().map_err(|e| self.name(e, *id))
         });
         let stepped: Vec<(Opaque, Message)> = first_failure(stepped.collect())?;

@@ -11,7 +11,7 @@ use crate::topology::Graphs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use whimbrel_core::decentralised::DynDecentralised;
+use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
@@ -38,7 +38,7 @@ pub enum StageMethod {
     /// Clients talk to a server.
     Server(Arc<dyn DynMethod>),
     /// Neighbours talk to each other; everyone takes part, and nothing is lost.
-    Neighbours(Arc<dyn DynDecentralised>, Graphs),
+    Neighbours(Arc<dyn Decentralised>, Graphs),
 }
 
 impl From<Arc<dyn DynMethod>> for StageMethod {

@@ -128,12 +128,11 @@ impl Personal {
     pub(super) fn pool_told(
         &self,
         weights: Weights,
-        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
+        answers: impl Iterator<Item = (ClientId, Told)>,
     ) -> Result<Vec<Metric>> {
         let (mut total, mut losses) = (0.0, ExactSum::new(1));
         let mut pooled = held_out::Pooled::new(self.scores());
-        for answer in answers {
-            let (id, told) = answer?;
+        for (id, told) in answers {
             let weight = weights.of(id, told.rows)?;
             total += weight;
             losses.add(&[told.answer], weight)?;
@@ -150,15 +149,14 @@ impl Personal {
     /// The scores of clients that took no part in training.
     pub(super) fn pool_unseen(
         &self,
-        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
+        answers: impl Iterator<Item = (ClientId, Told)>,
     ) -> Result<Vec<Metric>> {
         let scores = self.scores();
         if !scores.unseen {
             return Ok(Vec::new());
         }
         let mut pooled = held_out::Pooled::new(scores);
-        for answer in answers {
-            let (_, told) = answer?;
+        for (_, told) in answers {
             pooled.add(told.rows, &told.parts)?;
         }
         Ok(pooled.metrics_of_unseen())

@@ -277,12 +277,12 @@ impl<R: PerClientRule> Evaluate for PerClient<R> {
         group: ClientGroup,
     ) -> Result<Vec<Metric>> {
         if group == ClientGroup::Unseen {
-            return self.training().pool_unseen(answers.map(Ok));
+            return self.training().pool_unseen(answers);
         }
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
         let figure = R::measure().map(|m| Metric::number(m.key, R::figure(&server.global)));
         metrics.extend(figure);
-        metrics.extend(self.training().pool_told(self.weights, answers.map(Ok))?);
+        metrics.extend(self.training().pool_told(self.weights, answers)?);
         metrics.push(optional("update_norm2", server.update_norm2));
         Ok(metrics)
     }

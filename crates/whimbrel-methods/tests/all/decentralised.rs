@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::decentralised::DynDecentralised;
+use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::method::{Artifact, Metric, MetricValue};
 use whimbrel_core::{ClientData, Key, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
@@ -22,7 +22,7 @@ use whimbrel_testkit::neighbours::neighbours_agree;
 const ROUNDS: u32 = 6;
 const CLIENTS: u32 = 8;
 
-fn decentralised(setup: &Setup, scaling: Scaling) -> Arc<dyn DynDecentralised> {
+fn decentralised(setup: &Setup, scaling: Scaling) -> Arc<dyn Decentralised> {
     let (oracle, weights) = (setup.method().oracle, Weights::Samples);
     Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS })
 }
@@ -34,7 +34,7 @@ fn fixed(topology: &Topology, clients: usize) -> Graphs {
 
 /// A run of `k` rounds, with the keys of the star-shaped one.
 fn after(
-    method: &Arc<dyn DynDecentralised>,
+    method: &Arc<dyn Decentralised>,
     graphs: &Graphs,
     data: &[ClientData],
     k: u32,
@@ -52,12 +52,7 @@ fn after(
 }
 
 /// The mean of the copies after `k` rounds.
-fn run(
-    method: &Arc<dyn DynDecentralised>,
-    graphs: &Graphs,
-    data: &[ClientData],
-    k: u32,
-) -> Vec<f32> {
+fn run(method: &Arc<dyn Decentralised>, graphs: &Graphs, data: &[ClientData], k: u32) -> Vec<f32> {
     after(method, graphs, data, k).artifact().unwrap().narrow[0].values.clone()
 }
 
@@ -172,7 +167,7 @@ fn mixing_keeps_the_mean_and_takes_the_gap_off_the_disagreement() {
     let mut oracle = Setup::with_everyone(FEDAVG, ROUNDS, None).method().oracle;
     oracle.rates = Rates { initial: 0.5, factor: 0.0, at: vec![1] };
     let (weights, scaling) = (Weights::Samples, Scaling::Samples);
-    let method: Arc<dyn DynDecentralised> =
+    let method: Arc<dyn Decentralised> =
         Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS });
     let ring = fixed(&Topology::Ring, data.len());
     let mut runner = after(&method, &ring, &data, 1);
