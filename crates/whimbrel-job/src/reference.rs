@@ -37,7 +37,7 @@ impl Part {
     }
 }
 
-/// Rows of keys, restricted as their definitions say.
+/// Rows of keys with the restrictions of their definitions.
 pub fn rows(keys: &[&'static JobKey]) -> Vec<Row> {
     let kinds = |key: &JobKey| key.only.map_or(Vec::new(), |only| only.kinds.to_vec());
     keys.iter().map(|key| Row { key, kinds: kinds(key) }).collect()

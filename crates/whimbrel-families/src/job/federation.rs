@@ -136,7 +136,7 @@ impl Default for Federation {
 }
 
 impl Federation {
-    /// This number of clients, and every other key left out.
+    /// This number of clients, with defaults for all other keys.
     pub fn of(clients: u32) -> Self {
         Self { clients: Clients::Number(clients), ..Self::default() }
     }

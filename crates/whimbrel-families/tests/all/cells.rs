@@ -150,7 +150,7 @@ fn impossible_models() {
        |
     11 | [model]
        | ^^^^^^^
-    hint: `family` takes "gaussian", "poisson" or "bernoulli": what the table's entries are
+    hint: `family` takes "gaussian", "poisson" or "bernoulli": distribution of the entries
 
     error: unknown key `famly` in [model]
       --> job.toml:13:1
@@ -164,7 +164,7 @@ fn impossible_models() {
 
 #[test]
 fn impossible_data() {
-    says(&with("value = \"count\"\n", ""), "3:1", "`column` needs `value` beside it");
+    says(&with("value = \"count\"\n", ""), "3:1", "`column` requires `value`");
     says(
         &with("holdout = 0.1", "holdout = 10"),
         "10:11",
@@ -173,7 +173,7 @@ fn impossible_data() {
     says(
         &with("client = \"observer\"", "split = { by = \"clusters\", clients = 3 }"),
         "6:9",
-        "cells of a table have no class and no neighbours to split by",
+        "cells of a table have no classes and no clusters to split by",
     );
     says(
         &with("holdout = 0.1", "target = \"count\""),

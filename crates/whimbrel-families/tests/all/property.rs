@@ -327,24 +327,19 @@ proptest! {
     fn a_default_may_be_omitted(text in job()) {
         let job = parse(&text);
         let resolved = job.to_toml();
-        let families = registry().families().iter();
-        let keys: Vec<&JobKey> = families
-            .flat_map(|family| {
-                let models = family.models.iter().flat_map(|kind| kind.keys);
-                models.chain(family.methods.iter().flat_map(|kind| kind.keys))
-            })
-            .copied()
-            .collect();
-        let is_default = |line: &&str| {
+        let is_default = |line: &str, keys: &[&JobKey]| {
             keys.iter().any(|key| match key.fallback {
-                Fallback::Default(value) => *line == format!("{} = {}", key.name, value()),
+                Fallback::Default(value) => line == format!("{} = {}", key.name, value()),
                 Fallback::Required | Fallback::Unset(_) => false,
             })
         };
-        let line_of = |header: &str| resolved.lines().position(|line| line == header);
-        let tables = line_of("[model]").unwrap()..line_of("[uplink]").unwrap();
-        let kept = resolved.lines().enumerate();
-        let kept = kept.filter(|(at, line)| !tables.contains(at) || !is_default(line));
+        let line_of = |header: &str| resolved.lines().position(|line| line == header).unwrap();
+        let (model, method, uplink) = (line_of("[model]"), line_of("[method]"), line_of("[uplink]"));
+        let kept = resolved.lines().enumerate().filter(|(at, line)| {
+            let mut models = registry().models(job.model).into_iter();
+            !((model..method).contains(at) && models.any(|(_, kind)| is_default(line, kind.keys))
+                || (method..uplink).contains(at) && is_default(line, job.method.kind.keys))
+        });
         let short: String = kept.map(|(_, line)| format!("{line}\n")).collect();
         let again = Job::parse(&short, "other.toml");
         let again = again.map_err(|errors| TestCaseError::fail(format!("{errors}\n{short}")))?;

@@ -391,7 +391,11 @@ fn keys_without_a_meaning_are_refused() {
     let em = "[model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"\nrounds = 3\n";
     let csv = "source = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\n";
     for (data, rest, wanted) in [
-        ("source = \"mixture\"\nunseen = 0.2", em, "`unseen` has no meaning here: all rows"),
+        (
+            "source = \"mixture\"\nunseen = 0.2",
+            em,
+            "`unseen` has no meaning here: one client holds all rows",
+        ),
         ("source = \"toy\"\nkeep_rows = 0.5", sgd, "keep_rows"),
         (
             "source = \"csv\"\npath = \"a.csv\"\nclient = \"b\"\nkeep_rows = 0.5",
@@ -402,7 +406,7 @@ fn keys_without_a_meaning_are_refused() {
         (
             "source = \"cifar10\"\npath = \"a\"\nsplit = { by = \"iid\", clients = 2 }",
             sgd,
-            "samples of learners",
+            "samples for learners",
         ),
         (
             "source = \"jpeg\"\npath = \"a\"\noffsets = \"b\"",

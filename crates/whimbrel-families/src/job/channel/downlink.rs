@@ -216,15 +216,12 @@ fn refuse_unused(value: &Value<'_>, codec: &str, asked: Asked) -> Reported {
         (None, Some(kind)) => kind.algorithm,
         (None, None) => "the method",
     };
-    let hint = match () {
-        _ if asked.is_pooled() => "take `codec` out: one client holds all rows",
-        _ if asked.preset.is_some() => {
-            "take `codec` out, or choose channels that compress both ways, such as \"mcm\""
-        }
-        _ => {
-            "say how with channels = \"mcm\" in [method] (or another preset), or with `rule` here, \
-             such as \"preserved\""
-        }
+    let hint = if asked.is_pooled() {
+        "take `codec` out: one client holds all rows"
+    } else if asked.preset.is_some() {
+        "take `codec` out, or choose channels that compress both ways, such as \"mcm\""
+    } else {
+        "give a preset in [method], such as channels = \"mcm\", or a `rule` here, such as \"preserved\""
     };
     value.fail(format!("{who} sends the state exactly: {codec} would not be used"), hint)
 }
@@ -242,7 +239,7 @@ fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Auto> {
     }
 }
 
-/// Whether the compression error is fed back; where the job does not say, as `usual`.
+/// Reads `feedback`, by default `usual`.
 fn read_feedback(
     reader: &Reader<'_>,
     preset: Option<Preset>,
@@ -250,7 +247,7 @@ fn read_feedback(
 ) -> Read<Feedback<Auto>> {
     let given = reader.optional(&FEEDBACK, |value| {
         let feedback = FEEDBACKS.read(&value)?;
-        // Dore with a contraction is still called Dore; it is reported beside the published one.
+        // Dore with a contraction is a documented variant of Dore.
         let contractive_dore =
             usual == Feedback::Share(None) && feedback == Feedback::Contractive;
         match preset {
@@ -287,7 +284,7 @@ fn read_memories(reader: &Reader<'_>, preset: Option<Preset>, usual: Memories) -
         return Err(reader.lacking(
             &MEMORIES,
             format!("{} needs the number of groups", preset.name()),
-            "add memories = 4, or however many groups there shall be, to [downlink]",
+            "add memories = 4, or another number of groups, to [downlink]",
         ));
     }
     if !matches!(memories, Memories::Single { .. }) {
