@@ -159,7 +159,7 @@ impl Schema {
                 let text = self.client.iter().chain(&self.label).chain(&self.role);
                 let text = text.cloned().collect();
                 let delimiter = self.delimiter.map(|c| c as u8);
-                rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?
+                rows.read_csv(&CsvOptions { delimiter, text })?
             }
         };
         self.check_client(&data, client_name)?;
@@ -203,7 +203,7 @@ impl Schema {
         let text = self.client.iter().chain(&self.label).chain(&self.role).cloned();
         let text = text.chain(leveled.map(|column| column.name.clone())).collect();
         let delimiter = self.delimiter.map(|c| c as u8);
-        let data = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+        let data = rows.read_csv(&CsvOptions { delimiter, text })?;
         self.check_client(&data, client_name)?;
         let rows = ClientData::Table(data.mixed_table(&columns)?);
         match &self.role {
@@ -232,7 +232,7 @@ impl Schema {
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];
             let delimiter = options.delimiter;
-            let lines = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+            let lines = rows.read_csv(&CsvOptions { delimiter, text })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }
