@@ -154,7 +154,7 @@ impl CellOptions {
         // Values are numbers, even if listed as a description.
         let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
         let text = text.chain(factors).cloned().collect();
-        CsvOptions { delimiter: self.delimiter, text, ..CsvOptions::default() }
+        CsvOptions { delimiter: self.delimiter, text }
     }
 }
 
