@@ -240,10 +240,8 @@ impl Store {
         let path = checkpoint_path(folder);
         let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
         decode(&bytes).map_err(|e| {
-            let what = format!(
-                "the checkpoint cannot be used: {e}\nhint: restore the folder from a copy, or start anew"
-            );
-            Error::storage(path.display(), what)
+            Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
+                .hint("restore the folder from a copy, or start anew")
         })
     }
 

@@ -40,23 +40,32 @@ impl Federation {
     }
 }
 
-/// Errors below the engine know ids; people know names. What went wrong on a client is the client's.
-pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
+/// Names the client in an error of its data or its arithmetic.
+pub(crate) fn in_client(error: Error, name: &str) -> Error {
+    let place = format_args!("client `{name}`");
     match error {
-        Error::Numerical { what, round } => {
-            let name = names.get(id.0 as usize).map_or("?", |n| n);
-            Error::Numerical { what: format!("client `{name}`: {what}"), round }
-        }
-        other => rename(other.of_client(id), names),
+        Error::Data { what, hint, .. } => Error::Data { what, client: None, hint }.within(place),
+        Error::Numerical { .. } => error.within(place),
+        other => other,
     }
 }
 
+/// The same by the client's id, unless the error already has the id of another client.
+pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
+    match error {
+        Error::Data { client: Some(_), .. } => rename(error, names),
+        other => in_client(other, name_of(names, id)),
+    }
+}
+
+/// Replaces the id in a data error by the client's name.
 pub(crate) fn rename(error: Error, names: &[String]) -> Error {
     match error {
-        Error::Data { what, client: Some(id) } => {
-            let name = names.get(id.0 as usize).map_or("?", |n| n);
-            Error::data(format!("client `{name}`: {what}"))
-        }
+        Error::Data { client: Some(id), .. } => in_client(error, name_of(names, id)),
         other => other,
     }
+}
+
+fn name_of(names: &[String], id: ClientId) -> &str {
+    names.get(id.0 as usize).map_or("?", |name| name)
 }

@@ -200,7 +200,7 @@ mod tests {
         let mut log = Log::create(path, whole_line).unwrap();
         log.append("kept in memory\n").unwrap();
         let error = log.sync().unwrap_err();
-        let Error::Storage { path, what } = error else { panic!("{error}") };
+        let Error::Storage { path, what, .. } = error else { panic!("{error}") };
         assert!(path.ends_with("journal") && what.contains("No space left"), "{path}: {what}");
     }
 }

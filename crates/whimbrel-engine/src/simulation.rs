@@ -2,6 +2,7 @@
 
 use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;
+use crate::federation::in_client;
 use crate::keeper::{Folder, Keeper, Nowhere};
 use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
 use crate::runner::{Carrier, Runner, Start};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{ClientData, ClientId, Error, Opaque, Result};
+use whimbrel_core::{ClientData, ClientId, Opaque, Result};
 
 /// Where and how long a simulation may work.
 pub struct Limits<'a> {
@@ -71,7 +72,7 @@ impl<'c> Simulation<'c> {
 
     /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
     fn bind(&mut self, stage: &Stage, last: bool) -> Result<Federation> {
-        let one = |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| of(name, e));
+        let one = |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| in_client(e, name));
         let bound: Vec<(String, _)> = match &mut self.clients {
             Cow::Owned(clients) if last => std::mem::take(clients)
                 .into_par_iter()
@@ -94,14 +95,6 @@ impl<'c> Simulation<'c> {
     }
 }
 
-/// An error in a client's data, with its name.
-fn of(name: &str, error: Error) -> Error {
-    match error {
-        Error::Data { what, .. } => Error::data(format!("client `{name}`: {what}")),
-        other => other,
-    }
-}
-
 impl Carrier for Simulation<'_> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let Start { keys, last, saved, .. } = *start;
@@ -113,7 +106,7 @@ impl Carrier for Simulation<'_> {
                 let (name, data) = &self.clients[id.0 as usize];
                 let bound = method.bind(data);
                 let enrolled = bound.and_then(|rows| enrol_one(&**method, &rows, keys, id));
-                enrolled.map_err(|e| of(name, e))
+                enrolled.map_err(|e| in_client(e, name))
             };
             let (method, federation) = (method.clone(), Arc::new(self.without_rows()));
             let simulator =

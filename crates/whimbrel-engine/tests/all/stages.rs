@@ -227,7 +227,7 @@ fn a_full_disk_stops_the_run_and_costs_nothing_already_saved() {
         let error = go(TWO, folder.path(), false, Duration::ZERO, &calm(), &mut observer)
             .err()
             .expect("the disk is full");
-        let Error::Storage { path, what } = error else { panic!("{error}") };
+        let Error::Storage { path, what, .. } = error else { panic!("{error}") };
         assert!(path.ends_with("state") && what.contains("No space left"), "{path}: {what}");
         let resumed = go(TWO, folder.path(), true, Duration::ZERO, &calm(), &mut Silent).unwrap();
         same(&resumed, &outcome);

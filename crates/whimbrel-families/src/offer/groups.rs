@@ -51,7 +51,7 @@ impl Minimum {
             "there are {rows} rows to train with, and sums over so few say much about each"
         );
         let hint = format!("have {least} at least, or lower --min-rows and --min-group");
-        Err(Error::data(format!("{what}\nhint: {hint}")).into())
+        Err(Error::data(what).hint(hint).into())
     }
 
     /// Refuses columns of numbers and counts that fewer training rows have than a group has: their
@@ -82,7 +82,7 @@ impl Minimum {
             self.group
         );
         let hint = "remove these cells from the file, or let them leave with --min-group 1";
-        Err(Error::data(format!("{what}\nhint: {hint}")).into())
+        Err(Error::data(what).hint(hint).into())
     }
 }
 
