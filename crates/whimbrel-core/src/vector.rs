@@ -24,6 +24,12 @@ pub fn zeros(n: usize) -> Vec<f64> {
     out
 }
 
+/// The largest of non-negative numbers: zero without any, NaN if one is NaN, which `f64::max`
+/// would ignore.
+pub fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, |most, x| if x > most || x.is_nan() { x } else { most })
+}
+
 kernel! {
     /// `y += a x`
     pub fn axpy(y: &mut [f64], a: f64, x: &[f64]) {
@@ -229,6 +235,16 @@ mod tests {
         assert_eq!(dot(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 32.0);
         assert_eq!((norm1(&[-1.0, 2.0]), norm2_squared(&[3.0, 4.0])), (3.0, 25.0));
         assert_eq!((norm_inf(&[]), norm_inf(&[1.0, -7.0, 3.0])), (0.0, 7.0));
+    }
+
+    #[test]
+    fn the_largest_of_several_is_nan_if_one_is() {
+        assert_eq!((largest([]), largest([1.0, 3.0, 2.0])), (0.0, 3.0));
+        for at in 0..3 {
+            let mut x = [1.0, 3.0, 2.0];
+            x[at] = f64::NAN;
+            assert!(largest(x).is_nan());
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use whimbrel_core::decentralised::{DynDecentralised, Graph};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Message, Opaque, Result, Wire};
+use whimbrel_core::{ClientId, Error, Message, Opaque, Result, Wire, vector};
 
 /// Neighbours at work.
 pub struct Neighbours {
@@ -125,9 +125,7 @@ impl Neighbours {
     }
 
     fn magnitude(&self) -> Result<f64> {
-        let each = self.each(|place, _| self.method.magnitude(&self.nodes[place]))?;
-        // A norm that is not a number must not be passed over.
-        Ok(each.into_iter().fold(0.0, |most, x| if x > most || x.is_nan() { x } else { most }))
+        Ok(vector::largest(self.each(|place, _| self.method.magnitude(&self.nodes[place]))?))
     }
 
     /// One round: local steps, messages, mixing.

@@ -393,10 +393,9 @@ pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     if magnitude.is_finite() && magnitude <= GROWTH_MAX * *start {
         return Ok(());
     }
-    Err(Error::numerical(format!(
-        "the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}; a \
-         smaller step or a finer codec may help"
-    )))
+    let what =
+        format!("the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}");
+    Err(Error::numerical(what).hint("take a smaller step or a finer codec"))
 }
 
 /// The caller must not pass an upload twice, or one that was not requested.

@@ -13,7 +13,8 @@
 //!   another kind of exchange is refused;
 //! - clients whose summaries start alone start together, however large their numbers are;
 //! - each message a client sends is within the bytes that its disclosures declare, and a message
-//!   that is not declared is empty.
+//!   that is not declared is empty;
+//! - NaN in the server's state makes its magnitude NaN or infinite, so that a run stops.
 
 use std::borrow::Cow;
 use whimbrel_core::method::{MetricValue, Next};
@@ -52,6 +53,7 @@ pub fn laws(test: &MethodUnderTest) {
         run.exchange(number);
     }
     run.states_survive_their_bytes(Part::Server, &run.server);
+    run.nan_in_the_state_shows_in_its_magnitude();
     let artifact = run.method.artifact(&run.server);
     assert!(artifact.is_ok(), "{}: nothing to deliver: {artifact:?}", test.name);
 }
@@ -256,6 +258,19 @@ impl<'a> Run<'a> {
         hostile(&bytes, &format!("{part:?}"), self.name, |bytes| {
             self.method.load(part, bytes).map(|_| ())
         });
+    }
+
+    fn nan_in_the_state_shows_in_its_magnitude(&self) {
+        let bytes = self.save(Part::Server, &self.server);
+        let shows = |at: usize| {
+            let mut poisoned = bytes.clone();
+            poisoned[at..at + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+            let magnitude =
+                self.method.load(Part::Server, &poisoned).map(|s| self.method.magnitude(&s));
+            magnitude.is_ok_and(|magnitude| !magnitude.expect("its own server").is_finite())
+        };
+        let seen = (0..bytes.len().saturating_sub(7)).any(shows);
+        assert!(seen, "{}: no NaN in the server's state shows in its magnitude", self.name);
     }
 
     fn messages_down_are_robust(&self, key: Key) {

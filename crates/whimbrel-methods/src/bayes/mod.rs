@@ -48,7 +48,7 @@ use posterior::Posterior;
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, wire};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, vector, wire};
 use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::{ChainState, Kernel};
 
@@ -451,7 +451,7 @@ impl Oracle for Soul {
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        1.0 + f32::norm2_squared(&global.theta).max(local2).sqrt() / global.scale
+        1.0 + vector::largest([f32::norm2_squared(&global.theta), local2]).sqrt() / global.scale
     }
 
     fn client_artifact(&self, own: &Own) -> Option<Artifact> {

@@ -293,7 +293,7 @@ impl<M: LatentModel> Oracle for Em<M> {
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        vector::norm2_squared(&global.s_hat).max(local2).sqrt()
+        vector::largest([vector::norm2_squared(&global.s_hat), local2]).sqrt()
     }
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {

@@ -122,7 +122,7 @@ impl<S: Simple> Oracle for Plain<S> {
     }
 
     fn magnitude(&self, global: &Vec<f64>, local2: f64) -> f64 {
-        1.0 + vector::norm2_squared(global).max(local2).sqrt()
+        1.0 + vector::largest([vector::norm2_squared(global), local2]).sqrt()
     }
 
     fn artifact(&self, global: &Vec<f64>) -> Result<Artifact> {

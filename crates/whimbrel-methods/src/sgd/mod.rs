@@ -212,7 +212,7 @@ impl Oracle for Gradient {
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
         // In steps 1/L of the first gradient, whatever the units; one at the start, which is zero.
-        let largest2 = vector::norm2_squared(&global.w).max(local2);
+        let largest2 = vector::largest([vector::norm2_squared(&global.w), local2]);
         1.0 + largest2.sqrt() / global.scale.unwrap_or(1.0)
     }
 
