@@ -175,8 +175,8 @@ fn decoding_gives_what_the_operator_returned(
     let (again, drawn) = (codec.encode_decoded)(x, key).unwrap();
     assert_eq!(bytes, again, "{what}: encode and encode_decoded write different bytes");
     let decoded = (codec.decode)(&bytes, x.len()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let same = decoded.iter().zip(&drawn).all(|(a, b)| a.to_bits() == b.to_bits());
-    assert!(same, "{what}: decoding gives another vector than the operator");
+    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert!(bits(&decoded) == bits(&drawn), "{what}: decoding gives another vector than the operator");
     assert!(decoded.iter().all(|v| v.is_finite()), "{what}: decoded to something not finite");
     bytes
 }

@@ -10,6 +10,7 @@ use whimbrel_core::{ClientData, Key};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
+use whimbrel_testkit::pairs;
 
 const OBSERVERS: [&str; 4] = ["ana", "ben", "cleo", "dora"];
 const SITES: usize = 12;
@@ -146,7 +147,7 @@ fn a_client_keeps_out_what_it_would_in_the_simulation() {
     let offer = Offer::of(&job, &Facts::on_network(&job).unwrap()).unwrap();
     assert_eq!(offer.schema().rows.len(), SITES);
     let loaded = load(&job).unwrap();
-    for ((name, file), (named, data)) in wards.files.iter().zip(&loaded.clients) {
+    for ((name, file), (named, data)) in pairs(&wards.files, &loaded.clients) {
         assert_eq!(name, named);
         let ClientData::Cells(there) = offer.read(file, name).unwrap() else { panic!("no cells") };
         let ClientData::Cells(here) = data else { panic!("no cells") };

@@ -12,6 +12,7 @@ use whimbrel_families::job::{
 use whimbrel_families::load::{Layout, Loaded, load, load_as};
 use whimbrel_families::plan::Plan;
 use whimbrel_testkit::data_file;
+use whimbrel_testkit::pairs;
 
 const CLASSES: Layout = Layout::Samples { classes: true };
 
@@ -128,7 +129,7 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     let (some, unseen) = run("unseen = 0.3");
     assert_eq!(unseen.iter().filter(|unseen| **unseen).count(), 3);
     assert_eq!(10 * some.traffic.down, 7 * all.traffic.down);
-    for (tally, unseen) in some.tallies.iter().zip(unseen) {
+    for (tally, unseen) in pairs(&some.tallies, unseen) {
         assert_eq!(
             (tally.rounds == 0, tally.bytes_up == 0, tally.bytes_down == 0),
             (unseen, unseen, unseen)
@@ -271,7 +272,7 @@ fn cifar_is_split_by_class_and_by_coarse_class() {
         let own = samples(&loaded, i);
         let Inputs::Bytes(bytes) = &own.inputs else { panic!("not bytes") };
         let (of, _) = classes(own);
-        assert!(bytes.chunks(3072).zip(of).all(|(image, class)| u16::from(image[0]) == *class));
+        assert!(pairs(bytes.chunks(3072), of).all(|(image, class)| u16::from(image[0]) == *class));
         assert_eq!((own.len(), own.held_out.test.as_ref().unwrap().len()), (60, 20));
     }
 }

@@ -24,6 +24,7 @@ use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::Kernel;
 use whimbrel_nn::{Learner, LinearRepresentation, Logistic, Network};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::pairs;
 use whimbrel_testkit::runners::runners_agree;
 
 const RAW: usize = 5;
@@ -470,7 +471,7 @@ fn identified(theta: &[f64]) -> Vec<f64> {
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+    pairs(a, b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
 }
 
 /// Two runs with draws of their own are apart by `sqrt(2)` of the Monte-Carlo error in the mean, so a run

@@ -213,9 +213,3 @@ pub fn run(
     }
     trace
 }
-
-/// The largest difference relative to the vector's norm.
-pub fn relative_gap(a: &[f64], b: &[f64]) -> f64 {
-    let norm = b.iter().map(|x| x * x).sum::<f64>().sqrt();
-    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max) / norm
-}

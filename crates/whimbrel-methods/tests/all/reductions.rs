@@ -6,6 +6,7 @@ use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Batch, FirstMemories, Weights};
 use whimbrel_models::gmm::Covariance;
 use whimbrel_models::{LatentModel, Rows};
+use whimbrel_testkit::{pairs, relative_gap};
 
 /// EM on the pooled rows, written as a plain loop over the model.
 fn pooled_em(covariance: Covariance, tables: &[Table], rounds: u32) -> Vec<Vec<f64>> {
@@ -39,7 +40,7 @@ fn everyone_exact_full_batch_step_one_is_pooled_em() {
     ] {
         let setup = Setup { covariance: covariance.clone(), ..Setup::default() };
         let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 0);
-        for (ours, pooled) in trace.states.iter().zip(pooled_em(covariance, &tables, 200)) {
+        for (ours, pooled) in pairs(&trace.states, pooled_em(covariance, &tables, 200)) {
             let gap = relative_gap(&ours.global.theta, &pooled);
             assert!(gap < 1e-10, "round {}: {gap:e}", ours.round);
         }
@@ -58,7 +59,7 @@ fn with_everyone_and_an_exact_codec_memories_do_not_matter() {
         let other =
             Setup { alpha: Some(alpha), memories, gamma: 0.3, rounds: 60, ..Setup::default() };
         let trace = run(&other, &tables, Participation::Everyone, Faults::default(), 0);
-        for (a, b) in trace.states.iter().zip(&reference.states) {
+        for (a, b) in pairs(&trace.states, &reference.states) {
             // Rounding of h_i + (g - h_i), a few units in the last place per round.
             assert!(
                 relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-13 * f64::from(a.round),
@@ -76,7 +77,7 @@ fn a_batch_of_every_row_without_replacement_is_the_full_batch() {
     let sampled = Setup { rounds: 20, batch: all, ..Setup::default() };
     let a = run(&base, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&sampled, &tables, Participation::Everyone, Faults::default(), 0);
-    for (a, b) in a.states.iter().zip(&b.states) {
+    for (a, b) in pairs(&a.states, &b.states) {
         assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
         assert_eq!(a.rows_used, b.rows_used);
     }
@@ -89,7 +90,7 @@ fn equal_weights_equal_row_weights_where_clients_are_equally_large() {
     let equal = Setup { rounds: 30, weights: Weights::Equal, ..Setup::default() };
     let a = run(&rows, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&equal, &tables, Participation::Everyone, Faults::default(), 0);
-    for (a, b) in a.states.iter().zip(&b.states) {
+    for (a, b) in pairs(&a.states, &b.states) {
         assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
     }
 }
@@ -101,7 +102,7 @@ fn dem_is_fedem_with_a_plain_uplink_and_with_everyone_and_no_compression_they_ag
     let dem = Setup { memory: false, gamma: 0.5, rounds: 40, ..Setup::default() };
     let a = run(&fedem, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&dem, &tables, Participation::Everyone, Faults::default(), 0);
-    for (a, b) in a.states.iter().zip(&b.states) {
+    for (a, b) in pairs(&a.states, &b.states) {
         assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
     }
 }

@@ -8,6 +8,7 @@ use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedData, MixedParameters, MixedSettings, Numeric,
 };
 use whimbrel_models::{LatentModel, Rows};
+use whimbrel_testkit::{gap, pairs};
 
 const COLUMNS: [ColumnKind; 7] = [
     ColumnKind::Number,
@@ -78,7 +79,7 @@ fn numbers_without_gaps_are_the_gaussian_mixture() {
             let found = model.expect(&theta, &data, Rows::All, own).unwrap();
             let wanted = gmm.expect(&expected, &plain, Rows::All, other).unwrap();
             assert!((found - wanted).abs() < 1e-11, "{found} {wanted}");
-            for (x, y) in own.iter().zip(&*other) {
+            for (x, y) in pairs(&*own, &*other) {
                 assert!((x - y).abs() < 1e-9 * y.abs().max(1.0), "{x} {y}");
             }
             theta = model.maximize(own, &[]).unwrap().theta;
@@ -146,9 +147,7 @@ fn a_table_with_gaps_has_the_likelihood_of_an_em_of_its_own() {
             let found = model.predict(&theta, &one, 0.9).unwrap();
             let (density, r, moments) = Naive::of(&model, &theta).row(row);
             assert!((found.log_density[0] - density).abs() < 1e-9);
-            for (x, y) in found.responsibilities.iter().zip(&r) {
-                assert!((x - y).abs() < 1e-9);
-            }
+            assert!(gap(&found.responsibilities, &r) < 1e-9);
             assert_eq!(found.filled.len(), row.iter().filter(|x| x.is_nan()).count());
             let fitted = Naive::of(&model, &theta);
             for cell in &found.filled {

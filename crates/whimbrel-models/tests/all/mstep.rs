@@ -146,7 +146,7 @@ fn coordinates_come_back_and_any_finite_vector_is_a_parameter() {
         assert_eq!(vector.len(), model.coordinates_len());
         let back = model.from_vector(&vector).unwrap();
         // A logarithm and an exponential each way: a few units in the last place.
-        let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-14);
+        let close = |a: &[f64], b: &[f64]| whimbrel_testkit::gap(a, b) < 1e-14;
         assert!(close(theta.weights(), back.weights()) && close(theta.means(), back.means()));
         for k in 0..4 {
             assert!(close(&theta.covariance(k), &back.covariance(k)));

@@ -64,6 +64,7 @@ fn check_against_the_definition(learner: &dyn Learner, scores: usize, samples: &
     let right = reference(learner.name(), scores, &w, samples);
     // A score is a sum of at most 40 products below 1, each rounded to 2^-24; the square of the linear
     // loss, at most 1600 / 2, doubles that.
+    assert_eq!(losses.len(), right.len());
     for (loss, right) in losses.iter().zip(&right) {
         assert!(
             (f64::from(*loss) - right).abs() < 40.0 * 6e-8 * 40.0 * (1.0 + right),

@@ -94,6 +94,7 @@ fn losses_and_gradients_are_those_of_the_definition() {
         let key = Key::root(7);
         let right = reference(&network, &wide, &data, key);
         // Twenty to fifty layers of `f32`, each adding about 1e-6 of its numbers' size.
+        assert_eq!(losses.len(), right.len());
         for (loss, right) in losses.iter().zip(&right) {
             let error = (f64::from(*loss) - right).abs();
             assert!(error < 1e-4 * (1.0 + right), "{}: {loss} {right}", network.name);

@@ -3,6 +3,7 @@
 use crate::support::{Sandbox, number};
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::{exp, ln};
+use whimbrel_testkit::pairs;
 
 const JOB: &str = r#"name = "survey"
 seed = 1
@@ -94,7 +95,7 @@ fn effects_of_labels_and_covariates_are_recovered() {
     sandbox.run_job("out");
     let (_, truth) = survey();
     let square = |(found, theta): (f64, &f64)| exp(*theta) * (ln(found) - theta).powi(2);
-    let sum: f64 = estimates(&sandbox).into_iter().zip(&truth).map(square).sum();
+    let sum: f64 = pairs(estimates(&sandbox), &truth).map(square).sum();
     let wanted = (1 + SITES + (YEARS - 1) + (MONTHS - 1) + 1) as f64 / 0.63;
     assert!(sum < 1.7 * wanted, "{sum} for {wanted}");
     let summary = sandbox.object("out/summary.json");

@@ -12,6 +12,7 @@ use whimbrel::parts::families::Job;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
 use whimbrel::parts::runs::{RunDir, run_data};
+use whimbrel_testkit::pairs;
 
 const JOB: &str = r#"name = "birds"
 seed = 1
@@ -203,7 +204,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     // Draws come again, and the first five of six are the same five.
     sandbox.ok(&["impute", "out", "--draws", "6", "--out", "b.csv"]);
     let (_, again) = table(&sandbox, "b.csv");
-    for (a, b) in lines.iter().zip(&again) {
+    for (a, b) in pairs(&lines, &again) {
         assert_eq!(a[..], b[..13]);
     }
     for (out, why) in [("out/job.toml", "part of the run"), ("counts.csv", "reads that file")] {
@@ -361,7 +362,7 @@ fn a_client_of_the_run_gets_its_own_table() {
     let (common, least, most) = (estimates("all.csv"), own("o0"), own("o4"));
     // An effect of its own is one factor for all cells, up to six digits.
     let factor = |own: &[f64]| {
-        let ratios: Vec<f64> = own.iter().zip(&common).map(|(own, all)| own / all).collect();
+        let ratios: Vec<f64> = pairs(own, &common).map(|(own, all)| own / all).collect();
         assert!(ratios.iter().all(|r| (r / ratios[0] - 1.0).abs() < 1e-4), "{ratios:?}");
         ratios[0]
     };
