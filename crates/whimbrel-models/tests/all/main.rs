@@ -4,6 +4,7 @@ mod cases;
 mod convex;
 mod data;
 mod em;
+mod equivariance;
 mod estep;
 mod frame;
 mod kmeans;
