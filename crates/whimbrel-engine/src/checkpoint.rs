@@ -9,7 +9,7 @@ use crate::journal::Line;
 use crate::keeper::Progress;
 use crate::log::{Log, Summed, whole_line, whole_lines};
 use crate::metrics::{Latest, Row, sum_line};
-use crate::runner::{Runner, SavedStage, Tally, Traffic};
+use crate::runner::{SavedStage, StageState, Tally, Traffic};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -275,13 +275,9 @@ impl Store {
     }
 
     /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
-    /// them. States of clients are taken from the runner as they are written; without one, clients
-    /// keep their own.
-    pub fn save(
-        &mut self,
-        without_clients: &Checkpoint,
-        runner: Option<&dyn Runner>,
-    ) -> Result<()> {
+    /// them. Client states are taken from `stage` as they are written; without it, clients keep
+    /// their own.
+    pub fn save(&mut self, without_clients: &Checkpoint, stage: Option<&StageState>) -> Result<()> {
         self.flush()?;
         let lines = Lines {
             journal: self.journal.lines(),
@@ -290,7 +286,7 @@ impl Store {
             metrics_sum: self.metrics.sum(),
         };
         let path = checkpoint_path(&self.folder);
-        write_privately_with(&path, |out| encode(lines, without_clients, runner, out))
+        write_privately_with(&path, |out| encode(lines, without_clients, stage, out))
     }
 
     /// Makes journal and metrics durable.
@@ -381,7 +377,7 @@ fn checkpoint_path(folder: &Path) -> PathBuf {
 fn encode(
     lines: Lines,
     checkpoint: &Checkpoint,
-    runner: Option<&dyn Runner>,
+    stage: Option<&StageState>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut sum = crc32fast::Hasher::new();
@@ -399,11 +395,11 @@ fn encode(
     checkpoint.delivered.put(&mut piece);
     checkpoint.earlier.put(&mut piece);
     state.put(&mut piece);
-    let clients = runner.map_or(0, |runner| runner.clients_kept());
+    let clients = stage.map_or(0, |stage| stage.clients.len());
     put_varint(clients as u64, &mut piece);
     for first in (0..clients).step_by(CLIENTS_TOGETHER) {
         let ids = first..clients.min(first + CLIENTS_TOGETHER);
-        let states = runner.map_or_else(|| Ok(Vec::new()), |runner| runner.save_clients(ids));
+        let states = stage.map_or_else(|| Ok(Vec::new()), |stage| stage.save_clients(ids));
         for client in states.map_err(std::io::Error::other)? {
             client.put(&mut piece);
             if piece.len() >= PIECE_BYTES {

@@ -69,7 +69,7 @@ pub struct Progress {
 impl Moment<'_> {
     /// The journal's line of a stage that begins.
     pub fn stage_line(&self, naming: &mut Naming) -> Line {
-        let enrolled = self.runner.enrolled();
+        let enrolled = self.runner.state().machine.enrolled();
         let names = naming.next(&enrolled, &|| self.runner.names());
         Line::stage_begin(self.stage, &enrolled).naming(names)
     }
@@ -83,7 +83,8 @@ impl Moment<'_> {
     /// Everything needed to go on from here.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let mut checkpoint = self.without_clients()?;
-        checkpoint.runner.clients = self.runner.save_clients(0..self.runner.clients_kept())?;
+        let state = self.runner.state();
+        checkpoint.runner.clients = state.save_clients(0..state.clients.len())?;
         Ok(checkpoint)
     }
 
@@ -193,7 +194,7 @@ impl Keeper for Folder {
     }
 
     fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.store.save(&moment.without_clients()?, Some(moment.runner))
+        self.store.save(&moment.without_clients()?, Some(moment.runner.state()))
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -222,7 +223,7 @@ impl Saver {
 
     fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
         let begin = Instant::now();
-        store.save(&moment.without_clients()?, Some(moment.runner))?;
+        store.save(&moment.without_clients()?, Some(moment.runner.state()))?;
         self.cost = begin.elapsed();
         self.last = Instant::now();
         Ok(())

@@ -6,6 +6,7 @@
 
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
+use crate::runner::Protocol;
 use crate::runner_state::{Change, Saved};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -265,30 +266,6 @@ impl Machine {
         Ok(ids)
     }
 
-    /// Whether the next exchange is counted as a round; none when the method is done.
-    pub fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match self.method.next(&self.server)? {
-            Next::Stop => None,
-            Next::Uncounted => Some(false),
-            Next::Round(_) => Some(true),
-        })
-    }
-
-    /// Rounds done.
-    pub fn round(&self) -> u32 {
-        self.round
-    }
-
-    /// Exchanges done, counted as rounds or not.
-    pub fn exchanges(&self) -> u32 {
-        self.exchange
-    }
-
-    /// What the global state amounts to.
-    pub fn artifact(&self) -> Result<Artifact> {
-        self.method.artifact(&self.server)
-    }
-
     /// The method that it runs.
     pub fn method(&self) -> &Arc<dyn DynMethod> {
         &self.method
@@ -302,35 +279,6 @@ impl Machine {
     /// What the server remembers about one client.
     pub fn peer(&self, id: ClientId) -> Option<&Opaque> {
         self.peers.get(id.0 as usize).and_then(Option::as_ref)
-    }
-
-    /// Everyone admitted, in id order.
-    pub fn enrolled(&self) -> Vec<ClientId> {
-        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
-        present.map(|(i, _)| ClientId(i as u32)).collect()
-    }
-
-    /// The whole machine as bytes.
-    pub fn save(&self) -> Result<Saved> {
-        let peers = self.peers.iter().map(|peer| match peer {
-            Some(peer) => self.method.save(Part::Peer, peer).map(Some),
-            None => Ok(None),
-        });
-        let peers = peers.collect::<Result<_>>()?;
-        Ok(Saved::new(self.exchange, self.round, self.global()?, peers))
-    }
-
-    /// What the last exchange changed, where these are the clients that joined before it or whose
-    /// upload it accepted.
-    pub fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        let peers = moved.iter().map(|id| {
-            let peer = self.peer(*id).ok_or_else(|| {
-                Error::internal(format!("client {id} moved and was never admitted"))
-            })?;
-            Ok((*id, self.method.save(Part::Peer, peer)?))
-        });
-        let peers = peers.collect::<Result<_>>()?;
-        Ok(Change::new(self.exchange, self.round, self.global()?, peers))
     }
 
     fn global(&self) -> Result<Vec<u8>> {
@@ -382,6 +330,57 @@ impl Machine {
     fn watch(&mut self, round: u32) -> Result<()> {
         let magnitude = self.method.magnitude(&self.server)?;
         check_growth(magnitude, &mut self.start_magnitude).map_err(|e| e.in_round(round))
+    }
+}
+
+impl Protocol for Machine {
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        Ok(match self.method.next(&self.server)? {
+            Next::Stop => None,
+            Next::Uncounted => Some(false),
+            Next::Round(_) => Some(true),
+        })
+    }
+
+    fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.exchange
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.method.artifact(&self.server)
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        present.map(|(i, _)| ClientId(i as u32)).collect()
+    }
+
+    fn save(&self) -> Result<Saved> {
+        let peers = self.peers.iter().map(|peer| match peer {
+            Some(peer) => self.method.save(Part::Peer, peer).map(Some),
+            None => Ok(None),
+        });
+        let peers = peers.collect::<Result<_>>()?;
+        Ok(Saved::new(self.exchange, self.round, self.global()?, peers))
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        let peers = moved.iter().map(|id| {
+            let peer = self.peer(*id).ok_or_else(|| {
+                Error::internal(format!("client {id} moved and was never admitted"))
+            })?;
+            Ok((*id, self.method.save(Part::Peer, peer)?))
+        });
+        let peers = peers.collect::<Result<_>>()?;
+        Ok(Change::new(self.exchange, self.round, self.global()?, peers))
+    }
+
+    fn save_client(&self, client: &Opaque) -> Result<Vec<u8>> {
+        self.method.save(Part::Client, client)
     }
 }
 

@@ -32,6 +32,18 @@ pub struct Stage {
     pub stopping: Stopping,
 }
 
+impl Stage {
+    fn rules(&self) -> StageRules {
+        let measures = self.evaluate_every.map(|_| self.method.measures());
+        StageRules {
+            name: self.name,
+            measures: measures.unwrap_or_default(),
+            evaluate_every: self.evaluate_every,
+            stopping: self.stopping.clone(),
+        }
+    }
+}
+
 /// A stage's method.
 #[derive(Clone)]
 pub enum StageMethod {
@@ -124,49 +136,6 @@ pub trait Chain {
     }
 }
 
-/// The stages of a run, each with its runner.
-pub trait Stages {
-    /// How many stages.
-    fn len(&self) -> usize;
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Builds a stage from what the ones before it delivered.
-    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules>;
-    /// Starts the stage that was built last.
-    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
-}
-
-/// A chain over the clients that a carrier reaches.
-struct Carried<'a> {
-    chain: &'a dyn Chain,
-    carrier: &'a mut dyn Carrier,
-    stage: Option<Stage>,
-}
-
-impl Stages for Carried<'_> {
-    fn len(&self) -> usize {
-        self.chain.len()
-    }
-
-    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules> {
-        let stage = self.stage.insert(self.chain.build(index, delivered)?);
-        let measures = stage.evaluate_every.map(|_| stage.method.measures());
-        Ok(StageRules {
-            name: stage.name,
-            measures: measures.unwrap_or_default(),
-            evaluate_every: stage.evaluate_every,
-            stopping: stage.stopping.clone(),
-        })
-    }
-
-    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let stage = self.stage.as_ref().ok_or_else(|| Error::internal("no stage was built"))?;
-        self.carrier.open(stage, start)
-    }
-}
-
 /// Who watches a run.
 pub trait Observer {
     /// A stage begins.
@@ -183,6 +152,9 @@ pub trait Observer {
         Ok(())
     }
 }
+
+/// Ignores everything.
+impl Observer for () {}
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
@@ -241,27 +213,17 @@ pub fn run_with(
     interrupt: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    run_stages(&mut Carried { chain, carrier, stage: None }, keeper, seed, interrupt, observer)
-}
-
-/// Runs stage after stage.
-pub fn run_stages(
-    stages: &mut dyn Stages,
-    keeper: &mut dyn Keeper,
-    seed: u64,
-    interrupt: &AtomicBool,
-    observer: &mut dyn Observer,
-) -> Result<Outcome> {
     let mut resumed = keeper.resume()?;
     let seconds_before = keeper.seconds_before();
     let clock = Instant::now();
     let first = resumed.as_ref().map_or(0, |c| c.stage as usize);
     let mut delivered = resumed.as_ref().map_or_else(Vec::new, |c| c.delivered.clone());
     let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
-    for index in first..stages.len() {
-        let rules = stages.build(index, &delivered)?;
-        observer.stage(&rules, index, stages.len());
-        let last = index + 1 == stages.len();
+    for index in first..chain.len() {
+        let stage = chain.build(index, &delivered)?;
+        let rules = stage.rules();
+        observer.stage(&rules, index, chain.len());
+        let last = index + 1 == chain.len();
         let work = Work {
             rules: &rules,
             index: index as u32,
@@ -273,13 +235,14 @@ pub fn run_stages(
             seconds_before,
         };
         let resumed = resumed.take();
-        let runner = stages.open(&Start {
+        let start = Start {
             index: index as u32,
             last,
             keys: StageKeys::new(seed, index as u32),
             delivered: &delivered,
             saved: resumed.as_ref().map(|checkpoint| &checkpoint.runner),
-        })?;
+        };
+        let runner = carrier.open(&stage, &start)?;
         let result = work.run(runner, resumed.as_ref(), keeper, observer)?;
         let traffic = result.traffic;
         let stage_is_over = matches!(result.ending, Ending::Finished | Ending::Early(_));
@@ -382,7 +345,7 @@ impl Work<'_> {
             self.at(runner, &seen, |moment| keeper.left(moment))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
-        let artifact = runner.artifact();
+        let artifact = runner.state().machine.artifact();
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
@@ -398,10 +361,10 @@ impl Work<'_> {
             ending: self.judged(ending, last.as_ref()),
             artifact,
             names: runner.names(),
-            tallies: self.earlier.with(runner.tallies()),
+            tallies: self.earlier.with(&runner.state().tallies),
             own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
-            rounds: runner.round(),
+            rounds: runner.state().machine.round(),
             last,
         })
     }
@@ -426,8 +389,9 @@ impl Work<'_> {
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<Option<Ending>> {
-        let round = runner.round();
-        let due = self.rules.evaluate_every.is_some_and(|every| match runner.next_is_round() {
+        let machine = &runner.state().machine;
+        let round = machine.round();
+        let due = self.rules.evaluate_every.is_some_and(|every| match machine.next_is_round() {
             Ok(Some(true)) => round.is_multiple_of(every.max(1)),
             Ok(None) => true,
             _ => false,
@@ -492,7 +456,7 @@ impl Work<'_> {
 
     fn row(&self, runner: &dyn Runner, metrics: Vec<Metric>, clients: u32) -> Row {
         Row {
-            round: runner.round(),
+            round: runner.state().machine.round(),
             figures: metrics.into_iter().map(Into::into).collect(),
             traffic: self.traffic(runner),
             clients,
@@ -537,7 +501,7 @@ impl Work<'_> {
                 stage: self.index,
                 delivered: self.delivered.to_vec(),
                 earlier: self.earlier.clone(),
-                runner: runner.save()?,
+                runner: runner.state().save()?,
                 evaluated: progress.evaluated,
                 patience: progress.patience,
                 accepted: progress.accepted,
@@ -560,7 +524,7 @@ impl Work<'_> {
     }
 
     fn traffic(&self, runner: &dyn Runner) -> Traffic {
-        let own = runner.traffic();
+        let own = runner.state().traffic;
         Traffic {
             up: self.earlier.traffic.up + own.up,
             down: self.earlier.traffic.down + own.down,

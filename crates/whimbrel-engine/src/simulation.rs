@@ -27,6 +27,14 @@ pub struct Limits<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+impl Default for Limits<'_> {
+    /// In memory, never interrupted.
+    fn default() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &NEVER }
+    }
+}
+
 /// Simulates the chain over these clients, by id: sorted by name, or as a journal numbers them.
 pub fn run<'c>(
     chain: &dyn Chain,
@@ -72,7 +80,8 @@ impl<'c> Simulation<'c> {
 
     /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
     fn bind(&mut self, stage: &Stage, last: bool) -> Result<Federation> {
-        let one = |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| in_client(e, name));
+        let one =
+            |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| in_client(e, name));
         let bound: Vec<(String, _)> = match &mut self.clients {
             Cow::Owned(clients) if last => std::mem::take(clients)
                 .into_par_iter()

@@ -7,8 +7,7 @@ use crate::machine::{Exchange, Machine, Shard};
 use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
 use crate::prefetch::prefetch;
-use crate::runner::{Evaluated, Runner, SavedStage, Step};
-use crate::runner_state::Change;
+use crate::runner::{Evaluated, Protocol, Runner, SavedStage, StageState, Step};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,15 +23,10 @@ pub use crate::runner::{Done, Tally, Traffic};
 /// A method at work on a federation.
 pub struct Simulator {
     method: Arc<dyn DynMethod>,
-    machine: Machine,
+    state: StageState<Machine>,
     federation: Arc<Federation>,
-    clients: Vec<Opaque>,
     waiting: Vec<Waiting>,
     faults: Faults,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
-    /// An exchange failed half-way: some clients moved and the server did not.
-    broken: bool,
 }
 
 /// A client that joins later, and what it will say then.
@@ -81,23 +75,12 @@ impl Simulator {
         }
         let machine = Machine::start(method.clone(), keys, participation, &roster)
             .map_err(|e| rename(e, &federation.names))?;
-        let mut tallies = vec![Tally::default(); enrolled.len()];
-        let mut traffic = Traffic::default();
+        let mut state = StageState::new(machine, enrolled.len());
         for (id, summary) in roster {
-            count_summary(&mut tallies, &mut traffic, id, summary);
+            state.count_up(id, summary.len() as u64);
         }
-        let clients = enrolled.into_iter().map(|(client, _)| client).collect();
-        Ok(Self {
-            method,
-            machine,
-            federation,
-            clients,
-            waiting,
-            faults,
-            tallies,
-            traffic,
-            broken: false,
-        })
+        state.clients = enrolled.into_iter().map(|(client, _)| client).collect();
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
     /// Starts a method that is over once everyone has enrolled: `enrol` binds a client's rows for as
@@ -113,7 +96,7 @@ impl Simulator {
         check_faults(&faults, &federation)?;
         let count = federation.data.len();
         let (mut clients, mut failure) = (Vec::with_capacity(count), None);
-        let (mut tallies, mut traffic) = (vec![Tally::default(); count], Traffic::default());
+        let mut sent = Vec::new();
         let enrol_all = |ids: Range<usize>| {
             let ids = ids.into_par_iter().map(|i| ClientId(i as u32));
             first_failure(ids.map(&enrol).collect())
@@ -125,7 +108,7 @@ impl Simulator {
                 clients.push(client);
                 let takes_part = federation.trains(id) && !faults.is_late(id);
                 takes_part.then(|| {
-                    count_summary(&mut tallies, &mut traffic, id, &summary);
+                    sent.push((id, summary.len() as u64));
                     (id, Cow::Owned(summary))
                 })
             });
@@ -137,31 +120,32 @@ impl Simulator {
             return Err(failure);
         }
         let machine = machine.map_err(|e| rename(e, &federation.names))?;
-        let (waiting, broken) = (Vec::new(), false);
-        Ok(Self { method, machine, federation, clients, waiting, faults, tallies, traffic, broken })
+        let mut state = StageState { clients, ..StageState::new(machine, count) };
+        sent.into_iter().for_each(|(id, bytes)| state.count_up(id, bytes));
+        Ok(Self { method, state, federation, waiting: Vec::new(), faults })
     }
 
     /// Runs one exchange; none when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
-        self.check_whole()?;
+        self.state.check_whole()?;
         // A run that is over admits no clients.
-        if self.machine.next_is_round()?.is_none() {
+        if self.machine().next_is_round()?.is_none() {
             return Ok(None);
         }
         let joined = self.let_in()?;
-        let Some(exchange) = self.machine.open()? else { return Ok(None) };
+        let Some(exchange) = self.machine().open()? else { return Ok(None) };
         let (number, round) = (exchange.number, exchange.round);
         if self.faults.replay.as_ref().is_some_and(|journal| !journal.holds(number)) {
             return Err(Error::storage("journal", format!("it ends before exchange {number}")));
         }
-        let at = round.unwrap_or(self.machine.round());
+        let at = round.unwrap_or(self.machine().round());
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let slots = self.open_slots(&cohort)?;
         let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
         self.close_slots(&cohort, slots, round.is_some());
-        self.broken = true;
-        let accepted = self.machine.close(exchange, shards?)?;
-        self.broken = false;
+        self.state.broken = true;
+        let accepted = self.state.machine.close(exchange, shards?)?;
+        self.state.broken = false;
         let those = |condition: &dyn Fn(ClientId) -> bool| {
             cohort.iter().copied().filter(|id| condition(*id)).collect()
         };
@@ -179,15 +163,15 @@ impl Simulator {
 
     /// Whom evaluations ask, in id order.
     fn evaluated(&self) -> Vec<ClientId> {
-        let mut ids = self.machine.enrolled();
+        let mut ids = self.machine().enrolled();
         ids.extend(self.federation.evaluated());
         ids.sort_unstable();
         ids
     }
 
     fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
-        let ask = self.method.ask(self.machine.server())?;
-        let mut own = vec![Vec::new(); self.clients.len()];
+        let ask = self.method.ask(self.machine().server())?;
+        let mut own = vec![Vec::new(); self.clients().len()];
         let (trained, unseen): (Vec<ClientId>, Vec<ClientId>) =
             ids.iter().partition(|id| self.federation.trains(**id));
         let mut metrics = self.conclude(&ask, &trained, &mut own, true)?;
@@ -210,47 +194,50 @@ impl Simulator {
         own: &mut [Vec<Figure>],
         trained: bool,
     ) -> Result<Vec<Metric>> {
-        let (method, server) = (&*self.method, self.machine.server());
+        let (method, server) = (&*self.method, self.machine().server());
         let evaluation = Evaluation {
             method,
             federation: &self.federation,
-            clients: &self.clients,
+            clients: self.clients(),
             ask,
-            round: self.machine.round(),
+            round: self.machine().round(),
             ids,
         };
-        let (metrics, bytes) = evaluation.conclude(own, |answers| match trained {
-            true => method.conclude(server, answers),
-            false => method.conclude_unseen(server, answers),
+        let (metrics, bytes) = evaluation.conclude(own, |answers| {
+            if trained {
+                method.conclude(server, answers)
+            } else {
+                method.conclude_unseen(server, answers)
+            }
         })?;
-        self.traffic.eval += bytes;
+        self.state.traffic.eval += bytes;
         Ok(metrics)
     }
 
     /// The server's side.
     pub fn machine(&self) -> &Machine {
-        &self.machine
+        &self.state.machine
     }
 
-    /// What each client remembers, by id.
+    /// Client states by id.
     pub fn clients(&self) -> &[Opaque] {
-        &self.clients
+        &self.state.clients
     }
 
     /// Bytes and rounds of each client, by id.
     pub fn tallies(&self) -> &[Tally] {
-        &self.tallies
+        &self.state.tallies
     }
 
     /// Bytes so far.
     pub fn traffic(&self) -> Traffic {
-        self.traffic
+        self.state.traffic
     }
 
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedStage> {
-        let clients = self.save_clients(0..self.clients.len())?;
-        Ok(SavedStage { clients, ..Runner::save(self)? })
+        let clients = self.state.save_clients(0..self.clients().len())?;
+        Ok(SavedStage { clients, ..self.state.save()? })
     }
 
     /// A simulation where it was saved.
@@ -287,44 +274,29 @@ impl Simulator {
             .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
         let clients = clients.collect::<Result<_>>()?;
-        Ok(Self {
-            method,
-            machine,
-            federation,
-            clients,
-            waiting,
-            faults,
-            tallies: saved.tallies.clone(),
-            traffic: saved.traffic,
-            broken: false,
-        })
+        let state = StageState { clients, ..StageState::resumed(machine, saved) };
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
     /// Admits late joiners whose round has come, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
-        let (exchange, round) = (self.machine.exchanges(), self.machine.round() + 1);
+        let (exchange, round) = (self.machine().exchanges(), self.machine().round() + 1);
         let due = |waiting: &mut Waiting| self.faults.lets_in(waiting.id, exchange, round);
         let due: Vec<Waiting> = self.waiting.extract_if(.., due).collect();
         for joining in &due {
-            self.machine
+            self.state
+                .machine
                 .admit(joining.id, &joining.summary)
                 .map_err(|e| rename(e, &self.federation.names))?;
-            count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
+            self.state.count_up(joining.id, joining.summary.len() as u64);
         }
         Ok(due.into_iter().map(|joining| joining.id).collect())
     }
 
-    fn check_whole(&self) -> Result<()> {
-        if self.broken {
-            return Err(Error::internal("a simulation goes on after an exchange that failed"));
-        }
-        Ok(())
-    }
-
     fn open_slots(&mut self, cohort: &[ClientId]) -> Result<Vec<Mutex<Slot>>> {
         let open = |id: &ClientId| {
-            let peer = self.machine.lend(*id)?;
-            let client = std::mem::replace(&mut self.clients[id.0 as usize], Box::new(()));
+            let peer = self.state.machine.lend(*id)?;
+            let client = std::mem::replace(&mut self.state.clients[id.0 as usize], Box::new(()));
             Ok(Mutex::new(Slot { client, peer, accepted: false, bytes_up: 0, bytes_down: 0 }))
         };
         cohort.iter().map(open).collect()
@@ -333,14 +305,11 @@ impl Simulator {
     fn close_slots(&mut self, cohort: &[ClientId], slots: Vec<Mutex<Slot>>, is_round: bool) {
         for (id, slot) in cohort.iter().zip(slots) {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-            self.machine.take_back(*id, slot.peer);
-            self.clients[id.0 as usize] = slot.client;
-            let tally = &mut self.tallies[id.0 as usize];
-            tally.rounds += u32::from(slot.accepted && is_round);
-            tally.bytes_up += slot.bytes_up;
-            tally.bytes_down += slot.bytes_down;
-            self.traffic.up += slot.bytes_up;
-            self.traffic.down += slot.bytes_down;
+            self.state.machine.take_back(*id, slot.peer);
+            self.state.clients[id.0 as usize] = slot.client;
+            self.state.tallies[id.0 as usize].rounds += u32::from(slot.accepted && is_round);
+            self.state.count_up(*id, slot.bytes_up);
+            self.state.count_down(*id, slot.bytes_down);
         }
     }
 
@@ -361,7 +330,7 @@ impl Simulator {
                 // A thread that finds no client makes no fold.
                 let share = match &mut own {
                     Some(share) => share,
-                    None => own.insert(Share { shard: self.machine.shard()?, failure: None }),
+                    None => own.insert(Share { shard: self.machine().shard()?, failure: None }),
                 };
                 let end = slots.len().min(at + batch);
                 let result = self.some_clients(exchange, at, &slots[at..end], &mut share.shard);
@@ -427,7 +396,7 @@ impl Simulator {
     ) -> std::result::Result<Option<Asked<'a>>, (usize, Error)> {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let invited = exchange.cohort[at];
-        let message = self.machine.message_from(exchange, &slot.peer);
+        let message = self.machine().message_from(exchange, &slot.peer);
         let (peer, down) = message.map_err(|e| (at, e))?;
         if !self.faults.is_unsent(exchange.number, invited.id) {
             slot.bytes_down = down.len() as u64;
@@ -478,33 +447,20 @@ struct Asked<'a> {
 }
 
 impl Runner for Simulator {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.federation.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
         Ok(Simulator::step(self)?.map_or(Step::Over, Step::Exchanged))
     }
 
-    /// Both ends of a simulation moved in the step: they are saved together.
-    fn acknowledge(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        let (round, mut answered) = (self.machine.round(), self.evaluated());
+        let (round, mut answered) = (self.machine().round(), self.evaluated());
         answered.retain(|id| self.faults.answers(round, *id));
         if !answered.iter().any(|id| self.federation.trains(*id)) {
             return Ok(None);
@@ -513,52 +469,13 @@ impl Runner for Simulator {
         Ok(Some(Evaluated { metrics, own, answered }))
     }
 
-    fn names(&self) -> Vec<String> {
-        self.federation.names.clone()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        self.check_whole()?;
-        Ok(SavedStage {
-            state: self.machine.save()?,
-            clients: Vec::new(),
-            tallies: self.tallies.clone(),
-            traffic: self.traffic,
-        })
-    }
-
-    fn clients_kept(&self) -> usize {
-        self.clients.len()
-    }
-
-    fn save_clients(&self, ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
-        let clients = self.clients[ids].par_iter();
-        clients.map(|client| self.method.save(Part::Client, client)).collect()
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
     fn client_artifacts(
         &self,
         sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
     ) -> Result<()> {
-        for id in self.machine.enrolled() {
+        for id in self.machine().enrolled() {
             let i = id.0 as usize;
-            let own = self.method.client_artifact(&self.clients[i], &self.federation.data[i]);
+            let own = self.method.client_artifact(&self.state.clients[i], &self.federation.data[i]);
             if let Some(own) = own.map_err(|e| name(e, &self.federation.names, id))? {
                 sink(id, own)?;
             }
@@ -580,9 +497,4 @@ fn check_faults(faults: &Faults, federation: &Federation) -> Result<()> {
             "client {id} is to join late, and there are only {clients} clients"
         ))),
     }
-}
-
-fn count_summary(tallies: &mut [Tally], traffic: &mut Traffic, id: ClientId, summary: &[u8]) {
-    tallies[id.0 as usize].bytes_up += summary.len() as u64;
-    traffic.up += summary.len() as u64;
 }

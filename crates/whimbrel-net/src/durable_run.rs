@@ -225,7 +225,7 @@ impl DurableRun {
 
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
         let checkpoint = moment.without_clients()?;
-        self.insist(|run| run.store.save(&checkpoint, Some(moment.runner)))?;
+        self.insist(|run| run.store.save(&checkpoint, Some(moment.runner.state())))?;
         self.insist(|run| run.wal.reset())
     }
 
@@ -268,9 +268,9 @@ impl Keeper for DurableRun {
     fn joined(&mut self, joined: &[ClientId], moment: &Moment<'_>) -> Result<()> {
         let record = Joined {
             stage: moment.stage,
-            change: moment.runner.change(joined)?,
+            change: moment.runner.state().machine.change(joined)?,
             tallies: tallies_of(moment, joined),
-            traffic: moment.runner.traffic(),
+            traffic: moment.runner.state().traffic,
         };
         self.append(JOINED, &record).map(drop)
     }
@@ -280,9 +280,9 @@ impl Keeper for DurableRun {
         let record = Exchanged {
             stage: moment.stage,
             line: line.to_text(),
-            change: moment.runner.change(&done.accepted)?,
+            change: moment.runner.state().machine.change(&done.accepted)?,
             tallies: tallies_of(moment, &done.cohort),
-            traffic: moment.runner.traffic(),
+            traffic: moment.runner.state().traffic,
             progress: moment.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
@@ -300,11 +300,11 @@ impl Keeper for DurableRun {
         let answered = Line::evaluation(moment.stage, latest.row.round, answered);
         let record = Evaluated {
             stage: moment.stage,
-            exchanges: moment.runner.exchanges(),
+            exchanges: moment.runner.state().machine.exchanges(),
             answered: answered.to_text(),
             line: line.clone(),
             latest: latest.clone(),
-            traffic: moment.runner.traffic(),
+            traffic: moment.runner.state().traffic,
             progress: moment.progress.into(),
         };
         self.append(EVALUATED, &record)?;
@@ -367,7 +367,7 @@ pub fn insist<T>(
 }
 
 fn tallies_of(moment: &Moment<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
-    let tallies = moment.runner.tallies();
+    let tallies = &moment.runner.state().tallies;
     ids.iter().filter_map(|id| Some((*id, *tallies.get(id.0 as usize)?))).collect()
 }
 

@@ -176,7 +176,10 @@ fn decoding_gives_what_the_operator_returned(
     assert_eq!(bytes, again, "{what}: encode and encode_decoded write different bytes");
     let decoded = (codec.decode)(&bytes, x.len()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    assert!(bits(&decoded) == bits(&drawn), "{what}: decoding gives another vector than the operator");
+    assert!(
+        bits(&decoded) == bits(&drawn),
+        "{what}: decoding gives another vector than the operator"
+    );
     assert!(decoded.iter().all(|v| v.is_finite()), "{what}: decoded to something not finite");
     bytes
 }

@@ -33,7 +33,7 @@ pub fn neighbours_agree(
         Neighbours::open(method.clone(), graphs.clone(), federation, &start).expect("a start")
     };
     let look = |runner: &mut Neighbours| -> Round {
-        let saved = runner.save().expect("a saved stage").to_bytes();
+        let saved = runner.state().save().expect("a saved stage").to_bytes();
         (saved, runner.evaluate().expect("an evaluation").expect("answers").metrics)
     };
     let whole = |threads: usize| -> Vec<Round> {

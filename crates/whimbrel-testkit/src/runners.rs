@@ -18,7 +18,7 @@ use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Part, Probability, 
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::participation::everyone;
-use whimbrel_engine::{Faults, Federation, Journal, Participation, Simulator};
+use whimbrel_engine::{Faults, Federation, Journal, Participation, Protocol, Simulator};
 
 /// Share of the clients asked in a sampled round.
 const ASKED: f64 = 0.6;

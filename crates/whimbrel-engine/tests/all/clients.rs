@@ -4,7 +4,6 @@
 use crate::toy::{SOUND, Toy, clients, erased};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::keeper::Nowhere;
@@ -94,10 +93,7 @@ impl Transport for Saved {
 }
 
 fn simulated(observer: &mut Collected) -> Outcome {
-    let calm = AtomicBool::new(false);
-    let limits =
-        Limits { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &calm };
-    run(&Two, clients(COUNT), SEED, &limits, observer).unwrap()
+    run(&Two, clients(COUNT), SEED, &Limits::default(), observer).unwrap()
 }
 
 #[test]

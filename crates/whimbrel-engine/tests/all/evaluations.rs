@@ -9,8 +9,8 @@ use whimbrel_engine::journal::Line;
 use whimbrel_engine::keeper::Moment;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{
-    Chain, Ending, Faults, Journal, Keeper, Observer, Outcome, Participation, Simulation, Stage,
-    Stopping, run_with,
+    Chain, Ending, Faults, Journal, Keeper, Outcome, Participation, Simulation, Stage, Stopping,
+    run_with,
 };
 
 /// Forty rounds, evaluated one by one, that stop once nothing improves.
@@ -36,9 +36,6 @@ impl Chain for Patient {
     }
 }
 
-struct Silent;
-impl Observer for Silent {}
-
 /// Keeps every evaluation, and dies before the stage can be left.
 #[derive(Default)]
 struct Abrupt {
@@ -58,7 +55,9 @@ impl Keeper for Abrupt {
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         if fresh {
-            self.journal += &Line::stage_begin(moment.stage, &moment.runner.enrolled()).to_text();
+            self.journal +=
+                &Line::stage_begin(moment.stage, &moment.runner.state().machine.enrolled())
+                    .to_text();
         }
         Ok(())
     }
@@ -90,7 +89,7 @@ impl Keeper for Abrupt {
 
 fn run(chain: &Patient, keeper: &mut Abrupt) -> Result<Outcome> {
     let mut simulation = Simulation::new(clients(3));
-    run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut Silent)
+    run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut ())
 }
 
 fn same(a: &Outcome, b: &Outcome) {

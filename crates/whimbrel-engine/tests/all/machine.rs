@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Shard};
-use whimbrel_engine::{Faults, Journal, Machine, Participation, Simulator};
+use whimbrel_engine::{Faults, Journal, Machine, Participation, Protocol, Simulator};
 
 fn keys() -> StageKeys {
     StageKeys::new(3, 0)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::{Store, write_atomically};
-use whimbrel_engine::{Chain, Faults, Limits, Observer, Participation, Stage, Stopping, run};
+use whimbrel_engine::{Chain, Faults, Limits, Participation, Stage, Stopping, run};
 
 struct One;
 
@@ -29,9 +29,6 @@ impl Chain for One {
     }
 }
 
-struct Silent;
-impl Observer for Silent {}
-
 /// A finished run of three clients.
 fn finished() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -41,7 +38,7 @@ fn finished() -> tempfile::TempDir {
         checkpoint_every: Duration::ZERO,
         interrupt: &AtomicBool::new(false),
     };
-    run(&One, clients(3), 5, &limits, &mut Silent).unwrap();
+    run(&One, clients(3), 5, &limits, &mut ()).unwrap();
     folder
 }
 
@@ -115,7 +112,7 @@ fn a_checkpoint_of_other_data_is_refused() {
         checkpoint_every: Duration::ZERO,
         interrupt: &AtomicBool::new(false),
     };
-    let error = run(&One, clients(4), 5, &limits, &mut Silent).err().unwrap();
+    let error = run(&One, clients(4), 5, &limits, &mut ()).err().unwrap();
     assert_eq!(error.to_string(), "checkpoint: it holds 3 clients, the data have 4");
 }
 

@@ -6,24 +6,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::journal::{Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment};
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::runner_state::Change;
+use whimbrel_engine::runner::{Done, Evaluated, Start, Step};
 use whimbrel_engine::{
-    Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, run, run_with,
+    Carrier, Chain, Limits, Machine, Outcome, Protocol, Runner, Stage, StageState, run, run_with,
 };
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
-
-struct Nobody;
-impl Observer for Nobody {}
 
 /// Writes the journal.
 #[derive(Default)]
@@ -133,15 +128,13 @@ struct Post {
 const LATE: (ClientId, u32) = (ClientId(1), 3);
 
 struct Mail {
-    machine: Machine,
+    state: StageState<Machine>,
     names: Vec<String>,
     parts: Vec<Part>,
     /// The summary of a client that is still to come.
     late: Option<Vec<u8>>,
     trouble: bool,
     accepted: Vec<ClientId>,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
 }
 
 impl Carrier for Post {
@@ -149,7 +142,6 @@ impl Carrier for Post {
         let Start { index, keys, delivered, last, .. } = *start;
         let sent = delivered.to_vec().to_bytes();
         let (mut parts, mut roster, mut late) = (Vec::new(), Vec::new(), None);
-        let mut tallies = vec![Tally::default(); self.clients.len()];
         for (i, client) in self.clients.iter().enumerate() {
             let id = ClientId(i as u32);
             let (part, summary) = client.enrol(index, &sent, keys, id);
@@ -157,86 +149,58 @@ impl Carrier for Post {
             if self.trouble && id == LATE.0 {
                 late = last.then_some(summary);
             } else {
-                tallies[i].bytes_up = summary.len() as u64;
                 roster.push((id, summary));
             }
         }
         let roster: Vec<(ClientId, &[u8])> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
-        let up = tallies.iter().map(|tally| tally.bytes_up).sum();
-        Ok(Box::new(Mail {
-            machine: Machine::start(
-                stage.method.server()?.clone(),
-                keys,
-                stage.participation.clone(),
-                &roster,
-            )?,
-            names: self.clients.iter().map(|client| client.name.clone()).collect(),
-            parts,
-            late,
-            trouble: self.trouble,
-            accepted: Vec::new(),
-            tallies,
-            traffic: Traffic { up, ..Traffic::default() },
-        }))
+        let (method, participation) = (stage.method.server()?.clone(), stage.participation.clone());
+        let machine = Machine::start(method, keys, participation, &roster)?;
+        let mut state = StageState::new(machine, parts.len());
+        roster.iter().for_each(|(id, summary)| state.count_up(*id, summary.len() as u64));
+        let names = self.clients.iter().map(|client| client.name.clone()).collect();
+        let (trouble, accepted) = (self.trouble, Vec::new());
+        Ok(Box::new(Mail { state, names, parts, late, trouble, accepted }))
     }
 }
 
 impl Runner for Mail {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
-        let mut joined = Vec::new();
-        if self.machine.exchanges() >= LATE.1
+        let (state, mut joined) = (&mut self.state, Vec::new());
+        if state.machine.exchanges() >= LATE.1
             && let Some(summary) = self.late.take()
         {
-            self.machine.admit(LATE.0, &summary)?;
-            self.tallies[LATE.0.0 as usize].bytes_up += summary.len() as u64;
-            self.traffic.up += summary.len() as u64;
+            state.machine.admit(LATE.0, &summary)?;
+            state.count_up(LATE.0, summary.len() as u64);
             joined.push(LATE.0);
         }
-        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
-        let mut shard = self.machine.shard()?;
+        let Some(exchange) = state.machine.open()? else { return Ok(Step::Over) };
+        let mut shard = state.machine.shard()?;
         for invited in exchange.cohort.iter().rev() {
-            let i = invited.id.0 as usize;
-            let (peer, down) = self.machine.message(&exchange, invited.id)?;
+            let (id, i) = (invited.id, invited.id.0 as usize);
+            let (peer, down) = state.machine.message(&exchange, id)?;
             let up = self.parts[i].work(exchange.number, &down.to_bytes());
-            let too_late = self.trouble && (exchange.number + invited.id.0) % 4 == 3;
+            let too_late = self.trouble && (exchange.number + id.0) % 4 == 3;
             if !too_late {
                 shard.accept(*invited, peer, &up)?;
-                self.tallies[i].rounds += u32::from(exchange.round.is_some());
+                state.tallies[i].rounds += u32::from(exchange.round.is_some());
             }
-            self.tallies[i].bytes_up += up.len() as u64;
-            self.tallies[i].bytes_down += down.len() as u64;
-            self.traffic.up += up.len() as u64;
-            self.traffic.down += down.len() as u64;
+            state.count_up(id, up.len() as u64);
+            state.count_down(id, down.len() as u64);
         }
         let (number, round) = (exchange.number, exchange.round);
         let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
-        self.accepted = self.machine.close(exchange, vec![shard])?;
+        self.accepted = state.machine.close(exchange, vec![shard])?;
         let accepted = self.accepted.clone();
-        Ok(Step::Exchanged(Done {
-            exchange: number,
-            round,
-            joined,
-            cohort,
-            accepted,
-            unsent: Vec::new(),
-            unheard: Vec::new(),
-        }))
+        let done = Done { exchange: number, round, joined, cohort, accepted, ..Done::default() };
+        Ok(Step::Exchanged(done))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -249,35 +213,6 @@ impl Runner for Mail {
 
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         Ok(None)
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.names.clone()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        let (clients, tallies) = (Vec::new(), self.tallies.clone());
-        Ok(SavedStage { state: self.machine.save()?, clients, tallies, traffic: self.traffic })
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
-    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -340,13 +275,7 @@ impl Wards {
         if let Some(journal) = journal {
             plan = plan.replaying(journal);
         }
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: Duration::MAX,
-            interrupt: &AtomicBool::new(false),
-        };
-        run(&plan, loaded.clients, job.seed, &limits, &mut Nobody).unwrap()
+        run(&plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap()
     }
 
     fn federated(&self, job: &Job, trouble: bool) -> (Outcome, String) {
@@ -358,7 +287,7 @@ impl Wards {
         let remote = |(name, file): &(String, PathBuf)| Remote::new(&offer, name, file);
         let mut post = Post { clients: self.files.iter().map(remote).collect(), trouble };
         let (calm, mut scribe) = (AtomicBool::new(false), Scribe::default());
-        let outcome = run_with(&plan, &mut post, &mut scribe, job.seed, &calm, &mut Nobody);
+        let outcome = run_with(&plan, &mut post, &mut scribe, job.seed, &calm, &mut ());
         (outcome.unwrap(), scribe.journal)
     }
 

@@ -170,15 +170,9 @@ fn clients_of_one_component_land_in_its_cluster() {
         let truth = loaded.truth.clone().unwrap().law;
         let plan = Plan::with_cache(&job, &loaded, None).unwrap();
         let names: Vec<String> = loaded.clients.iter().map(|(name, _)| name.clone()).collect();
-        let calm = std::sync::atomic::AtomicBool::new(false);
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: std::time::Duration::MAX,
-            interrupt: &calm,
-        };
         let mut found = Weights::default();
-        let outcome = whimbrel_engine::run(&plan, loaded.clients, 1, &limits, &mut found).unwrap();
+        let outcome =
+            whimbrel_engine::run(&plan, loaded.clients, 1, &Limits::default(), &mut found).unwrap();
         let w = &outcome.delivered.last().unwrap().narrow[0].values;
         let fitted: Vec<Vec<f64>> =
             w.chunks(150).take(m).map(|c| c.iter().map(|x| f64::from(*x)).collect()).collect();

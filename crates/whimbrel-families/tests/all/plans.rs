@@ -3,11 +3,9 @@
 use crate::gradient::A9A_MCM;
 use crate::parse;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_core::Key;
-use whimbrel_engine::{Ending, Limits, Observer, Outcome};
+use whimbrel_engine::{Ending, Limits, Outcome};
 use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::Batch;
@@ -18,10 +16,6 @@ use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::steps::gamma_max;
 use whimbrel_testkit::pairs;
 
-struct Nobody;
-
-impl Observer for Nobody {}
-
 /// Runs a job without files; its minima are kept nowhere.
 pub fn run(job: &Job) -> Outcome {
     let loaded = load(job).unwrap();
@@ -30,13 +24,7 @@ pub fn run(job: &Job) -> Outcome {
 }
 
 fn run_plan(plan: &Plan, job: &Job, loaded: Loaded) -> Outcome {
-    let limits = Limits {
-        folder: None,
-        resume: false,
-        checkpoint_every: Duration::from_secs(3600),
-        interrupt: &AtomicBool::new(false),
-    };
-    whimbrel_engine::run(plan, loaded.clients, job.seed, &limits, &mut Nobody).unwrap()
+    whimbrel_engine::run(plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap()
 }
 
 pub fn plan(job: &Job) -> Result<Plan> {

@@ -61,10 +61,6 @@ fn with_constant_column() -> Vec<f64> {
 
 const ALL: &str = "[data.prepare]\ndrop_constant = true\nstandardize = true\npca = 3";
 
-struct Nobody;
-
-impl Observer for Nobody {}
-
 fn fit(folder: &Path, prepare: &str, model: &str, rest: &str) -> Outcome {
     let path = folder.join("job.toml");
     let text = format!(
@@ -277,13 +273,8 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
         let failure = match Plan::with_cache(&job, &loaded, None) {
             Err(failure) => failure,
             Ok(plan) => {
-                let limits = Limits {
-                    folder: None,
-                    resume: false,
-                    checkpoint_every: Duration::MAX,
-                    interrupt: &AtomicBool::new(false),
-                };
-                let run = whimbrel_engine::run(&plan, loaded.clients, 1, &limits, &mut Nobody);
+                let run =
+                    whimbrel_engine::run(&plan, loaded.clients, 1, &Limits::default(), &mut ());
                 run.map(|_| ()).expect_err("the run was not refused").into()
             }
         };

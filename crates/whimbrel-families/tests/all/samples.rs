@@ -4,7 +4,7 @@ use crate::{parse, refusal};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Inputs, Samples, Targets};
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
-use whimbrel_engine::{Chain, Limits, Observer};
+use whimbrel_engine::{Chain, Limits};
 use whimbrel_families::Job;
 use whimbrel_families::job::{
     Collection, DataSource, Format, HeldOut, KeptClients, Partition, Subset,
@@ -102,10 +102,6 @@ fn regressions_get_the_same_mixture_as_rows() {
     }
 }
 
-struct Nobody;
-
-impl Observer for Nobody {}
-
 #[test]
 fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     let text = "source = \"synthetic-mixture\"\nclients = 10\ndimension = 4\n";
@@ -114,15 +110,9 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
         let loaded = load(&job).unwrap();
         let plan = Plan::with_cache(&job, &loaded, None).unwrap();
         assert_eq!(plan.duties().len(), loaded.unseen.len());
-        let calm = std::sync::atomic::AtomicBool::new(false);
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: std::time::Duration::MAX,
-            interrupt: &calm,
-        };
         let unseen = loaded.unseen.clone();
-        let outcome = whimbrel_engine::run(&plan, loaded.clients, 1, &limits, &mut Nobody).unwrap();
+        let outcome =
+            whimbrel_engine::run(&plan, loaded.clients, 1, &Limits::default(), &mut ()).unwrap();
         (outcome, unseen)
     };
     let (all, _) = run("");

@@ -4,7 +4,6 @@ use crate::personal::{FEDAVG, Setup, clients, mix};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::decentralised::DynDecentralised;
 use whimbrel_core::method::{Artifact, Metric, MetricValue};
@@ -18,6 +17,7 @@ use whimbrel_engine::{
 use whimbrel_methods::personal::{DecentralisedPersonal, PFedMe, Rates, Scaling};
 use whimbrel_methods::settings::Weights;
 use whimbrel_testkit::neighbours::neighbours_agree;
+use whimbrel_testkit::{gap, pairs};
 
 const ROUNDS: u32 = 6;
 const CLIENTS: u32 = 8;
@@ -58,7 +58,7 @@ fn run(
     data: &[ClientData],
     k: u32,
 ) -> Vec<f32> {
-    after(method, graphs, data, k).artifact().unwrap().narrow[0].values.clone()
+    after(method, graphs, data, k).state().machine.artifact().unwrap().narrow[0].values.clone()
 }
 
 fn number(metrics: &[Metric], key: &str) -> f64 {
@@ -69,8 +69,8 @@ fn number(metrics: &[Metric], key: &str) -> f64 {
 }
 
 fn apart(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    let wide = |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+    gap(&wide(a), &wide(b)) as f32
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_printed_scaling_moves_the_mean_by_one_part_in_t() {
     let start = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 0);
     let printed = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 1);
     let star = setup.run(&data, Participation::Everyone);
-    for ((start, printed), star) in start.iter().zip(&printed).zip(&star) {
+    for ((start, printed), star) in pairs(pairs(&start, &printed), &star) {
         let expected = (star - start) / data.len() as f32;
         // Three roundings of numbers of size one.
         assert!((printed - start - expected).abs() < 1e-6, "{printed} {start} {expected}");
@@ -155,7 +155,7 @@ fn clients_keep_their_copy_and_their_weights() {
     runner.client_artifacts(keep).unwrap();
     assert_eq!((copies.len(), weights), (data.len(), 2 * data.len()));
     // The delivered model is their mean.
-    let mean = &runner.artifact().unwrap().narrow[0].values;
+    let mean = &runner.state().machine.artifact().unwrap().narrow[0].values;
     for (at, mean) in mean.iter().enumerate() {
         let sum: f64 = copies.iter().map(|copy| f64::from(copy[at])).sum();
         assert_eq!((sum / copies.len() as f64) as f32, *mean);
@@ -176,10 +176,10 @@ fn mixing_keeps_the_mean_and_takes_the_gap_off_the_disagreement() {
         Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS });
     let ring = fixed(&Topology::Ring, data.len());
     let mut runner = after(&method, &ring, &data, 1);
-    let first = runner.artifact().unwrap().narrow[0].values.clone();
+    let first = runner.state().machine.artifact().unwrap().narrow[0].values.clone();
     let mut disagreement = || {
         let metrics = runner.evaluate().unwrap().unwrap().metrics;
-        let now = runner.artifact().unwrap().narrow[0].values.clone();
+        let now = runner.state().machine.artifact().unwrap().narrow[0].values.clone();
         // A rounding of numbers of size one in each round.
         assert!(apart(&first, &now) < 1e-6, "{first:?} {now:?}");
         runner.step().unwrap();
@@ -226,8 +226,7 @@ impl Chain for OneStage {
 
 /// A run through the engine's loop, with folder, journal and resume.
 fn engine_run(graphs: &Graphs, folder: Option<&Path>, resume: bool, life: u32) -> Result<Outcome> {
-    let interrupt = &AtomicBool::new(false);
-    let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, interrupt };
+    let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, ..Limits::default() };
     let named = clients(true).into_iter().enumerate().map(|(i, data)| (format!("c{i}"), data));
     let (chain, named) = (OneStage(graphs.clone()), named.collect::<Vec<_>>());
     whimbrel_engine::run(&chain, named, 5, &limits, &mut Mortal(life))
@@ -267,7 +266,7 @@ fn messages_are_counted_for_every_neighbour() {
         let start = after(&method, &graphs, &clients(true), 0);
         // Seven parameters of four bytes and their number.
         let sent = (4 * 7 + 1) * degree * u64::from(ROUNDS);
-        for (all, first) in outcome.tallies.iter().zip(start.tallies()) {
+        for (all, first) in pairs(&outcome.tallies, &start.state().tallies) {
             let rounds = (all.bytes_up - first.bytes_up, all.bytes_down - first.bytes_down);
             assert_eq!(rounds, (sent, sent), "{topology:?}");
         }

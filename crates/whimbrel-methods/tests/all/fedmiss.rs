@@ -11,7 +11,7 @@ use whimbrel_core::{
     vector,
 };
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Federation, Participation, Protocol, Simulator};
 use whimbrel_methods::fedmiss::{
     BindCells, Client, Copies, FedMiss, Peer, Positions, Server, StepRule,
 };

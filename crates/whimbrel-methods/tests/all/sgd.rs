@@ -15,6 +15,7 @@ use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Problem, solve};
+use whimbrel_testkit::pairs;
 
 const DIMS: usize = 20;
 const CLIENTS: usize = 20;
@@ -243,6 +244,6 @@ fn a_single_memory_with_resets_converges() {
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     let reference = method.0.oracle.reference.as_ref().unwrap();
-    let gap: f64 = server.global.w.iter().zip(&reference.w).map(|(a, b)| (a - b).powi(2)).sum();
+    let gap: f64 = pairs(&server.global.w, &reference.w).map(|(a, b)| (a - b).powi(2)).sum();
     assert!(gap < 1e-6, "{gap:e}");
 }

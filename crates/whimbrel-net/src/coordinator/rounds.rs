@@ -7,20 +7,17 @@ use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tonic::codegen::Bytes;
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
-use whimbrel_engine::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::runner_state::Change;
+use whimbrel_engine::runner::{Done, Evaluated, Protocol, Runner, StageState, Start, Step, Tally};
 use whimbrel_engine::{Participation, Stage};
 
 /// A stage under way.
@@ -29,10 +26,8 @@ pub struct Rounds<'a> {
     stage: u32,
     name: &'static str,
     method: Arc<dyn DynMethod>,
-    machine: Machine,
+    state: StageState<Machine>,
     delivered: Bytes,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
     /// Accepted and not acknowledged: told once it is kept.
     owed: Vec<(ClientId, Kind, StepId)>,
     /// Who joined since the last exchange.
@@ -49,15 +44,15 @@ impl<'a> Rounds<'a> {
         let delivered = Bytes::from(delivered.to_vec().to_bytes());
         let participation = stage.participation.clone();
         let mut turned_away = BTreeSet::new();
-        let (machine, summaries) = match saved {
+        let (state, summaries) = match saved {
             Some(saved) => {
                 let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
-                (machine, BTreeMap::new())
+                (StageState::resumed(machine, saved), BTreeMap::new())
             }
             None => {
                 let start = enrol(network, stage, start, &delivered)?;
                 turned_away = start.turned_away;
-                (start.machine, start.summaries)
+                (StageState::new(start.machine, 0), start.summaries)
             }
         };
         let joined = std::mem::take(&mut network.joined);
@@ -68,20 +63,19 @@ impl<'a> Rounds<'a> {
             stage: index,
             name: stage.name,
             method,
-            machine,
+            state,
             delivered,
-            tallies: saved.map_or_else(Vec::new, |s| s.tallies.clone()),
-            traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
             owed: Vec::new(),
             joined,
             turned_away,
         };
-        rounds.tallies.resize(rounds.network.names.len(), Tally::default());
+        rounds.state.tallies.resize(rounds.network.names.len(), Tally::default());
         for (id, summary) in summaries {
-            rounds.count_summary(id, &summary);
+            rounds.state.count_up(id, summary.len() as u64);
             rounds.owed.push((id, Kind::Enrol, StepId::enrolment(index)));
         }
-        let everyone: Vec<ClientId> = (0..rounds.tallies.len() as u32).map(ClientId).collect();
+        let everyone: Vec<ClientId> =
+            (0..rounds.state.tallies.len() as u32).map(ClientId).collect();
         rounds.show(&everyone)?;
         Ok(rounds)
     }
@@ -90,11 +84,11 @@ impl<'a> Rounds<'a> {
     fn show(&self, ids: &[ClientId]) -> Result<()> {
         let mut shown = Vec::with_capacity(ids.len());
         for id in ids {
-            let peer = self.machine.peer(*id);
+            let peer = self.state.machine.peer(*id);
             let rows = peer.map(|peer| self.method.rows(peer)).transpose()?.flatten();
-            shown.push((self.network.name(*id), rows, self.tallies[id.0 as usize]));
+            shown.push((self.network.name(*id), rows, self.state.tallies[id.0 as usize]));
         }
-        let traffic = self.traffic;
+        let traffic = self.state.traffic;
         self.network.shared.board.change(|status| {
             status.bytes_up = traffic.up;
             (status.bytes_down, status.bytes_eval) = (traffic.down, traffic.eval);
@@ -107,11 +101,6 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn count_summary(&mut self, id: ClientId, summary: &[u8]) {
-        self.tallies[id.0 as usize].bytes_up += summary.len() as u64;
-        self.traffic.up += summary.len() as u64;
-    }
-
     /// Tells everyone what was kept since the last time.
     fn settle(&mut self) {
         for (id, kind, at) in std::mem::take(&mut self.owed) {
@@ -120,7 +109,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn asking(&self, kind: Kind, what: String) -> Asking {
-        let at = StepId::exchange(self.stage, self.machine.exchanges());
+        let at = StepId::exchange(self.stage, self.state.machine.exchanges());
         Asking { kind, at, what, rules: self.network.rules }
     }
 
@@ -144,12 +133,12 @@ impl<'a> Rounds<'a> {
 
     /// Admits these clients; whose summary is refused is turned away.
     fn admit(&mut self, taken: BTreeMap<ClientId, Vec<u8>>, at: StepId) -> Result<Vec<ClientId>> {
-        self.tallies.resize(self.network.names.len(), Tally::default());
+        self.state.tallies.resize(self.network.names.len(), Tally::default());
         let mut joined = Vec::new();
         for (id, summary) in taken {
-            match self.machine.admit(id, &summary) {
+            match self.state.machine.admit(id, &summary) {
                 Ok(()) => {
-                    self.count_summary(id, &summary);
+                    self.state.count_up(id, summary.len() as u64);
                     self.owed.push((id, Kind::Enrol, at));
                     joined.push(id);
                 }
@@ -173,7 +162,7 @@ impl<'a> Rounds<'a> {
         network.give_numbers(late)?;
         let numbered = (0..network.names.len() as u32).map(ClientId);
         let ids: Vec<ClientId> = numbered
-            .filter(|id| self.machine.peer(*id).is_none())
+            .filter(|id| self.state.machine.peer(*id).is_none())
             .filter(|id| {
                 let name = network.name(*id);
                 network.links.contains_key(name) && !self.turned_away.contains(name)
@@ -219,42 +208,35 @@ impl<'a> Rounds<'a> {
 }
 
 impl Runner for Rounds<'_> {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.network.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
         self.settle();
-        if self.machine.next_is_round()?.is_none() {
+        if self.state.machine.next_is_round()?.is_none() {
             return Ok(Step::Over);
         }
-        let joined = match self.machine.enrolled().is_empty() {
-            true => self.let_everyone_in()?,
-            false => self.let_in()?,
+        let joined = if self.state.machine.enrolled().is_empty() {
+            self.let_everyone_in()?
+        } else {
+            self.let_in()?
         };
         if !joined.is_empty() {
             self.joined.extend(&joined);
             return Ok(Step::Joined(joined));
         }
-        if self.machine.enrolled().is_empty() {
-            return match self.network.stop.load(Ordering::Relaxed) {
-                true => Ok(Step::Interrupted),
-                false => Err(Error::data("no client is left")),
-            };
+        if self.state.machine.enrolled().is_empty() {
+            if self.network.stop.load(Ordering::Relaxed) {
+                return Ok(Step::Interrupted);
+            }
+            return Err(Error::data("no client is left"));
         }
-        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
+        let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
         let (number, round) = (exchange.number, exchange.round);
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let what = match round {
@@ -263,9 +245,9 @@ impl Runner for Rounds<'_> {
         };
         let asking = self.asking(Kind::Exchange, what);
         let mut call = Uploads {
-            machine: &self.machine,
+            machine: &self.state.machine,
             exchange: &exchange,
-            shard: self.machine.shard()?,
+            shard: self.state.machine.shard()?,
             staged: BTreeMap::new(),
             down: BTreeMap::new(),
             up: BTreeMap::new(),
@@ -275,19 +257,15 @@ impl Runner for Rounds<'_> {
         if gathered == Gathered::Interrupted {
             return Ok(Step::Interrupted);
         }
-        let accepted = self.machine.close(exchange, vec![shard])?;
+        let accepted = self.state.machine.close(exchange, vec![shard])?;
         let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
         let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {
-            self.tallies[id.0 as usize].bytes_down += bytes;
-            self.traffic.down += bytes;
+            self.state.count_down(id, bytes);
         }
         for id in &accepted {
-            let tally = &mut self.tallies[id.0 as usize];
-            let bytes = up.get(id).copied().unwrap_or(0);
-            tally.rounds += u32::from(round.is_some());
-            tally.bytes_up += bytes;
-            self.traffic.up += bytes;
+            self.state.tallies[id.0 as usize].rounds += u32::from(round.is_some());
+            self.state.count_up(*id, up.get(id).copied().unwrap_or(0));
             self.owed.push((*id, Kind::Exchange, asking.at));
         }
         self.show(&cohort)?;
@@ -307,13 +285,13 @@ impl Runner for Rounds<'_> {
         if !self.network.evaluates {
             return Ok(None);
         }
-        let ask = Bytes::from(self.method.ask(self.machine.server())?.to_bytes());
-        let ids = self.machine.enrolled();
-        let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
+        let ask = Bytes::from(self.method.ask(self.state.machine.server())?.to_bytes());
+        let ids = self.state.machine.enrolled();
+        let what = format!("{}, evaluation after round {}", self.name, self.state.machine.round());
         let asking = self.asking(Kind::Evaluate, what);
         let mut call = Answers {
             method: &*self.method,
-            machine: &self.machine,
+            machine: &self.state.machine,
             ask: &ask,
             taken: BTreeMap::new(),
         };
@@ -322,49 +300,9 @@ impl Runner for Rounds<'_> {
         if gathered == Gathered::Interrupted || answers.is_empty() {
             return Ok(None);
         }
-        let mut own = vec![Vec::new(); self.network.names.len()];
-        for (id, answer) in &answers {
-            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
-            self.traffic.eval += (ask.len() + answer.len()) as u64;
-        }
+        let evaluated = self.state.conclude(ask.len(), &answers)?;
         self.show(&[])?;
-        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
-        let metrics = self.method.conclude(self.machine.server(), &mut each)?;
-        Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.network.names.clone()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        Ok(SavedStage {
-            state: self.machine.save()?,
-            clients: Vec::new(),
-            tallies: self.tallies.clone(),
-            traffic: self.traffic,
-        })
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
-    /// Each client keeps its own.
-    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
-        Ok(())
+        Ok(Some(evaluated))
     }
 }
 

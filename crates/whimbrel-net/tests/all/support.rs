@@ -13,7 +13,7 @@ use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::Participant;
 use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
-    Chain, Consent, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
+    Chain, Consent, Faults, Journal, Limits as Simulated, Outcome, Participation,
 };
 use whimbrel_net::client::{self, Client, ClientStore, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
@@ -64,9 +64,6 @@ impl Chain for Toys {
         })
     }
 }
-
-pub struct Quiet;
-impl Observer for Quiet {}
 
 /// What a run leaves that must not depend on who carried it.
 #[derive(Debug, PartialEq)]
@@ -124,8 +121,7 @@ pub fn simulate(toys: &Toys, count: u32) -> (Left, Outcome) {
         checkpoint_every: Duration::from_secs(3600),
         interrupt: &AtomicBool::new(false),
     };
-    let outcome =
-        whimbrel_engine::run(toys, toy::clients(count), SEED, &limits, &mut Quiet).unwrap();
+    let outcome = whimbrel_engine::run(toys, toy::clients(count), SEED, &limits, &mut ()).unwrap();
     (Left::new(&outcome, folder.path()), outcome)
 }
 
@@ -247,7 +243,7 @@ impl Town {
             let end = match before {
                 Some(end) => end,
                 None => {
-                    let outcome = coordinator.run(&toys, &mut Quiet)?;
+                    let outcome = coordinator.run(&toys, &mut ())?;
                     if outcome.ending == whimbrel_engine::Ending::Interrupted {
                         return Ok(None);
                     }

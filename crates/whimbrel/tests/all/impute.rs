@@ -3,11 +3,9 @@
 use crate::same_bits::stop_in_the_middle;
 use crate::support::{Sandbox, number};
 use serde_json::Value;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::exp;
-use whimbrel::parts::engine::{Limits, Observer, run};
+use whimbrel::parts::engine::{Limits, run};
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
@@ -497,13 +495,7 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     job.paths_mut().into_iter().for_each(|path| *path = sandbox.path("counts.csv"));
     let loaded = load(&job).unwrap();
     let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), run_data(&job, &loaded));
-    let limits = Limits {
-        folder: None,
-        resume: false,
-        checkpoint_every: Duration::MAX,
-        interrupt: &AtomicBool::new(false),
-    };
-    let mut outcome = run(&plan, loaded.clients, job.seed, &limits, &mut Quiet).unwrap();
+    let mut outcome = run(&plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap();
     let model = outcome.delivered.last_mut().unwrap();
     model.tensors.retain(|tensor| tensor.name != "v");
     let dir = RunDir::adopt(&sandbox.path("out"));
@@ -514,7 +506,3 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     assert!(sandbox.path("out/model/model.safetensors").is_file());
     assert!(sandbox.read("out/summary.json").contains("cannot be described"));
 }
-
-struct Quiet;
-
-impl Observer for Quiet {}
