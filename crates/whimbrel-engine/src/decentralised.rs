@@ -32,7 +32,7 @@ struct Nodes {
     /// Clients in id order: places in a graph and in `states` refer to these.
     members: Vec<ClientId>,
     states: Vec<Opaque>,
-    /// How many clients there are, those that are only evaluated included.
+    /// Number of clients, including those that are only evaluated.
     clients: usize,
     round: u32,
     start_magnitude: f64,

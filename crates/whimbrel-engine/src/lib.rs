@@ -46,5 +46,5 @@ pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Duty, Federation, Simulator};
 pub use topology::{Graphs, Mixing, Topology, Weighting};
 
-/// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
+/// The maximum of bytes of an offer, enforced by coordinator and client.
 pub const OFFER_BYTES_MAX: usize = 16 << 20;

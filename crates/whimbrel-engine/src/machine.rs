@@ -1,8 +1,8 @@
 //! The round protocol as one state machine without I/O: draw a cohort, send, gather, step, commit.
 //!
-//! A runner feeds it. The simulator calls [`Machine::message`] and [`Shard::accept`] from many
-//! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
-//! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
+//! A runner drives it. The simulator calls [`Machine::message`] and [`Shard::accept`] from many
+//! threads; a network runner calls them as uploads arrive. Order and sharding do not change a bit,
+//! because folds merge exactly and randomness is addressed by (exchange, client, purpose).
 
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
@@ -16,7 +16,7 @@ use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
 
-/// Consecutive exchanges with everyone that no client answers before the run gives up.
+/// The run fails after this number of consecutive exchanges with everyone that no client answers.
 const UNHEARD_MAX: u32 = 1000;
 
 /// The server's side of a run.
@@ -33,18 +33,17 @@ pub struct Machine {
     unheard: u32,
 }
 
-/// One exchange under way.
+/// An open exchange.
 pub struct Exchange {
-    /// Its number, openings included, counted from zero.
+    /// Its number, openings included, from zero.
     pub number: u32,
-    /// The round it is, counted from one; none for an opening.
+    /// The number of the round, from one; `None` for an opening.
     pub round: Option<u32>,
-    /// Who is asked, in id order.
+    /// The clients that are asked, in id order.
     pub cohort: Vec<Invited>,
-    /// Its keys.
     pub keys: ExchangeKeys,
     asks_everyone: bool,
-    /// What its messages have in common.
+    /// The broadcast part of its messages.
     broadcast: Opaque,
 }
 
@@ -53,21 +52,21 @@ pub struct Shard {
     method: Arc<dyn DynMethod>,
     exchange: u32,
     fold: Opaque,
-    /// Whose uploads; with the record to keep of each, unless its runner keeps it.
+    /// The clients of the uploads, with the record to store unless the runner has it.
     accepted: Vec<(ClientId, Option<Opaque>)>,
 }
 
 impl Shard {
-    /// Takes one upload; `peer` is the record staged when the message went down. An upload that
-    /// is refused leaves the shard as it was.
+    /// Accepts one upload; `peer` is the record staged with the message. A refused upload leaves the
+    /// shard unchanged.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, &peer, up)?;
         self.accepted.push((from.id, Some(peer)));
         Ok(())
     }
 
-    /// Takes one upload of a client whose record was lent: the runner puts the staged one in its
-    /// place, and hands it back with [`Machine::take_back`].
+    /// Accepts one upload of a client whose record was lent: the runner replaces it by the staged one
+    /// and returns it with [`Machine::take_back`].
     pub fn accept_lent(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, peer, up)?;
         self.accepted.push((from.id, None));
@@ -98,8 +97,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same for a method that is over then: summaries are needed once, so the roster may make
-    /// them as they are taken.
+    /// [`Machine::start`] for a method without rounds: summaries are used once, so the roster may
+    /// compute them lazily.
     pub(crate) fn start_only(
         method: Arc<dyn DynMethod>,
         keys: StageKeys,
@@ -136,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// Adds a client: one of the roster, or one that joins later. A refused summary changes nothing.
+    /// Adds a client of the roster or a late joiner. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
         if self.peer(id).is_some() {
             return Err(Error::peer(format!("client {id} is already enrolled")));
@@ -154,7 +153,7 @@ impl Machine {
         self.peers[at] = Some(peer);
     }
 
-    /// Opens the next exchange; none when the method is done.
+    /// Opens the next exchange; `None` when the method is done.
     pub fn open(&self) -> Result<Option<Exchange>> {
         let keys = self.keys.exchange(self.exchange);
         let enrolled = self.enrolled();
@@ -172,7 +171,7 @@ impl Machine {
         Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone, broadcast }))
     }
 
-    /// The message to one client, and the record of it to stage.
+    /// The message to one client, and the record to stage.
     pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Message)> {
         let peer = self.peer(to).ok_or_else(|| {
             Error::internal(format!("client {to} is asked before it was admitted"))
@@ -180,19 +179,19 @@ impl Machine {
         self.message_from(exchange, peer)
     }
 
-    /// The same for a client whose record was lent.
+    /// [`Machine::message`] for a client whose record was lent.
     pub fn message_from(&self, exchange: &Exchange, peer: &Opaque) -> Result<(Opaque, Message)> {
         self.method.downlink(&self.server, &exchange.broadcast, peer, exchange.keys.down())
     }
 
-    /// Lends a client's record for the length of an exchange, so that its runner can drop the old
-    /// one as soon as the new one is accepted: only clients being worked on have two.
+    /// Lends a client's record for the duration of an exchange. The runner replaces it as soon as the
+    /// upload is accepted, so that only clients in progress have two records.
     pub fn lend(&mut self, id: ClientId) -> Result<Opaque> {
         let peer = self.peers.get_mut(id.0 as usize).and_then(Option::take);
         peer.ok_or_else(|| Error::internal(format!("client {id} has no record to lend")))
     }
 
-    /// Takes a lent record back, as it was or as it was accepted, before the exchange is closed.
+    /// Takes back a lent record, unchanged or accepted, before the exchange is closed.
     pub fn take_back(&mut self, id: ClientId, peer: Opaque) {
         self.peers[id.0 as usize] = Some(peer);
     }
@@ -208,7 +207,7 @@ impl Machine {
         })
     }
 
-    /// Uploads that were summed elsewhere, with the record to keep of each client.
+    /// A shard of uploads that were summed elsewhere, with the record to store of each client.
     pub fn summed(&self, fold: &[u8], accepted: Vec<(ClientId, Opaque)>) -> Result<Shard> {
         Ok(Shard {
             method: self.method.clone(),
@@ -218,8 +217,8 @@ impl Machine {
         })
     }
 
-    /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
-    /// upload was accepted. Returns those clients in id order.
+    /// Closes the exchange: merges the shards, runs the server step, and commits the records of all
+    /// accepted clients. Returns these clients in id order.
     pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard>) -> Result<Vec<ClientId>> {
         let mut fold = None;
         let mut accepted = Vec::new();
@@ -266,7 +265,6 @@ impl Machine {
         Ok(ids)
     }
 
-    /// The method that it runs.
     pub fn method(&self) -> &Arc<dyn DynMethod> {
         &self.method
     }
@@ -276,7 +274,7 @@ impl Machine {
         &self.server
     }
 
-    /// What the server remembers about one client.
+    /// The server's record of one client.
     pub fn peer(&self, id: ClientId) -> Option<&Opaque> {
         self.peers.get(id.0 as usize).and_then(Option::as_ref)
     }
@@ -286,8 +284,8 @@ impl Machine {
         Ok((self.start_magnitude, server).to_bytes())
     }
 
-    /// A saved machine whose clients all left: the global state without their part in it. They join
-    /// again as late joiners do.
+    /// Removes all clients and their contributions from a saved machine. They join again as late
+    /// joiners.
     pub fn without_clients(method: &dyn DynMethod, saved: &Saved) -> Result<Saved> {
         let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
         let server = method.without_clients(method.load(Part::Server, &server)?)?;
@@ -296,7 +294,7 @@ impl Machine {
         Ok(Saved::new(saved.exchanges(), saved.round(), global, records))
     }
 
-    /// A machine where it was saved.
+    /// Loads a saved machine.
     pub fn load(
         method: Arc<dyn DynMethod>,
         keys: StageKeys,
@@ -322,7 +320,7 @@ impl Machine {
         })
     }
 
-    /// Steps consume the state; if one fails, the machine is not used again.
+    /// A step consumes the state; after a failure the machine must not be used again.
     fn take_server(&mut self) -> Opaque {
         std::mem::replace(&mut self.server, Box::new(()))
     }
@@ -397,7 +395,7 @@ pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     Err(Error::numerical(what).hint("take a smaller step or a finer codec"))
 }
 
-/// The caller must not pass an upload twice, or one that was not requested.
+/// Refuses uploads that were passed twice or not requested.
 fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Option<Opaque>)]) -> Result<()> {
     if let Some(pair) = accepted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Error::internal(format!("client {} was accepted twice", pair[0].0)));

@@ -1,11 +1,11 @@
-//! Clients that are reached by bytes alone: processes behind pipes, actors of another framework,
-//! another language.
+//! Clients reached through bytes alone: processes behind pipes, actors of another framework, other
+//! languages.
 //!
 //! A [`Transport`] moves questions and answers; each client behind it drives a
 //! [`ClientMachine`](crate::ClientMachine). [`Remote`] makes it a carrier for
 //! [`run_with`](crate::run_with): every stage, evaluation and checkpoint of a job then works as in a
-//! simulation, and ends in the same bits. A client that does not answer a question takes no part in
-//! that exchange; what a job loses on purpose is the simulator's business and not done here.
+//! simulation, and gives the same bits. A client that does not answer a question takes no part in
+//! that exchange. Faults of a job are not simulated here.
 
 use crate::client::{Purpose, Question, StepId};
 use crate::machine::{Exchange, Machine, Shard};
@@ -18,24 +18,24 @@ use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
-    /// The bytes of an answer: their own, or a part of what came together.
+    /// The bytes of an answer, owned or part of a larger buffer.
     type Answer: AsRef<[u8]> + Send;
     /// Client names by id.
     fn names(&self) -> Vec<String>;
-    /// Sends each client its question and returns the answers that came, in any order.
+    /// Sends each client its question and returns the answers in any order.
     fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Self::Answer)>>;
-    /// Tells a client whether its upload of a step counts. The exchange is kept by then.
+    /// Tells a client whether its upload counts; the exchange is durable by then.
     fn acknowledge(&mut self, id: ClientId, at: StepId, accepted: bool) -> Result<()>;
-    /// The same transport where uploads can be summed on their way.
+    /// The transport, if it can sum uploads before they arrive.
     fn summing(&mut self) -> Option<&mut dyn Summing> {
         None
     }
 }
 
-/// A transport that sums the uploads of many clients where they are.
+/// A transport that sums the uploads of many clients on their side.
 pub trait Summing {
-    /// Sends each client its question and returns sums of the uploads that came, each in a fold that
-    /// started as `empty`: [`sum_upload`].
+    /// Sends each client its question and returns sums of uploads, made by [`sum_upload`] from the
+    /// fold `empty`.
     fn ask_sums(
         &mut self,
         empty: Vec<u8>,
@@ -43,12 +43,12 @@ pub trait Summing {
     ) -> Result<Vec<Summed>>;
 }
 
-/// What the sum of uploads must know about whose upload it is.
+/// The sender of an upload, as a sum needs it.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// The planned probability that it was asked.
+    /// The inclusion probability.
     pub inclusion: f64,
-    /// What the server remembers about it, encoded.
+    /// The server's record, encoded.
     pub peer: Vec<u8>,
 }
 
@@ -57,14 +57,14 @@ pub struct Sender {
 pub struct Summed {
     /// The fold, encoded.
     pub fold: Vec<u8>,
-    /// Whose they are, and the bytes that each has.
+    /// The clients and the bytes of their uploads.
     pub uploads: Vec<(ClientId, u64)>,
 }
 
 wire!(Sender { inclusion, peer });
 wire!(Summed { fold, uploads });
 
-/// Records of clients of more bytes stay with the server, and uploads travel to it.
+/// The maximum of bytes of a record for sums on the clients' side.
 const PEER_MAX: usize = 64;
 
 /// Adds one upload to a fold.
@@ -117,7 +117,7 @@ impl<T: Transport> Carrier for Remote<T> {
     }
 }
 
-/// Answers by id; a client answers once.
+/// Answers by id; refuses two answers of one client.
 fn in_order<A>(answers: Vec<(ClientId, A)>) -> Result<BTreeMap<ClientId, A>> {
     let mut all = BTreeMap::new();
     for (id, answer) in answers {
@@ -128,7 +128,7 @@ fn in_order<A>(answers: Vec<(ClientId, A)>) -> Result<BTreeMap<ClientId, A>> {
     Ok(all)
 }
 
-/// Uploads in folds, one for each thread: however they are divided, their sum is the same.
+/// Folds uploads, one shard per thread; the sum does not depend on the division.
 fn gather<A: AsRef<[u8]> + Send>(
     machine: &Machine,
     uploads: Vec<(Invited, Opaque, A)>,
@@ -178,7 +178,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
         Ok((questions, staged))
     }
 
-    /// The records that summing elsewhere needs; `None` where one is longer than an upload is worth.
+    /// The senders for sums on the clients' side; `None` if a record is longer than `PEER_MAX`.
     fn senders(&self, staged: &Staged) -> Result<Option<Vec<Sender>>> {
         let mut senders = Vec::with_capacity(staged.len());
         for (invited, peer) in staged.values() {
@@ -191,7 +191,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
         Ok(Some(senders))
     }
 
-    /// Asks the questions and gathers the uploads that came, which leave `staged`.
+    /// Asks the questions and gathers the uploads; their clients leave `staged`.
     fn gather(
         &mut self,
         exchange: &Exchange,
@@ -228,7 +228,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
     }
 }
 
-/// Counts an upload and hands out what was staged for it.
+/// Counts an upload and returns its staged record.
 fn heard(
     state: &mut StageState<Machine>,
     exchange: &Exchange,

@@ -16,19 +16,16 @@ use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Disclosure, Metric};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
 
-/// One link in a job's chain: initialise, estimate constants, fit.
+/// One stage of a job, such as initialisation, constants or the fit.
 pub struct Stage {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'static str,
-    /// The method that runs it.
     pub method: StageMethod,
-    /// Who takes part.
     pub participation: Participation,
-    /// What goes wrong on purpose.
+    /// Simulated faults.
     pub faults: Faults,
-    /// Rounds between evaluations; none for a stage without metrics.
+    /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
-    /// When to stop early.
     pub stopping: Stopping,
 }
 
@@ -47,9 +44,9 @@ impl Stage {
 /// A stage's method.
 #[derive(Clone)]
 pub enum StageMethod {
-    /// Clients talk to a server.
+    /// A server with clients.
     Server(Arc<dyn DynMethod>),
-    /// Neighbours talk to each other; everyone takes part, and nothing is lost.
+    /// Neighbours without a server; all clients take part, and no message is lost.
     Neighbours(Arc<dyn DynDecentralised>, Graphs),
 }
 
@@ -60,7 +57,7 @@ impl From<Arc<dyn DynMethod>> for StageMethod {
 }
 
 impl StageMethod {
-    /// The method, for runners that are or have a server.
+    /// The method of a stage with a server.
     pub fn server(&self) -> Result<&Arc<dyn DynMethod>> {
         match self {
             Self::Server(method) => Ok(method),
@@ -79,7 +76,7 @@ impl StageMethod {
         }
     }
 
-    /// What the figures of evaluations are.
+    /// Declarations of the figures of evaluations.
     pub fn measures(&self) -> Vec<Measure> {
         match self {
             Self::Server(method) => method.measures(),
@@ -96,47 +93,44 @@ impl StageMethod {
     }
 }
 
-/// What the loop knows of a stage, independent of its runner.
+/// The rules of a stage for the loop, independent of its runner.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageRules {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'static str,
-    /// What the figures of its evaluations are; empty for a stage without.
+    /// Declarations of the figures of evaluations; empty for a stage without.
     pub measures: Vec<Measure>,
-    /// Rounds between evaluations; none for a stage without metrics.
+    /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
-    /// When to stop early.
     pub stopping: Stopping,
 }
 
-/// When a stage ends before its budget is spent.
+/// Rules that end a stage before its budget is spent.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stopping {
-    /// Once the measure of this key is at or beyond this limit, on its better side.
+    /// Limits by the key of a measure: the stage ends once the measure is at least as good.
     pub limits: Vec<(&'static str, f64)>,
-    /// Once the declared objective has not improved for this number of evaluations.
+    /// The stage ends after this number of evaluations without an improvement of the objective.
     pub patience: Option<u32>,
-    /// A change of the objective below this share of it is no improvement.
+    /// A smaller relative change of the objective does not count as an improvement.
     pub tolerance: f64,
 }
 
-/// Builds stage after stage; each may use what the ones before it delivered.
+/// Builds one stage after the other from the artifacts of the stages before.
 pub trait Chain {
-    /// How many stages.
+    /// Number of stages.
     fn len(&self) -> usize;
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Builds one stage.
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
-    /// What each client is there for, by id; those beyond the end train.
+    /// Duties of clients, by id; clients beyond the end train.
     fn duties(&self) -> Vec<Duty> {
         Vec::new()
     }
 }
 
-/// Who watches a run.
+/// Callbacks of a run.
 pub trait Observer {
     /// A stage begins.
     fn stage(&mut self, _stage: &StageRules, _index: usize, _of: usize) {}
@@ -144,10 +138,10 @@ pub trait Observer {
     fn exchange(&mut self, _done: &Done) {}
     /// A round was evaluated.
     fn row(&mut self, _row: &Row) {}
-    /// The run is over, and this is what one client has of its own (a personal model, weights,
-    /// samples). Called once for each client that has something, in id order, so that no two are in
-    /// memory at once; clients of a network keep theirs. An error ends the run, whose last
-    /// checkpoint is already kept: resuming it hands everything out again.
+    /// Receives one client's personal artifact (model, weights, samples) after the run. Called once
+    /// per client that has one, in id order, so that only one is in memory at a time; clients of a
+    /// network keep theirs. An error ends the run; its last checkpoint is already saved, and a resumed
+    /// run passes all artifacts again.
     fn client_artifact(&mut self, _name: &str, _artifact: Artifact) -> Result<()> {
         Ok(())
     }
@@ -156,27 +150,25 @@ pub trait Observer {
 /// Ignores everything.
 impl Observer for () {}
 
-/// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Ending {
-    /// The method was done.
+    /// The method is done.
     Finished,
     /// A stopping rule of the job was met.
     Early(String),
-    /// There is a model, and it is no fit: its declared defects.
+    /// The model is degenerate: its declared defects.
     Degenerate(String),
     /// Interrupted; the state is saved.
     Interrupted,
-    /// The arithmetic failed; rows and journal up to there are kept.
+    /// The arithmetic failed; metrics and journal up to there are kept.
     Failed(Error),
 }
 
-/// What a run leaves.
+/// The result of a run.
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
-    /// What each stage delivered; the last one is the model. Empty where the run was
-    /// interrupted before there was one.
+    /// The artifacts of the stages; the last one is the model. Empty if the run was interrupted before
+    /// there was one.
     pub delivered: Vec<Artifact>,
     /// Client names, by id.
     pub names: Vec<String>,
@@ -190,9 +182,9 @@ pub struct Outcome {
     pub rounds: u32,
     /// The last evaluation.
     pub last: Option<Row>,
-    /// What the figures of evaluations are.
+    /// Declarations of the figures of evaluations.
     pub measures: Vec<Measure>,
-    /// Seconds, those before a resume included.
+    /// Seconds, including those before a resume.
     pub seconds: f64,
 }
 
@@ -286,7 +278,7 @@ struct Work<'a> {
     seconds_before: f64,
 }
 
-/// How one stage ended.
+/// The result of one stage.
 struct StageResult {
     ending: Ending,
     artifact: Option<Artifact>,
@@ -298,7 +290,7 @@ struct StageResult {
     last: Option<Row>,
 }
 
-/// What this process has seen of the stage.
+/// The evaluations and stops of the stage so far.
 #[derive(Default)]
 struct Seen {
     progress: Progress,
@@ -369,7 +361,7 @@ impl Work<'_> {
         })
     }
 
-    /// A model whose last evaluation shows a defect is no success.
+    /// A fit whose last evaluation shows a defect ends as degenerate.
     fn judged(&self, ending: Ending, last: Option<&Row>) -> Ending {
         let is_over = matches!(ending, Ending::Finished | Ending::Early(_)) && self.last;
         let Some(row) = last.filter(|_| is_over) else { return ending };
@@ -381,7 +373,7 @@ impl Work<'_> {
         if said.is_empty() { ending } else { Ending::Degenerate(said.join("; ")) }
     }
 
-    /// Evaluates where due, then runs one exchange; an ending when there is nothing more to do.
+    /// Evaluates if due, then runs one exchange; the ending once the stage is over.
     fn advance(
         &self,
         runner: &mut dyn Runner,
@@ -488,7 +480,7 @@ impl Work<'_> {
         None
     }
 
-    /// Shows a keeper the run as it stands.
+    /// Passes a snapshot of the run to a keeper.
     fn at(
         &self,
         runner: &dyn Runner,

@@ -1,4 +1,4 @@
-//! A job's stages on this machine: everyone's rows, bound anew for each stage's simulator.
+//! A job's stages on this machine: the rows of all clients are bound anew for each stage.
 
 use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;
@@ -15,15 +15,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::{ClientData, ClientId, Opaque, Result};
 
-/// Where and how long a simulation may work.
+/// Folder, checkpoints and interruption of a simulation.
 pub struct Limits<'a> {
-    /// The run's folder; none keeps nothing on disk.
+    /// The run's folder; `None` writes no files.
     pub folder: Option<&'a Path>,
-    /// Go on from the folder's checkpoint, where it has one.
+    /// Whether to resume the folder's checkpoint, if it has one.
     pub resume: bool,
-    /// At least so long between checkpoints.
+    /// The minimum time between checkpoints.
     pub checkpoint_every: Duration,
-    /// Set to make the run save its state and stop.
+    /// A flag that makes the run save its state and stop.
     pub interrupt: &'a AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl Default for Limits<'_> {
     }
 }
 
-/// Simulates the chain over these clients, by id: sorted by name, or as a journal numbers them.
+/// Simulates the chain over clients in id order: sorted by name, or as in a journal.
 pub fn run<'c>(
     chain: &dyn Chain,
     clients: impl Into<Cow<'c, [(String, ClientData)]>>,
@@ -49,7 +49,7 @@ pub fn run<'c>(
 }
 
 impl Limits<'_> {
-    /// What keeps the run.
+    /// The storage of the run.
     pub fn keeper(&self) -> Result<Box<dyn Keeper>> {
         Ok(match self.folder {
             Some(folder) if self.resume => Box::new(Folder::resume(folder, self.checkpoint_every)?),
@@ -59,26 +59,26 @@ impl Limits<'_> {
     }
 }
 
-/// Clients on this machine, stage after stage.
+/// A carrier over clients on this machine.
 pub struct Simulation<'c> {
     clients: Cow<'c, [(String, ClientData)]>,
     duties: Vec<Duty>,
 }
 
 impl<'c> Simulation<'c> {
-    /// These clients, by id: their rows are taken over, or lent by a caller that needs them again.
+    /// Clients by id, owned or borrowed.
     pub fn new(clients: impl Into<Cow<'c, [(String, ClientData)]>>) -> Self {
         Self { clients: clients.into(), duties: Vec::new() }
     }
 
-    /// The same, where some clients are only evaluated: duties by id, those beyond the end train.
+    /// Sets the duties by id; clients beyond the end train.
     #[must_use]
     pub fn with_duties(mut self, duties: Vec<Duty>) -> Self {
         self.duties = duties;
         self
     }
 
-    /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
+    /// Binds the data of all clients for a stage; the last stage consumes owned tables one by one.
     fn bind(&mut self, stage: &Stage, last: bool) -> Result<Federation> {
         let one =
             |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| in_client(e, name));
@@ -96,7 +96,7 @@ impl<'c> Simulation<'c> {
         Ok(Federation { names, data, duties: self.duties.clone() })
     }
 
-    /// Names and duties, for a method that needs no rows after enrolment.
+    /// Names and duties without rows, for a method that needs none after enrolment.
     fn without_rows(&self) -> Federation {
         let names = self.clients.iter().map(|(name, _)| name.clone()).collect();
         let data = self.clients.iter().map(|_| Box::new(()) as Opaque).collect();

@@ -1,4 +1,4 @@
-//! A whole federation on this machine: the round machine, and every client beside it.
+//! A federation on this machine: the round machine and all clients.
 
 use crate::enrolment::enrol;
 use crate::evaluation::Evaluation;
@@ -20,7 +20,7 @@ pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
 pub use crate::runner::{Done, Tally, Traffic};
 
-/// A method at work on a federation.
+/// The runner of a simulation.
 pub struct Simulator {
     method: Arc<dyn DynMethod>,
     state: StageState<Machine>,
@@ -29,20 +29,20 @@ pub struct Simulator {
     faults: Faults,
 }
 
-/// A client that joins later, and what it will say then.
+/// A late joiner with its summary.
 struct Waiting {
     id: ClientId,
     summary: Vec<u8>,
 }
 
-/// What one thread did in an exchange, up to its first failure.
+/// The shard of one thread, and its first failure.
 struct Share {
     shard: Shard,
     failure: Option<(usize, Error)>,
 }
 
-/// A client at work in an exchange: what both ends keep of it moves in place once its upload is
-/// accepted, so that only clients being worked on exist twice.
+/// A client in an exchange. The states of both ends are replaced in place once its upload is accepted,
+/// so that only clients in progress exist twice.
 struct Slot {
     client: Opaque,
     peer: Opaque,
@@ -52,7 +52,7 @@ struct Slot {
 }
 
 impl Simulator {
-    /// Enrols everyone and starts.
+    /// Enrols all clients and starts.
     pub fn start(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -83,8 +83,8 @@ impl Simulator {
         Ok(Self { method, state, federation, waiting, faults })
     }
 
-    /// Starts a method that is over once everyone has enrolled: `enrol` binds a client's rows for as
-    /// long as it works on them, and what it says is used at once.
+    /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and each
+    /// summary is used at once.
     pub(crate) fn start_only(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -125,7 +125,7 @@ impl Simulator {
         Ok(Self { method, state, federation, waiting: Vec::new(), faults })
     }
 
-    /// Runs one exchange; none when the method is done.
+    /// Runs one exchange; `None` when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
         self.state.check_whole()?;
         // A run that is over admits no clients.
@@ -154,14 +154,14 @@ impl Simulator {
         Ok(Some(Done { exchange: number, round, joined, cohort, accepted, unsent, unheard }))
     }
 
-    /// Asks every enrolled client, and those who are only evaluated, the method's evaluation;
-    /// returns the metrics, and each client's own loss by id.
+    /// Evaluates on all enrolled clients and those that are only evaluated; returns the metrics and
+    /// each client's own figures by id.
     pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
         let everyone = self.evaluated();
         self.ask(&everyone)
     }
 
-    /// Whom evaluations ask, in id order.
+    /// The clients of an evaluation, in id order.
     fn evaluated(&self) -> Vec<ClientId> {
         let mut ids = self.machine().enrolled();
         ids.extend(self.federation.evaluated());
@@ -186,7 +186,7 @@ impl Simulator {
         Ok((metrics, own))
     }
 
-    /// What the answers of these clients amount to.
+    /// The metrics of these clients' answers.
     fn conclude(
         &mut self,
         ask: &Message,
@@ -240,7 +240,7 @@ impl Simulator {
         Ok(SavedStage { clients, ..self.state.save()? })
     }
 
-    /// A simulation where it was saved.
+    /// Loads a saved simulation.
     pub fn load(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -278,7 +278,7 @@ impl Simulator {
         Ok(Self { method, state, federation, waiting, faults })
     }
 
-    /// Admits late joiners whose round has come, in id order.
+    /// Admits the late joiners of the next round, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
         let (exchange, round) = (self.machine().exchanges(), self.machine().round() + 1);
         let due = |waiting: &mut Waiting| self.faults.lets_in(waiting.id, exchange, round);
@@ -313,8 +313,8 @@ impl Simulator {
         }
     }
 
-    /// The cohort's work: every thread takes the next clients, as many as the method wants
-    /// together, until none is left, and gathers in a shard of its own.
+    /// Runs the local steps of a cohort: each thread takes the next batch of clients until none is
+    /// left, and gathers uploads in its own shard.
     fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
         let next = AtomicUsize::new(0);
         // Every thread gets some, however many the method would take.
@@ -358,7 +358,7 @@ impl Simulator {
         Ok(shares.into_iter().map(|share| share.shard).collect())
     }
 
-    /// Clients from place `first` of the cohort on, together; the first that fails, with its place.
+    /// A batch of clients from place `first` of the cohort; an error has the place of its client.
     fn some_clients(
         &self,
         exchange: &Exchange,
@@ -387,7 +387,7 @@ impl Simulator {
         Ok(())
     }
 
-    /// Sends the message to the client at this place of the cohort; none where it is not heard.
+    /// Sends the message to the client at this place of the cohort; `None` if it does not answer.
     fn send<'a>(
         &self,
         exchange: &Exchange,
@@ -405,7 +405,7 @@ impl Simulator {
         Ok(heard.then_some(Asked { at, invited, slot, peer, down }))
     }
 
-    /// Takes a client's upload, unless it is lost on the way.
+    /// Accepts a client's upload, unless it is lost.
     fn accept(
         &self,
         exchange: &Exchange,
@@ -484,7 +484,7 @@ impl Runner for Simulator {
     }
 }
 
-/// All results, or the failure of the lowest id: which one is reported does not depend on threads.
+/// All results, or the failure of the lowest id, which does not depend on threads.
 pub(crate) fn first_failure<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     results.into_iter().collect()
 }
