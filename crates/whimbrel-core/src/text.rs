@@ -1,10 +1,10 @@
-//! Words of a peer, as they may be shown.
+//! Text of a peer, made safe for display.
 
-/// What is kept of a peer's words.
+/// The maximum of characters of a peer's text.
 const CHARS_MAX: usize = 1000;
 
-/// A peer's words, of bounded length, and with nothing in them that a terminal would obey or that
-/// hides or reorders what is around it: such characters are shown escaped.
+/// A peer's text of bounded length. Characters that control a terminal, or that hide or reorder text,
+/// are escaped.
 pub fn printable(words: &str) -> String {
     let mut shown = String::new();
     for c in words.chars().take(CHARS_MAX) {
@@ -16,8 +16,8 @@ pub fn printable(words: &str) -> String {
     shown
 }
 
-/// Whether a character stands for itself: no control character (lines included), none that has no
-/// width, and none that turns the direction of writing.
+/// Whether a character is shown unchanged: control characters (line breaks included), characters of
+/// zero width and those that change the direction of writing are not.
 pub fn is_shown(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

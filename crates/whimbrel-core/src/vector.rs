@@ -3,18 +3,16 @@
 //! A sum has a fixed order: element `i` goes to partial sum `i % 8`, and the eight are added in
 //! pairs. So eight lanes run in vector registers and the bits are the same at every level.
 //!
-//! Lengths must agree; that is the caller's business (`assert!`ed), since a vector of the wrong
-//! length has been refused where it came in.
+//! Lengths must agree (`assert!`ed): input of the wrong length is refused earlier.
 
 use crate::kernel;
 
 const LANES: usize = 8;
 
-/// From here on zeros come as fresh pages, which need not be written.
+/// From this length, zeros come as fresh pages, which need not be written.
 const PAGES_FROM: usize = 1 << 14;
 
-/// A vector of zeros. Short vectors are taken from the allocator's lists of recently freed ones,
-/// which `vec![0.0; n]` passes by.
+/// A vector of zeros. Short vectors reuse recently freed memory, unlike `vec![0.0; n]`.
 pub fn zeros(n: usize) -> Vec<f64> {
     if n >= PAGES_FROM {
         return vec![0.0; n];
@@ -154,7 +152,7 @@ mod tests {
         (0..n).map(|_| (stream.uniform() - 0.5) * math::exp(20.0 * stream.uniform())).collect()
     }
 
-    /// What every kernel of this crate makes of some numbers, as bits.
+    /// The bits of all kernels of this crate on some numbers.
     fn fingerprint() -> Vec<u64> {
         let mut all = Vec::new();
         for n in [0, 1, 7, 8, 9, 64, 210, 1001] {
@@ -194,8 +192,8 @@ mod tests {
         words
     }
 
-    /// The only test that pins the level: tests share one process. Others may run at any level
-    /// meanwhile, which by this very test changes nothing.
+    /// The only test that pins the level, because tests share one process. Other tests may run at any
+    /// level meanwhile, which does not change their bits.
     #[test]
     fn every_level_gives_the_same_bits() {
         let used = isa::level();

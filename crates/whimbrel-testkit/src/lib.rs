@@ -1,4 +1,4 @@
-//! The batteries that every codec, model, method and runner must pass, and where tests find data.
+//! Batteries of laws for codecs, methods and runners, comparisons, and published data for tests.
 
 pub mod codec;
 pub mod compare;
