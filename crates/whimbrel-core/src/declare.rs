@@ -41,8 +41,8 @@ pub struct Measure {
     pub curve: bool,
     /// Whether each client has its own value, stored in `clients.csv`.
     pub per_client: bool,
-    /// The warning if its last value, or an entry of its last list, is not zero; `{}` is replaced by
-    /// the value.
+    /// The warning if its last value, or an entry of its last list, is not zero; `{}` is replaced
+    /// by the value.
     pub warning: Option<Text>,
     /// Whether the warning makes the run end as degenerate.
     pub defect: bool,

@@ -1,8 +1,8 @@
 //! The vector instructions of kernels.
 //!
 //! Kernels are plain loops with a fixed order of additions and explicit fused products (`mul_add`);
-//! the [`kernel!`](crate::kernel) macro compiles each for three levels and picks one at run time. So
-//! the level changes the speed and never the bits: a test runs every kernel at every level and
+//! the [`kernel!`](crate::kernel) macro compiles each for three levels and picks one at run time.
+//! So the level changes the speed and never the bits: a test runs every kernel at every level and
 //! compares.
 
 use std::sync::atomic::{AtomicU8, Ordering};

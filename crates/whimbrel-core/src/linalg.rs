@@ -193,8 +193,8 @@ pub fn largest_eigenvalue(a: &[f64], d: usize) -> Result<f64> {
     values.last().copied().ok_or_else(|| Error::internal("the largest eigenvalue of no matrix"))
 }
 
-/// Raises every eigenvalue of a symmetric matrix to at least `floor` and returns the number raised. A
-/// matrix without such eigenvalues keeps its bits.
+/// Raises every eigenvalue of a symmetric matrix to at least `floor` and returns the number raised.
+/// A matrix without such eigenvalues keeps its bits.
 pub fn floor_eigenvalues(a: &mut [f64], d: usize, floor: f64) -> Result<usize> {
     check_square(a, d);
     // a - floor I has a Cholesky factor only if no eigenvalue is below the floor: far cheaper to
@@ -227,8 +227,8 @@ struct Tridiagonal {
     basis: Vec<f64>,
 }
 
-/// For a singular matrix with entries of about one, the reduction leaves rounding errors so small that
-/// their squares underflow. Dropping a column of this size moves no eigenvalue by more.
+/// For a singular matrix with entries of about one, the reduction leaves rounding errors so small
+/// that their squares underflow. Dropping a column of this size moves no eigenvalue by more.
 const NEGLIGIBLE: f64 = f64::EPSILON * f64::EPSILON;
 
 /// Householder reflections `H_k = I - beta v v^T`, one per column.

@@ -128,8 +128,8 @@ impl Stream {
         }
     }
 
-    /// An index drawn with probability proportional to its weight. Weights are finite, non-negative, and
-    /// not all zero.
+    /// An index drawn with probability proportional to its weight. Weights are finite,
+    /// non-negative, and not all zero.
     pub fn categorical(&mut self, weights: &[f64]) -> usize {
         let total: f64 = weights.iter().sum();
         assert!(

@@ -5,8 +5,8 @@ use crate::{Error, HeldOut, Result};
 /// Inputs with one target each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// The shape of one input: `[features]`, `[channels, rows, columns]` of an image, `[steps]` of a
-    /// sequence.
+    /// The shape of one input: `[features]`, `[channels, rows, columns]` of an image, `[steps]` of
+    /// a sequence.
     pub shape: Vec<usize>,
     pub inputs: Inputs,
     pub targets: Targets,

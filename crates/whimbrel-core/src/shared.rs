@@ -1,8 +1,8 @@
 //! Messages with a common end for many recipients: encoded once, decoded once per process.
 //!
 //! A method puts the common content into a [`Shared`] value, the last field of its message
-//! (`wire!(Down { own; shared })`). The bytes on the wire are those of a plain message, and its full
-//! length counts for each recipient.
+//! (`wire!(Down { own; shared })`). The bytes on the wire are those of a plain message, and its
+//! full length counts for each recipient.
 
 use crate::wire::put_varint;
 use crate::{Error, Result, Wire};

@@ -4,15 +4,15 @@
 //! and shards. Here every addend is split into four pieces on a fixed ladder of powers of two, 28
 //! bits apart, and each piece is added to its own bin. A piece is a whole number of its bin's
 //! quanta, at most `2^27` of them, so for up to [`ADDENDS_MAX`] addends a bin stays below `2^52`
-//! quanta and *every addition is exact*: every order, sharding and tree of merges gives the same bins,
-//! hence the same bits.
+//! quanta and *every addition is exact*: every order, sharding and tree of merges gives the same
+//! bins, hence the same bits.
 //!
 //! No grid must be chosen: the four bins follow the largest magnitude over all addends and
 //! coordinates. Bin `k` of a sum with top `t` has the quantum `2^(28 (t - k))`. The part below the
-//! fourth bin is rounded away: per addend and coordinate at most `2^-84` of the largest magnitude. So
-//! a coordinate has full precision down to `2^-31` of the largest one, and the same absolute error
-//! below. When the top rises, the lowest bin is dropped; an addend's piece for a bin does not depend on
-//! the top, so the remaining bins equal those of a sum that started with the higher top.
+//! fourth bin is rounded away: per addend and coordinate at most `2^-84` of the largest magnitude.
+//! So a coordinate has full precision down to `2^-31` of the largest one, and the same absolute
+//! error below. When the top rises, the lowest bin is dropped; an addend's piece for a bin does not
+//! depend on the top, so the remaining bins equal those of a sum that started with the higher top.
 
 use crate::{Error, Result, kernel, vector};
 
@@ -25,8 +25,8 @@ pub const MAGNITUDE_MAX: f64 = f64::from_bits((979 + 1023) << 52);
 
 /// Binary digits from one bin to the next.
 const STEP: i32 = 28;
-/// The top bins of the largest and of the smallest addends. The fourth bin of the latter has a quantum
-/// below `2^-1074`, so nothing is rounded.
+/// The top bins of the largest and of the smallest addends. The fourth bin of the latter has a
+/// quantum below `2^-1074`, so nothing is rounded.
 const TOP_MAX: i32 = 34;
 const TOP_MIN: i32 = -36;
 
@@ -115,8 +115,8 @@ impl ExactSum {
         Ok(())
     }
 
-    /// Adds `weight * x` at the given coordinates, which may repeat. The number of addends grows by the
-    /// frequency of the most frequent coordinate. On an error the sum is unchanged.
+    /// Adds `weight * x` at the given coordinates, which may repeat. The number of addends grows by
+    /// the frequency of the most frequent coordinate. On an error the sum is unchanged.
     pub fn add_at(&mut self, coordinates: &[u32], x: &[f64], weight: f64) -> Result<()> {
         let mut sorted = coordinates.to_vec();
         sorted.sort_unstable();

@@ -20,8 +20,8 @@ pub struct Table {
 pub struct HeldOut<T> {
     pub validation: Option<Box<T>>,
     pub test: Option<Box<T>>,
-    /// Whether the federation holds rows out. A client with too few rows has neither part; its training
-    /// rows are scored like those of others.
+    /// Whether the federation holds rows out. A client with too few rows has neither part; its
+    /// training rows are scored like those of others.
     pub asked: bool,
 }
 
@@ -87,8 +87,8 @@ impl Table {
     }
 }
 
-/// An endless source of rows that can be read from any position, so that a resumed run reads the same
-/// rows.
+/// An endless source of rows that can be read from any position, so that a resumed run reads the
+/// same rows.
 pub trait RowStream: Send + Sync {
     fn columns(&self) -> &[String];
     /// Appends rows `from..from + count` to `out`, row-major.
@@ -111,8 +111,8 @@ pub enum ClientData {
 }
 
 impl ClientData {
-    /// The validation rows and the test rows as training rows of the same kind; neither for streams and
-    /// cells.
+    /// The validation rows and the test rows as training rows of the same kind; neither for streams
+    /// and cells.
     pub fn held_out(&self) -> HeldOut<ClientData> {
         let part = |rows: &Option<Box<Table>>| rows.as_deref().cloned().map(Self::Table);
         let labelled = |rows: &Option<Box<Labelled>>| rows.as_deref().cloned().map(Self::Labelled);

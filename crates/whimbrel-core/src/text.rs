@@ -3,8 +3,8 @@
 /// The maximum of characters of a peer's text.
 const CHARS_MAX: usize = 1000;
 
-/// A peer's text of bounded length. Characters that control a terminal, or that hide or reorder text,
-/// are escaped.
+/// A peer's text of bounded length. Characters that control a terminal, or that hide or reorder
+/// text, are escaped.
 pub fn printable(words: &str) -> String {
     let mut shown = String::new();
     for c in words.chars().take(CHARS_MAX) {

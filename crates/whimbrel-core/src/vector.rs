@@ -192,8 +192,8 @@ mod tests {
         words
     }
 
-    /// The only test that pins the level, because tests share one process. Other tests may run at any
-    /// level meanwhile, which does not change their bits.
+    /// The only test that pins the level, because tests share one process. Other tests may run at
+    /// any level meanwhile, which does not change their bits.
     #[test]
     fn every_level_gives_the_same_bits() {
         let used = isa::level();

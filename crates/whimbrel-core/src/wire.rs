@@ -1,7 +1,7 @@
 //! The byte form of messages and stored states.
 //!
-//! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading allocates
-//! at most a few times the message's size, and refuses trailing bytes.
+//! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading
+//! allocates at most a few times the message's size, and refuses trailing bytes.
 
 use crate::shared::Tail;
 use crate::{ClientId, Error, ExactSum, Key, Result};
@@ -40,7 +40,8 @@ pub trait Wire: Sized {
         out
     }
 
-    /// Appends the byte form without its shared end, and returns that end; `None` if nothing is shared.
+    /// Appends the byte form without its shared end, and returns that end; `None` if nothing is
+    /// shared.
     fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
         self.put(head);
         None

@@ -1,8 +1,8 @@
 //! The limits that a client agreed to, and the answers counted against them.
 //!
-//! A method declares its kinds of exchange and the maximum of each ([`Allowance`]); together with the
-//! job's number of evaluations they form the [`Agreement`] of a stage. The [`Ledger`] counts answers. A
-//! client refuses a question beyond the agreement, over every transport.
+//! A method declares its kinds of exchange and the maximum of each ([`Allowance`]); together with
+//! the job's number of evaluations they form the [`Agreement`] of a stage. The [`Ledger`] counts
+//! answers. A client refuses a question beyond the agreement, over every transport.
 //!
 //! - Each exchange is answered once. A repeated question gets the same answer and does not count;
 //!   another message with the same number is a breach. A client's id, which addresses its random draws,
@@ -323,8 +323,8 @@ impl Ledger {
         }
     }
 
-    /// Refuses an answer longer than its declared maximum; without a declaration only the maximum of
-    /// all answers together applies.
+    /// Refuses an answer longer than its declared maximum; without a declaration only the maximum
+    /// of all answers together applies.
     pub(crate) fn check_bytes(
         &self,
         agreement: &Agreement,
@@ -448,8 +448,8 @@ fn beyond(what: String) -> Error {
     breach(format!("{what}; {RENEW}"))
 }
 
-/// A question that the client has answered differently or that is out of order. A coordinator sends it
-/// after it was restored from an older copy, or if it is malicious.
+/// A question that the client has answered differently or that is out of order. A coordinator sends
+/// it after it was restored from an older copy, or if it is malicious.
 pub(crate) fn behind(what: String) -> Error {
     Error::peer(format!("the coordinator lost state, or breaks the agreement: {what}"))
 }

@@ -1,9 +1,9 @@
 //! Files of a run that must survive a crash: the checkpoint, the journal and the metrics.
 //!
 //! A checkpoint replaces the previous one atomically (temporary file, fsync, rename, fsync of the
-//! folder). Journal and metrics are made durable before it. The checkpoint stores the number of their
-//! lines, to which they are truncated after a crash. Nothing in a checkpoint depends on the clock, so
-//! equal runs have equal checkpoints.
+//! folder). Journal and metrics are made durable before it. The checkpoint stores the number of
+//! their lines, to which they are truncated after a crash. Nothing in a checkpoint depends on the
+//! clock, so equal runs have equal checkpoints.
 
 use crate::journal::Line;
 use crate::keeper::Progress;
@@ -270,8 +270,8 @@ impl Store {
         self.metrics.flush()
     }
 
-    /// Makes journal and metrics durable, then the checkpoint. Client states are taken from `stage` as
-    /// they are written; without it, clients keep their own.
+    /// Makes journal and metrics durable, then the checkpoint. Client states are taken from `stage`
+    /// as they are written; without it, clients keep their own.
     pub fn save(&mut self, without_clients: &Checkpoint, stage: Option<&StageState>) -> Result<()> {
         self.flush()?;
         let lines = Lines {

@@ -1,11 +1,11 @@
 //! The client half of a job as a state machine without I/O: questions in, answers out.
 //!
 //! The network client, an embedding program or a test drives it. A question names its step
-//! ([`StepId`]). An answer to an enrolment or an exchange is *staged*: the new state takes effect once
-//! the server has accepted the upload ([`ClientMachine::acknowledge`]), and until then the same
-//! question gets the same bytes. A store makes [`ClientMachine::staged`] durable before the answer
-//! leaves, and restores both records with [`ClientMachine::restore`]. The client refuses anything
-//! beyond the job: see [`crate::agreement`].
+//! ([`StepId`]). An answer to an enrolment or an exchange is *staged*: the new state takes effect
+//! once the server has accepted the upload ([`ClientMachine::acknowledge`]), and until then the
+//! same question gets the same bytes. A store makes [`ClientMachine::staged`] durable before the
+//! answer leaves, and restores both records with [`ClientMachine::restore`]. The client refuses
+//! anything beyond the job: see [`crate::agreement`].
 
 use crate::agreement::{Agreement, Consent, Ledger, behind};
 use crate::keys::StageKeys;
@@ -153,9 +153,9 @@ impl ClientMachine {
         Self { participant, stage: None, delivered: None, committed: None, staged: None, ledger }
     }
 
-    /// A client restored from its two records: the newer one is staged if it builds on the older one,
-    /// which is then the accepted one; otherwise the older one is obsolete. `delivered` is the message
-    /// of the last enrolment, with its stage. The latest of all ledgers counts.
+    /// A client restored from its two records: the newer one is staged if it builds on the older
+    /// one, which is then the accepted one; otherwise the older one is obsolete. `delivered` is the
+    /// message of the last enrolment, with its stage. The latest of all ledgers counts.
     pub fn restore(
         participant: Participant,
         mut records: Vec<Record>,
@@ -217,7 +217,8 @@ impl ClientMachine {
         self.answer_hashed(question, &sha256(&question.message.to_bytes()))
     }
 
-    /// [`ClientMachine::answer`] with the hash of the message, which many clients may share in part.
+    /// [`ClientMachine::answer`] with the hash of the message, which many clients may share in
+    /// part.
     pub fn answer_hashed(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Vec<u8>> {
         Ok(match self.reply(question, asked)? {
             Reply::Staged(record) => record.upload.clone(),
@@ -252,8 +253,8 @@ impl ClientMachine {
         self.staged.as_ref().filter(same)
     }
 
-    /// Commits or drops the staged step, once the server has accepted or rejected it. Other steps are
-    /// ignored as obsolete.
+    /// Commits or drops the staged step, once the server has accepted or rejected it. Other steps
+    /// are ignored as obsolete.
     pub fn acknowledge(&mut self, at: StepId, accepted: bool) {
         if self.staged.as_ref().is_some_and(|record| record.at == at) {
             if accepted { self.accept() } else { self.drop_staged() }

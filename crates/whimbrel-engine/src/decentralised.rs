@@ -1,9 +1,10 @@
 //! A federation without a server, on this machine: neighbours exchange and mix.
 //!
-//! [`Neighbours`] is a [`Runner`] like any other, so loop, folder, journal, resume and report are the
-//! same. Every client takes part in every round, except those that are only evaluated: they get the
-//! mean of all states. A message counts as bytes up for its sender, once per neighbour, and as bytes
-//! down for its receiver; summaries go to everyone. The run's traffic counts a message once, as up.
+//! [`Neighbours`] is a [`Runner`] like any other, so loop, folder, journal, resume and report are
+//! the same. Every client takes part in every round, except those that are only evaluated: they get
+//! the mean of all states. A message counts as bytes up for its sender, once per neighbour, and as
+//! bytes down for its receiver; summaries go to everyone. The run's traffic counts a message once,
+//! as up.
 
 use crate::keys::StageKeys;
 use crate::machine::check_growth;

@@ -18,8 +18,8 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Passes the answers to `conclude` in id order and stores each client's own figures; returns the
-    /// conclusion and the bytes of all messages, both ways.
+    /// Passes the answers to `conclude` in id order and stores each client's own figures; returns
+    /// the conclusion and the bytes of all messages, both ways.
     pub fn conclude<R>(
         &self,
         own: &mut [Vec<Figure>],

@@ -18,8 +18,8 @@ pub enum Duty {
     /// Rounds and evaluations.
     #[default]
     Train,
-    /// Evaluations only, for an unseen client or one without training rows: it sends no summary and is
-    /// in no cohort.
+    /// Evaluations only, for an unseen client or one without training rows: it sends no summary and
+    /// is in no cohort.
     Evaluate,
 }
 

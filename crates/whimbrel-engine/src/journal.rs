@@ -1,10 +1,10 @@
-//! The record of a run: the clients that were enrolled when a stage began, that joined, were asked and
-//! accepted in each exchange, and that answered each evaluation.
+//! The record of a run: the clients that were enrolled when a stage began, that joined, were asked
+//! and accepted in each exchange, and that answered each evaluation.
 //!
-//! One JSON object per line, ids as ranges (`"0-4,6"`). Job, data, seed and journal suffice to replay a
-//! run, stopping rules and figures of evaluations included. The first line with a higher id than all
-//! lines before it also names the clients up to that id ([`Naming`]): on a network, late joiners get
-//! the remaining ids.
+//! One JSON object per line, ids as ranges (`"0-4,6"`). Job, data, seed and journal suffice to
+//! replay a run, stopping rules and figures of evaluations included. The first line with a higher
+//! id than all lines before it also names the clients up to that id ([`Naming`]): on a network,
+//! late joiners get the remaining ids.
 
 use crate::runner::Done;
 use serde::{Deserialize, Serialize};

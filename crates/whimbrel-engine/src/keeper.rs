@@ -1,9 +1,9 @@
 //! Storage of the state that must survive the process of a run.
 //!
-//! A simulator may lose its last seconds and recompute them. A coordinator may not, because its clients
-//! rely on every acknowledged exchange. So each exchange passes [`Keeper::exchange`] after it is closed
-//! and before it is acknowledged, and the keeper writes nothing, a checkpoint at intervals
-//! ([`Folder`]), or a durable [`Change`](crate::runner_state::Change) each time.
+//! A simulator may lose its last seconds and recompute them. A coordinator may not, because its
+//! clients rely on every acknowledged exchange. So each exchange passes [`Keeper::exchange`] after
+//! it is closed and before it is acknowledged, and the keeper writes nothing, a checkpoint at
+//! intervals ([`Folder`]), or a durable [`Change`](crate::runner_state::Change) each time.
 
 use crate::checkpoint::{Checkpoint, Store};
 use crate::journal::{Line, Naming};

@@ -91,8 +91,8 @@ impl Log {
         self.sum.clone().finalize()
     }
 
-    /// Appends a line with its line break; it may stay in memory until [`Log::flush`]. The line counts
-    /// even if the write fails, which can be retried.
+    /// Appends a line with its line break; it may stay in memory until [`Log::flush`]. The line
+    /// counts even if the write fails, which can be retried.
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
         self.unsynced.extend_from_slice(line.as_bytes());

@@ -57,16 +57,16 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Accepts one upload; `peer` is the record staged with the message. A refused upload leaves the
-    /// shard unchanged.
+    /// Accepts one upload; `peer` is the record staged with the message. A refused upload leaves
+    /// the shard unchanged.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, &peer, up)?;
         self.accepted.push((from.id, Some(peer)));
         Ok(())
     }
 
-    /// Accepts one upload of a client whose record was lent: the runner replaces it by the staged one
-    /// and returns it with [`Machine::take_back`].
+    /// Accepts one upload of a client whose record was lent: the runner replaces it by the staged
+    /// one and returns it with [`Machine::take_back`].
     pub fn accept_lent(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, peer, up)?;
         self.accepted.push((from.id, None));
@@ -184,8 +184,8 @@ impl Machine {
         self.method.downlink(&self.server, &exchange.broadcast, peer, exchange.keys.down())
     }
 
-    /// Lends a client's record for the duration of an exchange. The runner replaces it as soon as the
-    /// upload is accepted, so that only clients in progress have two records.
+    /// Lends a client's record for the duration of an exchange. The runner replaces it as soon as
+    /// the upload is accepted, so that only clients in progress have two records.
     pub fn lend(&mut self, id: ClientId) -> Result<Opaque> {
         let peer = self.peers.get_mut(id.0 as usize).and_then(Option::take);
         peer.ok_or_else(|| Error::internal(format!("client {id} has no record to lend")))

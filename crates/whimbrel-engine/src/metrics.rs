@@ -33,8 +33,8 @@ impl From<Metric> for Figure {
     }
 }
 
-/// The last evaluation. A checkpoint stores it, because clients would not answer it again in the same
-/// way.
+/// The last evaluation. A checkpoint stores it, because clients would not answer it again in the
+/// same way.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Latest {
     pub row: Row,

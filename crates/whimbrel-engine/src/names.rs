@@ -6,8 +6,8 @@ use whimbrel_core::wire::hex;
 /// The longest readable part.
 const LENGTH_MAX: usize = 60;
 
-/// A distinct name for each client name that every file system accepts: a plain name is unchanged; any
-/// other becomes its readable part and a hash. No two results differ by case alone.
+/// A distinct name for each client name that every file system accepts: a plain name is unchanged;
+/// any other becomes its readable part and a hash. No two results differ by case alone.
 pub fn folder_name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if !name.is_empty() && name.len() <= LENGTH_MAX && name.chars().all(plain) && !reserved(name) {

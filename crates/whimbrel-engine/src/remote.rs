@@ -3,8 +3,8 @@
 //!
 //! A [`Transport`] moves questions and answers; each client behind it drives a
 //! [`ClientMachine`](crate::ClientMachine). [`Remote`] makes it a carrier for
-//! [`run_with`](crate::run_with): every stage, evaluation and checkpoint of a job then works as in a
-//! simulation, and gives the same bits. A client that does not answer a question takes no part in
+//! [`run_with`](crate::run_with): every stage, evaluation and checkpoint of a job then works as in
+//! a simulation, and gives the same bits. A client that does not answer a question takes no part in
 //! that exchange. Faults of a job are not simulated here.
 
 use crate::client::{Purpose, Question, StepId};
@@ -243,7 +243,8 @@ fn heard(
     Ok(taken)
 }
 
-/// Each client keeps its personal artifact: [`ClientMachine::artifact`](crate::ClientMachine::artifact).
+/// Each client keeps its personal artifact:
+/// [`ClientMachine::artifact`](crate::ClientMachine::artifact).
 impl<T: Transport> Runner for RemoteRunner<'_, T> {
     fn state(&self) -> &StageState {
         &self.state

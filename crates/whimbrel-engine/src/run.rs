@@ -140,8 +140,8 @@ pub trait Observer {
     fn row(&mut self, _row: &Row) {}
     /// Receives one client's personal artifact (model, weights, samples) after the run. Called once
     /// per client that has one, in id order, so that only one is in memory at a time; clients of a
-    /// network keep theirs. An error ends the run; its last checkpoint is already saved, and a resumed
-    /// run passes all artifacts again.
+    /// network keep theirs. An error ends the run; its last checkpoint is already saved, and a
+    /// resumed run passes all artifacts again.
     fn client_artifact(&mut self, _name: &str, _artifact: Artifact) -> Result<()> {
         Ok(())
     }
@@ -167,8 +167,8 @@ pub enum Ending {
 /// The result of a run.
 pub struct Outcome {
     pub ending: Ending,
-    /// The artifacts of the stages; the last one is the model. Empty if the run was interrupted before
-    /// there was one.
+    /// The artifacts of the stages; the last one is the model. Empty if the run was interrupted
+    /// before there was one.
     pub delivered: Vec<Artifact>,
     /// Client names, by id.
     pub names: Vec<String>,

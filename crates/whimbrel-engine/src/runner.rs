@@ -22,8 +22,8 @@ pub trait Runner {
     fn state(&self) -> &StageState;
     /// Client names by id.
     fn names(&self) -> Vec<String>;
-    /// Runs one exchange. Clients learn of it by [`Runner::acknowledge`], which the caller calls once
-    /// the exchange is durable.
+    /// Runs one exchange. Clients learn of it by [`Runner::acknowledge`], which the caller calls
+    /// once the exchange is durable.
     fn step(&mut self) -> Result<Step>;
     /// Tells the clients of the last exchange that it counts. By default there is nothing to tell:
     /// both ends moved in the step and are saved together.
@@ -170,8 +170,8 @@ pub struct Start<'a> {
 pub enum Step {
     /// The exchange is closed.
     Exchanged(Done),
-    /// These clients joined. That must be durable before the next exchange, so that a crash does not
-    /// change whom it asks.
+    /// These clients joined. That must be durable before the next exchange, so that a crash does
+    /// not change whom it asks.
     Joined(Vec<ClientId>),
     /// The method is done.
     Over,

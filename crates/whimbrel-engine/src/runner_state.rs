@@ -1,5 +1,5 @@
-//! The state of a protocol as bytes, and the change that one exchange makes: a store that keeps every
-//! exchange writes only the records that changed.
+//! The state of a protocol as bytes, and the change that one exchange makes: a store that keeps
+//! every exchange writes only the records that changed.
 
 use whimbrel_core::{ClientId, Error, Result, wire};
 

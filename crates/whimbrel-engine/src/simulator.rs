@@ -41,8 +41,8 @@ struct Share {
     failure: Option<(usize, Error)>,
 }
 
-/// A client in an exchange. The states of both ends are replaced in place once its upload is accepted,
-/// so that only clients in progress exist twice.
+/// A client in an exchange. The states of both ends are replaced in place once its upload is
+/// accepted, so that only clients in progress exist twice.
 struct Slot {
     client: Opaque,
     peer: Opaque,
@@ -83,8 +83,8 @@ impl Simulator {
         Ok(Self { method, state, federation, waiting, faults })
     }
 
-    /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and each
-    /// summary is used at once.
+    /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and
+    /// each summary is used at once.
     pub(crate) fn start_only(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,

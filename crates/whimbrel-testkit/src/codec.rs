@@ -1,8 +1,8 @@
 //! The laws of codecs.
 //!
-//! [`laws`] checks the contract of codecs: decoding returns the operator's value, malformed packets are
-//! refused or decode to finite numbers, non-finite vectors are refused, and the operator is unbiased
-//! with the stated variance, or has the stated contraction.
+//! [`laws`] checks the contract of codecs: decoding returns the operator's value, malformed packets
+//! are refused or decode to finite numbers, non-finite vectors are refused, and the operator is
+//! unbiased with the stated variance, or has the stated contraction.
 //!
 //! The statistical laws use fixed seeds and compare means of independent draws with a margin of
 //! [`MARGIN`] standard errors: under the normal approximation a correct codec fails one comparison

@@ -1,7 +1,7 @@
 //! The laws of methods.
 //!
-//! [`laws`] drives a method through its erased twin, like every runner, and checks what runners rely
-//! on:
+//! [`laws`] drives a method through its erased twin, like every runner, and checks what runners
+//! rely on:
 //!
 //! - the same inputs give the same bytes;
 //! - a fold does not depend on the order of its uploads, on shards, on the tree of merges, or on saving
@@ -295,8 +295,8 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Non-finite or huge numbers at any place of an upload are refused without a trace, or read as finite
-    /// ones. An upload of another kind of exchange is refused as well.
+    /// Non-finite or huge numbers at any place of an upload are refused without a trace, or read as
+    /// finite ones. An upload of another kind of exchange is refused as well.
     fn poison_leaves_no_trace(&self, uploads: &[Upload], key: Key) {
         let saved = self.save(Part::Fold, &self.fold_of(uploads, &[0, 1]));
         let bytes = &uploads[2].bytes;

@@ -1,7 +1,7 @@
 //! Equal bits of decentralised methods under all ways to run them.
 //!
-//! [`neighbours_agree`] runs a method on one, two and five threads, and again with every round resumed
-//! from bytes, and compares states, counts and metrics after every round.
+//! [`neighbours_agree`] runs a method on one, two and five threads, and again with every round
+//! resumed from bytes, and compares states, counts and metrics after every round.
 
 use std::sync::Arc;
 use whimbrel_core::decentralised::DynDecentralised;
@@ -14,8 +14,8 @@ use whimbrel_engine::{Duty, Federation, Graphs, Neighbours};
 /// The saved stage and the evaluation of a round.
 type Round = (Vec<u8>, Vec<Metric>);
 
-/// Runs the method in all ways, with the last client only evaluated, and compares every round. Returns
-/// the last round's metrics.
+/// Runs the method in all ways, with the last client only evaluated, and compares every round.
+/// Returns the last round's metrics.
 pub fn neighbours_agree(
     name: &str,
     method: &Arc<dyn DynDecentralised>,

@@ -1,7 +1,7 @@
 //! The same bits in every runner.
 //!
-//! [`runners_agree`] runs a method with sampled cohorts, lost uploads and late joiners, and compares
-//! servers, peers, clients and metrics byte for byte:
+//! [`runners_agree`] runs a method with sampled cohorts, lost uploads and late joiners, and
+//! compares servers, peers, clients and metrics byte for byte:
 //!
 //! - a plain sequential loop over the method's own types, without bytes;
 //! - the simulator on one, two and five threads: every message as bytes, uploads in shards;

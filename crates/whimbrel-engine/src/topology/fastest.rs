@@ -1,9 +1,10 @@
 //! Weights with the fastest consensus.
 //!
-//! S. Boyd, P. Diaconis, L. Xiao, *Fastest mixing Markov chain on a graph*, SIAM Review 46 (2004): the
-//! second largest eigenvalue modulus `mu(W)` is convex in the weights of the edges, and minimised by the
-//! projected subgradient method of their section 5. With `u` a unit eigenvector of `mu = lambda_2`, the
-//! subgradient of edge `(i, j)` is `-(u_i - u_j)^2`; of `mu = -lambda_n`, `(u_i - u_j)^2`.
+//! S. Boyd, P. Diaconis, L. Xiao, *Fastest mixing Markov chain on a graph*, SIAM Review 46 (2004):
+//! the second largest eigenvalue modulus `mu(W)` is convex in the weights of the edges, and
+//! minimised by the projected subgradient method of their section 5. With `u` a unit eigenvector of
+//! `mu = lambda_2`, the subgradient of edge `(i, j)` is `-(u_i - u_j)^2`; of `mu = -lambda_n`,
+//! `(u_i - u_j)^2`.
 
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{Key, Result, vector};
@@ -94,8 +95,8 @@ impl Edges<'_> {
         y
     }
 
-    /// The largest eigenvalue modulus orthogonal to the vector of ones, its sign, and its vector, by
-    /// Lanczos's method with full reorthogonalisation.
+    /// The largest eigenvalue modulus orthogonal to the vector of ones, its sign, and its vector,
+    /// by Lanczos's method with full reorthogonalisation.
     fn slowest(&self, p: &[f64], guess: &[f64]) -> Result<(f64, f64, Vec<f64>)> {
         let steps = KRYLOV.min(self.clients - 1);
         let mut basis: Vec<Vec<f64>> = Vec::with_capacity(steps);
@@ -158,7 +159,8 @@ mod tests {
         graph.spectral_gap.unwrap()
     }
 
-    /// Subgradient steps come within a few hundredths of the optimum and never end worse than they start.
+    /// Subgradient steps come within a few hundredths of the optimum and never end worse than they
+    /// start.
     const NEAR: f64 = 0.03;
 
     #[test]

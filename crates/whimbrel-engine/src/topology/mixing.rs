@@ -94,8 +94,8 @@ impl Mixing {
         Ok(mixing)
     }
 
-    /// Weights of distinct edges. A client gives the rest of its weight to itself, so that all rows and
-    /// columns sum to one. Refuses weights that are not positive or sum to more than one.
+    /// Weights of distinct edges. A client gives the rest of its weight to itself, so that all rows
+    /// and columns sum to one. Refuses weights that are not positive or sum to more than one.
     pub fn from_edges(
         clients: u32,
         edges: impl IntoIterator<Item = (u32, u32, f64)>,

@@ -1,9 +1,9 @@
 //! Graphs of federations without a server, and the weights with which neighbours mix.
 //!
-//! A [`Topology`] gives the edges, a [`Weighting`] their weights; both make a [`Mixing`] matrix, which is
-//! symmetric and doubly stochastic. [`Graphs`] gives the matrix of each round. A fixed graph must be
-//! connected; redrawn graphs may isolate clients in a round, because convergence needs a contraction
-//! *on average* only (Marfoq et al. 2021, Assumption 8).
+//! A [`Topology`] gives the edges, a [`Weighting`] their weights; both make a [`Mixing`] matrix,
+//! which is symmetric and doubly stochastic. [`Graphs`] gives the matrix of each round. A fixed
+//! graph must be connected; redrawn graphs may isolate clients in a round, because convergence
+//! needs a contraction *on average* only (Marfoq et al. 2021, Assumption 8).
 
 mod fastest;
 mod mixing;
@@ -126,8 +126,8 @@ fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u3
 }
 
 impl Graphs {
-    /// One graph for all rounds. A disconnected random graph is redrawn; other disconnected graphs, and
-    /// weights without consensus, are refused.
+    /// One graph for all rounds. A disconnected random graph is redrawn; other disconnected graphs,
+    /// and weights without consensus, are refused.
     pub fn fixed(
         topology: &Topology,
         weighting: Weighting,
@@ -187,9 +187,10 @@ impl Graphs {
         }
     }
 
-    /// The figures of the graphs. For redrawn graphs, `1 - gap` is the root of the largest eigenvalue of
-    /// the mean of `W^2` over some draws, on the complement of the mean of all clients: a round shrinks
-    /// the expected squared disagreement at least by its square (Assumption 8 with `tau = 1`).
+    /// The figures of the graphs. For redrawn graphs, `1 - gap` is the root of the largest
+    /// eigenvalue of the mean of `W^2` over some draws, on the complement of the mean of all
+    /// clients: a round shrinks the expected squared disagreement at least by its square
+    /// (Assumption 8 with `tau = 1`).
     pub fn graph(&self, keys: &StageKeys) -> Result<Graph> {
         match self {
             Self::Fixed(_, graph) => Ok(*graph),

@@ -1,9 +1,9 @@
 //! A mean estimator with memories on both ends.
 //!
-//! Client `i` knows a mean `m_i`. In each exchange it sends `c = m_i + noise - h_i` and, once that is
-//! accepted, moves `h_i += c / 2`; the server adds `n_i c / 2` to the sum of memories and moves its
-//! estimate towards them. Means, noise and memories are small multiples of powers of two, so sums
-//! of memories are exact and the invariant can be checked with `==`.
+//! Client `i` knows a mean `m_i`. In each exchange it sends `c = m_i + noise - h_i` and, once that
+//! is accepted, moves `h_i += c / 2`; the server adds `n_i c / 2` to the sum of memories and moves
+//! its estimate towards them. Means, noise and memories are small multiples of powers of two, so
+//! sums of memories are exact and the invariant can be checked with `==`.
 //!
 //! Both ends count the accepted uploads. Each message down says how many the server knows of, and a
 //! client that knows another number refuses: a breach of the commit rule is an error at once.
