@@ -8,9 +8,10 @@ const CHARS_MAX: usize = 1000;
 pub fn printable(words: &str) -> String {
     let mut shown = String::new();
     for c in words.chars().take(CHARS_MAX) {
-        match is_shown(c) {
-            true => shown.push(c),
-            false => shown.extend(c.escape_default()),
+        if is_shown(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
         }
     }
     shown

@@ -215,13 +215,13 @@ impl Ledger {
 
     /// Refuses to restart the current stage without a renewed consent.
     pub(crate) fn check_forgotten(&self) -> Result<()> {
-        match self.stages.last().is_some_and(|answered| answered.last.is_some()) {
-            true => Err(Error::peer(format!(
+        if self.stages.last().is_some_and(|answered| answered.last.is_some()) {
+            return Err(Error::peer(format!(
                 "the coordinator lost state and was repaired, and begins this stage anew with its \
                  clients; {RENEW}"
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
     /// Refuses an exchange beyond the agreement.
@@ -248,14 +248,12 @@ impl Ledger {
             return Err(breach(format!("it asks for an exchange of {name} before its enrolment")));
         };
         match &answered.last {
-            Some((last, message)) if *last == number => {
-                return match message == asked {
-                    true => Ok(()),
-                    false => Err(behind(format!(
-                        "it asks for exchange {} of {name} again, with another message",
-                        number + 1
-                    ))),
-                };
+            Some((last, message)) if *last == number && message == asked => return Ok(()),
+            Some((last, _)) if *last == number => {
+                return Err(behind(format!(
+                    "it asks for exchange {} of {name} again, with another message",
+                    number + 1
+                )));
             }
             Some((last, _)) if *last > number => {
                 return Err(behind(format!(
@@ -314,13 +312,13 @@ impl Ledger {
             }
             _ => {}
         }
-        match answered.evaluations >= agreement.evaluations {
-            true => Err(beyond(format!(
+        if answered.evaluations >= agreement.evaluations {
+            return Err(beyond(format!(
                 "it asks for more evaluations of {name} than the {} that were agreed to",
                 agreement.evaluations
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
     /// Refuses an answer longer than its declared maximum; without a declaration only the maximum
@@ -346,13 +344,13 @@ impl Ledger {
             return Ok(());
         }
         let all = self.bytes().saturating_add(bytes);
-        match all > agreement.bytes_max {
-            true => Err(beyond(format!(
+        if all > agreement.bytes_max {
+            return Err(beyond(format!(
                 "with this answer {all} bytes would have left, and {} were agreed to",
                 agreement.bytes_max
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
     /// Notes an answered enrolment.

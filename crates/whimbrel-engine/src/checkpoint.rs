@@ -176,19 +176,19 @@ impl Counted {
             found += 1;
             (self.summed)(line, &mut sum);
         }
-        Ok(match found < self.lines {
-            true => Some(fewer(found, self.lines)),
-            false => (sum.finalize() != self.sum).then(|| OTHER_LINES.into()),
-        })
+        if found < self.lines {
+            return Ok(Some(fewer(found, self.lines)));
+        }
+        Ok((sum.finalize() != self.sum).then(|| OTHER_LINES.into()))
     }
 
     fn resume(&self, folder: &Path) -> Result<Log> {
         let path = folder.join(self.file);
         let log = Log::resume(path.clone(), self.lines, self.summed)?;
-        match log.sum() == self.sum {
-            true => Ok(log),
-            false => Err(Error::storage(path.display(), OTHER_LINES)),
+        if log.sum() != self.sum {
+            return Err(Error::storage(path.display(), OTHER_LINES));
         }
+        Ok(log)
     }
 }
 

@@ -20,25 +20,25 @@ pub trait Keeper {
     /// Seconds that earlier processes spent.
     fn seconds_before(&self) -> f64;
     /// A stage was opened; `fresh` if it did not resume a checkpoint.
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()>;
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()>;
     /// These clients joined; the line of the next exchange lists them. A keeper that does not write
     /// every exchange need not write this.
-    fn joined(&mut self, _joined: &[ClientId], _moment: &Moment<'_>) -> Result<()> {
+    fn joined(&mut self, _joined: &[ClientId], _moment: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
     /// An exchange is closed and not yet acknowledged. An error ends the run before the
     /// acknowledgement; a keeper that can wait for disk space waits.
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()>;
     /// A round was evaluated from the answers of these clients; the snapshot has its figures.
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()>;
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()>;
     /// The stage is over or was interrupted, as the snapshot states.
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()>;
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()>;
     /// The arithmetic failed: metrics and journal are kept up to there, the state is not.
     fn failed(&mut self) -> Result<()>;
 }
 
 /// A snapshot of a run.
-pub struct Moment<'a> {
+pub struct Snapshot<'a> {
     /// The current stage, from zero.
     pub stage: u32,
     pub runner: &'a dyn Runner,
@@ -63,7 +63,7 @@ pub struct Progress {
     pub finished: bool,
 }
 
-impl Moment<'_> {
+impl Snapshot<'_> {
     /// The journal's line of a stage that begins.
     pub fn stage_line(&self, naming: &mut Naming) -> Line {
         let enrolled = self.runner.state().machine.enrolled();
@@ -103,19 +103,19 @@ impl Keeper for Nowhere {
         0.0
     }
 
-    fn opened(&mut self, _: bool, _: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn exchange(&mut self, _: &Done, _: &Moment<'_>) -> Result<()> {
+    fn exchange(&mut self, _: &Done, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn evaluated(&mut self, _: &[ClientId], _: &Moment<'_>) -> Result<()> {
+    fn evaluated(&mut self, _: &[ClientId], _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn left(&mut self, _: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -167,31 +167,31 @@ impl Keeper for Folder {
         self.seconds_before
     }
 
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
         self.saver = Saver::new(self.saver.every);
-        self.store.declare(moment.measures)?;
+        self.store.declare(snapshot.measures)?;
         if fresh {
-            self.store.record(&moment.stage_line(&mut self.naming))?;
+            self.store.record(&snapshot.stage_line(&mut self.naming))?;
         }
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.store.record(&moment.exchange_line(done, &mut self.naming))?;
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.store.record(&snapshot.exchange_line(done, &mut self.naming))?;
         if self.saver.is_due() {
-            self.saver.save(&mut self.store, moment)?;
+            self.saver.save(&mut self.store, snapshot)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        let Some(Latest { row, .. }) = moment.latest else { return Ok(()) };
-        self.store.record(&Line::evaluation(moment.stage, row.round, answered))?;
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        let Some(Latest { row, .. }) = snapshot.latest else { return Ok(()) };
+        self.store.record(&Line::evaluation(snapshot.stage, row.round, answered))?;
         self.store.evaluated(row)
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.store.save(&moment.without_clients()?, Some(moment.runner.state()))
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.store.save(&snapshot.without_clients()?, Some(snapshot.runner.state()))
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -218,9 +218,9 @@ impl Saver {
         self.last.elapsed() >= spacing
     }
 
-    fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
+    fn save(&mut self, store: &mut Store, snapshot: &Snapshot<'_>) -> Result<()> {
         let begin = Instant::now();
-        store.save(&moment.without_clients()?, Some(moment.runner.state()))?;
+        store.save(&snapshot.without_clients()?, Some(snapshot.runner.state()))?;
         self.cost = begin.elapsed();
         self.last = Instant::now();
         Ok(())

@@ -1,7 +1,7 @@
 //! Runs a job's stages one after the other, with evaluations, checkpoints and early stops.
 
 use crate::checkpoint::{Checkpoint, Earlier};
-use crate::keeper::{Keeper, Moment, Progress};
+use crate::keeper::{Keeper, Progress, Snapshot};
 use crate::keys::StageKeys;
 use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
@@ -314,7 +314,7 @@ impl Work<'_> {
             seen.stopped.clone_from(&checkpoint.stopped);
         }
         let was_over = seen.progress.finished;
-        self.at(runner, &seen, |moment| keeper.opened(resumed.is_none(), moment))?;
+        self.at(runner, &seen, |snapshot| keeper.opened(resumed.is_none(), snapshot))?;
         let ending = loop {
             if was_over {
                 break seen.stopped.clone().map_or(Ending::Finished, Ending::Early);
@@ -334,7 +334,7 @@ impl Work<'_> {
             if let Ending::Early(reason) = &ending {
                 seen.stopped = Some(reason.clone());
             }
-            self.at(runner, &seen, |moment| keeper.left(moment))?;
+            self.at(runner, &seen, |snapshot| keeper.left(snapshot))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
         let artifact = runner.state().machine.artifact();
@@ -401,7 +401,7 @@ impl Work<'_> {
         let done = match runner.step()? {
             Step::Exchanged(done) => done,
             Step::Joined(ids) => {
-                self.at(runner, seen, |moment| keeper.joined(&ids, moment))?;
+                self.at(runner, seen, |snapshot| keeper.joined(&ids, snapshot))?;
                 runner.acknowledge()?;
                 return Ok(None);
             }
@@ -411,7 +411,7 @@ impl Work<'_> {
         if done.round.is_some() {
             seen.progress.accepted = done.accepted.len() as u32;
         }
-        self.at(runner, seen, |moment| keeper.exchange(&done, moment))?;
+        self.at(runner, seen, |snapshot| keeper.exchange(&done, snapshot))?;
         runner.acknowledge()?;
         observer.exchange(&done);
         Ok(None)
@@ -441,7 +441,7 @@ impl Work<'_> {
             });
         }
         seen.latest = Some(Latest { row: row.clone(), own: evaluated.own });
-        self.at(runner, seen, |moment| keeper.evaluated(&evaluated.answered, moment))?;
+        self.at(runner, seen, |snapshot| keeper.evaluated(&evaluated.answered, snapshot))?;
         observer.row(&row);
         Ok(())
     }
@@ -485,7 +485,7 @@ impl Work<'_> {
         &self,
         runner: &dyn Runner,
         seen: &Seen,
-        show: impl FnOnce(&Moment<'_>) -> Result<()>,
+        show: impl FnOnce(&Snapshot<'_>) -> Result<()>,
     ) -> Result<()> {
         let progress = seen.progress;
         let without_clients = || {
@@ -505,7 +505,7 @@ impl Work<'_> {
                 }),
             })
         };
-        show(&Moment {
+        show(&Snapshot {
             stage: self.index,
             runner,
             progress,

@@ -64,26 +64,19 @@ impl Saved {
 
     /// Advances by one exchange.
     pub fn apply(&mut self, change: Change) -> Result<()> {
-        match change.exchange == self.exchange + 1 {
-            true => self.take(change),
-            false => Err(self.out_of_order(&change)),
-        }
+        self.take(change, self.exchange + 1)
     }
 
     /// Adds clients that joined before the next exchange.
     pub fn join(&mut self, change: Change) -> Result<()> {
-        match change.exchange == self.exchange {
-            true => self.take(change),
-            false => Err(self.out_of_order(&change)),
+        self.take(change, self.exchange)
+    }
+
+    fn take(&mut self, change: Change, expected: u32) -> Result<()> {
+        if change.exchange != expected {
+            let what = format!("exchange {} is followed by {}", self.exchange, change.exchange);
+            return Err(Error::storage("journal", what));
         }
-    }
-
-    fn out_of_order(&self, change: &Change) -> Error {
-        let what = format!("exchange {} is followed by {}", self.exchange, change.exchange);
-        Error::storage("journal", what)
-    }
-
-    fn take(&mut self, change: Change) -> Result<()> {
         for (id, record) in change.records {
             let at = id.0 as usize;
             // A client joins with the next id, or with one that was kept for it.

@@ -23,7 +23,7 @@ use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::journal::{Entry, Journal, Line, Naming};
-use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
+use whimbrel_engine::keeper::{Keeper, Progress, Snapshot, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
@@ -223,9 +223,9 @@ impl DurableRun {
         insist(&board, &stop, || work(self))
     }
 
-    fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
-        let checkpoint = moment.without_clients()?;
-        self.insist(|run| run.store.save(&checkpoint, Some(moment.runner.state())))?;
+    fn save(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        let checkpoint = snapshot.without_clients()?;
+        self.insist(|run| run.store.save(&checkpoint, Some(snapshot.runner.state())))?;
         self.insist(|run| run.wal.reset())
     }
 
@@ -256,56 +256,56 @@ impl Keeper for DurableRun {
         self.seconds_before
     }
 
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
-        self.insist(|run| run.store.declare(moment.measures))?;
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.insist(|run| run.store.declare(snapshot.measures))?;
         if fresh {
-            let line = moment.stage_line(&mut self.naming);
+            let line = snapshot.stage_line(&mut self.naming);
             self.later(|store| store.record(&line));
         }
-        self.save(moment)
+        self.save(snapshot)
     }
 
-    fn joined(&mut self, joined: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+    fn joined(&mut self, joined: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
         let record = Joined {
-            stage: moment.stage,
-            change: moment.runner.state().machine.change(joined)?,
-            tallies: tallies_of(moment, joined),
-            traffic: moment.runner.state().traffic,
+            stage: snapshot.stage,
+            change: snapshot.runner.state().machine.change(joined)?,
+            tallies: tallies_of(snapshot, joined),
+            traffic: snapshot.runner.state().traffic,
         };
         self.append(JOINED, &record).map(drop)
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        let line = moment.exchange_line(done, &mut self.naming);
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        let line = snapshot.exchange_line(done, &mut self.naming);
         let record = Exchanged {
-            stage: moment.stage,
+            stage: snapshot.stage,
             line: line.to_text(),
-            change: moment.runner.state().machine.change(&done.accepted)?,
-            tallies: tallies_of(moment, &done.cohort),
-            traffic: moment.runner.state().traffic,
-            progress: moment.progress.into(),
+            change: snapshot.runner.state().machine.change(&done.accepted)?,
+            tallies: tallies_of(snapshot, &done.cohort),
+            traffic: snapshot.runner.state().traffic,
+            progress: snapshot.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
         self.later(|store| store.record(&line));
         // A checkpoint has about the size of a record with everyone in it.
         if self.wal.bytes() > (32 * bytes).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX) {
-            self.save(moment)?;
+            self.save(snapshot)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        let Some(latest) = moment.latest else { return Ok(()) };
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        let Some(latest) = snapshot.latest else { return Ok(()) };
         let line = format!("{}\n", serde_json::Value::Object(latest.row.to_json()));
-        let answered = Line::evaluation(moment.stage, latest.row.round, answered);
+        let answered = Line::evaluation(snapshot.stage, latest.row.round, answered);
         let record = Evaluated {
-            stage: moment.stage,
-            exchanges: moment.runner.state().machine.exchanges(),
+            stage: snapshot.stage,
+            exchanges: snapshot.runner.state().machine.exchanges(),
             answered: answered.to_text(),
             line: line.clone(),
             latest: latest.clone(),
-            traffic: moment.runner.state().traffic,
-            progress: moment.progress.into(),
+            traffic: snapshot.runner.state().traffic,
+            progress: snapshot.progress.into(),
         };
         self.append(EVALUATED, &record)?;
         self.later(|store| store.record(&answered));
@@ -313,8 +313,8 @@ impl Keeper for DurableRun {
         Ok(())
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.save(moment)
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save(snapshot)
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -366,8 +366,8 @@ pub fn insist<T>(
     }
 }
 
-fn tallies_of(moment: &Moment<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
-    let tallies = &moment.runner.state().tallies;
+fn tallies_of(snapshot: &Snapshot<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
+    let tallies = &snapshot.runner.state().tallies;
     ids.iter().filter_map(|id| Some((*id, *tallies.get(id.0 as usize)?))).collect()
 }
 

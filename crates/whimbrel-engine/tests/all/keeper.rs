@@ -1,7 +1,7 @@
 //! A coordinator that is killed anywhere: every exchange is kept before anybody hears of it, so the
 //! next process goes on exactly there, with clients that keep their own states.
 
-use crate::toy::{Client, SOUND, Toy, clients, erased, view};
+use crate::toy::{Client, SOUND, Toy, clients, stage, view};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Part, Probability, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
-use whimbrel_engine::keeper::{Moment, Progress};
+use whimbrel_engine::keeper::{Progress, Snapshot};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Evaluated, Start, Step, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
-    Carrier, Chain, Ending, Faults, Keeper, Machine, Outcome, Participation, Protocol, Runner,
-    Stage, StageState, Stopping, run_with,
+    Carrier, Chain, Ending, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage,
+    StageState, run_with,
 };
 
 /// Who joins late in each stage, and before which round.
@@ -31,14 +31,9 @@ impl Chain for Two {
     }
 
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: ["first", "second"][index],
-            method: erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND }).into(),
-            participation: Participation::Bernoulli(Probability::new(0.6)?),
-            faults: Faults::default(),
-            evaluate_every: (index == 1).then_some(2),
-            stopping: Stopping::default(),
-        })
+        let participation = Participation::Bernoulli(Probability::new(0.6)?);
+        let toy = Toy { rounds: 5 + 3 * index as u32, ..SOUND };
+        Ok(Stage { participation, evaluate_every: (index == 1).then_some(2), ..stage(toy) })
     }
 }
 
@@ -103,41 +98,41 @@ impl Keeper for Journalled {
         0.0
     }
 
-    fn opened(&mut self, _: bool, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let mut disk = self.disk.borrow_mut();
-        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.snapshot = Some(snapshot.checkpoint()?.to_bytes());
         disk.records.clear();
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let moved: Vec<ClientId> = done.joined.iter().chain(&done.accepted).copied().collect();
-        let state = moment.runner.state();
+        let state = snapshot.runner.state();
         self.disk.borrow_mut().records.push(Record {
             change: state.machine.change(&moved)?.to_bytes(),
             done: done.clone(),
             tallies: state.tallies.clone(),
             traffic: state.traffic,
-            progress: moment.progress,
-            latest: moment.latest.cloned(),
+            progress: snapshot.progress,
+            latest: snapshot.latest.cloned(),
         });
         // The changes since the snapshot amount to the machine itself.
         let rebuilt = self.resume()?.expect("there is a snapshot");
-        assert_eq!(rebuilt, moment.checkpoint()?);
+        assert_eq!(rebuilt, snapshot.checkpoint()?);
         Ok(())
     }
 
-    fn evaluated(&mut self, _: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        self.disk.borrow_mut().rows.push(moment.latest.expect("it was evaluated").row.round);
+    fn evaluated(&mut self, _: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        self.disk.borrow_mut().rows.push(snapshot.latest.expect("it was evaluated").row.round);
         Ok(())
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let mut disk = self.disk.borrow_mut();
-        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.snapshot = Some(snapshot.checkpoint()?.to_bytes());
         disk.records.clear();
         Ok(())
     }

@@ -19,7 +19,7 @@ use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Error, Key, Opaque, Result, Table, wire,
 };
-use whimbrel_engine::{Federation, Simulator};
+use whimbrel_engine::{Faults, Federation, Participation, Simulator, Stage, Stopping};
 
 pub struct Toy {
     pub rounds: u32,
@@ -129,10 +129,12 @@ impl Method for Toy {
     }
 
     fn next(&self, server: &Server) -> Next {
-        match server.open {
-            false => Next::Uncounted,
-            true if server.round < self.rounds => Next::Round(Cohort::Sampled),
-            true => Next::Stop,
+        if !server.open {
+            Next::Uncounted
+        } else if server.round < self.rounds {
+            Next::Round(Cohort::Sampled)
+        } else {
+            Next::Stop
         }
     }
 
@@ -302,6 +304,18 @@ pub fn federation(method: &dyn DynMethod, count: u32) -> Arc<Federation> {
     let bound = clients(count).into_iter().map(|(name, data)| (name, method.bind(&data).unwrap()));
     let (names, data) = bound.unzip();
     Arc::new(Federation::new(names, data))
+}
+
+/// A stage of the toy: all clients take part, nothing is lost, and nothing is evaluated.
+pub fn stage(toy: Toy) -> Stage {
+    Stage {
+        name: "fit",
+        method: erased(toy).into(),
+        participation: Participation::Everyone,
+        faults: Faults::default(),
+        evaluate_every: None,
+        stopping: Stopping::default(),
+    }
 }
 
 pub fn view<T: 'static>(state: &Opaque) -> &T {

@@ -10,7 +10,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::journal::{Line, Naming};
-use whimbrel_engine::keeper::{Keeper, Moment};
+use whimbrel_engine::keeper::{Keeper, Snapshot};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Evaluated, Start, Step};
 use whimbrel_engine::{
@@ -36,24 +36,24 @@ impl Keeper for Scribe {
         0.0
     }
 
-    fn opened(&mut self, _: bool, moment: &Moment<'_>) -> Result<()> {
-        self.journal += &moment.stage_line(&mut self.naming).to_text();
+    fn opened(&mut self, _: bool, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.journal += &snapshot.stage_line(&mut self.naming).to_text();
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.journal += &moment.exchange_line(done, &mut self.naming).to_text();
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.journal += &snapshot.exchange_line(done, &mut self.naming).to_text();
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        if let Some(latest) = moment.latest {
-            self.journal += &Line::evaluation(moment.stage, latest.row.round, answered).to_text();
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        if let Some(latest) = snapshot.latest {
+            self.journal += &Line::evaluation(snapshot.stage, latest.row.round, answered).to_text();
         }
         Ok(())
     }
 
-    fn left(&mut self, _: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
