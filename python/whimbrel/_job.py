@@ -36,8 +36,7 @@ def job_text(job: JobLike) -> JobText:
     """
     if isinstance(job, Mapping):
         data = job.get("data")
-        rows = data.get("path") if isinstance(data, Mapping) else None
-        if isinstance(rows, _whimbrel.Rows):
+        if isinstance(data, Mapping) and isinstance(rows := data.get("path"), _whimbrel.Rows):
             return _unnamed(to_toml({**job, "data": {**data, "path": "memory"}}), rows)
         return _unnamed(to_toml(job))
     if isinstance(job, str) and any("\ud800" <= c <= "\udfff" for c in job):

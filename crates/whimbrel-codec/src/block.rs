@@ -6,7 +6,8 @@
 
 use whimbrel_core::{Error, Result};
 
-use crate::{Norm, quantise};
+use crate::Norm;
+use crate::quantise::Blocks;
 
 /// Block-p-quantization with given blocks and norm.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,10 +19,11 @@ pub struct BlockP {
 /// Largest offered `p`: higher powers agree with the largest magnitude to all digits.
 const LARGEST_P: u32 = 64;
 
-#[derive(Clone, PartialEq, Debug)]
-enum Blocks {
-    Every(usize),
-    Listed(Vec<usize>),
+impl Default for BlockP {
+    /// Blocks of 64 coordinates with their Euclidean norms.
+    fn default() -> Self {
+        Self { norm: Norm::P(2), blocks: Blocks::Every(64) }
+    }
 }
 
 impl BlockP {
@@ -74,18 +76,15 @@ impl BlockP {
     }
 
     /// The blocks of a vector with `d` coordinates.
-    pub(crate) fn blocks(&self, d: usize) -> Result<quantise::Blocks<'_>> {
-        match &self.blocks {
-            Blocks::Every(size) => Ok(quantise::Blocks::Every(*size)),
-            Blocks::Listed(sizes) if sizes.iter().sum::<usize>() == d => {
-                Ok(quantise::Blocks::Listed(sizes))
-            }
-            Blocks::Listed(sizes) => Err(Error::config(format!(
-                "block sizes sum to {} and the vector has {d} coordinates",
-                sizes.iter().sum::<usize>()
-            ))
-            .hint("give sizes that sum to the length of the vector, or one size for all blocks")),
+    pub(crate) fn blocks(&self, d: usize) -> Result<&Blocks> {
+        let sum: usize = self.sizes().iter().sum();
+        if matches!(self.blocks, Blocks::Listed(_)) && sum != d {
+            let what = format!("block sizes sum to {sum} and the vector has {d} coordinates");
+            return Err(Error::config(what).hint(
+                "give sizes that sum to the length of the vector, or one size for all blocks",
+            ));
         }
+        Ok(&self.blocks)
     }
 
     /// The supremum over `x` of the variance over `||x||^2`, for the largest block `q`:

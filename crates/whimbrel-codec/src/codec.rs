@@ -1,14 +1,16 @@
 //! The closed list of codecs, with their constants.
 
+use std::borrow::Cow;
 use whimbrel_core::{Error, Key, Probability, Result};
 
 use crate::quantise::{Blocks, Grid};
 use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natural, sign};
 
 /// A compression operator together with its byte encoding.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub enum Codec {
     /// Every coordinate at its own width.
+    #[default]
     Exact,
     /// Every coordinate rounded to the nearest `f32`; the relative error of at most `2^-24` is neglected.
     ExactF32,
@@ -161,12 +163,13 @@ impl Codec {
     fn grid(&self, d: usize) -> Result<Grid<'_>> {
         match self {
             Self::Dithering(dithering) => Ok(Grid {
-                blocks: Blocks::Every(dithering.bucket().unwrap_or(d.max(1))),
+                blocks: Cow::Owned(Blocks::Every(dithering.bucket().unwrap_or(d.max(1)))),
                 norm: dithering.norm(),
                 largest: dithering.levels(),
             }),
             Self::BlockP(block) => {
-                Ok(Grid { blocks: block.blocks(d)?, norm: block.norm(), largest: 1 })
+                let blocks = Cow::Borrowed(block.blocks(d)?);
+                Ok(Grid { blocks, norm: block.norm(), largest: 1 })
             }
             _ => Err(Error::internal(format!("{} has no grid", self.name()))),
         }

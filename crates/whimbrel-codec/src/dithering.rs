@@ -18,6 +18,13 @@ pub struct Dithering {
     bucket: Option<usize>,
 }
 
+impl Default for Dithering {
+    /// One level of the Euclidean norm of the whole vector.
+    fn default() -> Self {
+        Self { levels: 1, norm: Norm::P(2), bucket: None }
+    }
+}
+
 impl Dithering {
     /// Checks `levels` (1 to 32767), `norm` (1, 2 or infinity) and `bucket` (coordinates per norm; `None`
     /// for one norm of the whole vector).

@@ -77,54 +77,36 @@ fn accumulate<T: Scalar>(
     lanes
 }
 
+/// Applies `add` to each lane with the lane's coordinates.
+#[inline(always)]
+fn each_lane(lanes: &mut [f64; LANES], x: &[f64], add: impl Fn(f64, f64) -> f64) {
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for l in 0..LANES {
+            lanes[l] = add(lanes[l], chunk[l]);
+        }
+    }
+    for (lane, v) in lanes.iter_mut().zip(rest) {
+        *lane = add(*lane, *v);
+    }
+}
+
 kernel! {
     fn add_squares(lanes: &mut [f64; LANES], x: &[f64]) {
-        let chunks = x.chunks_exact(LANES);
-        let rest = chunks.remainder();
-        for chunk in chunks {
-            for l in 0..LANES {
-                lanes[l] += chunk[l] * chunk[l];
-            }
-        }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
-            *lane += v * v;
-        }
+        each_lane(lanes, x, |lane, v| lane + v * v);
     }
 }
 
 kernel! {
     fn add_magnitudes(lanes: &mut [f64; LANES], x: &[f64]) {
-        let chunks = x.chunks_exact(LANES);
-        let rest = chunks.remainder();
-        for chunk in chunks {
-            for l in 0..LANES {
-                lanes[l] += chunk[l].abs();
-            }
-        }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
-            *lane += v.abs();
-        }
+        each_lane(lanes, x, |lane, v| lane + v.abs());
     }
 }
 
 kernel! {
     fn keep_largest(lanes: &mut [f64; LANES], x: &[f64]) {
-        let chunks = x.chunks_exact(LANES);
-        let rest = chunks.remainder();
-        for chunk in chunks {
-            for l in 0..LANES {
-                lanes[l] = larger(lanes[l], chunk[l].abs());
-            }
-        }
-        for (lane, v) in lanes.iter_mut().zip(rest) {
-            *lane = larger(*lane, v.abs());
-        }
+        each_lane(lanes, x, |lane, v| if v.abs() > lane { v.abs() } else { lane });
     }
-}
-
-#[inline(always)]
-fn larger(a: f64, b: f64) -> f64 {
-    if b > a { b } else { a }
 }
 
 /// Two powers of two whose product scales `x` into [1, 2).

@@ -4,6 +4,7 @@
 //! Format: empty for the zero vector; otherwise one step per block (four bytes, see
 //! [`crate::norm::put_scale`]), then the levels (see [`crate::coding::levels`]).
 
+use std::borrow::Cow;
 use std::ops::Range;
 use whimbrel_core::key::unit;
 use whimbrel_core::{Error, Key, Result, kernel};
@@ -17,23 +18,24 @@ use crate::{Norm, Packet, Scalar};
 /// The grid that coordinates are rounded to: coordinate `i` of block `b` becomes
 /// `levels[i] * steps[b]`, with levels up to `largest` either way.
 pub(crate) struct Grid<'a> {
-    pub blocks: Blocks<'a>,
+    pub blocks: Cow<'a, Blocks>,
     pub norm: Norm,
     pub largest: u16,
 }
 
 /// The blocks of a vector.
-pub(crate) enum Blocks<'a> {
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Blocks {
     /// Blocks of this size; the last one may be shorter.
     Every(usize),
     /// Blocks of these sizes, which sum to the length of the vector.
-    Listed(&'a [usize]),
+    Listed(Vec<usize>),
 }
 
 /// Initial capacity, enough for most short packets.
 const SHORT_PACKET: usize = 32;
 
-impl Blocks<'_> {
+impl Blocks {
     /// The ranges of the blocks of a vector of `d` coordinates, in order.
     fn of(&self, d: usize) -> impl Iterator<Item = Range<usize>> {
         let (mut start, mut count) = (0, 0);

@@ -20,6 +20,13 @@ enum Rule {
     Exactly(usize),
 }
 
+impl Default for Sparse {
+    /// Keeps each coordinate with probability one half.
+    fn default() -> Self {
+        Self::each(Probability::HALF)
+    }
+}
+
 impl Sparse {
     /// Keeps each coordinate with probability `q`.
     pub fn each(q: Probability) -> Self {

@@ -1,157 +1,159 @@
-//! The byte-erased twin of [`Method`](crate::method::Method): the engine's only view.
+//! [`Method`](crate::method::Method) without types: the engine's only view.
 //!
-//! Messages are bytes; states are decoded values behind a pointer, with `save` and `load`. Nothing
-//! above the methods crate is generic over a method.
+//! Messages are bytes. States are decoded values behind a pointer that save themselves and are
+//! loaded by their method. Nothing above the methods crate is generic over a method.
 
 use crate::declare::Measure;
-use crate::method::{Allowance, Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender, Task};
-use crate::{ClientData, ClientId, Error, Key, Message, Result, Wire};
+use crate::method::{
+    Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Sender, Status, Task,
+};
+use crate::{ClientData, ClientId, Error, Key, Message, Result, State, Wire};
 use std::any::Any;
 use std::borrow::Cow;
 
-/// A decoded state, or a client's bound data, whose type only its method knows.
-pub type Opaque = Box<dyn Any + Send + Sync>;
+/// A decoded state whose type only its method knows.
+pub type Opaque = Box<dyn ErasedState>;
 
-/// The key of a client's own loss, which methods need not declare.
-pub const LOSS: &str = "loss";
+/// Bound rows of a client, or the shared part of an exchange's messages: never stored.
+pub type Bound = Box<dyn Any + Send + Sync>;
 
-/// Which state is saved or loaded.
+/// A [`State`] without its type.
+pub trait ErasedState: Any + Send + Sync {
+    /// The state as bytes, which [`DynMethod::load`] reads back.
+    fn save(&self) -> Vec<u8>;
+    /// A copy of the state.
+    fn copy(&self) -> Opaque;
+}
+
+impl<T: State> ErasedState for T {
+    fn save(&self) -> Vec<u8> {
+        self.to_bytes()
+    }
+
+    fn copy(&self) -> Opaque {
+        Box::new(self.clone())
+    }
+}
+
+impl dyn ErasedState {
+    /// The state, if it has this type.
+    pub fn downcast_ref<T: 'static>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+/// The kinds of state of a method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum StateKind {
     /// The global state.
     Server,
-    /// What the server remembers about one client.
+    /// The server's record of one client.
     Peer,
-    /// What a client remembers.
+    /// A client's state.
     Client,
-    /// The uploads gathered so far.
+    /// The accumulated uploads of an exchange.
     Fold,
 }
 
-/// Whose upload it is.
+/// The sender of an upload.
 #[derive(Clone, Copy)]
 pub struct DynSender<'a> {
     /// The client.
     pub id: ClientId,
-    /// The planned probability that it was asked.
+    /// The planned probability of its participation.
     pub inclusion: f64,
     /// The staged record of it.
     pub peer: &'a Opaque,
 }
 
-/// One client's work of an exchange, among those handed over together.
+/// One client's work of an exchange.
 pub struct DynTask<'a> {
-    /// What it remembers.
+    /// The client's state.
     pub client: &'a Opaque,
     /// The message to it.
     pub down: &'a Message,
-    /// Its bound data.
-    pub data: &'a Opaque,
+    /// Its rows.
+    pub data: &'a Bound,
     /// Its key.
     pub key: Key,
-    /// Its state once its upload is accepted, and the upload.
-    pub done: Option<Result<(Opaque, Vec<u8>)>>,
 }
 
-impl DynTask<'_> {
-    /// What came of it; an error where it was left out.
-    pub fn outcome(self) -> Result<(Opaque, Vec<u8>)> {
-        self.done.unwrap_or_else(|| Err(left_out()))
-    }
-}
+/// Encoded messages of clients, in id order.
+pub type Messages<'a, 'b> = &'a mut dyn Iterator<Item = (ClientId, Cow<'b, [u8]>)>;
 
-/// [`Method`] and [`Evaluate`] without types.
+/// [`Method`] and [`Evaluate`] without types; their documentation applies.
 ///
 /// [`Method`]: crate::method::Method
-#[allow(missing_docs)] // each step is documented where it has its types: on `Method` and `Evaluate`
+#[allow(missing_docs)] // each step is documented on `Method` and `Evaluate`
 pub trait DynMethod: Send + Sync {
-    fn bind(&self, data: &ClientData) -> Result<Opaque>;
-    fn enrols_only(&self) -> bool;
-    fn enroll(&self, data: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)>;
-    fn start(
-        &self,
-        roster: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
-        key: Key,
-    ) -> Result<Opaque>;
+    fn declare(&self) -> Declaration;
+    fn bind(&self, data: &ClientData) -> Result<Bound>;
+    fn enroll(&self, data: &Bound, key: Key) -> Result<(Opaque, Vec<u8>)>;
+    fn start(&self, roster: Messages<'_, '_>, key: Key) -> Result<Opaque>;
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
     fn rows(&self, peer: &Opaque) -> Result<Option<u64>>;
-    fn allowances(&self) -> Vec<Allowance>;
-    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
-    fn next(&self, server: &Opaque) -> Result<Next>;
-    fn broadcast(&self, server: &Opaque) -> Result<Opaque>;
+    fn status(&self, server: &Opaque) -> Result<Status>;
+    fn open(&self, server: &Opaque) -> Result<(Bound, Opaque)>;
     fn downlink(
         &self,
         server: &Opaque,
-        broadcast: &Opaque,
+        broadcast: &Bound,
         peer: &Opaque,
         key: Key,
     ) -> Result<(Opaque, Message)>;
-    fn local_step(
-        &self,
-        client: &Opaque,
-        down: &Message,
-        data: &Opaque,
-        key: Key,
-    ) -> Result<(Opaque, Vec<u8>)>;
-    fn local_steps(&self, tasks: &mut [DynTask<'_>]) {
-        for task in tasks {
-            task.done = Some(self.local_step(task.client, task.down, task.data, task.key));
-        }
-    }
-    fn batch(&self) -> usize {
-        1
-    }
-    fn fold(&self, server: &Opaque) -> Result<Opaque>;
+    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
+    fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>>;
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
     fn without_clients(&self, server: Opaque) -> Result<Opaque>;
-    fn magnitude(&self, server: &Opaque) -> Result<f64>;
     fn artifact(&self, server: &Opaque) -> Result<Artifact>;
-    fn client_artifact(&self, client: &Opaque, data: &Opaque) -> Result<Option<Artifact>>;
-    fn disclosures(&self) -> Vec<Disclosure>;
+    fn client_artifact(&self, client: &Opaque, data: &Bound) -> Result<Option<Artifact>>;
     fn ask(&self, server: &Opaque) -> Result<Message>;
-    fn answer(&self, client: &Opaque, ask: &Message, data: &Opaque) -> Result<Vec<u8>>;
+    fn answer(&self, client: &Opaque, ask: &Message, data: &Bound) -> Result<Vec<u8>>;
     fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
-    /// One client's own figures: its loss, and what the method adds.
     fn own(&self, answer: &[u8]) -> Result<Vec<Metric>>;
-    fn measures(&self) -> Vec<Measure>;
     fn conclude(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
+        answers: Messages<'_, '_>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>>;
-    fn conclude_unseen(
-        &self,
-        server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
-    ) -> Result<Vec<Metric>>;
-    fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>>;
-    fn load(&self, part: Part, bytes: &[u8]) -> Result<Opaque>;
+    fn load(&self, kind: StateKind, bytes: &[u8]) -> Result<Opaque>;
 }
 
-/// A method and the binding of its data, seen without types.
+impl dyn DynMethod + '_ {
+    /// One client's work: [`DynMethod::local_steps`] of a single task.
+    pub fn local_step(
+        &self,
+        client: &Opaque,
+        down: &Message,
+        data: &Bound,
+        key: Key,
+    ) -> Result<(Opaque, Vec<u8>)> {
+        let done = self.local_steps(&[DynTask { client, down, data, key }]).pop();
+        done.unwrap_or_else(|| Err(left_out()))
+    }
+}
+
+/// A method with the binding of its rows, without types.
 pub struct Erased<M, B>(pub M, pub B);
 
 impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
-    fn bind(&self, data: &ClientData) -> Result<Opaque> {
+    fn declare(&self) -> Declaration {
+        self.0.declare()
+    }
+
+    fn bind(&self, data: &ClientData) -> Result<Bound> {
         Ok(Box::new(self.1.bind(&self.0, data)?))
     }
 
-    fn enrols_only(&self) -> bool {
-        M::ENROLS_ONLY
-    }
-
-    fn enroll(&self, data: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)> {
-        let (client, summary) = self.0.enroll(view(data)?, key)?;
+    fn enroll(&self, data: &Bound, key: Key) -> Result<(Opaque, Vec<u8>)> {
+        let (client, summary) = self.0.enroll(bound(data)?, key)?;
         Ok((Box::new(client), summary.to_bytes()))
     }
 
-    fn start(
-        &self,
-        roster: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
-        key: Key,
-    ) -> Result<Opaque> {
+    fn start(&self, roster: Messages<'_, '_>, key: Key) -> Result<Opaque> {
         let server = decoded(roster, |typed| self.0.start(typed, key))?;
         Ok(Box::new(server))
     }
@@ -165,75 +167,38 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(self.0.rows(view::<M::Peer>(peer)?))
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        self.0.allowances()
+    fn status(&self, server: &Opaque) -> Result<Status> {
+        Ok(self.0.status(view(server)?))
+    }
+
+    fn open(&self, server: &Opaque) -> Result<(Bound, Opaque)> {
+        let (broadcast, fold) = self.0.open(view(server)?)?;
+        Ok((Box::new(broadcast), Box::new(fold)))
+    }
+
+    fn downlink(
+        &self,
+        server: &Opaque,
+        broadcast: &Bound,
+        peer: &Opaque,
+        key: Key,
+    ) -> Result<(Opaque, Message)> {
+        let (peer, down) = self.0.downlink(view(server)?, bound(broadcast)?, view(peer)?, key)?;
+        Ok((Box::new(peer), Message::of(&down)))
     }
 
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize> {
         Ok(self.0.allowance(view(client)?, &down.read()?))
     }
 
-    fn next(&self, server: &Opaque) -> Result<Next> {
-        Ok(self.0.next(view(server)?))
-    }
-
-    fn broadcast(&self, server: &Opaque) -> Result<Opaque> {
-        Ok(Box::new(self.0.broadcast(view(server)?)?))
-    }
-
-    fn downlink(
-        &self,
-        server: &Opaque,
-        broadcast: &Opaque,
-        peer: &Opaque,
-        key: Key,
-    ) -> Result<(Opaque, Message)> {
-        let (peer, down) = self.0.downlink(view(server)?, view(broadcast)?, view(peer)?, key)?;
-        Ok((Box::new(peer), Message::of(&down)))
-    }
-
-    fn local_step(
-        &self,
-        client: &Opaque,
-        down: &Message,
-        data: &Opaque,
-        key: Key,
-    ) -> Result<(Opaque, Vec<u8>)> {
-        let (client, up) = self.0.local_step(view(client)?, &down.read()?, view(data)?, key)?;
-        Ok((Box::new(client), up.to_bytes()))
-    }
-
-    fn local_steps(&self, tasks: &mut [DynTask<'_>]) {
-        let mut typed = Vec::with_capacity(tasks.len());
-        let mut places = Vec::with_capacity(tasks.len());
-        for (at, task) in tasks.iter_mut().enumerate() {
-            let read = || -> Result<Task<'_, M>> {
-                let (client, data) = (view(task.client)?, view(task.data)?);
-                Ok(Task { client, down: task.down.read()?, data, key: task.key, done: None })
-            };
-            match read() {
-                Ok(task) => {
-                    typed.push(task);
-                    places.push(at);
-                }
-                Err(error) => task.done = Some(Err(error)),
-            }
-        }
-        self.0.local_steps(&mut typed);
-        for (at, task) in places.into_iter().zip(typed) {
-            let done = task.done.unwrap_or_else(|| Err(left_out()));
-            let erase =
-                |(client, up): (M::Client, M::Up)| (Box::new(client) as Opaque, up.to_bytes());
-            tasks[at].done = Some(done.map(erase));
-        }
-    }
-
-    fn batch(&self) -> usize {
-        self.0.batch()
-    }
-
-    fn fold(&self, server: &Opaque) -> Result<Opaque> {
-        Ok(Box::new(self.0.fold(view(server)?)))
+    fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>> {
+        let typed = tasks.iter().map(|task| {
+            let (client, data) = (view(task.client)?, bound(task.data)?);
+            Ok(Task { client, down: task.down.read()?, data, key: task.key })
+        });
+        let done = for_readable(typed, |tasks| self.0.local_steps(&tasks));
+        let erase = |(client, up): (M::Client, M::Up)| (Box::new(client) as Opaque, up.to_bytes());
+        done.into_iter().map(|done| done.map(erase)).collect()
     }
 
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()> {
@@ -254,29 +219,21 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(Box::new(self.0.without_clients(own(server)?)?))
     }
 
-    fn magnitude(&self, server: &Opaque) -> Result<f64> {
-        Ok(self.0.magnitude(view(server)?))
-    }
-
     fn artifact(&self, server: &Opaque) -> Result<Artifact> {
         self.0.artifact(view(server)?)
     }
 
-    fn client_artifact(&self, client: &Opaque, data: &Opaque) -> Result<Option<Artifact>> {
-        self.0.client_artifact(view(client)?, view(data)?)
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        self.0.disclosures()
+    fn client_artifact(&self, client: &Opaque, data: &Bound) -> Result<Option<Artifact>> {
+        self.0.client_artifact(view(client)?, bound(data)?)
     }
 
     fn ask(&self, server: &Opaque) -> Result<Message> {
         Ok(Message::to_many(&self.0.ask(view(server)?)?))
     }
 
-    fn answer(&self, client: &Opaque, ask: &Message, data: &Opaque) -> Result<Vec<u8>> {
+    fn answer(&self, client: &Opaque, ask: &Message, data: &Bound) -> Result<Vec<u8>> {
         let ask = ask.read_shared::<M::Ask>()?;
-        Ok(self.0.answer(view(client)?, &ask, view(data)?)?.to_bytes())
+        Ok(self.0.answer(view(client)?, &ask, bound(data)?)?.to_bytes())
     }
 
     fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()> {
@@ -284,74 +241,80 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     }
 
     fn own(&self, answer: &[u8]) -> Result<Vec<Metric>> {
-        let answer = M::Answer::from_bytes(answer)?;
-        let loss = self.0.loss(&answer).map(|loss| Metric::number(LOSS, loss));
-        Ok(loss.into_iter().chain(self.0.own(&answer)).collect())
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        self.0.measures()
+        Ok(self.0.own(&M::Answer::from_bytes(answer)?))
     }
 
     fn conclude(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
+        answers: Messages<'_, '_>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
-        let metrics = decoded(answers, |typed| self.0.conclude(server, typed))?;
-        declared(&self.0.measures(), metrics)
+        let metrics = decoded(answers, |typed| self.0.conclude(server, typed, group))?;
+        declared(&self.0.declare().measures, metrics)
     }
 
-    fn conclude_unseen(
-        &self,
-        server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
-    ) -> Result<Vec<Metric>> {
-        let server = view(server)?;
-        let metrics = decoded(answers, |typed| self.0.conclude_unseen(server, typed))?;
-        declared(&self.0.measures(), metrics)
-    }
-
-    fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>> {
-        Ok(match part {
-            Part::Server => view::<M::Server>(state)?.to_bytes(),
-            Part::Peer => view::<M::Peer>(state)?.to_bytes(),
-            Part::Client => view::<M::Client>(state)?.to_bytes(),
-            Part::Fold => view::<M::Fold>(state)?.to_bytes(),
-        })
-    }
-
-    fn load(&self, part: Part, bytes: &[u8]) -> Result<Opaque> {
-        Ok(match part {
-            Part::Server => Box::new(M::Server::from_bytes(bytes)?),
-            Part::Peer => Box::new(M::Peer::from_bytes(bytes)?),
-            Part::Client => Box::new(M::Client::from_bytes(bytes)?),
-            Part::Fold => Box::new(M::Fold::from_bytes(bytes)?),
+    fn load(&self, kind: StateKind, bytes: &[u8]) -> Result<Opaque> {
+        Ok(match kind {
+            StateKind::Server => Box::new(M::Server::from_bytes(bytes)?),
+            StateKind::Peer => Box::new(M::Peer::from_bytes(bytes)?),
+            StateKind::Client => Box::new(M::Client::from_bytes(bytes)?),
+            StateKind::Fold => Box::new(M::Fold::from_bytes(bytes)?),
         })
     }
 }
 
-/// Refuses a figure that cannot be shown.
-pub(crate) fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
+/// Runs `work` over the items that could be read, all at once; the others keep their errors. The
+/// results stand in the order of the items.
+pub fn for_readable<T, R>(
+    items: impl Iterator<Item = Result<T>>,
+    work: impl FnOnce(Vec<T>) -> Vec<Result<R>>,
+) -> Vec<Result<R>> {
+    let (mut readable, mut errors) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(item) => {
+                readable.push(item);
+                errors.push(None);
+            }
+            Err(error) => errors.push(Some(error)),
+        }
+    }
+    let mut done = work(readable).into_iter();
+    let next = |error: Option<Error>| match error {
+        Some(error) => Err(error),
+        None => done.next().unwrap_or_else(|| Err(left_out())),
+    };
+    errors.into_iter().map(next).collect()
+}
+
+/// Refuses a figure that is not declared.
+pub fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
     match metrics.iter().find(|metric| measures.iter().all(|m| m.key != metric.name)) {
         Some(metric) => {
-            Err(Error::internal(format!("`{}` is reported and not declared", metric.name)))
+            Err(Error::internal(format!("`{}` is reported but not declared", metric.name)))
         }
         None => Ok(metrics),
     }
 }
 
-pub(crate) fn view<T: 'static>(state: &Opaque) -> Result<&T> {
+pub fn view<T: 'static>(state: &Opaque) -> Result<&T> {
     state.downcast_ref().ok_or_else(foreign)
 }
 
 fn view_mut<T: 'static>(state: &mut Opaque) -> Result<&mut T> {
+    let state: &mut dyn Any = &mut **state;
     state.downcast_mut().ok_or_else(foreign)
 }
 
-pub(crate) fn own<T: 'static>(state: Opaque) -> Result<T> {
+pub fn own<T: 'static>(state: Opaque) -> Result<T> {
+    let state: Box<dyn Any> = state;
     state.downcast().map(|boxed| *boxed).map_err(|_| foreign())
+}
+
+pub fn bound<T: 'static>(data: &Bound) -> Result<&T> {
+    data.downcast_ref().ok_or_else(foreign)
 }
 
 fn left_out() -> Error {
@@ -362,7 +325,7 @@ fn foreign() -> Error {
     Error::internal("a state was handed to a method that did not make it")
 }
 
-/// Runs `use_them` over decoded messages; the first that cannot be decoded is the error.
+/// Runs `use_them` over decoded messages; fails with the first message that cannot be decoded.
 fn decoded<T: Wire, B: AsRef<[u8]>, R>(
     messages: &mut dyn Iterator<Item = (ClientId, B)>,
     use_them: impl FnOnce(&mut dyn Iterator<Item = (ClientId, T)>) -> Result<R>,

@@ -19,6 +19,8 @@ pub struct Probability(f64);
 impl Probability {
     /// Certainty.
     pub const ONE: Self = Self(1.0);
+    /// An even chance.
+    pub const HALF: Self = Self(0.5);
 
     /// Checks that `p` lies in (0, 1].
     pub fn new(p: f64) -> Result<Self> {

@@ -23,9 +23,9 @@ pub mod text;
 pub mod vector;
 pub mod wire;
 
-pub use decentralised::{Decentralised, DynDecentralised};
+pub use decentralised::Decentralised;
 pub use declare::Measure;
-pub use erased::{DynMethod, DynSender, DynTask, Erased, Opaque, Part};
+pub use erased::{Bound, DynMethod, DynSender, DynTask, Erased, Opaque, StateKind};
 pub use error::{Error, Result};
 pub use frame::Frame;
 pub use id::{ClientId, Probability, StepSize};

@@ -1,39 +1,39 @@
 //! The central trait: a federated method as typed pure steps over explicit state.
 //!
-//! The engine owns the loop. `&self` is hyper-parameters only: no interior mutability, clock,
-//! file, log or thread in a method. Everything kept about one client, on both ends (`Client`
-//! there, `Peer` here), is staged by the engine and moves on one event: *the server accepted that
-//! client's upload of that round*. Otherwise both ends keep what they had.
+//! The engine owns the loop. `&self` holds hyper-parameters only: a method has no interior
+//! mutability and uses no clock, file, log or thread. Both ends keep state about one client
+//! (`Client` there, `Peer` here). The engine stages it and commits it on one event: *the server
+//! accepted that client's upload of that round*. Otherwise both ends keep their previous state.
 
 use crate::declare::Measure;
 use crate::{ClientData, ClientId, Error, Key, Result, State, Wire};
 use std::borrow::Cow;
 
-/// A federated algorithm.
+/// A federated algorithm. Methods stand in call order.
 pub trait Method: Send + Sync + 'static {
-    /// What a client holds, as this method reads it.
+    /// A client's rows in the layout that this method reads.
     type Data: Send + Sync + 'static;
-    /// The global state: independent of the number of clients.
+    /// The global state. Its size must not depend on the number of clients.
     type Server: State;
-    /// What the server remembers about one client.
+    /// The server's record of one client.
     type Peer: State;
-    /// What a client remembers.
+    /// A client's state.
     type Client: State;
-    /// One-off facts that a client sends at enrolment.
+    /// The message of a client at enrolment.
     type Summary: Wire;
     /// The message to one client.
     type Down: Wire;
     /// The message from one client.
     type Up: Wire;
-    /// What messages of one exchange have in common, made once; `()` where nothing.
+    /// The part that all messages of an exchange share; `()` if there is none.
     type Broadcast: Send + Sync + 'static;
-    /// What the uploads of a round are gathered in; merges exactly.
+    /// The accumulator of a round's uploads; merges exactly.
     type Fold: State;
-    /// Whether the method is over once everyone has enrolled: it needs no rows after that, and `Peer`
-    /// has nothing in it.
-    const ENROLS_ONLY: bool = false;
 
-    /// A client's first state, and what it tells the server about its data.
+    /// Limits, disclosures and figures of this method.
+    fn declare(&self) -> Declaration;
+
+    /// A client's first state, and its message at enrolment.
     fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)>;
     /// The first global state, from the roster's summaries in id order.
     fn start(
@@ -41,34 +41,25 @@ pub trait Method: Send + Sync + 'static {
         roster: &mut dyn Iterator<Item = (ClientId, Self::Summary)>,
         key: Key,
     ) -> Result<Self::Server>;
-    /// Adds one client to the totals: each of the roster after `start`, and any that joins later.
-    /// A summary that is refused must leave the state as it was.
+    /// Adds one client to the totals: each of the roster after `start`, and every late joiner.
+    /// A refused summary must leave the state unchanged.
     fn admit(
         &self,
         server: &mut Self::Server,
         id: ClientId,
         summary: &Self::Summary,
     ) -> Result<Self::Peer>;
-
-    /// How many rows a client stated when it was admitted; none where the method does not remember it.
+    /// The number of rows that a client stated at admission, if the method records it.
     fn rows(&self, _: &Self::Peer) -> Option<u64> {
         None
     }
 
-    /// The kinds of exchange that a client takes part in, with the most of each: its half refuses
-    /// everything beyond them. Empty where the method is over with the enrolment.
-    fn allowances(&self) -> Vec<Allowance>;
-    /// Which of them a message to this client belongs to, by its place in the list.
-    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> usize {
-        0
-    }
-
-    /// What comes next.
-    fn next(&self, server: &Self::Server) -> Next;
-    /// What the messages of an exchange share: values that go into many are made and encoded here
-    /// ([`Shared`](crate::Shared)).
-    fn broadcast(&self, server: &Self::Server) -> Result<Self::Broadcast>;
-    /// The message to one client, and what the server will remember once its upload is accepted.
+    /// The next exchange and the norm of the state.
+    fn status(&self, server: &Self::Server) -> Status;
+    /// Opens an exchange: the shared part of its messages, encoded once
+    /// ([`Shared`](crate::Shared)), and an empty fold for its uploads.
+    fn open(&self, server: &Self::Server) -> Result<(Self::Broadcast, Self::Fold)>;
+    /// The message to one client, and the record of it once its upload is accepted.
     fn downlink(
         &self,
         server: &Self::Server,
@@ -76,7 +67,11 @@ pub trait Method: Send + Sync + 'static {
         peer: &Self::Peer,
         key: Key,
     ) -> Result<(Self::Peer, Self::Down)>;
-    /// The client's work: its state once its upload is accepted, and the upload.
+    /// The kind of exchange that a message belongs to: an index into [`Declaration::exchanges`].
+    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> usize {
+        0
+    }
+    /// A client's work: its state once its upload is accepted, and the upload.
     fn local_step(
         &self,
         client: &Self::Client,
@@ -84,22 +79,15 @@ pub trait Method: Send + Sync + 'static {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Self::Up)>;
-    /// Many clients' work together, by default one after the other. Each result must be what
-    /// [`Method::local_step`] gives for that client alone, to the bit; a failure is its client's.
-    fn local_steps(&self, tasks: &mut [Task<'_, Self>])
+    /// The work of several clients, by default one after the other. Each result must equal that of
+    /// [`Method::local_step`], to the bit.
+    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Self::Up)>>
     where
         Self: Sized,
     {
-        for task in tasks {
-            task.done = Some(self.local_step(task.client, &task.down, task.data, task.key));
-        }
+        let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
+        tasks.iter().map(step).collect()
     }
-    /// The most clients that [`Method::local_steps`] gains from taking together.
-    fn batch(&self) -> usize {
-        1
-    }
-    /// An empty fold for this round.
-    fn fold(&self, server: &Self::Server) -> Self::Fold;
     /// Adds one upload. The result must not depend on the order of calls.
     fn absorb(
         &self,
@@ -107,32 +95,28 @@ pub trait Method: Send + Sync + 'static {
         from: Sender<'_, Self::Peer>,
         up: Self::Up,
     ) -> Result<()>;
-    /// Adds another fold: any tree of merges gives the same bits.
+    /// Adds another fold. Every tree of merges must give the same bits.
     fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()>;
     /// Moves the global state. An empty fold is legal.
     fn server_step(&self, server: Self::Server, fold: Self::Fold, key: Key)
     -> Result<Self::Server>;
 
-    /// The global state once every client has left, with their memories and weights: what the server
-    /// knows by itself. They may then be admitted again. By default a method cannot do that.
+    /// The global state after all clients left, without their memories and weights. They may be
+    /// admitted again. Methods that do not override this cannot be repaired.
     fn without_clients(&self, _: Self::Server) -> Result<Self::Server> {
         Err(Error::config("this method cannot re-admit clients after a repair"))
     }
 
-    /// A norm of the global state: the engine watches it for divergence.
-    fn magnitude(&self, server: &Self::Server) -> f64;
-    /// What the global state amounts to: the fitted model, as named tensors.
+    /// The fitted model as named tensors.
     fn artifact(&self, server: &Self::Server) -> Result<Artifact>;
-    /// What one client has of its own at the end: a personal model, weights, samples. It stays with
-    /// the client; none where the global model is all there is.
+    /// A client's personal result (a model, weights, samples), which stays with the client; `None`
+    /// if the global model is the whole result.
     fn client_artifact(&self, _: &Self::Client, _: &Self::Data) -> Result<Option<Artifact>> {
         Ok(None)
     }
-    /// Everything that leaves a client, and what could be read from it.
-    fn disclosures(&self) -> Vec<Disclosure>;
 }
 
-/// Beside the method: one read-only exchange with the clients, its bytes counted apart.
+/// A read-only exchange beside the method's rounds; its bytes are counted separately.
 pub trait Evaluate: Method {
     /// The question to every client.
     type Ask: Wire + Send + Sync + 'static;
@@ -140,57 +124,85 @@ pub trait Evaluate: Method {
     type Answer: Wire;
     /// The question, from the global state.
     fn ask(&self, server: &Self::Server) -> Result<Self::Ask>;
-    /// The answer of one client; changes nothing there.
+    /// One client's answer; changes no state.
     fn answer(
         &self,
         client: &Self::Client,
         ask: &Self::Ask,
         data: &Self::Data,
     ) -> Result<Self::Answer>;
-    /// Refuses an answer that no sound client gives (a number that is not finite, other rows than it
-    /// enrolled with), so that one client cannot spoil everyone's figures. Whoever takes answers
-    /// from strangers asks this before it concludes. Answers without content are always sound.
+    /// Refuses an invalid answer (a non-finite number, another row count than at enrolment), so
+    /// that one client cannot spoil everyone's figures. Networks call this before `conclude`.
     fn check(&self, _id: ClientId, _peer: &Self::Peer, _answer: &Self::Answer) -> Result<()> {
         Ok(())
     }
-    /// One client's own loss, from its answer; none where the method has no such figure.
-    fn loss(&self, answer: &Self::Answer) -> Option<f64>;
-    /// Its other figures: those declared as [`per_client`](Measure::per_client).
+    /// One client's figures: its loss ([`Metric::loss`]) first, then those declared as
+    /// [`per_client`](Measure::per_client).
     fn own(&self, _answer: &Self::Answer) -> Vec<Metric> {
         Vec::new()
     }
-    /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown;
-    /// none where it reports nothing.
-    fn measures(&self) -> Vec<Measure> {
-        Vec::new()
-    }
-    /// The metrics, from the answers in id order: declared ones only.
+    /// Figures over a group of clients, from their answers in id order. Every figure must be declared
+    /// in [`Declaration::measures`]. An empty list means that the method does not judge this group.
     fn conclude(
         &self,
         server: &Self::Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>>;
-    /// Metrics over clients that are only evaluated, from their answers in id order. By default
-    /// there are none: such clients show in figures per client alone.
-    fn conclude_unseen(
-        &self,
-        _: &Self::Server,
-        _: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
-    ) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
+}
+
+/// A group of evaluated clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientGroup {
+    /// Clients of the roster.
+    Trained,
+    /// Clients that are only evaluated.
+    Unseen,
+}
+
+/// Facts about a method that hold before it runs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Declaration {
+    /// Kinds of exchange with the most of each: a client refuses anything beyond them. Empty if the
+    /// method ends with the enrolment.
+    pub exchanges: Vec<Allowance>,
+    /// Everything that leaves a client.
+    pub disclosures: Vec<Disclosure>,
+    /// Figures of an evaluation, in display order.
+    pub measures: Vec<Measure>,
+    /// The most clients that [`Method::local_steps`] gains from processing together.
+    pub batch: usize,
+    /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
+    /// empty.
+    pub enrols_only: bool,
+}
+
+impl Default for Declaration {
+    fn default() -> Self {
+        let (exchanges, disclosures, measures) = (Vec::new(), Vec::new(), Vec::new());
+        Self { exchanges, disclosures, measures, batch: 1, enrols_only: false }
     }
 }
 
-/// Makes a client's typed data from the neutral form that readers give.
+/// The server's position in a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Status {
+    /// The next exchange.
+    pub next: Next,
+    /// A norm of the global state, watched for divergence.
+    pub magnitude: f64,
+}
+
+/// Lays out a client's rows, as readers return them, for a method.
 pub trait Bind<M: Method>: Send + Sync + 'static {
     /// Checks and lays out one client's rows.
     fn bind(&self, method: &M, data: &ClientData) -> Result<M::Data>;
 }
 
-/// What a method wants next.
+/// The exchange that a method asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// An exchange with everyone that is not counted as a round: it opens memories, or calibrates.
+    /// An exchange with everyone that is not counted as a round: it opens memories or calibrates.
     Uncounted,
     /// A round.
     Round(Cohort),
@@ -198,15 +210,14 @@ pub enum Next {
     Stop,
 }
 
-/// A kind of exchange and the most of it that a client answers.
+/// A kind of exchange, with the number that a client answers at most.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Its name, for people.
+    /// The display name.
     pub name: &'static str,
-    /// Its place in the order: nothing of a lower rank follows something of a higher one; kinds of
-    /// one rank alternate.
+    /// The position in the order: ranks never decrease during a run; kinds of equal rank alternate.
     pub rank: u8,
-    /// The most exchanges of it; none where the job does not bound them.
+    /// The most exchanges of this kind; `None` if the job does not bound them.
     pub most: Option<u32>,
 }
 
@@ -225,7 +236,7 @@ impl Allowance {
     pub const ROUNDS: u8 = 100;
 }
 
-/// Whom a round asks; how a sample is drawn is the engine's business.
+/// The clients that a round asks. The engine draws samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cohort {
     /// Every enrolled client.
@@ -234,37 +245,34 @@ pub enum Cohort {
     Sampled,
 }
 
-/// One client's work of an exchange, among those handed over together.
+/// One client's work of an exchange: the arguments of [`Method::local_step`].
 pub struct Task<'a, M: Method> {
-    /// What it remembers.
+    /// The client's state.
     pub client: &'a M::Client,
     /// The message to it.
     pub down: M::Down,
-    /// Its data.
+    /// Its rows.
     pub data: &'a M::Data,
     /// Its key.
     pub key: Key,
-    /// Its state once its upload is accepted, and the upload: set by [`Method::local_steps`].
-    pub done: Option<Result<(M::Client, M::Up)>>,
 }
 
-/// Whose upload it is, as the server knows it.
+/// The sender of an upload.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a, P> {
     /// The client.
     pub id: ClientId,
-    /// The planned probability that it was asked.
+    /// The planned probability of its participation.
     pub inclusion: f64,
-    /// The record of it that will be kept.
+    /// The staged record of it.
     pub peer: &'a P,
 }
 
 /// A named figure of an evaluation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Metric {
-    /// Its key in `metrics.jsonl`.
+    /// The key in `metrics.jsonl`.
     pub name: Cow<'static, str>,
-    /// Its value.
     pub value: MetricValue,
 }
 
@@ -275,11 +283,19 @@ pub enum MetricValue {
     Number(f64),
     /// A list, such as mixture weights.
     List(Vec<f64>),
-    /// Nothing to say (a quantity that does not exist for this method or round).
+    /// A quantity that does not exist for this method or round.
     Missing,
 }
 
+/// The key of a client's loss, which methods need not declare.
+pub const LOSS: &str = "loss";
+
 impl Metric {
+    /// A client's loss.
+    pub fn loss(value: f64) -> Self {
+        Self::number(LOSS, value)
+    }
+
     /// A metric of one number.
     pub fn number(name: impl Into<Cow<'static, str>>, value: f64) -> Self {
         Self { name: name.into(), value: MetricValue::Number(value) }
@@ -291,25 +307,22 @@ impl Metric {
     }
 }
 
-/// A fitted model, or what one stage hands to the next: named tensors.
+/// A fitted model, or the result that one stage hands to the next: named tensors.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Artifact {
     /// The model's kind, such as `gmm`.
     pub kind: String,
-    /// Its tensors in order.
     pub tensors: Vec<Tensor>,
-    /// Those of `f32`: they take four bytes a number wherever they are stored.
+    /// Tensors of `f32`, stored in four bytes per number.
     pub narrow: Vec<Tensor<f32>>,
 }
 
 /// A named array of numbers, last index fastest.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tensor<T = f64> {
-    /// Its name.
     pub name: String,
-    /// Its lengths; empty for a single number.
+    /// The length of each axis; empty for a single number.
     pub shape: Vec<u64>,
-    /// Its values.
     pub values: Vec<T>,
 }
 
@@ -317,7 +330,7 @@ crate::wire!(Artifact { kind, tensors, narrow });
 crate::wire!(Tensor<T: Wire> { name, shape, values });
 
 impl Artifact {
-    /// One without tensors.
+    /// An artifact without tensors.
     pub fn new(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), ..Self::default() }
     }
@@ -333,7 +346,7 @@ impl Artifact {
         single.filter_map(|t| Some((t.name.as_str(), *t.values.first()?)))
     }
 
-    /// The numbers of a tensor, which must have this length.
+    /// The values of a tensor; refuses another length.
     pub fn values(&self, name: &str, length: usize) -> Result<Vec<f64>> {
         let found = self.tensor(name).map_or(&[][..], |tensor| &tensor.values);
         if found.len() != length {
@@ -355,7 +368,7 @@ impl Artifact {
         self.tensors.push(Tensor::new(name, shape, values));
     }
 
-    /// The same with one more tensor.
+    /// Adds a tensor.
     #[must_use]
     pub fn with(mut self, name: &str, shape: &[usize], values: Vec<f64>) -> Self {
         self.add(name, shape, values);
@@ -378,24 +391,23 @@ impl<T> Tensor<T> {
     }
 }
 
-/// One thing that leaves a client.
+/// Information that leaves a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disclosure {
-    /// Which message carries it: `summary`, `up` or `answer`.
+    /// The message that carries it: `summary`, `up` or `answer`.
     pub message: &'static str,
-    /// What it is.
+    /// The description shown to the client's user.
     pub meaning: String,
     /// The most bytes it takes.
     pub bytes_max: usize,
-    /// What it can give away.
     pub exposure: Exposure,
 }
 
-/// What a message can give away about single rows.
+/// The information about single rows that a message can reveal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exposure {
-    /// Sums over a client's rows: a client with few rows gives much away.
+    /// Sums over a client's rows; sums over few rows can reveal individual rows.
     Aggregate,
-    /// Rows as they are.
+    /// Raw rows.
     Rows,
 }

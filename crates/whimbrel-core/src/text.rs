@@ -1,10 +1,9 @@
-//! Text of a peer, made safe for display.
+//! Display of a peer's text.
 
-/// The maximum of characters of a peer's text.
+/// Maximal length of a displayed text.
 const CHARS_MAX: usize = 1000;
 
-/// A peer's text of bounded length. Characters that control a terminal, or that hide or reorder
-/// text, are escaped.
+/// A peer's text, truncated, with control, invisible and bidirectional characters escaped.
 pub fn printable(words: &str) -> String {
     let mut shown = String::new();
     for c in words.chars().take(CHARS_MAX) {
@@ -17,8 +16,8 @@ pub fn printable(words: &str) -> String {
     shown
 }
 
-/// Whether a character is shown unchanged: control characters (line breaks included), characters of
-/// zero width and those that change the direction of writing are not.
+/// Whether a character is displayed as it is: false for control characters (line ends included),
+/// characters without width and those that change the writing direction.
 pub fn is_shown(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -31,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peers_words_do_nothing_to_a_terminal() {
+    fn terminal_controls_are_escaped() {
         assert_eq!(printable("too few rows\u{1b}[2J\n"), "too few rows\\u{1b}[2J\\n");
         assert_eq!(printable("a\u{202e}b\u{200b}c\u{9b}8m"), "a\\u{202e}b\\u{200b}c\\u{9b}8m");
         assert_eq!(printable("Zoë, 東京"), "Zoë, 東京");

@@ -159,8 +159,11 @@ fn read(name: &str, source: Source<'_>) -> Result<Content> {
         return Err(Error::format(name, what));
     };
     if !matches!(kind, BYTE | INT) || !(1..=DIMENSIONS_MAX).contains(&dimensions) {
-        let what = format!("values of type {kind:#04x} in {dimensions} dimensions are not read");
-        return Err(Error::format(name, what).hint("bytes (0x08) and integers (0x0c) are"));
+        let what =
+            format!("values of type {kind:#04x} in {dimensions} dimensions are not supported");
+        return Err(
+            Error::format(name, what).hint("supported are bytes (0x08) and integers (0x0c)")
+        );
     }
     let mut shape = Vec::new();
     for _ in 0..dimensions {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Input {
     File(PathBuf),
-    Rows(Held),
+    Rows(SharedRows),
 }
 
 /// Rows in memory and their hash. Copies share them.
 #[derive(Clone)]
-pub struct Held {
+pub struct SharedRows {
     hash: Arc<str>,
     rows: Arc<Dataset>,
 }
@@ -23,7 +23,7 @@ pub struct Held {
 impl Input {
     /// Rows in memory.
     pub fn rows(data: Dataset) -> Self {
-        Self::Rows(Held { hash: hash_rows(&data).into(), rows: data.into() })
+        Self::Rows(SharedRows { hash: hash_rows(&data).into(), rows: data.into() })
     }
 
     /// The file; `None` for rows in memory.
@@ -56,10 +56,10 @@ impl Input {
     }
 
     /// Reads delimited text. The options do not apply to rows in memory, which are shared, not copied.
-    pub fn read_csv(&self, options: &CsvOptions) -> Result<Dataset> {
+    pub fn read_csv(&self, options: &CsvOptions) -> Result<Arc<Dataset>> {
         match self {
-            Self::File(path) => read_csv(path, options),
-            Self::Rows(held) => Ok(Dataset::clone(&held.rows)),
+            Self::File(path) => read_csv(path, options).map(Arc::new),
+            Self::Rows(held) => Ok(held.rows.clone()),
         }
     }
 }

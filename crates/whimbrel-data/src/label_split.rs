@@ -41,6 +41,13 @@ pub enum LabelSplit {
     },
 }
 
+impl LabelSplit {
+    /// The default number of shards or classes of each client.
+    pub const PER_CLIENT: usize = 2;
+    /// The default concentration over fine classes.
+    pub const BETA: f64 = 10.0;
+}
+
 /// The rows of each class; the classes are sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classes {
@@ -63,7 +70,7 @@ impl Classes {
                 "the targets take more than {CLASSES_MAX} values, too many to be classes for a \
                  split by label"
             );
-            let hint = "split rows with number targets by iid or clusters";
+            let hint = "for numeric targets, split by iid or clusters";
             return Err(Error::config(what).hint(hint));
         }
         classes.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -183,12 +190,12 @@ fn by_classes(
     let count = classes.len();
     if per_client == 0 || per_client > count {
         let what = format!("{per_client} classes for each client, but there are {count}");
-        return Err(Error::config(what).hint("give a number from 1 to that of the classes"));
+        return Err(Error::config(what).hint("give a number from 1 to the number of classes"));
     }
     if clients * per_client < count {
         let what =
             format!("{clients} clients with {per_client} classes each leave some of {count} out");
-        return Err(Error::config(what).hint("give more clients, or each more classes"));
+        return Err(Error::config(what).hint("give more clients, or more classes per client"));
     }
     let mut stream = key.child(tag::CLASSES).stream();
     let holders = holders(count, clients, per_client, &mut stream);
@@ -197,7 +204,7 @@ fn by_classes(
         if rows.len() < holders.len() {
             let what =
                 format!("class {} has {} rows for {} clients", class, rows.len(), holders.len());
-            return Err(Error::config(what).hint("give fewer clients, or each fewer classes"));
+            return Err(Error::config(what).hint("give fewer clients, or fewer classes per client"));
         }
         stream.shuffle(&mut rows);
         let bound = |i: usize| (i as u128 * rows.len() as u128 / holders.len() as u128) as usize;

@@ -109,7 +109,7 @@ pub fn two_classes(data: &mut Labelled) -> Result<[f64; 2]> {
     let [low, high] = values[..] else {
         let what = match values.len() {
             0 => "there are no targets".into(),
-            1 => format!("every target is {}, where two classes are needed", values[0]),
+            1 => format!("every target is {}; two classes are needed", values[0]),
             _ => format!("the targets take more than two values, {values:?} among them"),
         };
         return Err(Error::config(what).hint(

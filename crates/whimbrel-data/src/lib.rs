@@ -69,7 +69,7 @@ pub use embedding::read_embedding;
 pub use error::{Error, Result};
 pub use hash::{Sha256, hash_file, hash_labelled, hash_path, hash_samples, hash_tables};
 pub use idx::{Images, by_number, is_idx, read_idx_images, read_idx_numbers};
-pub use input::{Held, Input};
+pub use input::{Input, SharedRows};
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use jpeg::{read_jpeg_folder, read_jpegs};
 pub use label_split::{Classes, LabelSplit};

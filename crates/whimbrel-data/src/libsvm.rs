@@ -104,7 +104,7 @@ impl<'a> Rows<'a> {
     fn new(name: &'a str, columns: Option<usize>) -> Result<Self> {
         let index_max = match columns {
             Some(n) if n == 0 || n >= u32::MAX as usize => {
-                let what = format!("columns = {n} cannot be read");
+                let what = format!("columns = {n} is out of range");
                 return Err(Error::config(what).hint("give a number from 1 to 2^32 - 2"));
             }
             Some(n) => n as u32,

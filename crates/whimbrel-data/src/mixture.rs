@@ -21,6 +21,20 @@ pub struct MixtureSpec {
     pub heterogeneity: Heterogeneity,
 }
 
+impl Default for MixtureSpec {
+    /// 100 clients of 100 rows each, from two components in the plane.
+    fn default() -> Self {
+        Self {
+            clients: 100,
+            rows: Sizes::Equal(100),
+            weights: vec![0.5; 2],
+            means: vec![vec![-1.5, 0.0], vec![1.5, 1.0]],
+            covariance: Covariance::Shared(vec![vec![1.0, 0.3], vec![0.3, 0.8]]),
+            heterogeneity: Heterogeneity::dirichlet(Heterogeneity::CONCENTRATION, 2),
+        }
+    }
+}
+
 /// Rows per client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
@@ -51,6 +65,9 @@ pub enum Heterogeneity {
 }
 
 impl Heterogeneity {
+    /// The default concentration.
+    pub const CONCENTRATION: f64 = 0.2;
+
     /// The symmetric Dirichlet law.
     pub fn dirichlet(concentration: f64, components: usize) -> Self {
         Self::Dirichlet(vec![concentration; components])

@@ -88,7 +88,7 @@ impl Reader<'_> {
             }
             other => {
                 return Err(self.error(format!(
-                    "format {other}.{} is not known; 1.0, 2.0 and 3.0 are",
+                    "format {other}.{} is not supported; 1.0, 2.0 and 3.0 are",
                     lead[7]
                 )));
             }
@@ -149,7 +149,7 @@ impl Reader<'_> {
                 return Err(self.error(what).hint(right));
             }
             _ => {
-                let what = format!("elements of type {descr:?} are not read");
+                let what = format!("elements of type {descr:?} are not supported");
                 return Err(self.error(what).hint(right));
             }
         };

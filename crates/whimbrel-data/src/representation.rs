@@ -37,6 +37,12 @@ pub struct SmallClients {
     pub samples: usize,
 }
 
+impl Default for SmallClients {
+    fn default() -> Self {
+        Self { share: 0.9, samples: 5 }
+    }
+}
+
 /// The law of a drawn federation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepresentationTruth {
@@ -50,7 +56,7 @@ pub struct RepresentationTruth {
 
 impl Default for RepresentationSpec {
     fn default() -> Self {
-        let small = SmallClients { share: 0.9, samples: 5 };
+        let small = SmallClients::default();
         Self { clients: 100, raw: 20, latent: 2, small, large: 10, noise: 0.1 }
     }
 }

@@ -121,7 +121,7 @@ pub fn read_speeches(path: impl AsRef<Path>, options: &SpeechOptions) -> Result<
     for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
         let cells: Vec<&str> = text.split('\t').collect();
         if cells.len() != header.len() {
-            let what = format!("{} cells, where the header has {}", cells.len(), header.len());
+            let what = format!("{} cells, but the header has {}", cells.len(), header.len());
             return Err(Error::format(&name, what).at_line(line));
         }
         let who: Vec<&str> = speaker.iter().map(|at| cells[*at]).collect();

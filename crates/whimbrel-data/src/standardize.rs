@@ -114,7 +114,7 @@ impl Standardization {
             None => "missing".into(),
         };
         let what = format!(
-            "the rows have {} columns, {} were standardised, and column {} is {} where it was {}",
+            "the rows have {} columns, {} were standardised, and column {} is {}, expected {}",
             columns.len(),
             self.columns.len(),
             at.map_or(0, |j| j + 1),

@@ -7,11 +7,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
+    Sender, Status,
 };
-use whimbrel_core::{
-    ClientData, ClientId, Erased, Error, Key, Opaque, Probability, Result, Shared,
-};
+use whimbrel_core::{Bound, ClientData, ClientId, Erased, Error, Key, Probability, Result, Shared};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 
@@ -32,6 +31,10 @@ impl Method for Echo {
     type Broadcast = Shared<Vec<f64>>;
     type Fold = u32;
 
+    fn declare(&self) -> Declaration {
+        Declaration { exchanges: vec![Allowance::rounds(None)], ..Declaration::default() }
+    }
+
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
         Ok(((), ()))
     }
@@ -46,16 +49,12 @@ impl Method for Echo {
         Ok(())
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(None)]
+    fn status(&self, _: &Vec<f64>) -> Status {
+        Status { next: Next::Round(Cohort::Sampled), magnitude: 1.0 }
     }
 
-    fn next(&self, _: &Vec<f64>) -> Next {
-        Next::Round(Cohort::Sampled)
-    }
-
-    fn broadcast(&self, server: &Vec<f64>) -> Result<Shared<Vec<f64>>> {
-        Ok(Shared::new(server))
+    fn open(&self, server: &Vec<f64>) -> Result<(Shared<Vec<f64>>, u32)> {
+        Ok((Shared::new(server), 0))
     }
 
     fn downlink(
@@ -78,10 +77,6 @@ impl Method for Echo {
         Ok(((), down.get()?.to_vec()))
     }
 
-    fn fold(&self, _: &Vec<f64>) -> u32 {
-        0
-    }
-
     fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {
         if black_box(&up).len() != NUMBERS {
             return Err(Error::peer("an echo of another length"));
@@ -99,16 +94,8 @@ impl Method for Echo {
         Ok(server)
     }
 
-    fn magnitude(&self, _: &Vec<f64>) -> f64 {
-        1.0
-    }
-
     fn artifact(&self, _: &Vec<f64>) -> Result<Artifact> {
         Ok(Artifact::default())
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        Vec::new()
     }
 }
 
@@ -124,14 +111,11 @@ impl Evaluate for Echo {
         Ok(())
     }
 
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
     fn conclude(
         &self,
         _: &Vec<f64>,
         _: &mut dyn Iterator<Item = (ClientId, ())>,
+        _: ClientGroup,
     ) -> Result<Vec<Metric>> {
         Ok(Vec::new())
     }
@@ -151,7 +135,7 @@ fn client_rounds(c: &mut Criterion) {
     for clients in [100, 10_000] {
         let federation = Arc::new(Federation::new(
             (0..clients).map(|i| i.to_string()).collect(),
-            (0..clients).map(|_| Box::new(()) as Opaque).collect(),
+            (0..clients).map(|_| Box::new(()) as Bound).collect(),
         ));
         let everyone = ("everyone", Participation::Everyone, clients as u64);
         let tenth = Participation::Bernoulli(Probability::new(0.1).expect("a probability"));

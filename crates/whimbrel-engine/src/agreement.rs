@@ -78,10 +78,10 @@ impl Agreement {
             most: allowed.most.unwrap_or(consent.unbounded_max),
             bounded: allowed.most.is_some(),
         };
-        let kinds = stage.method.server()?.allowances().into_iter().map(kind).collect();
-        let declared = stage.method.disclosures();
+        let declared = stage.method.server()?.declare();
+        let kinds = declared.exchanges.into_iter().map(kind).collect();
         let bytes = |message: &str| {
-            let each = declared.iter().filter(|d| d.message == message);
+            let each = declared.disclosures.iter().filter(|d| d.message == message);
             each.map(|d| d.bytes_max as u64).sum::<u64>()
         };
         let sizes = Sizes { summary: bytes("summary"), up: bytes("up"), answer: bytes("answer") };

@@ -394,8 +394,7 @@ fn encode(
     put_varint(clients as u64, &mut piece);
     for first in (0..clients).step_by(CLIENTS_TOGETHER) {
         let ids = first..clients.min(first + CLIENTS_TOGETHER);
-        let states = stage.map_or_else(|| Ok(Vec::new()), |stage| stage.save_clients(ids));
-        for client in states.map_err(std::io::Error::other)? {
+        for client in stage.map_or_else(Vec::new, |stage| stage.save_clients(ids)) {
             client.put(&mut piece);
             if piece.len() >= PIECE_BYTES {
                 flush(&mut piece)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::take_varint;
 use whimbrel_core::{
-    ClientData, ClientId, DynMethod, Error, Message, Opaque, Part, Result, Wire, wire,
+    Bound, ClientData, ClientId, DynMethod, Error, Message, Opaque, Result, StateKind, Wire, wire,
 };
 
 /// A stage and a step of it: step 0 is the stage's enrolment, step `n + 1` its exchange `n`.
@@ -142,7 +142,7 @@ pub struct ClientMachine {
 struct Open {
     index: u32,
     method: Arc<dyn DynMethod>,
-    data: Opaque,
+    data: Bound,
     agreement: Agreement,
 }
 
@@ -302,7 +302,7 @@ impl ClientMachine {
         let open = self.open()?;
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
         let (state, summary) = open.method.enroll(&open.data, key)?;
-        let state = open.method.save(Part::Client, &state)?;
+        let state = state.save();
         self.ledger.check_bytes(&open.agreement, (Purpose::Enrol, question.at), summary.len())?;
         self.ledger.enrolled(question.client, stage, asked, summary.len());
         Ok((state, summary))
@@ -321,7 +321,7 @@ impl ClientMachine {
         self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, message, &open.data, key)?;
-        let state = method.save(Part::Client, &state)?;
+        let state = state.save();
         self.ledger.check_bytes(&open.agreement, (Purpose::Exchange, at), upload.len())?;
         let agreed = open.agreement.kinds.get(kind).copied();
         self.ledger.exchanged(agreed, (number, kind), asked, upload.len());
@@ -354,7 +354,7 @@ impl ClientMachine {
         }
         let record = self.committed.as_ref().ok_or_else(no_stage)?;
         let open = self.open()?;
-        open.method.load(Part::Client, &record.state)
+        open.method.load(StateKind::Client, &record.state)
     }
 
     fn open(&self) -> Result<&Open> {

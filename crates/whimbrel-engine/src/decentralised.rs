@@ -14,9 +14,9 @@ use crate::simulator::{Federation, first_failure, name};
 use crate::topology::Graphs;
 use rayon::prelude::*;
 use std::sync::Arc;
-use whimbrel_core::decentralised::{DynDecentralised, Graph};
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Message, Opaque, Result, Wire, vector};
+use whimbrel_core::decentralised::{Decentralised, Graph};
+use whimbrel_core::method::{Artifact, ClientGroup};
+use whimbrel_core::{Bound, ClientId, Error, Message, Opaque, Result, Wire, vector};
 
 /// The runner of a decentralised method.
 pub struct Neighbours {
@@ -29,7 +29,7 @@ pub struct Neighbours {
 
 /// The state of each client that takes part.
 struct Nodes {
-    method: Arc<dyn DynDecentralised>,
+    method: Arc<dyn Decentralised>,
     /// Clients in id order: places in a graph and in `states` refer to these.
     members: Vec<ClientId>,
     states: Vec<Opaque>,
@@ -62,9 +62,8 @@ impl Protocol for Nodes {
 
     fn save(&self) -> Result<Saved> {
         let mut records = vec![None; self.clients];
-        let states = self.states.par_iter().map(|state| self.method.save(state));
-        for (id, bytes) in self.members.iter().zip(first_failure(states.collect())?) {
-            records[id.0 as usize] = Some(bytes);
+        for (id, state) in self.members.iter().zip(&self.states) {
+            records[id.0 as usize] = Some(state.save());
         }
         Ok(Saved::new(self.round, self.round, self.start_magnitude.to_bytes(), records))
     }
@@ -73,21 +72,17 @@ impl Protocol for Nodes {
         let record = |id: &ClientId| {
             let place = self.members.binary_search(id);
             let place = place.map_err(|_| Error::internal("a client moved that takes no part"))?;
-            Ok((*id, self.method.save(&self.states[place])?))
+            Ok((*id, self.states[place].save()))
         };
         let (round, global) = (self.round, self.start_magnitude.to_bytes());
         Ok(Change::new(round, round, global, moved.iter().map(record).collect::<Result<_>>()?))
-    }
-
-    fn save_client(&self, client: &Opaque) -> Result<Vec<u8>> {
-        self.method.save(client)
     }
 }
 
 impl Neighbours {
     /// Starts, or resumes a saved stage.
     pub fn open(
-        method: Arc<dyn DynDecentralised>,
+        method: Arc<dyn Decentralised>,
         graphs: Graphs,
         federation: Arc<Federation>,
         start: &Start<'_>,
@@ -155,7 +150,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn method(&self) -> &Arc<dyn DynDecentralised> {
+    fn method(&self) -> &Arc<dyn Decentralised> {
         &self.state.machine.method
     }
 
@@ -163,7 +158,7 @@ impl Neighbours {
         &self.state.machine.members
     }
 
-    fn data(&self, id: ClientId) -> &Opaque {
+    fn data(&self, id: ClientId) -> &Bound {
         &self.federation.data[id.0 as usize]
     }
 
@@ -190,12 +185,8 @@ impl Neighbours {
         let keys = self.keys.exchange(round);
         let states = std::mem::take(&mut self.state.machine.states);
         let stepped = states.into_par_iter().zip(self.members()).map(|(node, id)| {
-            let step = || {
-                let node = self.method().local_step(node, self.data(*id), keys.local(*id))?;
-                let message = self.method().emit(&node)?;
-                Ok((node, message))
-            };
-            step().map_err(|e| self.name(e, *id))
+            let step = self.method().local_step(node, self.data(*id), keys.local(*id));
+            step.map_err(|e| self.name(e, *id))
         });
         let stepped: Vec<(Opaque, Message)> = first_failure(stepped.collect())?;
         let (states, messages): (Vec<Opaque>, Vec<Message>) = stepped.into_iter().unzip();
@@ -261,9 +252,10 @@ impl Runner for Neighbours {
             Ok((*id, answer.map_err(|e| self.name(e, *id))?))
         });
         let adapted: Vec<(ClientId, Vec<u8>)> = first_failure(adapted.collect())?;
-        let mut metrics = method.conclude(&self.graph, &answers)?;
+        let conclude = |answers, group| method.conclude(&self.graph, answers, group);
+        let mut metrics = conclude(&answers, ClientGroup::Trained)?;
         if !adapted.is_empty() {
-            metrics.extend(method.conclude_unseen(&adapted)?);
+            metrics.extend(conclude(&adapted, ClientGroup::Unseen)?);
         }
         let mut own = vec![Vec::new(); self.federation.names.len()];
         let (mut answered, mut bytes) = (Vec::new(), 0);

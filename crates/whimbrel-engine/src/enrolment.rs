@@ -3,7 +3,7 @@
 use crate::keys::StageKeys;
 use crate::simulator::{Federation, first_failure, name};
 use rayon::prelude::*;
-use whimbrel_core::{ClientId, DynMethod, Opaque, Result};
+use whimbrel_core::{Bound, ClientId, DynMethod, Opaque, Result};
 
 /// First states and summaries of these clients.
 pub(crate) fn enrol(
@@ -22,7 +22,7 @@ pub(crate) fn enrol(
 /// The first state and the summary of one client.
 pub(crate) fn enrol_one(
     method: &dyn DynMethod,
-    data: &Opaque,
+    data: &Bound,
     keys: StageKeys,
     id: ClientId,
 ) -> Result<(Opaque, Vec<u8>)> {

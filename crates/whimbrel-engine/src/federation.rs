@@ -1,13 +1,13 @@
 //! The clients of a simulation and their duties.
 
-use whimbrel_core::{ClientId, Error, Opaque};
+use whimbrel_core::{Bound, ClientId, Error};
 
 /// The clients of a simulation.
 pub struct Federation {
     /// Names by id: sorted, or as in a journal.
     pub names: Vec<String>,
     /// Each client's data, bound by the method.
-    pub data: Vec<Opaque>,
+    pub data: Vec<Bound>,
     /// Duties by id; clients beyond the end train.
     pub duties: Vec<Duty>,
 }
@@ -24,7 +24,7 @@ pub enum Duty {
 }
 
 impl Federation {
-    pub fn new(names: Vec<String>, data: Vec<Opaque>) -> Self {
+    pub fn new(names: Vec<String>, data: Vec<Bound>) -> Self {
         Self { names, data, duties: Vec::new() }
     }
 

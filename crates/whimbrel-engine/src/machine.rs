@@ -11,7 +11,9 @@ use crate::runner_state::{Change, Saved};
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Cohort, Next};
-use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, Wire};
+use whimbrel_core::{
+    Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, Wire,
+};
 
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
@@ -28,6 +30,10 @@ pub struct Machine {
     peers: Vec<Option<Opaque>>,
     exchange: u32,
     round: u32,
+    /// The exchange that the method asks for.
+    next: Next,
+    /// The most clients that the method gains from processing together.
+    batch: usize,
     start_magnitude: f64,
     /// Consecutive exchanges with everyone that no client answered.
     unheard: u32,
@@ -44,7 +50,9 @@ pub struct Exchange {
     pub keys: ExchangeKeys,
     asks_everyone: bool,
     /// The broadcast part of its messages.
-    broadcast: Opaque,
+    broadcast: Bound,
+    /// The empty fold.
+    fold: Opaque,
 }
 
 /// Some of an exchange's uploads, gathered by one thread or one connection.
@@ -54,6 +62,13 @@ pub struct Shard {
     fold: Opaque,
     /// The clients of the uploads, with the record to store unless the runner has it.
     accepted: Vec<(ClientId, Option<Opaque>)>,
+}
+
+impl Exchange {
+    /// An empty fold for uploads that are summed elsewhere, as bytes.
+    pub fn empty_fold(&self) -> Vec<u8> {
+        self.fold.save()
+    }
 }
 
 impl Shard {
@@ -91,7 +106,7 @@ impl Machine {
         let server = method.start(&mut summaries, keys.start())?;
         let mut machine = Self::new(method, keys, participation, server);
         for (id, summary) in roster {
-            machine.admit(*id, summary)?;
+            machine.add(*id, summary)?;
         }
         machine.watch(0)?;
         Ok(machine)
@@ -109,7 +124,7 @@ impl Machine {
         let server = method.start(&mut roster.inspect(|(id, _)| ids.push(*id)), keys.start())?;
         let mut machine = Self::new(method, keys, participation, server);
         for id in ids {
-            let peer = machine.method.load(Part::Peer, &[])?;
+            let peer = machine.method.load(StateKind::Peer, &[])?;
             machine.enter(id, peer);
         }
         machine.watch(0)?;
@@ -123,6 +138,7 @@ impl Machine {
         server: Opaque,
     ) -> Self {
         Self {
+            batch: method.declare().batch,
             method,
             keys,
             participation,
@@ -130,6 +146,7 @@ impl Machine {
             peers: Vec::new(),
             exchange: 0,
             round: 0,
+            next: Next::Stop,
             start_magnitude: 0.0,
             unheard: 0,
         }
@@ -137,6 +154,12 @@ impl Machine {
 
     /// Adds a client of the roster or a late joiner. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
+        self.add(id, summary)?;
+        self.next = self.method.status(&self.server)?.next;
+        Ok(())
+    }
+
+    fn add(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
         if self.peer(id).is_some() {
             return Err(Error::peer(format!("client {id} is already enrolled")));
         }
@@ -157,9 +180,8 @@ impl Machine {
     pub fn open(&self) -> Result<Option<Exchange>> {
         let keys = self.keys.exchange(self.exchange);
         let enrolled = self.enrolled();
-        let next = self.method.next(&self.server)?;
-        let asks_everyone = next != Next::Round(Cohort::Sampled);
-        let (round, cohort) = match next {
+        let asks_everyone = self.next != Next::Round(Cohort::Sampled);
+        let (round, cohort) = match self.next {
             Next::Stop => return Ok(None),
             Next::Uncounted => (None, everyone(&enrolled)),
             Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
@@ -167,8 +189,9 @@ impl Machine {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
             }
         };
-        let broadcast = self.method.broadcast(&self.server)?;
-        Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone, broadcast }))
+        let (broadcast, fold) = self.method.open(&self.server)?;
+        let number = self.exchange;
+        Ok(Some(Exchange { number, round, cohort, keys, asks_everyone, broadcast, fold }))
     }
 
     /// The message to one client, and the record to stage.
@@ -196,15 +219,14 @@ impl Machine {
         self.peers[id.0 as usize] = Some(peer);
     }
 
-    /// An empty shard for this exchange.
-    pub fn shard(&self) -> Result<Shard> {
-        let fold = self.method.fold(&self.server)?;
-        Ok(Shard {
+    /// An empty shard of an exchange.
+    pub fn shard(&self, exchange: &Exchange) -> Shard {
+        Shard {
             method: self.method.clone(),
-            exchange: self.exchange,
-            fold,
+            exchange: exchange.number,
+            fold: exchange.fold.copy(),
             accepted: Vec::new(),
-        })
+        }
     }
 
     /// A shard of uploads that were summed elsewhere, with the record to store of each client.
@@ -212,7 +234,7 @@ impl Machine {
         Ok(Shard {
             method: self.method.clone(),
             exchange: self.exchange,
-            fold: self.method.load(Part::Fold, fold)?,
+            fold: self.method.load(StateKind::Fold, fold)?,
             accepted: accepted.into_iter().map(|(id, peer)| (id, Some(peer))).collect(),
         })
     }
@@ -235,10 +257,7 @@ impl Machine {
             }
             accepted.extend(shard.accepted);
         }
-        let fold = match fold {
-            Some(fold) => fold,
-            None => self.method.fold(&self.server)?,
-        };
+        let fold = fold.unwrap_or(exchange.fold);
         accepted.sort_unstable_by_key(|(id, _)| *id);
         check_accepted(&exchange.cohort, &accepted)?;
         let round = exchange.round.unwrap_or(self.round);
@@ -265,6 +284,11 @@ impl Machine {
         Ok(ids)
     }
 
+    /// The most clients that the method gains from processing together.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     pub fn method(&self) -> &Arc<dyn DynMethod> {
         &self.method
     }
@@ -279,17 +303,16 @@ impl Machine {
         self.peers.get(id.0 as usize).and_then(Option::as_ref)
     }
 
-    fn global(&self) -> Result<Vec<u8>> {
-        let server = self.method.save(Part::Server, &self.server)?;
-        Ok((self.start_magnitude, server).to_bytes())
+    fn global(&self) -> Vec<u8> {
+        (self.start_magnitude, self.server.save()).to_bytes()
     }
 
     /// Removes all clients and their contributions from a saved machine. They join again as late
     /// joiners.
     pub fn without_clients(method: &dyn DynMethod, saved: &Saved) -> Result<Saved> {
         let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
-        let server = method.without_clients(method.load(Part::Server, &server)?)?;
-        let global = (start_magnitude, method.save(Part::Server, &server)?).to_bytes();
+        let server = method.without_clients(method.load(StateKind::Server, &server)?)?;
+        let global = (start_magnitude, server.save()).to_bytes();
         let records = vec![None; saved.ids_end()];
         Ok(Saved::new(saved.exchanges(), saved.round(), global, records))
     }
@@ -302,13 +325,16 @@ impl Machine {
         saved: &Saved,
     ) -> Result<Self> {
         let peers = saved.records().iter().map(|peer| match peer {
-            Some(bytes) => method.load(Part::Peer, bytes).map(Some),
+            Some(bytes) => method.load(StateKind::Peer, bytes).map(Some),
             None => Ok(None),
         });
         let peers = peers.collect::<Result<_>>()?;
         let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
+        let server = method.load(StateKind::Server, &server)?;
         Ok(Self {
-            server: method.load(Part::Server, &server)?,
+            next: method.status(&server)?.next,
+            batch: method.declare().batch,
+            server,
             method,
             keys,
             participation,
@@ -326,14 +352,15 @@ impl Machine {
     }
 
     fn watch(&mut self, round: u32) -> Result<()> {
-        let magnitude = self.method.magnitude(&self.server)?;
-        check_growth(magnitude, &mut self.start_magnitude).map_err(|e| e.in_round(round))
+        let status = self.method.status(&self.server)?;
+        self.next = status.next;
+        check_growth(status.magnitude, &mut self.start_magnitude).map_err(|e| e.in_round(round))
     }
 }
 
 impl Protocol for Machine {
     fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match self.method.next(&self.server)? {
+        Ok(match self.next {
             Next::Stop => None,
             Next::Uncounted => Some(false),
             Next::Round(_) => Some(true),
@@ -358,12 +385,8 @@ impl Protocol for Machine {
     }
 
     fn save(&self) -> Result<Saved> {
-        let peers = self.peers.iter().map(|peer| match peer {
-            Some(peer) => self.method.save(Part::Peer, peer).map(Some),
-            None => Ok(None),
-        });
-        let peers = peers.collect::<Result<_>>()?;
-        Ok(Saved::new(self.exchange, self.round, self.global()?, peers))
+        let peers = self.peers.iter().map(|peer| peer.as_ref().map(|peer| peer.save()));
+        Ok(Saved::new(self.exchange, self.round, self.global(), peers.collect()))
     }
 
     fn change(&self, moved: &[ClientId]) -> Result<Change> {
@@ -371,14 +394,10 @@ impl Protocol for Machine {
             let peer = self.peer(*id).ok_or_else(|| {
                 Error::internal(format!("client {id} moved and was never admitted"))
             })?;
-            Ok((*id, self.method.save(Part::Peer, peer)?))
+            Ok((*id, peer.save()))
         });
         let peers = peers.collect::<Result<_>>()?;
-        Ok(Change::new(self.exchange, self.round, self.global()?, peers))
-    }
-
-    fn save_client(&self, client: &Opaque) -> Result<Vec<u8>> {
-        self.method.save(Part::Client, client)
+        Ok(Change::new(self.exchange, self.round, self.global(), peers))
     }
 }
 

@@ -14,7 +14,9 @@ use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Protocol, Runner, StageState, Start, Step};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, wire};
+use whimbrel_core::{
+    ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, wire,
+};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
@@ -74,7 +76,7 @@ pub fn sum_upload(
     (id, from): (ClientId, &Sender),
     up: &[u8],
 ) -> Result<()> {
-    let peer = &method.load(Part::Peer, &from.peer)?;
+    let peer = &method.load(StateKind::Peer, &from.peer)?;
     method.absorb(fold, DynSender { id, inclusion: from.inclusion, peer }, up)
 }
 
@@ -131,6 +133,7 @@ fn in_order<A>(answers: Vec<(ClientId, A)>) -> Result<BTreeMap<ClientId, A>> {
 /// Folds uploads, one shard per thread; the sum does not depend on the division.
 fn gather<A: AsRef<[u8]> + Send>(
     machine: &Machine,
+    exchange: &Exchange,
     uploads: Vec<(Invited, Opaque, A)>,
 ) -> Result<Vec<Shard>> {
     let share = uploads.len().div_ceil(rayon::current_num_threads()).max(1);
@@ -140,7 +143,7 @@ fn gather<A: AsRef<[u8]> + Send>(
         parts.push(rest.by_ref().take(share).collect());
     }
     let accept = |part: Vec<(Invited, Opaque, A)>| -> Result<Shard> {
-        let mut shard = machine.shard()?;
+        let mut shard = machine.shard(exchange);
         for (invited, peer, up) in part {
             shard.accept(invited, peer, up.as_ref())?;
         }
@@ -182,7 +185,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
     fn senders(&self, staged: &Staged) -> Result<Option<Vec<Sender>>> {
         let mut senders = Vec::with_capacity(staged.len());
         for (invited, peer) in staged.values() {
-            let peer = self.state.machine.method().save(Part::Peer, peer)?;
+            let peer = peer.save();
             if peer.len() > PEER_MAX {
                 return Ok(None);
             }
@@ -204,9 +207,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
         };
         let mut shards = Vec::new();
         if let (Some(senders), Some(transport)) = (senders, self.transport.summing()) {
-            let machine = &self.state.machine;
-            let empty = machine.method().fold(machine.server())?;
-            let empty = machine.method().save(Part::Fold, &empty)?;
+            let empty = exchange.empty_fold();
             let questions = questions.into_iter().zip(senders).collect();
             for Summed { fold, uploads } in transport.ask_sums(empty, questions)? {
                 let mut accepted = Vec::with_capacity(uploads.len());
@@ -224,7 +225,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
             let (invited, peer) = heard(&mut self.state, exchange, staged, id, bytes)?;
             uploads.push((invited, peer, up));
         }
-        gather(&self.state.machine, uploads)
+        gather(&self.state.machine, exchange, uploads)
     }
 }
 

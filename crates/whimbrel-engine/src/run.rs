@@ -11,10 +11,10 @@ use crate::topology::Graphs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use whimbrel_core::decentralised::DynDecentralised;
+use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::declare::{Better, Measure, Role};
-use whimbrel_core::method::{Artifact, Disclosure, Metric};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
+use whimbrel_core::method::{Artifact, Declaration, Metric};
+use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
 /// One stage of a job, such as initialisation, constants or the fit.
 pub struct Stage {
@@ -31,7 +31,7 @@ pub struct Stage {
 
 impl Stage {
     fn rules(&self) -> StageRules {
-        let measures = self.evaluate_every.map(|_| self.method.measures());
+        let measures = self.evaluate_every.map(|_| self.method.declare().measures);
         StageRules {
             name: self.name,
             measures: measures.unwrap_or_default(),
@@ -47,7 +47,7 @@ pub enum StageMethod {
     /// A server with clients.
     Server(Arc<dyn DynMethod>),
     /// Neighbours without a server; all clients take part, and no message is lost.
-    Neighbours(Arc<dyn DynDecentralised>, Graphs),
+    Neighbours(Arc<dyn Decentralised>, Graphs),
 }
 
 impl From<Arc<dyn DynMethod>> for StageMethod {
@@ -69,26 +69,18 @@ impl StageMethod {
     }
 
     /// Checks and lays out one client's rows.
-    pub fn bind(&self, data: &ClientData) -> Result<Opaque> {
+    pub fn bind(&self, data: &ClientData) -> Result<Bound> {
         match self {
             Self::Server(method) => method.bind(data),
             Self::Neighbours(method, _) => method.bind(data),
         }
     }
 
-    /// Declarations of the figures of evaluations.
-    pub fn measures(&self) -> Vec<Measure> {
+    /// Limits, disclosures and figures of the method.
+    pub fn declare(&self) -> Declaration {
         match self {
-            Self::Server(method) => method.measures(),
-            Self::Neighbours(method, _) => method.measures(),
-        }
-    }
-
-    /// Everything that leaves a client.
-    pub fn disclosures(&self) -> Vec<Disclosure> {
-        match self {
-            Self::Server(method) => method.disclosures(),
-            Self::Neighbours(method, _) => method.disclosures(),
+            Self::Server(method) => method.declare(),
+            Self::Neighbours(method, _) => method.declare(),
         }
     }
 }
@@ -114,6 +106,11 @@ pub struct Stopping {
     pub patience: Option<u32>,
     /// A smaller relative change of the objective does not count as an improvement.
     pub tolerance: f64,
+}
+
+impl Stopping {
+    /// The default of `tolerance` if `patience` is given.
+    pub const TOLERANCE: f64 = 1e-9;
 }
 
 /// Builds one stage after the other from the artifacts of the stages before.

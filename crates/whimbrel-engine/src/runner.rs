@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use whimbrel_core::method::{Artifact, Metric};
+use whimbrel_core::method::{Artifact, ClientGroup, Metric};
 use whimbrel_core::{ClientId, Error, Opaque, Result, wire};
 
 /// One stage under way: a server with its clients, or neighbours without a server.
@@ -59,8 +59,6 @@ pub trait Protocol: Send + Sync {
     /// The difference that the last exchange made; `moved` are the clients that joined before it or
     /// were accepted in it.
     fn change(&self, moved: &[ClientId]) -> Result<Change>;
-    /// The bytes of one of [`StageState::clients`].
-    fn save_client(&self, client: &Opaque) -> Result<Vec<u8>>;
 }
 
 /// The state of a stage that every runner has.
@@ -120,8 +118,8 @@ impl<P: Protocol + ?Sized> StageState<P> {
     }
 
     /// The states of these clients as bytes; a million of them do not fit into memory twice.
-    pub fn save_clients(&self, ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
-        self.clients[ids].par_iter().map(|client| self.machine.save_client(client)).collect()
+    pub fn save_clients(&self, ids: Range<usize>) -> Vec<Vec<u8>> {
+        self.clients[ids].par_iter().map(|client| client.save()).collect()
     }
 }
 
@@ -140,7 +138,7 @@ impl StageState<Machine> {
             self.traffic.eval += (asked + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer.as_ref())));
-        let metrics = method.conclude(self.machine.server(), &mut each)?;
+        let metrics = method.conclude(self.machine.server(), &mut each, ClientGroup::Trained)?;
         Ok(Evaluated { metrics, own, answered: answers.keys().copied().collect() })
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{ClientData, ClientId, Opaque, Result};
+use whimbrel_core::{Bound, ClientData, ClientId, Result};
 
 /// Folder, checkpoints and interruption of a simulation.
 pub struct Limits<'a> {
@@ -99,7 +99,7 @@ impl<'c> Simulation<'c> {
     /// Names and duties without rows, for a method that needs none after enrolment.
     fn without_rows(&self) -> Federation {
         let names = self.clients.iter().map(|(name, _)| name.clone()).collect();
-        let data = self.clients.iter().map(|_| Box::new(()) as Opaque).collect();
+        let data = self.clients.iter().map(|_| Box::new(()) as Bound).collect();
         Federation { names, data, duties: self.duties.clone() }
     }
 }
@@ -109,7 +109,7 @@ impl Carrier for Simulation<'_> {
         let Start { keys, last, saved, .. } = *start;
         let (participation, faults) = (stage.participation.clone(), stage.faults.clone());
         if let (StageMethod::Server(method), None, false) = (&stage.method, saved, last)
-            && method.enrols_only()
+            && method.declare().enrols_only
         {
             let enrol = |id: ClientId| {
                 let (name, data) = &self.clients[id.0 as usize];

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use whimbrel_core::method::{Artifact, Metric};
-use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Part, Result};
+use whimbrel_core::method::{Artifact, ClientGroup, Metric};
+use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Result, StateKind};
 
 pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
@@ -174,9 +174,9 @@ impl Simulator {
         let mut own = vec![Vec::new(); self.clients().len()];
         let (trained, unseen): (Vec<ClientId>, Vec<ClientId>) =
             ids.iter().partition(|id| self.federation.trains(**id));
-        let mut metrics = self.conclude(&ask, &trained, &mut own, true)?;
+        let mut metrics = self.conclude(&ask, &trained, &mut own, ClientGroup::Trained)?;
         if !unseen.is_empty() {
-            let judged = self.conclude(&ask, &unseen, &mut own, false)?;
+            let judged = self.conclude(&ask, &unseen, &mut own, ClientGroup::Unseen)?;
             if judged.is_empty() {
                 // The method has nothing for them: their figures would be those of a start.
                 unseen.iter().for_each(|id| own[id.0 as usize].clear());
@@ -192,7 +192,7 @@ impl Simulator {
         ask: &Message,
         ids: &[ClientId],
         own: &mut [Vec<Figure>],
-        trained: bool,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
         let (method, server) = (&*self.method, self.machine().server());
         let evaluation = Evaluation {
@@ -203,13 +203,8 @@ impl Simulator {
             round: self.machine().round(),
             ids,
         };
-        let (metrics, bytes) = evaluation.conclude(own, |answers| {
-            if trained {
-                method.conclude(server, answers)
-            } else {
-                method.conclude_unseen(server, answers)
-            }
-        })?;
+        let (metrics, bytes) =
+            evaluation.conclude(own, |answers| method.conclude(server, answers, group))?;
         self.state.traffic.eval += bytes;
         Ok(metrics)
     }
@@ -236,7 +231,7 @@ impl Simulator {
 
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedStage> {
-        let clients = self.state.save_clients(0..self.clients().len())?;
+        let clients = self.state.save_clients(0..self.clients().len());
         Ok(SavedStage { clients, ..self.state.save()? })
     }
 
@@ -272,7 +267,7 @@ impl Simulator {
             .zip(enrolled)
             .map(|(id, (_, summary))| Waiting { id, summary })
             .collect();
-        let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
+        let clients = saved.clients.par_iter().map(|bytes| method.load(StateKind::Client, bytes));
         let clients = clients.collect::<Result<_>>()?;
         let state = StageState { clients, ..StageState::resumed(machine, saved) };
         Ok(Self { method, state, federation, waiting, faults })
@@ -319,7 +314,7 @@ impl Simulator {
         let next = AtomicUsize::new(0);
         // Every thread gets some, however many the method would take.
         let share = slots.len().div_ceil(rayon::current_num_threads());
-        let batch = self.method.batch().clamp(1, share.max(1));
+        let batch = self.machine().batch().clamp(1, share.max(1));
         let gather = || -> Result<Option<Share>> {
             let mut own = None;
             loop {
@@ -330,7 +325,9 @@ impl Simulator {
                 // A thread that finds no client makes no fold.
                 let share = match &mut own {
                     Some(share) => share,
-                    None => own.insert(Share { shard: self.machine().shard()?, failure: None }),
+                    None => {
+                        own.insert(Share { shard: self.machine().shard(exchange), failure: None })
+                    }
                 };
                 let end = slots.len().min(at + batch);
                 let result = self.some_clients(exchange, at, &slots[at..end], &mut share.shard);
@@ -366,21 +363,13 @@ impl Simulator {
         slots: &[Mutex<Slot>],
         shard: &mut Shard,
     ) -> std::result::Result<(), (usize, Error)> {
-        // A method that takes clients one by one needs no list of them.
-        if let ([slot], 1) = (slots, self.method.batch()) {
-            let Some(one) = self.send(exchange, first, slot)? else { return Ok(()) };
-            let DynTask { client, down, data, key, .. } = self.task(exchange, &one);
-            let done = self.method.local_step(client, down, data, key);
-            return self.accept(exchange, one, done, shard);
-        }
         let mut asked = Vec::with_capacity(slots.len());
         for (at, slot) in (first..).zip(slots) {
             asked.extend(self.send(exchange, at, slot)?);
         }
-        let mut tasks: Vec<DynTask<'_>> =
-            asked.iter().map(|one| self.task(exchange, one)).collect();
-        self.method.local_steps(&mut tasks);
-        let done: Vec<_> = tasks.into_iter().map(DynTask::outcome).collect();
+        let tasks: Vec<DynTask<'_>> = asked.iter().map(|one| self.task(exchange, one)).collect();
+        let done = self.method.local_steps(&tasks);
+        drop(tasks);
         for (one, done) in asked.into_iter().zip(done) {
             self.accept(exchange, one, done, shard)?;
         }
@@ -432,7 +421,6 @@ impl Simulator {
             down: &one.down,
             data: &self.federation.data[id.0 as usize],
             key: exchange.keys.local(id),
-            done: None,
         }
     }
 }

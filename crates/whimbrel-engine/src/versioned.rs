@@ -1,11 +1,11 @@
-//! Small files of a coordinator or a client, each with a version and a checksum.
+//! Small files of coordinator and clients, with a version and a checksum.
 //!
 //! ```text
 //! "WHIMFILE"  version u32  crc u32  content          numbers little-endian, a CRC-32 of the content
 //! ```
 //!
-//! One version for all of them, raised when the content of any changes. A file of another version is
-//! refused by its number, and one that is damaged or of no version as that.
+//! All files share one version, raised when the content of any changes. Other versions, damaged files
+//! and files without a version are refused.
 
 use crate::checkpoint::write_privately;
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ const HEAD: usize = 16;
 const DAMAGED: &str = "it is damaged or cut short (its checksum does not match)\n\
                        hint: restore the folder from a copy";
 
-/// Writes a file, in one piece or not at all, that its owner alone can read.
+/// Writes a file atomically, readable only by its owner.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let sum = crc32fast::hash(content).to_le_bytes();
     write_privately(path, &[&MAGIC[..], &VERSION.to_le_bytes(), &sum, content].concat())
 }
 
-/// Reads one; none where there is no such file.
+/// Reads a file; `None` if it does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let bytes = match std::fs::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
             refuse(format!("it has version {version}, this program reads {VERSION}"))
         }
         (true, ..) => refuse(DAMAGED.into()),
-        (false, ..) => refuse("it is of no version that this program reads".into()),
+        (false, ..) => refuse("it is not a file of this program".into()),
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_comes_back_or_says_what_it_is() {
+    fn a_file_is_read_back_or_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pins");
         assert_eq!(read(&path).unwrap(), None);
@@ -83,6 +83,6 @@ mod tests {
         let mut other = whole.clone();
         other[8] = 9;
         assert!(said(&other).contains("it has version 9, this program reads 2"));
-        assert!(said(b"whimbrel").contains("of no version"));
+        assert!(said(b"whimbrel").contains("not a file of this program"));
     }
 }

@@ -1,43 +1,38 @@
-//! Why a job could not be carried out, and who must act.
+//! Errors of jobs, by who must act.
 
 use crate::job::Job;
 use std::path::Path;
 use whimbrel_job::Errors;
 
-/// Anything that ends a command.
+/// An error that ends a command.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The job file is wrong.
     #[error(transparent)]
     Job(#[from] Errors),
-    /// The data are wrong, or the job asks of them what they do not have.
+    /// The data are wrong or do not match the job.
     #[error(transparent)]
     Data(#[from] whimbrel_data::Error),
-    /// Everything below: settings that cannot be, arithmetic, files.
+    /// Errors of lower layers: settings, arithmetic, files.
     #[error(transparent)]
     Core(#[from] whimbrel_core::Error),
-    /// What a key of the job file asks for cannot be had.
+    /// An error caused by a key of the job file.
     #[error("{}", with_place(cause, at))]
-    At {
-        /// Which one.
-        at: At,
-        /// Why.
-        cause: Box<Failure>,
-    },
+    At { at: At, cause: Box<Failure> },
 }
 
-/// What in a job file asks for something.
+/// A place in a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum At {
-    /// The value of this key, such as `data.client`.
+    /// A key, such as `data.client`.
     Key(&'static str),
-    /// A line of the file, as messages show it.
+    /// A line, as shown in messages.
     Line(String),
 }
 
-/// Names the key that asked for what cannot be had.
+/// Attaches the key that caused an error.
 pub trait AtKey<T> {
-    /// With this key, unless one nearer to the cause is named.
+    /// Attaches the key, unless a key is attached already.
     fn at(self, key: &'static str) -> Result<T>;
 }
 
@@ -56,8 +51,8 @@ impl Failure {
         Self::Core(whimbrel_core::Error::config(what))
     }
 
-    /// The process's exit code: 1 the run failed, 2 the job or the arguments are wrong, 3 the data
-    /// are wrong, 4 a peer.
+    /// Exit code: 1 the run failed, 2 the job or the arguments are wrong, 3 the data are wrong, 4 a
+    /// peer failed.
     pub fn exit_code(&self) -> u8 {
         use whimbrel_core::Error as Core;
         use whimbrel_data::Error as Data;
@@ -71,8 +66,8 @@ impl Failure {
         }
     }
 
-    /// With the line of the job file that asked for what cannot be had, where there is one: that of
-    /// the key, or that which names the column or the file that is missing.
+    /// Attaches the line of the job file that caused the error: the line of the key, or the line that
+    /// names the missing column or file.
     #[must_use]
     pub fn placed(self, job: &Job) -> Self {
         use whimbrel_data::Error as Data;
@@ -99,7 +94,7 @@ impl Failure {
     }
 }
 
-/// The place stands between what is wrong and what would be right.
+/// Inserts the place between the message and its hint.
 fn with_place(cause: &Failure, at: &At) -> String {
     let (text, At::Line(line)) = (cause.to_string(), at) else { return cause.to_string() };
     match text.split_once("\nhint: ") {
@@ -108,7 +103,7 @@ fn with_place(cause: &Failure, at: &At) -> String {
     }
 }
 
-/// For a plan that is settled only between two stages, where the engine asks for it.
+/// The engine builds later stages of a plan and expects core errors.
 impl From<Failure> for whimbrel_core::Error {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -120,7 +115,6 @@ impl From<Failure> for whimbrel_core::Error {
     }
 }
 
-/// The result type of everything that carries a job out.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 #[cfg(test)]

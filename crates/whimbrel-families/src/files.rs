@@ -1,4 +1,4 @@
-//! Small files that a job names or a run leaves.
+//! Small files of jobs and runs: JSON and safetensors.
 
 use crate::failure::Result;
 use safetensors::SafeTensors;
@@ -9,11 +9,11 @@ use std::path::Path;
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Wire};
 
-/// A JSON file that holds an object.
+/// Reads a JSON object from a file.
 pub fn read_object(path: &Path) -> Result<Map<String, Value>> {
     match parse(path)? {
         Value::Object(object) => Ok(object),
-        _ => Err(file_error(path, "it must hold a JSON object".into()).into()),
+        _ => Err(file_error(path, "a JSON object is expected".into()).into()),
     }
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn file_error(path: &Path, what: String) -> Error {
     Error::config(format!("{}: {what}", path.display()))
 }
 
-/// One key per line, lists on one line: easy to read and to compare.
+/// JSON with one key per line and lists on one line.
 pub fn pretty(value: &Value) -> String {
     let Value::Object(object) = value else { return format!("{value}\n") };
     let lines: Vec<String> = object.iter().map(|(k, v)| format!("  {}: {v}", json!(k))).collect();
@@ -36,7 +36,7 @@ pub fn pretty(value: &Value) -> String {
 /// Significant digits of predictions.
 pub(crate) const DIGITS: usize = 7;
 
-/// A number with at most this number of significant digits, as short as it can be.
+/// A number with at most `digits` significant digits, in its shortest form.
 pub(crate) fn figure(value: f64, digits: usize) -> String {
     let rounded = format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value);
     if rounded == 0.0 || (1e-4..1e7).contains(&f64::abs(rounded)) {
@@ -45,14 +45,14 @@ pub(crate) fn figure(value: f64, digits: usize) -> String {
     format!("{rounded:e}")
 }
 
-/// The labels of some places, as many as a message may have.
+/// Labels by index, at most `most` of them, for a message.
 pub(crate) fn named(places: &[usize], labels: &[String], most: usize) -> String {
     let some = places.iter().take(most).map(|at| format!("{:?}", labels[*at]));
     let more = if places.len() > most { ", ..." } else { "" };
     some.collect::<Vec<_>>().join(", ") + more
 }
 
-/// A CSV cell.
+/// A CSV cell, quoted if necessary.
 pub fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r', ';', '\t']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -61,10 +61,10 @@ pub fn quoted(cell: &str) -> String {
     }
 }
 
-/// Where a `.safetensors` file of ours says what it holds.
+/// The metadata key of an artifact's kind.
 const KIND: &str = "kind";
 
-/// An artifact as the bytes of a `.safetensors` file, every tensor at its own width.
+/// An artifact as a `.safetensors` file; every tensor keeps its precision.
 pub fn artifact_bytes(artifact: &Artifact) -> Result<Vec<u8>> {
     fn bytes<T: Wire>(tensor: &Tensor<T>) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -84,7 +84,7 @@ pub fn artifact_bytes(artifact: &Artifact) -> Result<Vec<u8>> {
     Ok(serialize(views, Some(kind)).map_err(broken)?)
 }
 
-/// Reads an artifact back, to the bit.
+/// Reads an artifact from a `.safetensors` file.
 pub fn read_artifact(path: &Path) -> Result<Artifact> {
     let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
     Ok(artifact_from(&bytes).map_err(|what| file_error(path, what))?)

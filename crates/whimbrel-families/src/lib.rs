@@ -1,7 +1,8 @@
-//! Families of models and methods: their job keys, and what is built from a job.
+//! Families of models and methods: their job keys, and the stages built from a job.
 //!
-//! A [`Family`](family::Family) is a folder and a word in `families!` below. Beside them stand what all share: [`job`] (the tables of a job file), [`load`] (rows), [`plan`] (stages)
-//! and [`offer`] (a job as a client on a network gets it).
+//! A [`Family`](family::Family) is a folder and a word in `families!` below. All families share
+//! [`job`] (the tables of a job file), [`load`] (rows), [`plan`] (stages) and [`offer`] (a job as
+//! sent to a client on a network).
 
 pub mod failure;
 pub mod family;
@@ -16,14 +17,15 @@ pub mod uncertainty;
 mod predictions;
 mod reference;
 mod template;
+mod usage;
 
-/// Declares families: a module each, whose `FAMILY` is registered.
+/// Declares a module for each family and registers its `FAMILY`.
 macro_rules! families {
     ($($family:ident),+) => {
         $(pub mod $family;)+
 
-        /// The families that come with the program. `whimbrel new` asks them in this order.
-        static BUILT_IN: &[&dyn family::Family] = &[$(&$family::FAMILY),+];
+        /// The built-in families, in the order in which `whimbrel new` asks them.
+        static BUILT_IN: &[&family::Family] = &[$(&$family::FAMILY),+];
     };
 }
 

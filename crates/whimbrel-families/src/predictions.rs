@@ -1,5 +1,5 @@
-//! Clients' predictions against what is known of the data: test rows, inputs from elsewhere, and the truth
-//! behind drawn numbers.
+//! Evaluation of clients' predictions: on test rows, on unrelated images, and against the true model
+//! of generated data.
 
 use crate::failure::Result;
 use crate::files::read_artifact;
@@ -11,14 +11,13 @@ use std::path::Path;
 use whimbrel_core::declare::{Better, Exhibit, Unit};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Inputs, Measure, Samples, Targets, math};
-use whimbrel_data::{Images, RepresentationTruth, read_idx_images};
+use whimbrel_data::{Images, LogisticTruth, RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
 use whimbrel_engine::names::folder_name;
 use whimbrel_job::form::PATH;
 use whimbrel_job::key::JobKey;
 use whimbrel_models::calibration::{Reliability, auroc, entropy};
 
-/// Of methods over learners.
 pub(crate) static OUTSIDE: JobKey = PATH.unset(
     "outside",
     "none",
@@ -26,38 +25,41 @@ pub(crate) static OUTSIDE: JobKey = PATH.unset(
      beside those of test rows",
 );
 
-/// Levels of intervals.
+/// Nominal levels of intervals.
 const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
-/// Inputs from elsewhere that are looked at.
+/// Most unrelated images that are evaluated.
 const OUTSIDE_MAX: usize = 1000;
 
-/// What is kept of a run's data until its predictions can be judged.
-pub(crate) struct Kept {
-    /// The lengths of an input.
+/// Held-out rows and true models, kept until a run's predictions can be evaluated.
+pub(crate) struct TestRows {
+    /// The shape of an input.
     pub shape: Vec<usize>,
-    /// Who is who.
+    /// Names of the clients by id.
     pub names: Vec<String>,
-    /// How many classes there are.
+    /// Number of classes.
     pub classes: usize,
-    /// The truth behind drawn data.
+    /// The true representation of generated data.
     pub truth: Option<RepresentationTruth>,
-    /// Each client's test rows.
     tests: Vec<Option<Samples>>,
-    /// Of drawn numbers, the rows of clients that took no part in training, by name.
+    /// Rows of generated clients that did not train, by name.
     pub unseen: BTreeMap<String, Samples>,
+    /// Accuracy of the Bayes rule on test rows: of clients that train, and of others.
+    pub bayes: [Option<f64>; 2],
+    /// The true mixture of generated data.
+    pub law: Option<LogisticTruth>,
 }
 
-/// What a client predicts for each row: probabilities of the classes, or a number with the standard
-/// deviation of a target around it (empty where nothing is said about it).
+/// A client's predictions: class probabilities, or numbers with standard deviations of the targets
+/// (empty if unknown).
 pub(crate) struct Stated {
     pub mean: Vec<f32>,
     pub deviations: Vec<f64>,
 }
 
-/// A client's predictions, by its name; none where nothing is known of the client.
+/// Predictions of a client, by name; `None` if it has no model.
 pub(crate) type Predict<'a> = dyn Fn(&str, &Samples) -> Option<Stated> + 'a;
 
-impl Kept {
+impl TestRows {
     pub fn of(loaded: &Loaded) -> Option<Self> {
         let test = |data: &ClientData| match data {
             ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
@@ -80,16 +82,18 @@ impl Kept {
             classes: loaded.classes.len(),
             truth: loaded.representation.clone(),
             tests: loaded.clients.iter().map(|(_, data)| test(data)).collect(),
+            bayes: [bayes_accuracy(loaded, false), bayes_accuracy(loaded, true)],
+            law: loaded.truth.as_ref().map(|truth| truth.law.clone()),
         })
     }
 
-    /// The noise of drawn data.
+    /// The noise of generated data.
     pub fn noise(&self) -> Option<f64> {
         self.truth.as_ref().map(|truth| truth.noise)
     }
 
-    /// What stated probabilities and intervals are worth on test rows, and entropies beside those of
-    /// inputs from elsewhere: keys of `summary.json`, and figures.
+    /// Calibration on test rows, and predictive entropies compared with those of unrelated images:
+    /// keys of `summary.json`, and exhibits.
     pub fn calibration(
         &self,
         outside: Option<&Path>,
@@ -143,13 +147,13 @@ impl Kept {
         Ok((summary, exhibits))
     }
 
-    /// The probabilities of each row.
+    /// Class probabilities of each row.
     fn rows<'a>(&self, stated: &'a Stated) -> impl Iterator<Item = Vec<f64>> + 'a {
         let wide = |p: &[f32]| p.iter().map(|p| f64::from(*p)).collect();
         stated.mean.chunks_exact(self.classes.max(1)).map(wide)
     }
 
-    /// Inputs from elsewhere, as many as matter.
+    /// Unrelated images from a file.
     fn rows_of(&self, file: &Path) -> Result<Samples> {
         let images = outside_images(file, &self.shape)?;
         let rows = images.rows().min(OUTSIDE_MAX);
@@ -158,11 +162,11 @@ impl Kept {
         Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), none)?)
     }
 
-    /// The mean squared distance of the clients' predictors to the linear ones that drawn numbers come
-    /// from, of those who trained and of others: keys of `summary.json`.
+    /// Mean squared distance of the clients' predictors to the true linear ones, for clients that
+    /// trained and for others: keys of `summary.json`.
     pub fn prediction_errors(&self, predict: &Predict<'_>) -> Result<Map<String, Value>> {
         let Some(truth) = &self.truth else { return Ok(Map::new()) };
-        // A linear predictor is known by its intercept and its values at unit vectors.
+        // A linear predictor is determined by its values at zero and at the unit vectors.
         let width: usize = self.shape.iter().product();
         let is_one = |at: usize| at % (width + 1) == width;
         let inputs = (0..(width + 1) * width).map(|at| f32::from(u8::from(is_one(at))));
@@ -183,7 +187,22 @@ impl Kept {
     }
 }
 
-/// What the figures of predictions are, in the order of tables.
+/// Mean accuracy of the Bayes rule, weighted by rows.
+fn bayes_accuracy(loaded: &Loaded, unseen: bool) -> Option<f64> {
+    let truth = loaded.truth.as_ref()?;
+    let (mut total, mut sum) = (0.0, 0.0);
+    for (id, accuracy) in truth.bayes_accuracy.iter().enumerate() {
+        let is_unseen = loaded.unseen.get(id).copied().unwrap_or_default();
+        let rows = loaded.rows.get(id).copied().flatten();
+        if let (Some(accuracy), Some(rows), true) = (accuracy, rows, is_unseen == unseen) {
+            total += rows as f64;
+            sum += rows as f64 * accuracy;
+        }
+    }
+    (total > 0.0).then(|| sum / total)
+}
+
+/// Declarations of the figures, in the order of result tables.
 pub(crate) fn measures() -> Vec<Measure> {
     let figure = |key: &'static str, name: &'static str, better: Better| {
         Measure::new(key, name, name, "").better(better).result(3).without_curve()
@@ -207,7 +226,7 @@ pub(crate) fn measures() -> Vec<Measure> {
     ]
 }
 
-/// What these clients keep, by name. It is read where a simulation left it; on a network it stays with them.
+/// The clients' personal artifacts by name, which a simulation leaves in the run's folder.
 pub(crate) fn read_clients(folder: &Path, names: &[String]) -> BTreeMap<String, Artifact> {
     let clients = folder.join("clients");
     let read = |name: &String| {
@@ -217,7 +236,7 @@ pub(crate) fn read_clients(folder: &Path, names: &[String]) -> BTreeMap<String, 
     names.iter().filter_map(read).collect()
 }
 
-/// Refuses images from elsewhere that cannot stand beside the data's, whose shape this is.
+/// Refuses unrelated images whose size differs from the data's.
 pub(crate) fn check_outside(file: Option<&Path>, shape: &[usize]) -> Result<()> {
     file.map_or(Ok(()), |file| outside_images(file, shape).map(|_| ()))
 }
@@ -227,8 +246,7 @@ fn outside_images(file: &Path, shape: &[usize]) -> Result<Images> {
     let width: usize = shape.iter().product();
     if images.width() != width {
         let (file, found) = (file.display(), images.width());
-        let what =
-            format!("`outside`: {file} has images of {found} pixels, and the data have {width}");
+        let what = format!("`outside`: {file} has images of {found} pixels, the data of {width}");
         let hint = "give images of the data's size, or take `outside` out";
         return Err(Error::config(what).hint(hint).into());
     }

@@ -1,22 +1,21 @@
-//! The reference page of the job file, made of the definitions.
+//! The reference pages of the job file, generated from the definitions.
 
-use crate::family::MethodKind;
+use crate::family::{Family, MethodKind};
 use crate::job::channel::uplink::{RULE, UP_RULES};
 use crate::job::method::length::BATCH;
 use crate::job::method::{WEIGHT_WORDS, WEIGHTS};
-use crate::job::sections;
+use crate::job::{data, sections};
 use crate::registry::registry;
-use whimbrel_job::key::JobKey;
-use whimbrel_job::reference::Page;
+use whimbrel_job::key::{JobKey, Section, Word};
+use whimbrel_job::reference::{self, Page, Part, Row, rows};
 
-const HEAD: &str = "# The job file
+const HEAD: &str = "A job file describes data, model and method. It is [TOML](https://toml.io). Unknown keys,
+wrong types, impossible values and keys that do not apply to the chosen kind are errors with a line and a
+hint. File names are relative to the job file. The Rust builders have the same defaults, and so have the
+Python estimators, except for parameters that follow scikit-learn (`covariance_type`, `reg_covar`,
+`random_state`).
 
-A job file says what to fit, on what data, and how. It is [TOML](https://toml.io). Unknown keys,
-wrong types and impossible values are errors that show the line and what would be right; a key
-that has no meaning for the chosen kind is an error too. File names are relative to the job file.
-
-This page is generated from the definitions that the parser uses.
-
+These pages are generated from the definitions that the parser uses.
 ";
 
 /// The smallest job around an example of one table.
@@ -26,38 +25,159 @@ const AROUND: [(&str, &str); 3] = [
     ("method", "[method]\nkind = \"fedem\"\nrounds = 100\n"),
 ];
 
-/// The page `docs/reference/job-file.md`.
-pub fn reference() -> String {
-    let sections = sections();
-    let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(sections[0].example));
-    // Keys that not every kind takes say which do.
-    let registry = registry();
-    Page::new(&sections).text(&head, &|section, key| registry.limits(section, key), &unset)
+/// File name and title of the pages of built-in families.
+const FAMILIES: [(&str, &str, &str); 5] = [
+    ("em", "mixtures", "Mixtures"),
+    ("table", "tables", "Tables with gaps"),
+    ("gradient", "regressions", "Regressions"),
+    ("personal", "learners", "Learners and personal models"),
+    ("bayes", "posteriors", "Posteriors of personal models"),
+];
+
+/// The pages of the reference: path below `docs/reference` and text.
+pub fn reference() -> Vec<(String, String)> {
+    let pages = pages();
+    let top = index(sections()[0], &pages);
+    let mut all = vec![("job-file.md".to_owned(), reference::render(&[top], &unset).concat())];
+    let texts = reference::render(&pages, &unset);
+    all.extend(pages.iter().zip(texts).map(|(page, text)| (format!("job/{}.md", page.name), text)));
+    all
 }
 
-/// What holds where a key is left out whose default is the method's.
+/// The entry page: an example, links to the other pages, and the keys above the first table.
+fn index(root: &'static Section, pages: &[Page]) -> Page {
+    let whole = complete(root.example);
+    let links = pages.iter().map(|page| format!("- [{}](job/{}.md)\n", page.title, page.name));
+    let doc =
+        format!("{HEAD}\nA whole job:\n\n```toml\n{whole}```\n\n{}", links.collect::<String>());
+    let top = Part { heading: "Above the first table".into(), ..Part::of(root) };
+    let parts = vec![Part { doc: doc.trim_end().to_owned(), ..Part::default() }, top];
+    Page { name: "job-file".into(), title: "The job file".into(), parts }
+}
+
+fn pages() -> Vec<Page> {
+    let registry = registry();
+    let [_, data, split, prepare, _, method, uplink, downlink, simulation, federation] = sections();
+    let page =
+        |name: &str, title: &str, parts| Page { name: name.into(), title: title.into(), parts };
+    let of = |section: &'static Section| {
+        page(
+            &section.name.replace('.', "-"),
+            &format!("`[{}]`", section.name),
+            vec![Part::of(section)],
+        )
+    };
+    let of_data = |name: &str, title: &str, doc: &str, keys| {
+        let part = Part { doc: doc.into(), keys: rows(keys), ..Part::default() };
+        page(name, &format!("`[data]`: {title}"), vec![part])
+    };
+    let mut pages = vec![
+        page("data", "`[data]`", vec![Part { keys: rows(data::GENERAL), ..Part::of(data) }]),
+        of_data(
+            "data-cells",
+            "tables with gaps",
+            "Keys of [data] for kind = \"low-rank\" in [model].",
+            data::CELLS,
+        ),
+        of_data(
+            "data-samples",
+            "images and texts",
+            "Keys of [data] for samples of learners.",
+            data::SAMPLES,
+        ),
+        of_data("data-drawn", "generated rows", "Keys of [data] for generators.", data::DRAWN),
+        of(split),
+        of(prepare),
+    ];
+    pages.extend(registry.families().iter().rev().map(|family| family_page(*family)));
+    let shared: Vec<Row> = method
+        .keys
+        .iter()
+        .filter(|key| families_with(key) != 1)
+        .map(|key| Row { key, kinds: registry.limits(method, key) })
+        .collect();
+    pages.push(page("method", "`[method]`", vec![Part { keys: shared, ..Part::of(method) }]));
+    pages.extend([of(uplink), of(downlink), of(simulation), of(federation)]);
+    pages
+}
+
+/// The number of families with a method that takes a key.
+fn families_with(key: &JobKey) -> usize {
+    let takes = |family: &&&'static Family| {
+        family.methods.iter().any(|kind| kind.keys.iter().any(|own| std::ptr::eq(*own, key)))
+    };
+    registry().families().iter().filter(takes).count()
+}
+
+/// Models and methods of a family, with the keys of `[method]` that no other family has.
+fn family_page(family: &'static Family) -> Page {
+    let known = FAMILIES.iter().find(|(known, ..)| *known == family.name);
+    let (name, title) = known.map_or((family.name, family.name), |(_, name, title)| (name, title));
+    let models: Vec<_> = family.models.iter().map(|kind| (kind.word, kind.keys)).collect();
+    let methods: Vec<_> = family.methods.iter().map(|kind| (kind.word, kind.keys)).collect();
+    let sample = registry().model.example;
+    let is_sampled = |word: &Word| sample.contains(&format!("kind = \"{}\"", word.name));
+    let example = if models.iter().any(|(word, _)| is_sampled(word)) { sample } else { "" };
+    let own = |key: &JobKey| families_with(key) == 1;
+    let parts = vec![
+        part("model", "Models and their keys.", &models, &|_| true, example),
+        part(
+            "method",
+            "Methods and the keys that only they have; [the others](method.md).",
+            &methods,
+            &own,
+            "",
+        ),
+    ];
+    Page { name: name.into(), title: title.into(), parts }
+}
+
+type Kind = (Word, &'static [&'static JobKey]);
+
+/// The kinds of a family in `[model]` or `[method]`, with those of their keys that pass.
+fn part(
+    table: &str,
+    doc: &str,
+    kinds: &[Kind],
+    passes: &dyn Fn(&JobKey) -> bool,
+    example: &'static str,
+) -> Part {
+    let mut keys: Vec<Row> = Vec::new();
+    for key in kinds.iter().flat_map(|(_, keys)| *keys).filter(|key| passes(key)) {
+        if !keys.iter().any(|row| std::ptr::eq(row.key, *key)) {
+            let with = |(_, keys): &&Kind| keys.iter().any(|own| std::ptr::eq(*own, *key));
+            let able: Vec<&str> = kinds.iter().filter(with).map(|(word, _)| word.name).collect();
+            let kinds = if able.len() == kinds.len() { Vec::new() } else { able };
+            keys.push(Row { key, kinds });
+        }
+    }
+    let (heading, doc) = (format!("`[{table}]`"), doc.to_owned());
+    Part { heading, doc, keys, kinds: kinds.iter().map(|(word, _)| *word).collect(), example }
+}
+
+/// The behaviour without a key whose default is the method's.
 fn unset(key: &JobKey) -> Option<String> {
     let is = |known: &JobKey| std::ptr::eq(key, known);
     let takes = |kind: &MethodKind| kind.keys.iter().any(|own| is(own));
-    Some(match () {
-        () if is(&WEIGHTS) => registry().usual(takes, |kind| WEIGHT_WORDS.name(&kind.weights)),
-        () if is(&BATCH) => {
-            registry().usual(takes, |kind| if kind.auto_batch { "auto" } else { "full" })
-        }
-        () if is(&RULE) => {
-            let usual = registry().usual(|_| true, |kind| UP_RULES.name(&kind.up_rule));
-            format!("that of `channels`; else {usual}")
-        }
-        () => return None,
-    })
+    let registry = registry();
+    if is(&WEIGHTS) {
+        Some(registry.usual(takes, |kind| WEIGHT_WORDS.name(&kind.weights)))
+    } else if is(&BATCH) {
+        Some(registry.usual(takes, |kind| if kind.auto_batch { "auto" } else { "full" }))
+    } else if is(&RULE) {
+        let usual = registry.usual(|_| true, |kind| UP_RULES.name(&kind.up_rule));
+        Some(format!("that of `channels`; else {usual}"))
+    } else {
+        None
+    }
 }
 
-/// Every example of the page as a whole job.
+/// Every example of the pages as a whole job.
 pub fn examples() -> Vec<String> {
-    Page::new(&sections()).examples().into_iter().map(complete).collect()
+    reference::examples(&sections()).into_iter().map(complete).collect()
 }
 
-/// An example with the tables that it leaves out.
+/// An example with the tables that it omits.
 fn complete(example: &str) -> String {
     let mut out = example.to_owned();
     for (name, table) in AROUND {

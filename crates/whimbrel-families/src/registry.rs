@@ -1,4 +1,4 @@
-//! The families that this program knows, and the keys that they make up.
+//! The installed families and the tables made of their keys.
 
 use crate::BUILT_IN;
 use crate::family::{Family, MethodKind, ModelKind};
@@ -7,66 +7,55 @@ use whimbrel_job::key::{JobKey, Section, Word};
 
 static INSTALLED: OnceLock<Registry> = OnceLock::new();
 
-/// Families, and the tables that their keys make up.
+/// The installed families, with the `[model]` and `[method]` tables made of their keys.
 pub struct Registry {
-    families: Vec<&'static dyn Family>,
+    families: Vec<&'static Family>,
     /// `[model]`, with the keys of every family.
     pub(crate) model: Section,
-    /// `[method]`.
+    /// `[method]` with the keys of all families.
     pub(crate) method: Section,
     /// `kind` in each.
     pub(crate) model_kind: &'static JobKey,
     pub(crate) method_kind: &'static JobKey,
 }
 
-/// The registry in use: what was [installed](install), else the built-in families.
+/// The registry in use: the [installed](install) one, or else the built-in families.
 pub fn registry() -> &'static Registry {
     INSTALLED.get_or_init(|| Registry::new(&[]))
 }
 
-/// Adds families from outside to the built-in ones, before any job is read. A word that is taken,
-/// or a second call, is refused with the reason.
-pub fn install(more: &[&'static dyn Family]) -> Result<(), String> {
+/// Adds families to the built-in ones. Call it once, before any job is read; names of methods must
+/// be unique.
+pub fn install(more: &[&'static Family]) -> Result<(), String> {
     let registry = Registry::new(more);
     registry.check()?;
-    INSTALLED.set(registry).map_err(|_| "families are installed before any job is read".into())
+    INSTALLED.set(registry).map_err(|_| "families must be installed before any job is read".into())
 }
 
 impl Registry {
-    fn new(more: &[&'static dyn Family]) -> Self {
-        let families: Vec<&'static dyn Family> = more.iter().chain(BUILT_IN).copied().collect();
+    fn new(more: &[&'static Family]) -> Self {
+        let families: Vec<&'static Family> = more.iter().chain(BUILT_IN).copied().collect();
         let in_order = || BUILT_IN.iter().rev().chain(more);
-        let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
-        let methods: Vec<Word> =
-            in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
-        // Several families may have one model or method: its word stands once.
-        let unique = |words: Vec<Word>| -> Vec<Word> {
-            let first = |at: usize| words[..at].iter().all(|word| word.name != words[at].name);
-            (0..words.len()).filter(|&at| first(at)).map(|at| words[at]).collect()
+        let words = |all: &mut dyn Iterator<Item = Word>| {
+            &*Vec::leak(unique(all, |one, other| one.name == other.name))
         };
-        let (models, methods) = (unique(models), unique(methods));
-        // Definitions are static, and these are made once in the life of the program.
-        let model_kind: &'static JobKey =
-            Box::leak(Box::new(JobKey::required("kind", "", "the model").words(Vec::leak(models))));
-        let method_kind: &'static JobKey = Box::leak(Box::new(
-            JobKey::required("kind", "", "the algorithm").words(Vec::leak(methods)),
-        ));
+        let models = words(&mut in_order().flat_map(|f| f.models).map(|kind| kind.word));
+        let methods = words(&mut in_order().flat_map(|f| f.methods).map(|kind| kind.word));
+        // Keys are static definitions; these two are built once per process.
+        let kind = |doc, words| -> &'static JobKey {
+            Box::leak(Box::new(JobKey::required("kind", "", doc).words(words)))
+        };
+        let (model_kind, method_kind) = (kind("the model", models), kind("the algorithm", methods));
         let keys = |first, all: &mut dyn Iterator<Item = &'static JobKey>| {
-            let mut keys: Vec<&'static JobKey> = vec![first];
-            for key in all {
-                if !keys.iter().any(|known| std::ptr::eq(*known, key)) {
-                    keys.push(key);
-                }
-            }
-            &*Vec::leak(keys)
+            let all = std::iter::once(first).chain(all);
+            &*Vec::leak(unique(all, |one, other| std::ptr::eq(*one, *other)))
         };
-        let mut of_models = in_order().flat_map(|f| f.models()).flat_map(|kind| kind.keys).copied();
-        let mut of_methods =
-            in_order().flat_map(|f| f.methods()).flat_map(|kind| kind.keys).copied();
+        let mut of_models = in_order().flat_map(|f| f.models).flat_map(|kind| kind.keys).copied();
+        let mut of_methods = in_order().flat_map(|f| f.methods).flat_map(|kind| kind.keys).copied();
         Self {
             model: Section {
                 name: "model",
-                doc: "What is fitted.",
+                doc: "The model.",
                 keys: keys(model_kind, &mut of_models),
                 example: "[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
                           init = \"federated-kmeans\"\nreg_covar = 1e-6\n\
@@ -74,8 +63,8 @@ impl Registry {
             },
             method: Section {
                 name: "method",
-                doc: "How the model is fitted: mixtures by the EM methods, low-rank tables by `fedmiss`, \
-                      regressions by `sgd` and its presets (what is for `sgd` is for each of them).",
+                doc: "Keys that methods of several families share; those of one family are on its page. Keys of \
+                      `sgd` apply to its presets as well.",
                 keys: keys(method_kind, &mut of_methods),
                 example: "[method]\nkind = \"fedem\"\nrounds = 500\nbatch = 20\nlocal_steps = 4\n\
                           step = { initial = 0.5, power = 0.6, delay = 100 }\nparticipation = 0.75\n\
@@ -87,13 +76,13 @@ impl Registry {
         }
     }
 
-    /// Refuses a method from outside whose name is taken.
+    /// Refuses an added method whose name is taken.
     fn check(&self) -> Result<(), String> {
         let outside = &self.families[..self.families.len() - BUILT_IN.len()];
         for (at, family) in outside.iter().enumerate() {
-            let others = self.families[at + 1..].iter().flat_map(|family| family.methods());
+            let others = self.families[at + 1..].iter().flat_map(|family| family.methods);
             let taken: Vec<&str> = others.map(|kind| kind.word.name).collect();
-            let own = family.methods().iter().map(|kind| kind.word.name);
+            let own = family.methods.iter().map(|kind| kind.word.name);
             if let Some(name) = own.into_iter().find(|name| taken.contains(name)) {
                 return Err(format!("two families have a method \"{name}\""));
             }
@@ -102,50 +91,49 @@ impl Registry {
     }
 
     /// Every family, in the order in which they are asked.
-    pub fn families(&self) -> &[&'static dyn Family] {
+    pub fn families(&self) -> &[&'static Family] {
         &self.families
     }
 
-    /// The method of that name, and its family: where several have it, the last that has the model
-    /// too (`sgd` of a regression is the gradient family's, of a network that of learners).
+    /// A method by name, with its family. If several families have it, the last one that also has
+    /// the model (`sgd` of a regression belongs to the gradient family, of a network to learners).
     pub fn method(
         &self,
         word: &str,
         model: Option<&str>,
-    ) -> Option<(&'static dyn Family, &'static MethodKind)> {
-        let all = self.families.iter().flat_map(|f| f.methods().iter().map(move |kind| (*f, kind)));
+    ) -> Option<(&'static Family, &'static MethodKind)> {
+        let all = self.families.iter().flat_map(|f| f.methods.iter().map(move |kind| (*f, kind)));
         let named: Vec<_> = all.filter(|(_, kind)| kind.word.name == word).collect();
-        let fits =
-            |family: &dyn Family| family.models().iter().any(|kind| Some(kind.word.name) == model);
+        let fits = |family: &Family| family.models.iter().any(|kind| Some(kind.word.name) == model);
         named.iter().rev().find(|(family, _)| fits(*family)).or(named.last()).copied()
     }
 
-    /// The families that have a model of that name, with its definition.
-    pub fn models(&self, word: &str) -> Vec<(&'static dyn Family, &'static ModelKind)> {
-        let all = self.families.iter().flat_map(|f| f.models().iter().map(move |kind| (*f, kind)));
+    /// The families that define a model, with their definitions.
+    pub fn models(&self, word: &str) -> Vec<(&'static Family, &'static ModelKind)> {
+        let all = self.families.iter().flat_map(|f| f.models.iter().map(move |kind| (*f, kind)));
         all.filter(|(_, kind)| kind.word.name == word).collect()
     }
 
-    /// The keys of a model, as the family of the method has them.
+    /// The keys of a model in the family of a method.
     pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static JobKey] {
         let family = self.method(method, Some(model)).map(|(family, _)| family);
-        let kind = family.and_then(|f| f.models().iter().find(|kind| kind.word.name == model));
+        let kind = family.and_then(|f| f.models.iter().find(|kind| kind.word.name == model));
         kind.map_or(&[], |kind| kind.keys)
     }
 
     /// The algorithms with a property.
     pub(crate) fn algorithms(&self, has: impl Fn(&MethodKind) -> bool) -> Vec<&'static str> {
-        let kinds = self.families.iter().rev().flat_map(|family| family.methods());
+        let kinds = self.families.iter().rev().flat_map(|family| family.methods);
         once(kinds.filter(|kind| has(kind)).map(|kind| kind.algorithm))
     }
 
-    /// What methods do where the job does not say: what most do, then the others by name.
+    /// The methods' defaults in words: the most common one, then the exceptions by name.
     pub(crate) fn usual(
         &self,
         among: impl Fn(&MethodKind) -> bool,
         word: impl Fn(&MethodKind) -> &'static str,
     ) -> String {
-        let kinds = self.families.iter().rev().flat_map(|family| family.methods());
+        let kinds = self.families.iter().rev().flat_map(|family| family.methods);
         let words = once(kinds.filter(|kind| among(kind)).map(&word)).into_iter();
         let of = |one| (one, self.algorithms(|kind| among(kind) && word(kind) == one));
         let mut groups: Vec<_> = words.map(of).collect();
@@ -157,34 +145,34 @@ impl Registry {
         texts.collect::<Vec<_>>().join("; ")
     }
 
-    /// The words of `[model]`'s or `[method]`'s kinds that take a key.
+    /// The kinds of `[model]` or `[method]` that take a key.
     pub(crate) fn kinds_with(&self, key: &JobKey, of_models: bool) -> Vec<&'static str> {
         let takes = |keys: &[&'static JobKey]| keys.iter().any(|known| std::ptr::eq(*known, key));
         if !of_models {
             return self.algorithms(|kind| takes(kind.keys));
         }
-        let kinds = self.families.iter().rev().flat_map(|family| family.models());
+        let kinds = self.families.iter().rev().flat_map(|family| family.models);
         once(kinds.filter(|kind| takes(kind.keys)).map(|kind| kind.word.name))
     }
 
-    /// The models of families whose method of this name takes a key, without those of families whose method of
-    /// the name does not.
+    /// The models of families whose method of this name takes the key, except models of families
+    /// whose method of this name does not.
     pub(crate) fn models_with(&self, key: &JobKey, algorithm: &str) -> Vec<&'static str> {
-        let has = |family: &&'static dyn Family, takes: bool| {
-            // tidy: allow(kinds): the registry looks up a name among those that families give
+        let has = |family: &Family, takes: bool| {
+            // tidy: allow(kinds): the registry looks up names that families declare
             let of_name = |kind: &&MethodKind| kind.algorithm == algorithm;
-            let mut kinds = family.methods().iter().filter(of_name);
+            let mut kinds = family.methods.iter().filter(of_name);
             kinds.any(|kind| kind.keys.iter().any(|known| std::ptr::eq(*known, key)) == takes)
         };
         let models = |takes: bool| {
             let families = self.families.iter().filter(move |family| has(family, takes));
-            families.flat_map(|family| family.models()).map(|kind| kind.word.name)
+            families.flat_map(|family| family.models).map(|kind| kind.word.name)
         };
         let others: Vec<&str> = models(false).collect();
         models(true).filter(|name| !others.contains(name)).collect()
     }
 
-    /// The kinds that a key of `[model]` or `[method]` is limited to; none: it is for all.
+    /// The kinds that a key of `[model]` or `[method]` is limited to; empty: all.
     pub(crate) fn limits(&self, section: &Section, key: &JobKey) -> Vec<&'static str> {
         let of_models = std::ptr::eq(section, &self.model);
         let is_kind = std::ptr::eq(key, self.model_kind) || std::ptr::eq(key, self.method_kind);
@@ -192,25 +180,29 @@ impl Registry {
             return Vec::new();
         }
         let kinds = self.kinds_with(key, of_models);
-        let mut all: Vec<&str> = match of_models {
-            true => self.families.iter().flat_map(|f| f.models()).map(|k| k.word.name).collect(),
-            false => self.families.iter().flat_map(|f| f.methods()).map(|k| k.algorithm).collect(),
+        let families = self.families.iter();
+        let all = if of_models {
+            once(families.flat_map(|f| f.models).map(|kind| kind.word.name))
+        } else {
+            once(families.flat_map(|f| f.methods).map(|kind| kind.algorithm))
         };
-        all.sort_unstable();
-        all.dedup();
         if kinds.len() == all.len() { Vec::new() } else { kinds }
     }
 }
 
-/// Each name at its first place.
-fn once(all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    all.for_each(|name| {
-        if !names.contains(&name) {
-            names.push(name);
+fn once(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    unique(names, PartialEq::eq)
+}
+
+/// Unique items in order of first occurrence: families may share a model, a method or a key.
+fn unique<T>(all: impl Iterator<Item = T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let mut found: Vec<T> = Vec::new();
+    for item in all {
+        if !found.iter().any(|known| same(known, &item)) {
+            found.push(item);
         }
-    });
-    names
+    }
+    found
 }
 
 /// `a, b and c`.

@@ -8,14 +8,14 @@ use whimbrel_data::{ColumnType, Entries};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::writer::{list, text};
 
-/// The tables that a family would write for a data file: keys, and values as TOML.
+/// A family's tables for a data file: keys with values as TOML.
 #[derive(Debug, Default)]
 pub struct Suggestion {
-    /// The model's kind.
+    /// `kind` of `[model]`.
     pub model: &'static str,
     /// Other keys of `[model]`.
     pub model_keys: Vec<(&'static JobKey, String)>,
-    /// The method's kind.
+    /// `kind` of `[method]`.
     pub method: &'static str,
     /// Other keys of `[method]`.
     pub method_keys: Vec<(&'static JobKey, String)>,
@@ -23,54 +23,51 @@ pub struct Suggestion {
     pub uplink_keys: Vec<(&'static JobKey, String)>,
 }
 
-/// What a look at a data file told.
+/// Facts about a data file.
 #[derive(Clone, Debug, Default)]
 pub struct DataFacts {
-    /// The file's name, as the job shall name it.
+    /// The file's name in the job.
     pub path: String,
-    /// What it holds.
     pub kind: FileKind,
-    /// The column that seems to be what is to be predicted.
+    /// The likely target column.
     pub target: Option<String>,
-    /// How many values the targets take, where there are few.
+    /// Number of distinct targets, if there are few.
     pub classes: usize,
-    /// Its numeric columns.
+    /// Numeric columns.
     pub columns: Vec<String>,
-    /// The column that seems to say who holds the row.
+    /// The likely client column.
     pub client: Option<String>,
-    /// How many rows it has.
     pub rows: usize,
-    /// What columns seem to hold, where some are not plain numbers or have gaps: a mixed table.
+    /// Likely column types of a mixed table: some columns are not numeric or have gaps.
     pub types: Option<Vec<(String, ColumnType)>>,
-    /// The cells of a table, where the file seems to hold some.
+    /// The likely layout of a table with gaps.
     pub table: Option<TableFacts>,
 }
 
-/// A file with one observation of a table on each line, or with one row of it (then `column` and
-/// `value` are empty).
+/// The layout of a table: one observation per line, or one row per line (`column` and `value` are
+/// empty).
 #[derive(Clone, Debug)]
 pub struct TableFacts {
-    /// The column that names the table's row.
+    /// The column of row labels.
     pub row: String,
-    /// The columns that name the table's column.
+    /// The columns of column labels.
     pub column: Vec<String>,
-    /// The column of the value.
+    /// The column of values.
     pub value: String,
-    /// What the values are.
     pub entries: Entries,
 }
 
-/// Clients of a split made up for a file without a client column.
+/// Most clients of a split of a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Principal components of images.
 const COMPONENTS: usize = 20;
-/// Comments are broken before they get longer, where they have spaces.
+/// Longest line of a comment.
 const LINE_BYTES_MAX: usize = 100;
 
 /// A commented job file for a data file, or for the built-in generator.
 pub fn template(facts: Option<&DataFacts>) -> String {
     let mut out = Template::default();
-    out.say("A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.");
+    out.say("A job for `whimbrel run`; `whimbrel check` explains it.");
     let stem = facts.map_or("mixture", |facts| facts.path.as_str());
     out.key(&NAME, &text(&crate::job::name_of_file(stem)));
     out.key(&SEED, "1");
@@ -79,7 +76,7 @@ pub fn template(facts: Option<&DataFacts>) -> String {
         None => out.generator(),
     }
     let registry = registry();
-    let suggested = registry.families().iter().find_map(|family| family.suggest(facts));
+    let suggested = registry.families().iter().find_map(|family| (family.suggest)(facts));
     let Some(suggestion) = suggested else { return out.text };
     out.table("model");
     out.key(registry.model_kind, &text(suggestion.model));
@@ -104,7 +101,7 @@ impl Template {
         self.text += &format!("\n[{name}]\n");
     }
 
-    /// A comment, on as many lines as it needs.
+    /// Writes a comment, wrapped.
     fn say(&mut self, comment: &str) {
         let mut line = String::from("#");
         for word in comment.split(' ') {
@@ -117,7 +114,7 @@ impl Template {
         self.text += &format!("{line}\n");
     }
 
-    /// A key under its meaning, and under what it takes where that is a choice.
+    /// Writes a key below its description and its possible values.
     fn key(&mut self, key: &JobKey, value: &str) {
         self.say(key.doc);
         if key.words.len() > 1 {
@@ -157,10 +154,10 @@ impl Template {
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);
-        // On one line: a name must not be broken.
+        // Not wrapped: names may contain spaces.
         self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
         if facts.client.is_none() {
-            self.say("no column looks like a client's name: rows are dealt out at random");
+            self.say("no column looks like a client's name: rows are split at random");
             self.split(facts.rows);
         }
     }
@@ -180,7 +177,7 @@ impl Template {
         }
         self.key(&cells::HOLDOUT, "0.1");
         if facts.client.is_none() {
-            self.say("no column looks like a client's name: whole rows are dealt out at random");
+            self.say("no column looks like a client's name: whole rows are split at random");
             self.table("data.split");
             self.key(&split::BY, "\"rows\"");
             self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());

@@ -1,6 +1,4 @@
-//! Figures of uncertainty: what stated probabilities are worth, and where chains have been.
-//!
-//! Builders of [`Exhibit`]s from plain values; none where there is nothing to show.
+//! Exhibits of uncertainty: calibration, coverage, entropies, chains. Each is `None` without data.
 
 use whimbrel_core::declare::{Ellipse, Exhibit, Lines, Scatter};
 use whimbrel_core::math;
@@ -10,7 +8,7 @@ use whimbrel_models::prior::Density;
 /// Bins of a histogram of entropies.
 const ENTROPY_BINS: usize = 20;
 
-/// How often predictions are right against how probable they are said to be.
+/// Reliability diagram: accuracy against stated probability.
 pub fn reliability(reliability: &Reliability) -> Option<Exhibit> {
     let filled = reliability.bins().iter().filter(|bin| bin.count > 0.0);
     let points: Vec<[f64; 2]> =
@@ -26,12 +24,12 @@ pub fn reliability(reliability: &Reliability) -> Option<Exhibit> {
             ),
             axis: "probability of the predicted class".into(),
             bounds: Some([0.0, 1.0]),
-            lines: vec![("share of right predictions".into(), points), diagonal],
+            lines: vec![("accuracy".into(), points), diagonal],
         })
     })
 }
 
-/// The share of values that intervals hold against their level.
+/// Coverage of intervals against their nominal level.
 pub fn coverage(levels: &[[f64; 2]], caption: &str) -> Option<Exhibit> {
     (!levels.is_empty()).then(|| {
         Exhibit::Lines(Lines {
@@ -40,23 +38,20 @@ pub fn coverage(levels: &[[f64; 2]], caption: &str) -> Option<Exhibit> {
             axis: "level of the interval".into(),
             bounds: Some([0.0, 1.0]),
             lines: vec![
-                ("share of values inside".into(), levels.to_vec()),
+                ("coverage".into(), levels.to_vec()),
                 ("nominal".into(), vec![[0.0, 0.0], [1.0, 1.0]]),
             ],
         })
     })
 }
 
-/// Predictive entropies of samples like the training data and of others, as outlined histograms.
+/// Histograms of predictive entropies, in and out of distribution.
 pub fn entropies(inside: &[f64], outside: &[f64], classes: usize) -> Option<Exhibit> {
     let most = math::ln(classes.max(2) as f64);
     (!inside.is_empty() && !outside.is_empty()).then(|| {
         Exhibit::Lines(Lines {
             title: "Predictive entropy".into(),
-            caption: format!(
-                "Share of samples; AUROC {:.3} for telling the two apart",
-                auroc(inside, outside)
-            ),
+            caption: format!("Share of samples; AUROC {:.3}", auroc(inside, outside)),
             axis: "entropy (nats)".into(),
             bounds: None,
             lines: vec![
@@ -67,7 +62,7 @@ pub fn entropies(inside: &[f64], outside: &[f64], classes: usize) -> Option<Exhi
     })
 }
 
-/// The upper edge of a histogram over `[0, most]`, as shares.
+/// The outline of a histogram over `[0, most]`, in shares.
 fn outline(values: &[f64], most: f64) -> Vec<[f64; 2]> {
     let mut counts = [0.0; ENTROPY_BINS];
     for value in values {
@@ -83,7 +78,7 @@ fn outline(values: &[f64], most: f64) -> Vec<[f64; 2]> {
     [[0.0, 0.0]].into_iter().chain(steps).chain([[most, 0.0]]).collect()
 }
 
-/// One coordinate of a client's chain , sample by sample, beside the prior's mean.
+/// The trace of one coordinate of a client's chain, with the prior's mean.
 pub fn trace(client: &str, coordinate: usize, values: &[[f64; 2]], prior: f64) -> Option<Exhibit> {
     let (first, last) = (values.first()?, values.last()?);
     Some(Exhibit::Lines(Lines {
@@ -98,8 +93,8 @@ pub fn trace(client: &str, coordinate: usize, values: &[[f64; 2]], prior: f64) -
     }))
 }
 
-/// The clients' posterior means in the two coordinates in which they differ most, over the learned
-/// prior. One coordinate alone is a histogram.
+/// The clients' posterior means over the learned prior, in the two coordinates of largest variance; a
+/// histogram for one coordinate.
 pub fn prior_and_means(prior: &Density, means: &[Vec<f64>]) -> Option<Exhibit> {
     let title = "Learned prior and clients' posterior means";
     let [i, j] = match means.first()?.len() {
@@ -121,7 +116,7 @@ pub fn prior_and_means(prior: &Density, means: &[Vec<f64>]) -> Option<Exhibit> {
     });
     Some(Exhibit::Scatter(Scatter {
         title: title.into(),
-        caption: "A point is a client; ellipses are one and two standard deviations of the prior"
+        caption: "Points are clients; ellipses show one and two standard deviations of the prior"
             .into(),
         axes: [i, j].map(|at| format!("coordinate {}", at + 1)),
         points: means.iter().map(|mean| [mean[i], mean[j]]).collect(),

@@ -1,54 +1,52 @@
-//! What is wrong in a job file, where, and what would be right.
+//! Faults of a job file: message, place and hint.
 
 use std::fmt;
 use std::ops::Range;
 
-/// How many errors of one file are shown.
+/// Errors of one file that are shown; the others are counted.
 pub const SHOWN_MAX: usize = 10;
 
-/// A line longer than this is shown as a window around the fault.
+/// Longer lines are cut to a window around the fault.
 const EXCERPT_CHARS_MAX: usize = 100;
 const EXCERPT_CHARS_BEFORE: usize = 40;
 
-/// One thing wrong in a job file.
+/// One fault of a job file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", render(self))]
 pub struct Error {
-    /// The job file, as it was named.
+    /// Name of the job file, as given.
     pub file: String,
-    /// Where in the file; `None` where something is missing that belongs to no line.
+    /// `None` for a missing key or table that belongs to no line.
     pub place: Option<Place>,
-    /// The key it is about, from the top: `method.step`.
+    /// Path of the key: `method.step`.
     pub key: String,
-    /// What is wrong.
     pub message: String,
-    /// What would be right.
     pub hint: Option<String>,
 }
 
 /// A stretch of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Line, from 1.
+    /// From 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// In characters, from 1.
     pub column: usize,
-    /// Characters marked, at least one.
+    /// Number of marked characters, at least 1.
     pub width: usize,
-    /// The line itself.
+    /// The whole line.
     pub text: String,
 }
 
-/// Everything found wrong in one job file, in the file's order.
+/// All faults of one job file, in the order of its lines.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", render_all(self))]
 pub struct Errors {
-    /// The errors, never empty.
+    /// Never empty.
     pub errors: Vec<Error>,
 }
 
 impl Place {
-    /// The place of a byte range; a range over several lines is marked to the end of its first.
+    /// The place of a byte range; of several lines only the first is marked.
     pub fn locate(text: &str, span: Range<usize>) -> Self {
         let start = floor_char(text, span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -80,7 +78,7 @@ fn render(error: &Error) -> String {
     out
 }
 
-/// A place with the line it is in, as messages show it.
+/// A place and its line, as messages show them.
 pub(crate) fn render_place(file: &str, place: Option<&Place>) -> String {
     let mut out = format!("  --> {file}");
     if let Some(place) = place {
@@ -95,7 +93,7 @@ pub(crate) fn render_place(file: &str, place: Option<&Place>) -> String {
     out
 }
 
-/// The line as one row of a terminal, and the fault's column in it (from 0).
+/// The line cut to one terminal row, and the column of the fault in it, from 0.
 fn excerpt(place: &Place) -> (String, usize) {
     let clean: Vec<char> =
         place.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -1,21 +1,22 @@
-//! How values of a type stand in a job file: what a key takes, how it is read, how it is written.
+//! Forms of values in a job file, and tables of keys.
 //!
-//! A [`Form`] is a constant that keys share ([`COUNT`], [`POSITIVE`], [`integer!`](crate::integer),
-//! [`form!`](crate::form!)), and [`table!`](crate::table) sets keys, fields and forms side by side: one line
-//! of it is the whole definition of a key.
+//! A [`Form`] describes, reads and writes the values of a type; keys share forms such as [`COUNT`] and
+//! [`POSITIVE`]. The macros [`integer!`](crate::integer), [`number!`](crate::number), [`list!`](crate::list),
+//! [`inline!`](crate::inline) and [`form!`](crate::form!) make others. [`table!`](crate::table) maps the
+//! fields of a struct to keys: one of its lines is the whole definition of a key.
 
 use crate::key::{JobKey, Section, Word};
 use crate::reader::{Read, Reader, Value};
 use crate::writer::{self, Writer};
 use std::path::PathBuf;
 
-/// How values of a type stand in a job file.
+/// Description, reader and writer of values of a type.
 pub struct Form<T: 'static> {
-    /// What a key of this form takes, in words; empty: its words, or its table's keys.
+    /// Description of the values; empty: derived from the words or the table's keys.
     pub takes: &'static str,
-    /// Words with a meaning of their own.
+    /// Words among the values.
     pub words: &'static [Word],
-    /// Inline tables.
+    /// Inline tables among the values.
     pub tables: &'static [&'static Section],
     read: fn(&Value<'_>) -> Read<T>,
     write: fn(&T) -> String,
@@ -31,25 +32,23 @@ impl<T> Form<T> {
         Self { takes, words: &[], tables: &[], read, write }
     }
 
-    /// Gives it words.
     pub const fn words(mut self, words: &'static [Word]) -> Self {
         self.words = words;
         self
     }
 
-    /// Gives it inline tables.
     pub const fn tables(mut self, tables: &'static [&'static Section]) -> Self {
         self.tables = tables;
         self
     }
 
-    /// The same, described in other words.
+    /// The same form with another description.
     pub const fn takes(mut self, takes: &'static str) -> Self {
         self.takes = takes;
         self
     }
 
-    /// Reads a value, or reports what is wrong with it.
+    /// Reads a value or reports its fault.
     pub fn read(&self, value: &Value<'_>) -> Read<T> {
         (self.read)(value)
     }
@@ -59,38 +58,28 @@ impl<T> Form<T> {
         (self.write)(value)
     }
 
-    /// The word that stands for a value; empty where none does.
+    /// The word for a value; empty if there is none.
     pub fn name(&self, value: &T) -> &'static str {
         let written = self.write(value);
         self.words.iter().find(|word| writer::text(word.name) == written).map_or("", |w| w.name)
     }
 
-    /// A key of this form that must be given.
+    /// A required key of this form.
     pub const fn required(&self, name: &'static str, doc: &'static str) -> JobKey {
         JobKey::required(name, self.takes, doc).words(self.words).tables(self.tables)
     }
 
-    /// A key of this form with a default, written as TOML.
+    /// A key of this form with a default as TOML.
     pub const fn default(
-        &self,
-        name: &'static str,
-        value: &'static str,
-        doc: &'static str,
-    ) -> JobKey {
-        JobKey::default(name, self.takes, value, doc).words(self.words).tables(self.tables)
-    }
-
-    /// A key of this form whose default is that of its type, as this writes it.
-    pub const fn default_of(
         &self,
         name: &'static str,
         value: fn() -> String,
         doc: &'static str,
     ) -> JobKey {
-        JobKey::default_of(name, self.takes, value, doc).words(self.words).tables(self.tables)
+        JobKey::default(name, self.takes, value, doc).words(self.words).tables(self.tables)
     }
 
-    /// A key of this form that may be left out, and what holds then.
+    /// An optional key of this form; `unset` describes the behaviour without it.
     pub const fn unset(
         &self,
         name: &'static str,
@@ -101,28 +90,25 @@ impl<T> Form<T> {
     }
 }
 
-/// Keys of a job file that make up one value; made by [`table!`](crate::table).
+/// Keys that make up one value; defined by [`table!`](crate::table).
 pub struct Table<T: 'static> {
-    /// The table as the reference shows it; its own keys come first, then those of the tables within.
+    /// Own keys first, then those of nested tables.
     pub section: Section,
-    /// Reads them; every fault is reported before the first ends the read.
     pub read: fn(&Reader<'_>) -> Read<T>,
-    /// Writes them.
     pub write: fn(&T, &mut Writer),
 }
 
 impl<T> Table<T> {
-    /// Reads the keys; every fault is reported before the first ends the read.
+    /// Reads all keys, so that all faults are reported, then fails if one did.
     pub fn read(&self, reader: &Reader<'_>) -> Read<T> {
         (self.read)(reader)
     }
 
-    /// Writes the keys.
     pub fn write(&self, value: &T, out: &mut Writer) {
         (self.write)(value, out);
     }
 
-    /// A value as an inline table.
+    /// The value as an inline table.
     pub fn inline(&self, value: &T) -> String {
         let mut out = Writer::default();
         self.write(value, &mut out);
@@ -130,7 +116,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The keys of several lists, of so many in all.
+/// The concatenation of lists of `N` keys in all.
 pub const fn join<const N: usize>(lists: &[&[&'static JobKey]]) -> [&'static JobKey; N] {
     static NONE: JobKey = JobKey::required("", "", "");
     let mut all = [&NONE; N];
@@ -146,7 +132,7 @@ pub const fn join<const N: usize>(lists: &[&[&'static JobKey]]) -> [&'static Job
     all
 }
 
-/// How many keys several lists have.
+/// The number of keys in several lists.
 pub const fn count(lists: &[&[&'static JobKey]]) -> usize {
     let (mut list, mut count) = (0, 0);
     while list < lists.len() {
@@ -156,7 +142,7 @@ pub const fn count(lists: &[&[&'static JobKey]]) -> usize {
     count
 }
 
-/// The keys of several lists as one: `keys! { RUN_KEYS, &[&STEP, &MOMENTUM] }`.
+/// Concatenates lists of keys: `keys! { RUN_KEYS, &[&STEP, &MOMENTUM] }`.
 #[macro_export]
 macro_rules! keys {
     ($($list:expr),+ $(,)?) => {
@@ -167,43 +153,42 @@ macro_rules! keys {
     };
 }
 
-/// `true` or `false`.
 pub const BOOLEAN: Form<bool> =
     Form::new("true or false", |v| v.boolean(), |flag| flag.to_string());
-/// A string that is not empty.
+/// Non-empty strings.
 pub const TEXT: Form<String> = Form::new("a string", |v| v.text(), |text| writer::text(text));
-/// A column's name.
+/// Names of columns.
 pub const COLUMN: Form<String> = TEXT.takes("a column name");
 /// Names of clients.
 pub const CLIENTS: Form<Vec<String>> = crate::list!(TEXT, "a list of client names");
-/// A file name, kept as written: whoever runs the job resolves it against the job's folder.
+/// File names as written; the program that runs the job resolves them against the job's folder.
 pub const PATH: Form<PathBuf> = Form::new(
     "a file name",
     |v| v.text().map(PathBuf::from),
     |path| writer::text(&path.to_string_lossy()),
 );
-/// A number of things.
+/// Integers of at least 1.
 pub const COUNT: Form<usize> =
     Form::new("an integer of at least 1", |v| v.count(), |n| n.to_string());
-/// The same in 32 bits.
+/// 32-bit integers of at least 1.
 pub const COUNT_U32: Form<u32> =
     Form::new("an integer of at least 1", |v| v.count_u32(), |n| n.to_string());
-/// A seed.
+/// Seeds.
 pub const SEED: Form<u64> = crate::integer!(u64, 0 to 18446744073709551615);
-/// A number above zero.
+/// Numbers above 0.
 pub const POSITIVE: Form<f64> = crate::number!("a positive number", |x| x > 0.0);
-/// A number that is not negative.
+/// Non-negative numbers.
 pub const NOT_NEGATIVE: Form<f64> = crate::number!("a number of at least 0", |x| x >= 0.0);
-/// A share.
+/// Numbers in [0, 1].
 pub const SHARE: Form<f64> = crate::number!("a number from 0 to 1", |x| (0.0..=1.0).contains(&x));
-/// A share that leaves something.
+/// Numbers in [0, 1).
 pub const BELOW_ONE: Form<f64> =
     crate::number!("a number from 0 to below 1", |x| (0.0..1.0).contains(&x));
-/// A share of something.
+/// Numbers in (0, 1].
 pub const ABOVE_ZERO: Form<f64> =
     crate::number!("a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0);
 
-/// The form of numbers that pass a test: `number!("a positive number", |x| x > 0.0)`.
+/// Numbers that pass a test: `number!("a positive number", |x| x > 0.0)`.
 #[macro_export]
 macro_rules! number {
     ($takes:expr, |$x:ident| $test:expr) => {
@@ -215,7 +200,7 @@ macro_rules! number {
     };
 }
 
-/// The form of integers in a range: `integer!(u32, 1 to 1000)`.
+/// Integers in a range: `integer!(u32, 1 to 1000)`.
 #[macro_export]
 macro_rules! integer {
     ($type:ty, $from:literal to $to:literal) => {
@@ -227,8 +212,8 @@ macro_rules! integer {
     };
 }
 
-/// The form of lists of values of a form: `list!(COUNT, "a list of integers of at least 1")`; `some` before
-/// the form refuses the empty list.
+/// Lists of values of a form: `list!(COUNT, "a list of integers of at least 1")`; `some` before the form
+/// refuses the empty list.
 #[macro_export]
 macro_rules! list {
     (some $form:expr, $takes:expr) => {
@@ -252,7 +237,7 @@ macro_rules! list {
     };
 }
 
-/// The form of a [`Table`] as an inline table: `inline!(FALL)`.
+/// A [`Table`] as an inline table: `inline!(DECAY)`.
 #[macro_export]
 macro_rules! inline {
     ($table:expr) => {
@@ -265,7 +250,7 @@ macro_rules! inline {
     };
 }
 
-/// Defines a form by the words for some values, and what a key of it takes besides.
+/// Defines a form by words for some values and forms for the others.
 ///
 /// ```
 /// use whimbrel_job::form::{COUNT_U32, Form};
@@ -275,8 +260,10 @@ macro_rules! inline {
 ///
 /// whimbrel_job::form! {
 ///     RESET: Reset, "\"auto\", \"never\" or an integer of at least 1" {
-///         Reset::Auto => "auto": "every 100 rounds",
-///         Reset::Never => "never": "not at all",
+///         /// every 100 rounds
+///         "auto" => Reset::Auto,
+///         /// not at all
+///         "never" => Reset::Never,
 ///     }
 ///     number COUNT_U32 => Reset::Every;
 /// }
@@ -284,9 +271,10 @@ macro_rules! inline {
 /// assert_eq!(RESET.name(&Reset::Never), "never");
 /// ```
 ///
-/// After the words: the shape of a value (`number`, `list`, `table`, `flag`, `text`, or `path` for a text that
-/// looks like one), its form, and what makes the value of it; without `=>`, the form is one of the type itself.
-/// `any` before a word: it is written for every value of that variant, whose other keys say the rest.
+/// A line after the words has the shape of a value (`number`, `list`, `table`, `flag`, `text`, or `path` for a
+/// string that looks like a file name), its form, and the constructor that wraps it; without `=>` the form
+/// yields the type itself. `any` before a word: it stands for all values of that variant, whose fields are
+/// other keys. The doc comment of a word is its meaning in the reference.
 #[macro_export]
 macro_rules! form {
     (@is number $v:ident) => { matches!($v.shape(), $crate::reader::Shape::Number) };
@@ -312,7 +300,7 @@ macro_rules! form {
     (@tables table $form:expr; $($rest:tt)*) => { $form.tables };
     (@tables $shape:ident $form:expr; $($rest:tt)*) => { $crate::form!(@tables $($rest)*) };
     ($(#[$meta:meta])* $vis:vis $name:ident: $type:ty $(, $takes:literal)? {
-        $($value:expr => $($any:ident)? $word:literal: $doc:literal,)*
+        $($(#[doc = $doc:literal])+ $($any:ident)? $word:literal => $value:expr,)*
     } $($shape:ident $form:expr $(=> $($make:ident)::+)?;)*) => {
         $(#[$meta])*
         $vis const $name: $crate::form::Form<$type> = $crate::form::Form::new(
@@ -336,32 +324,64 @@ macro_rules! form {
                 written.unwrap_or_default()
             },
         )
-        .words(&[$($crate::key::Word { name: $word, doc: $doc },)*])
+        .words(&[$($crate::key::Word { name: $word, doc: $crate::meaning!($($doc)+) },)*])
         .tables($crate::form!(@tables $($shape $form;)*));
     };
 }
 
-/// An enum of words: the type, what the job file calls each value, and what it means.
+/// The lines of a doc comment as one text.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! meaning {
+    ($($line:literal)+) => { concat!($($line),+).trim_ascii_start() };
+}
+
+/// Defines an enum, the word for each variant in a job file, and its meaning.
 #[macro_export]
 macro_rules! choices {
-    ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal: $doc:literal,)+ }) => {
+    ($(#[$meta:meta])* pub enum $name:ident {
+        $($(#[doc = $doc:literal])+ $variant:ident = $word:literal,)+
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {
-            $(#[doc = $doc] $variant,)+
+            $($(#[doc = $doc])+ $variant,)+
         }
 
         impl $name {
             $crate::form! {
-                /// How it stands in a job file.
-                pub FORM: $name { $($name::$variant => $word: $doc,)+ }
+                /// The words in a job file.
+                pub FORM: $name { $($(#[doc = $doc])+ $word => $name::$variant,)+ }
             }
 
-            /// What a job file calls it.
+            /// The word in a job file.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }
         }
+    };
+}
+
+/// Defines keys outside of tables, by lines as in [`table!`](crate::table) without a field.
+///
+/// ```
+/// use whimbrel_job::form::{BOOLEAN, COUNT};
+///
+/// whimbrel_job::define_keys! {
+///     /// number of rounds
+///     pub ROUNDS = "rounds", COUNT, required;
+///     /// whether rows are drawn with replacement
+///     pub REPLACEMENT = "replacement", BOOLEAN, default(true);
+/// }
+/// assert_eq!(ROUNDS.name, "rounds");
+/// ```
+#[macro_export]
+macro_rules! define_keys {
+    ($($(#[doc = $doc:literal])+ $vis:vis $key:ident = $name:literal, $form:expr,
+        $how:ident $(($default:expr))? $($unset:literal)? $(, only $limits:tt)?;)+) => {
+        $($(#[doc = $doc])+ $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
+            $crate::table!(@key () $name, $form, $how $(($default))? $($unset)?,
+                $crate::meaning!($($doc)+)));)+
     };
 }
 
@@ -378,40 +398,48 @@ macro_rules! choices {
 ///
 /// whimbrel_job::table! {
 ///     SMALL: Small {
-///         share: SMALL_SHARE = "share", SHARE, default "0.9", "the share of clients with few samples";
-///         samples: SAMPLES = "samples", COUNT, required, "how many samples these have";
-///         clients: CLIENTS = "clients", COUNT, unset "all", "how many clients there are";
+///         /// fraction of clients with few samples
+///         share: SMALL_SHARE = "share", SHARE, default(0.9);
+///         /// number of samples of these
+///         samples: SAMPLES = "samples", COUNT, required;
+///         /// number of clients
+///         clients: CLIENTS = "clients", COUNT, unset "all";
 ///     }
 /// }
 /// assert_eq!(SMALL.inline(&Small { share: 0.5, samples: 3, clients: None }), "{ share = 0.5, samples = 3 }");
 /// ```
 ///
-/// A line has the field, the key's constant and name, the form, what holds when the key is left out
-/// (`required`; `default`, which is that of the type's `Default`, or `default` and a TOML value; `unset` and what holds then, for an `Option`; `unset`, what
-/// holds then, `or` and that value) and what the key stands for; `, only (KINDS, WHY)` limits it to some
-/// kinds. The same after the type limits all keys. The type may be a variant of an enum; writing another
-/// one writes nothing. `= "name", "doc"` after the type is for tables with a name of their own. `then CHECK`
-/// before the lines gives what was read to a function `(&Reader, T) -> Read<T>`.
+/// A line has the field, the key's constant and name, the form, and the rule for an absent key. Its doc comment is
+/// the meaning of the key in the reference.
+/// The rules are
 ///
-/// Fields with several keys stand first, with a table of their own whose keys come after these: `+ chains:
-/// CHAINS;`. Keys that several tables have are defined by one, or outside, and come next: `& clients:
-/// CLIENTS, COUNT, unset or 100;`. Fields that no key sets follow the lines: `..{ batch: None }`, or
-/// `..from Chains::default()`.
-/// A table whose value is that of its one key has a line without a field: `SHARES: f64 = "gamma", "the step"
-/// { SHARE = "share", POSITIVE, required, "times one over the smoothness"; }`.
+/// - `required`;
+/// - `default`: the value of the field in the type's `Default`; `default(VALUE)`: this value;
+/// - `unset "text"`: the field is an `Option`; `unset "text" or VALUE`: this value, which the text explains.
+///
+/// `, only (KINDS, WHY)` after the rule restricts the key to some kinds, after the type all keys. The type
+/// may be a variant of an enum; other variants write nothing. `= "name", "doc"` after the type, and `example
+/// "text"` after those, describe a table of the reference. `then CHECK` passes the value read to a function
+/// `(&Reader, T) -> Read<T>`.
+///
+/// Before these lines come fields that have a table (`+ chains: CHAINS;`, its keys are listed last) and fields
+/// with a key defined elsewhere (`& clients: CLIENTS, COUNT, unset or 100;`). After them come fields without
+/// a key: `..{ batch: None }` or `..from Chains::default()`. A table of one key has a line without a field:
+/// `/// in units of 1/L` above `SHARE = "share", POSITIVE, required;` in `SHARES: f64 = "gamma", "the step" { ... }`.
 #[macro_export]
 macro_rules! table {
     (@all $vis:vis, $table:ident: $type:ident $(:: $variant:ident)?, $section:tt, $only:tt, $check:tt,
         $(+ $within:ident: $inner:ident;)*
         $(& $shared:ident: $known:ident, $known_form:expr, $known_how:ident $(or $known_or:expr)?;)*
-        $($field:ident: $key:ident = $name:literal, $form:expr, $how:ident $($fallback:literal)? $(or $or:expr)?,
-            $doc:literal $(, only $limits:tt)?;)*
+        $($(#[doc = $doc:literal])+ $field:ident: $key:ident = $name:literal, $form:expr,
+            $how:ident $(($default:expr))? $($unset:literal)? $(or $or:expr)? $(, only $limits:tt)?;)*
         $(..{ $($other:ident: $value:expr),+ $(,)? })?
         $(..from $base:expr)?
     ) => {
-        $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
+        $($(#[doc = $doc])+ $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
             $crate::table!(@only $only
-                $crate::table!(@key ($type, $field) $name, $form, $how $($fallback)?, $doc)));)*
+                $crate::table!(@key (<$type>::default().$field) $name, $form, $how $(($default))? $($unset)?,
+                    $crate::meaning!($($doc)+))));)*
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {
@@ -440,17 +468,22 @@ macro_rules! table {
             },
         };
     };
-    (@section [$($name:literal, $doc:literal)?], $keys:expr) => {
-        $crate::key::Section { name: concat!($($name)?), doc: concat!($($doc)?), keys: $keys, example: "" }
+    (@section [$($name:literal, $doc:literal $(, $example:literal)?)?], $keys:expr) => {
+        $crate::key::Section {
+            name: concat!($($name)?),
+            doc: concat!($($doc)?),
+            keys: $keys,
+            example: concat!($($($example)?)?),
+        }
     };
-    (@key $of:tt $name:literal, $form:expr, required, $doc:literal) => { $form.required($name, $doc) };
-    (@key $of:tt $name:literal, $form:expr, default $value:literal, $doc:literal) => {
-        $form.default($name, $value, $doc)
+    (@key $of:tt $name:literal, $form:expr, required, $doc:expr) => { $form.required($name, $doc) };
+    (@key ($of:expr) $name:literal, $form:expr, default, $doc:expr) => {
+        $form.default($name, || $form.write(&$of), $doc)
     };
-    (@key ($type:ty, $field:ident) $name:literal, $form:expr, default, $doc:literal) => {
-        $form.default_of($name, || $form.write(&<$type>::default().$field), $doc)
+    (@key $of:tt $name:literal, $form:expr, default ($value:expr), $doc:expr) => {
+        $form.default($name, || $form.write(&$value), $doc)
     };
-    (@key $of:tt $name:literal, $form:expr, unset $unset:literal, $doc:literal) => {
+    (@key $of:tt $name:literal, $form:expr, unset $unset:literal, $doc:expr) => {
         $form.unset($name, $unset, $doc)
     };
     (@only [] $key:expr) => { $key };
@@ -471,11 +504,11 @@ macro_rules! table {
         $out.put(&$key, $form.write($value))
     };
     ($vis:vis $table:ident: $type:ty = $name:literal, $doc:literal {
-        $key:ident = $key_name:literal, $form:expr, $how:ident $($fallback:literal)?, $key_doc:literal;
+        $(#[doc = $key_doc:literal])+ $key:ident = $key_name:literal, $form:expr, $how:ident;
     }) => {
-        #[doc = $key_doc]
+        $(#[doc = $key_doc])+
         $vis static $key: $crate::key::JobKey =
-            $crate::table!(@key () $key_name, $form, $how $($fallback)?, $key_doc);
+            $crate::table!(@key (<$type>::default()) $key_name, $form, $how, $crate::meaning!($($key_doc)+));
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {
@@ -484,10 +517,11 @@ macro_rules! table {
             write: |value, out| $crate::table!(@write value, out, $key, $form, $how),
         };
     };
-    ($vis:vis $table:ident: $type:ident $(:: $variant:ident)? $(= $name:literal, $doc:literal)?
+    ($vis:vis $table:ident: $type:ident $(:: $variant:ident)?
+        $(= $name:literal, $doc:literal $(, example $example:literal)?)?
         $(, only $only:tt)? $(, then $check:ident)? { $($lines:tt)+ }) => {
         $crate::table! {
-            @all $vis, $table: $type $(:: $variant)?, [$($name, $doc)?], [$($only)?], [$($check)?],
+            @all $vis, $table: $type $(:: $variant)?, [$($name, $doc $(, $example)?)?], [$($only)?], [$($check)?],
             $($lines)+
         }
     };

@@ -1,7 +1,8 @@
-//! The machinery of job files: keys with one definition each, a reader that knows lines, a writer.
+//! Reading, writing and documenting job files by one definition per key.
 //!
-//! A [`JobKey`](key::JobKey) is defined once; the [`reader`] parses by it and takes defaults and messages from
-//! it, the [`writer`] writes it, the reference page prints it. No table of a job is known here.
+//! The [`reader`] parses by a [`JobKey`](key::JobKey) and takes defaults and messages from it, the [`writer`]
+//! writes it, the [`reference`](mod@reference) pages print it. The tables of a job are defined in
+//! `whimbrel-families`.
 
 pub mod error;
 pub mod form;

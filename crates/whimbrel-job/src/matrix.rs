@@ -7,11 +7,11 @@ use crate::writer::{list, number};
 /// A matrix by rows.
 pub type Matrix = Vec<Vec<f64>>;
 
-/// The form of a covariance matrix.
+/// Covariance matrices.
 pub const COVARIANCE: Form<Matrix> =
     Form::new("a square matrix", |v| read_covariance(v.clone()), write_matrix);
 
-/// How far two mirrored entries may differ, relative to the larger.
+/// Largest difference of mirrored entries, relative to the larger.
 const SYMMETRY_TOLERANCE: f64 = 1e-9;
 
 /// A non-empty list of numbers that pass a test.
@@ -68,7 +68,7 @@ pub fn read_covariance(value: Value<'_>) -> Read<Matrix> {
     Ok(rows)
 }
 
-/// Reads every item, so that the faults of all are reported, and only then gives up.
+/// Reads every item, so that all faults are reported, then fails if one did.
 pub fn read_all<'a, T>(items: Vec<Value<'a>>, read: impl Fn(Value<'a>) -> Read<T>) -> Read<Vec<T>> {
     let results: Vec<Result<T, Reported>> = items.into_iter().map(read).collect();
     results.into_iter().collect()

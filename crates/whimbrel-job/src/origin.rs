@@ -1,11 +1,10 @@
-//! The file that a job was read from, to say later which of its lines asked for something.
+//! The text of a job file, kept so that later errors can quote its lines.
 
 use crate::error::{Place, render_place};
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-/// The text of a job and the name of its file. Two jobs that ask for the same are equal wherever they
-/// were read, so all origins are.
+/// The text and file name of a job. All origins compare equal, so that the equality of jobs ignores them.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     file: String,
@@ -19,13 +18,12 @@ impl PartialEq for Origin {
 }
 
 impl Origin {
-    /// Of a text that was parsed.
     pub fn new(file: &str, text: &str) -> Self {
         Self { file: file.into(), text: text.into() }
     }
 
-    /// The line of a key such as `data.client`, or of the innermost table of it that the file has, as
-    /// messages show it.
+    /// The line of a key such as `data.client`, else of its innermost table in the file, as messages show
+    /// it.
     pub fn line_of(&self, key: &str) -> Option<String> {
         let root = DeTable::parse(&self.text).ok()?;
         let (mut table, mut span) = (Some(root.get_ref()), None);
@@ -37,7 +35,7 @@ impl Origin {
         self.shown(span?)
     }
 
-    /// The line of the first text of the file for which `is` holds.
+    /// The line of the first string value that satisfies `is`.
     pub fn line_where(&self, is: impl Fn(&str) -> bool) -> Option<String> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut found = Vec::new();
@@ -53,7 +51,7 @@ impl Origin {
     }
 }
 
-/// Where in `value` there are such texts.
+/// Collects the places of string values that satisfy `is`.
 fn texts(
     value: &DeValue<'_>,
     span: Range<usize>,

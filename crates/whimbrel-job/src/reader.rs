@@ -1,38 +1,35 @@
-//! Reads spanned TOML by the definitions of the keys.
+//! Reads TOML with line numbers by the definitions of its keys.
 //!
-//! Nothing stops at the first fault: a failed read leaves its [`Error`] with the [`Source`] and
-//! returns [`Reported`], so that callers read every key first and use `?` last.
+//! A failed read adds an [`Error`] to the [`Source`] and returns [`Reported`]. Callers read all keys before
+//! they use `?`, so that every fault of a file is reported at once.
 
 use crate::error::{Error, Errors, Place, one_of};
 use crate::form::Form;
 use crate::key::{Fallback, JobKey, Section};
 use crate::suggest::nearest;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::LazyLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The fault is already among the source's errors.
+/// The fault has been added to the source's errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Reported;
 
-/// A value, or a fault that has been reported.
 pub type Read<T> = Result<T, Reported>;
 
-/// One job file: its text, its tables, and what was found wrong so far.
+/// A job file and the faults found so far.
 pub struct Source<'a> {
     file: &'a str,
     text: &'a str,
     root: &'a DeTable<'a>,
-    /// The tables of a job, to tell where a misplaced key belongs.
+    /// The tables of a job, for hints about misplaced keys.
     sections: &'a [&'static Section],
     errors: RefCell<Vec<Error>>,
 }
 
 impl<'a> Source<'a> {
-    /// A file with nothing found wrong yet.
     pub fn new(
         file: &'a str,
         text: &'a str,
@@ -66,7 +63,7 @@ impl<'a> Source<'a> {
             message: message.into(),
             hint,
         };
-        // A table that is read twice has the same faults.
+        // A table may be read twice.
         let mut errors = self.errors.borrow_mut();
         if !errors.contains(&error) {
             errors.push(error);
@@ -74,8 +71,7 @@ impl<'a> Source<'a> {
         Reported
     }
 
-    /// Reports a fault that only shows when several tables are seen together, at the value of
-    /// `path` or at the innermost table of it that the file has.
+    /// Reports a fault between tables, at the value of `path`, else at its innermost table in the file.
     pub fn report_at(&self, path: &[&str], message: impl Into<String>, hint: &str) -> Reported {
         let mut table = Some(self.root);
         let mut span = None;
@@ -87,17 +83,16 @@ impl<'a> Source<'a> {
         self.report(span, path.join("."), message, Some(hint.to_owned()))
     }
 
-    /// The text at a path, before anything is checked.
+    /// The string at a path, before any check.
     pub fn text_at(&self, path: &[&str]) -> Option<&str> {
         self.value_at(path)?.as_str()
     }
 
-    /// The truth value at a path, before anything is checked.
+    /// The boolean at a path, before any check.
     pub fn bool_at(&self, path: &[&str]) -> Option<bool> {
         self.value_at(path)?.as_bool()
     }
 
-    /// Whether the file gives a value at a path.
     pub fn is_given(&self, path: &[&str]) -> bool {
         self.value_at(path).is_some()
     }
@@ -110,7 +105,7 @@ impl<'a> Source<'a> {
         Some(table.get(*last)?.get_ref())
     }
 
-    /// A table as messages call it.
+    /// The name of a table in messages.
     fn table_name(&self, path: &str) -> String {
         match path {
             "" => "the job".to_owned(),
@@ -124,8 +119,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The file's TOML errors in the form of the job's own: the first of each line, since the parser
-/// goes on after a fault and may trip over it again.
+/// TOML syntax errors as errors of the job, one per line: the parser recovers and may repeat itself.
 pub fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Errors {
     let mut errors: Vec<Error> = Vec::new();
     for fault in faults {
@@ -140,7 +134,7 @@ pub fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Erro
     in_order(errors)
 }
 
-/// The parser takes whatever it cannot read for a string without quotes; most often it is not.
+/// Replaces the parser's guess that any unreadable value is an unquoted string.
 fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
     if !fault.message().starts_with("string values must be quoted") {
         return (fault.message().to_owned(), None);
@@ -151,7 +145,7 @@ fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
     }
     let shown: String = written.chars().take(40).flat_map(char::escape_debug).collect();
     let hint = "strings are written in quotes, and a key has one value";
-    (format!("`{shown}` is no value"), Some(hint.to_owned()))
+    (format!("`{shown}` is not a value"), Some(hint.to_owned()))
 }
 
 fn in_order(mut errors: Vec<Error>) -> Errors {
@@ -159,26 +153,25 @@ fn in_order(mut errors: Vec<Error>) -> Errors {
     Errors { errors }
 }
 
-/// One table of the file, read by its section.
+/// A table of the file with the definition of its keys.
 pub struct Reader<'a> {
     source: &'a Source<'a>,
     section: &'static Section,
-    /// Where the table starts; `None` for the whole file.
+    /// Position of the table; `None` for the root.
     span: Option<Range<usize>>,
     path: String,
     table: &'a DeTable<'a>,
-    /// The table is a default: its spans are not the file's.
+    /// A default, whose spans do not refer to the file.
     is_default: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// The whole file.
     pub fn root(source: &'a Source<'a>, section: &'static Section) -> Self {
         let (path, table) = (String::new(), source.root);
         Self { source, section, span: None, path, table, is_default: false }.open()
     }
 
-    /// Reports the keys that the section does not know.
+    /// Reports unknown keys.
     fn open(self) -> Self {
         for (name, item) in self.table.iter() {
             if !self.section.keys.iter().any(|key| key.name == name.get_ref().as_ref()) {
@@ -188,39 +181,34 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// Whether the file gives the key.
     pub fn has(&self, key: &JobKey) -> bool {
         self.table.contains_key(key.name)
     }
 
-    /// Reads a key, or its default by the same rules.
+    /// Reads a key or its default.
     pub fn read<T>(
         &self,
         key: &'static JobKey,
         read: impl FnOnce(Value<'_>) -> Read<T>,
     ) -> Read<T> {
-        let default = match (self.value(key), key.fallback) {
-            (Some(value), _) => return read(value),
-            (None, Fallback::Value(text)) => Some(Cow::Borrowed(text)),
-            (None, Fallback::Of(write)) => Some(Cow::Owned(write())),
-            (None, Fallback::Required | Fallback::Unset(_)) => None,
-        };
-        match default {
-            Some(text) => {
+        match (self.value(key), key.fallback) {
+            (Some(value), _) => read(value),
+            (None, Fallback::Default(write)) => {
+                let text = write();
                 let item = DeValue::parse(&text).expect("a default is valid TOML");
                 let (path, home) = (self.path_of(key), self.span.clone());
                 read(Value { source: self.source, key, path, item: &item, home, is_default: true })
             }
-            None => Err(self.missing(key)),
+            (None, Fallback::Required | Fallback::Unset(_)) => Err(self.missing(key)),
         }
     }
 
-    /// A table that must be given.
+    /// A required table.
     pub fn table(&self, key: &'static JobKey, section: &'static Section) -> Read<Reader<'a>> {
         self.value(key).ok_or_else(|| self.missing(key))?.table(section)
     }
 
-    /// Reads a key that may be left out.
+    /// Reads an optional key.
     pub fn optional<T>(
         &self,
         key: &'static JobKey,
@@ -229,19 +217,19 @@ impl<'a> Reader<'a> {
         self.value(key).map(read).transpose()
     }
 
-    /// Reads a key, or its default, by a form.
+    /// Reads a key or its default by a form.
     pub fn read_as<T>(&self, key: &'static JobKey, form: &Form<T>) -> Read<T> {
         self.read(key, |v| form.read(&v))
     }
 
-    /// Reads a key that may be left out by a form.
+    /// Reads an optional key by a form.
     pub fn optional_as<T>(&self, key: &'static JobKey, form: &Form<T>) -> Read<Option<T>> {
         self.optional(key, |v| form.read(&v))
     }
 
-    /// Refuses the keys that have no meaning for a kind.
+    /// Reports keys that do not apply to a kind.
     pub fn check_meaning(&self, kind: &str) {
-        let all = self.section.keys.iter().filter(|key| !key.means_something_for(kind));
+        let all = self.section.keys.iter().filter(|key| !key.applies_to(kind));
         all.for_each(|key| self.refuse_for(key, kind));
     }
 
@@ -250,7 +238,7 @@ impl<'a> Reader<'a> {
         self.refuse_if_given(key, &format!("has no meaning for {kind}: {why}"));
     }
 
-    /// Refuses a key, if it is there, with words that follow its name.
+    /// Reports a key if it is given; `why` follows its name in the message.
     pub fn refuse_if_given(&self, key: &JobKey, why: &str) {
         if let Some((name, _)) = self.table.get_key_value(key.name) {
             let message = format!("`{}` {why}", key.name);
@@ -259,7 +247,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Refuses two keys that say the same thing twice.
+    /// Reports two exclusive keys if both are given.
     pub fn refuse_both(&self, first: &JobKey, second: &JobKey) -> Read<()> {
         let given = |key: &JobKey| self.table.get_key_value(key.name).map(|(name, _)| name.span());
         let (Some(a), Some(b)) = (given(first), given(second)) else { return Ok(()) };
@@ -274,26 +262,27 @@ impl<'a> Reader<'a> {
         Err(self.source.report(Some(later.1), self.path_of(later.0), message, hint))
     }
 
-    /// Reports a key or a table that is needed here.
+    /// Reports a missing key or table.
     pub fn missing(&self, key: &JobKey) -> Reported {
         if let Some(section) = self.source.section(key.name).filter(|_| self.path.is_empty()) {
             let needs: Vec<String> = section
                 .keys
                 .iter()
                 .filter(|key| matches!(key.fallback, Fallback::Required) && key.only.is_none())
-                // What else is required depends on the kind.
+                // Other required keys depend on the kind.
                 .take(if section.keys[0].name == "kind" { 1 } else { usize::MAX })
                 .map(|key| format!("`{}`", key.name))
                 .collect();
             let message = format!("the job has no [{}] table", key.name);
-            let hint = format!("[{}] says {}; it needs {}", key.name, key.doc, needs.join(", "));
+            let hint =
+                format!("[{}] describes {}; it needs {}", key.name, key.doc, needs.join(", "));
             return self.lacking(key, message, hint);
         }
         let message = format!("missing key `{}` in {}", key.name, self.name());
         self.lacking(key, message, format!("`{}` takes {}: {}", key.name, key.takes(), key.doc))
     }
 
-    /// Reports that something is needed here, in the caller's words.
+    /// Reports something missing in this table.
     pub fn lacking(
         &self,
         key: &JobKey,
@@ -303,7 +292,7 @@ impl<'a> Reader<'a> {
         self.source.report(self.span.clone(), self.path_of(key), message, Some(hint.into()))
     }
 
-    /// Reports a fault of a key that was read, in the caller's words.
+    /// Reports a fault of a key, at its value if it is given.
     pub fn fault(
         &self,
         key: &'static JobKey,
@@ -316,7 +305,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value without conversion.
     fn value(&self, key: &'static JobKey) -> Option<Value<'a>> {
         debug_assert!(self.section.keys.iter().any(|known| known.name == key.name));
         let item = self.table.get(key.name)?;
@@ -370,36 +358,29 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One value of the file, or an element of one, with the key that it was given for.
+/// A value of the file or an element of one, with its key.
 #[derive(Clone)]
 pub struct Value<'a> {
     source: &'a Source<'a>,
     key: &'static JobKey,
     path: String,
     item: &'a Spanned<DeValue<'a>>,
-    /// Where its table starts: the place of a default.
+    /// Position of its table, which stands for the place of a default.
     home: Option<Range<usize>>,
     is_default: bool,
 }
 
-/// What kind of thing a value is.
+/// The TOML type of a value.
 pub enum Shape {
-    /// An integer or a float.
     Number,
-    /// A string.
     Text,
-    /// An array.
     List,
-    /// A table.
     Table,
-    /// `true` or `false`.
     Flag,
-    /// A date.
     Date,
 }
 
 impl<'a> Value<'a> {
-    /// What kind of thing it is.
     pub fn shape(&self) -> Shape {
         match self.item.get_ref() {
             DeValue::Integer(_) | DeValue::Float(_) => Shape::Number,
@@ -411,7 +392,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether the user left the key out.
+    /// Whether the key is absent.
     pub fn is_default(&self) -> bool {
         self.is_default
     }
@@ -420,7 +401,7 @@ impl<'a> Value<'a> {
         if self.is_default { self.home.clone() } else { Some(self.item.span()) }
     }
 
-    /// An integer in a range; the range is told by the key's definition.
+    /// An integer in a range, which the key's definition describes.
     pub fn integer(&self, range: std::ops::RangeInclusive<u64>) -> Read<u64> {
         self.item
             .get_ref()
@@ -436,12 +417,12 @@ impl<'a> Value<'a> {
         self.integer(1..=u64::from(u32::MAX)).map(|n| n as usize)
     }
 
-    /// The same, in 32 bits.
+    /// An integer from 1 to 2^32 - 1.
     pub fn count_u32(&self) -> Read<u32> {
         self.integer(1..=u64::from(u32::MAX)).map(|n| n as u32)
     }
 
-    /// A finite number that passes a test; the test is told by the key's definition.
+    /// A finite number that passes a test, which the key's definition describes.
     pub fn number(&self, test: impl FnOnce(f64) -> bool) -> Read<f64> {
         let number = match self.item.get_ref() {
             DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
@@ -453,7 +434,7 @@ impl<'a> Value<'a> {
         number.filter(|x| x.is_finite() && test(*x)).ok_or_else(|| self.refuse())
     }
 
-    /// Whether it is a text that looks like a file name: it has a dot or a separator in it.
+    /// Whether the value looks like a file name: a string with a dot or a separator.
     pub fn is_path(&self) -> bool {
         self.item.get_ref().as_str().is_some_and(|text| text.contains(['.', '/', '\\']))
     }
@@ -463,7 +444,7 @@ impl<'a> Value<'a> {
         self.item.get_ref().as_bool().ok_or_else(|| self.refuse())
     }
 
-    /// A string that is not empty.
+    /// A non-empty string.
     pub fn text(&self) -> Read<String> {
         self.item
             .get_ref()
@@ -473,7 +454,6 @@ impl<'a> Value<'a> {
             .ok_or_else(|| self.refuse())
     }
 
-    /// The elements of an array.
     pub fn list(&self) -> Read<Vec<Value<'a>>> {
         let items = self.item.get_ref().as_array().ok_or_else(|| self.refuse())?;
         Ok(items
@@ -483,7 +463,7 @@ impl<'a> Value<'a> {
             .collect())
     }
 
-    /// The first element of a list; `None` for anything else.
+    /// The first element, if the value is a list.
     pub fn first(&self) -> Option<Value<'a>> {
         let item = self.item.get_ref().as_array()?.first()?;
         Some(Value { item, ..self.clone() })
@@ -495,7 +475,7 @@ impl<'a> Value<'a> {
         Ok(self.reader(section, table, self.is_default))
     }
 
-    /// What stands for a table of known keys that are all left out.
+    /// An empty table of known keys.
     pub fn all_defaults(&self, section: &'static Section) -> Reader<'a> {
         static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
         self.reader(section, &EMPTY, true)
@@ -511,7 +491,7 @@ impl<'a> Value<'a> {
         Reader { source: self.source, section, span, path, table, is_default }.open()
     }
 
-    /// A table whose keys the user chooses.
+    /// A table with arbitrary keys.
     pub fn entries(&self) -> Read<Vec<(String, Value<'a>)>> {
         let table = self.item.get_ref().as_table().ok_or_else(|| self.refuse())?;
         Ok(table
@@ -523,7 +503,7 @@ impl<'a> Value<'a> {
             .collect())
     }
 
-    /// Reports that the value is not what the key takes.
+    /// Reports a value that the key does not accept.
     pub fn refuse(&self) -> Reported {
         let message =
             format!("`{}` takes {}, not {}", self.key.name, self.key.takes(), self.found());
@@ -534,12 +514,12 @@ impl<'a> Value<'a> {
         self.source.report(self.span(), &self.path, message, hint)
     }
 
-    /// Reports a fault in the caller's words.
+    /// Reports a fault of the value.
     pub fn fail(&self, message: impl Into<String>, hint: impl Into<String>) -> Reported {
         self.source.report(self.span(), &self.path, message, Some(hint.into()))
     }
 
-    /// Reports a word that the key does not know.
+    /// Reports an unknown word.
     pub fn unknown_word(&self, written: &str) -> Reported {
         if self.key.words.is_empty() {
             return self.refuse();
@@ -557,7 +537,7 @@ impl<'a> Value<'a> {
         self.fail(message, hint)
     }
 
-    /// The value in a few words, for messages.
+    /// The value as messages show it.
     fn found(&self) -> String {
         match self.item.get_ref() {
             DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),

@@ -1,128 +1,169 @@
-//! The reference page of a job's tables, made of the definitions.
+//! Reference pages generated from the definitions of keys.
 
 use crate::key::{Fallback, JobKey, Section, Word};
 
-/// The kinds that a key of a section is limited to; none: it is for all.
-pub type Limits<'a> = dyn Fn(&Section, &JobKey) -> Vec<&'static str> + 'a;
-
-/// What holds where a key is left out, where its definition alone does not tell.
-pub type Unset<'a> = dyn Fn(&JobKey) -> Option<String> + 'a;
-
-/// Renders sections as Markdown, each inner table and each list of words once.
-pub struct Page<'a> {
-    sections: &'a [&'static Section],
+/// One page: a file of the reference.
+pub struct Page {
+    /// File name without its ending.
+    pub name: String,
+    pub title: String,
+    pub parts: Vec<Part>,
 }
 
-impl<'a> Page<'a> {
-    /// A page of these tables, in this order.
-    pub fn new(sections: &'a [&'static Section]) -> Self {
-        Self { sections }
-    }
-
-    /// The page, after its head; `limits` tells the kinds that a key of a section is limited to.
-    pub fn text(&self, head: &str, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
-        let mut out = head.to_owned();
-        let mut shown = Shown::default();
-        for section in self.sections {
-            out += &match section.name {
-                "" => "\n## The top\n".to_owned(),
-                name => format!("\n## `[{name}]`\n"),
-            };
-            out += &format!("\n{}\n\n", section.doc);
-            out += &table(section, limits, unset);
-            out += &shown.words(section);
-            for inner in shown.new_tables(section) {
-                out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
-                out += &table(inner, limits, unset);
-                out += &shown.words(inner);
-                out += &example(inner);
-            }
-            out += &example(section);
-        }
-        out
-    }
-
-    /// Every example on the page.
-    pub fn examples(&self) -> Vec<&'static str> {
-        let mut shown = Shown::default();
-        let inner: Vec<_> = self.sections.iter().flat_map(|s| shown.new_tables(s)).collect();
-        let all = self.sections.iter().chain(&inner).map(|section| section.example);
-        all.filter(|example| !example.is_empty()).collect()
-    }
-}
-
-fn table(section: &Section, limits: &Limits<'_>, unset: &Unset<'_>) -> String {
-    let mut out = String::from("| key | takes | if left out | meaning |\n|---|---|---|---|\n");
-    for key in section.keys {
-        let fallback = match key.fallback {
-            Fallback::Required => "**required**".to_owned(),
-            Fallback::Unset(words) => unset(key).unwrap_or_else(|| words.to_owned()),
-            Fallback::Value("{}") if section.name.is_empty() => "all defaults".to_owned(),
-            Fallback::Value(value) => format!("`{value}`"),
-            Fallback::Of(value) => format!("`{}`", value()),
-        };
-        out += &format!(
-            "| `{}` | {} | {} | {}{} |\n",
-            key.name,
-            cell(&key.takes()),
-            cell(&fallback),
-            cell(key.doc),
-            only(section, key, limits)
-        );
-    }
-    out
-}
-
-fn only(section: &Section, key: &JobKey, limits: &Limits<'_>) -> String {
-    let own = key.only.iter().flat_map(|only| only.kinds).copied();
-    let kinds: Vec<String> =
-        own.chain(limits(section, key)).map(|kind| format!("`{kind}`")).collect();
-    if kinds.is_empty() { String::new() } else { format!(" ({} only)", kinds.join(", ")) }
-}
-
-/// What the page already has: several keys take the same codecs.
+/// A list of keys under a heading.
 #[derive(Default)]
-struct Shown {
-    tables: Vec<(&'static str, &'static str)>,
-    words: Vec<Word>,
+pub struct Part {
+    /// Empty for a page of one part.
+    pub heading: String,
+    pub doc: String,
+    pub keys: Vec<Row>,
+    /// Words of `kind` that this part explains.
+    pub kinds: Vec<Word>,
+    pub example: &'static str,
 }
 
-impl Shown {
-    /// The tables within a section, at any depth, that the page does not have yet.
-    fn new_tables(&mut self, section: &Section) -> Vec<&'static Section> {
-        let mut new = Vec::new();
-        for inner in section.keys.iter().flat_map(|key| key.tables) {
-            if !self.tables.contains(&(inner.name, inner.doc)) {
-                self.tables.push((inner.name, inner.doc));
-                new.push(*inner);
-                new.extend(self.new_tables(inner));
+/// A key as a row of a table.
+pub struct Row {
+    pub key: &'static JobKey,
+    /// The kinds to which the key is restricted; empty: none.
+    pub kinds: Vec<&'static str>,
+}
+
+impl Part {
+    /// All keys of a table.
+    pub fn of(section: &'static Section) -> Self {
+        let Section { doc, keys, example, .. } = section;
+        Self { doc: (*doc).to_owned(), keys: rows(keys), example, ..Self::default() }
+    }
+}
+
+/// Rows of keys with the restrictions of their definitions.
+pub fn rows(keys: &[&'static JobKey]) -> Vec<Row> {
+    let kinds = |key: &JobKey| key.only.map_or(Vec::new(), |only| only.kinds.to_vec());
+    keys.iter().map(|key| Row { key, kinds: kinds(key) }).collect()
+}
+
+/// Renders the pages as Markdown. Inner tables and words are explained once, on the first page that has
+/// them; others link there. `unset` describes the behaviour without a key where it depends on the method.
+pub fn render(pages: &[Page], unset: &dyn Fn(&JobKey) -> Option<String>) -> Vec<String> {
+    let mut shown = Shown { tables: Vec::new(), words: Vec::new(), unset };
+    pages.iter().map(|page| shown.page(page)).collect()
+}
+
+/// The examples of tables and of the tables within them.
+pub fn examples(sections: &[&'static Section]) -> Vec<&'static str> {
+    let mut all: Vec<&'static Section> = sections.to_vec();
+    let mut at = 0;
+    while at < all.len() {
+        for inner in all[at].keys.iter().flat_map(|key| key.tables) {
+            if !all.iter().any(|known| same(known, inner)) {
+                all.push(inner);
             }
         }
-        new
+        at += 1;
+    }
+    all.iter().map(|section| section.example).filter(|example| !example.is_empty()).collect()
+}
+
+fn same(one: &Section, other: &Section) -> bool {
+    (one.name, one.doc) == (other.name, other.doc)
+}
+
+/// Tables and words that are already explained, with the page's name and title.
+struct Shown<'a> {
+    tables: Vec<(&'static Section, String)>,
+    words: Vec<(Word, String)>,
+    unset: &'a dyn Fn(&JobKey) -> Option<String>,
+}
+
+impl Shown<'_> {
+    fn page(&mut self, page: &Page) -> String {
+        let link = format!("[{}]({}.md)", page.title, page.name);
+        let mut out = format!("# {}\n", page.title);
+        for part in &page.parts {
+            if !part.heading.is_empty() {
+                out += &format!("\n## {}\n", part.heading);
+            }
+            out += &format!("\n{}\n", part.doc);
+            out += &self.list("kind", &part.kinds, &link);
+            if !part.keys.is_empty() {
+                out += &self.table(&part.keys);
+            }
+            out += &self.details(part.keys.iter().map(|row| row.key), &link);
+            out += &example(part.example);
+        }
+        out
     }
 
-    /// The words of a section's keys, one list for each key whose words are not explained yet.
-    fn words(&mut self, section: &Section) -> String {
+    fn table(&self, rows: &[Row]) -> String {
+        let mut out = String::from("\n| key | values | default | meaning |\n|---|---|---|---|\n");
+        for Row { key, kinds } in rows {
+            let fallback = match key.fallback {
+                Fallback::Required => "**required**".to_owned(),
+                Fallback::Unset(words) => (self.unset)(key).unwrap_or_else(|| words.to_owned()),
+                Fallback::Default(value) => format!("`{}`", value()),
+            };
+            let (name, takes) = (key.name, cell(&key.takes()));
+            let (fallback, doc, only) = (cell(&fallback), cell(key.doc), restriction(kinds));
+            out += &format!("| `{name}` | {takes} | {fallback} | {doc}{only} |\n");
+        }
+        out
+    }
+
+    /// Words and inner tables of keys.
+    fn details(&mut self, keys: impl Iterator<Item = &'static JobKey>, link: &str) -> String {
+        let keys: Vec<&'static JobKey> = keys.collect();
         let mut out = String::new();
-        for key in section.keys.iter().filter(|key| !key.words.is_empty()) {
-            if key.words.iter().all(|word| self.words.contains(word)) {
-                continue;
-            }
-            self.words.extend(key.words);
-            out += &format!("\n`{}`:\n\n", key.name);
-            for word in key.words {
-                out += &format!("- `\"{}\"`: {}\n", word.name, word.doc);
+        for key in &keys {
+            out += &self.list(key.name, key.words, link);
+        }
+        for inner in keys.iter().flat_map(|key| key.tables) {
+            match self.tables.iter().find(|(known, _)| same(known, inner)) {
+                Some((_, home)) if home == link => {}
+                Some((_, home)) => out += &format!("\nKeys of `{}`: {home}.\n", inner.name),
+                None => {
+                    self.tables.push((inner, link.to_owned()));
+                    out += &format!("\n### `{}`: {}\n", inner.name, inner.doc);
+                    out += &self.table(&rows(inner.keys));
+                    out += &example(inner.example);
+                    out += &self.details(inner.keys.iter().copied(), link);
+                }
             }
         }
         out
     }
+
+    /// A list of words with their meanings, or a link to it.
+    fn list(&mut self, key: &str, words: &[Word], link: &str) -> String {
+        let known = |word: &Word| self.words.iter().find(|(known, _)| known == word);
+        let mut homes: Vec<&str> = Vec::new();
+        for (_, home) in words.iter().filter_map(known) {
+            if !homes.contains(&home.as_str()) {
+                homes.push(home);
+            }
+        }
+        if words.iter().all(|word| known(word).is_some()) {
+            homes.retain(|home| *home != link);
+            return match &homes[..] {
+                [] => String::new(),
+                homes => format!("\nWords of `{key}`: {}.\n", homes.join(", ")),
+            };
+        }
+        self.words.extend(words.iter().map(|word| (*word, link.to_owned())));
+        let lines = words.iter().map(|word| format!("- `\"{}\"`: {}\n", word.name, word.doc));
+        format!("\n`{key}`:\n\n{}", lines.collect::<String>())
+    }
 }
 
-fn example(section: &Section) -> String {
-    if section.example.is_empty() {
-        return String::new();
+fn restriction(kinds: &[&str]) -> String {
+    match kinds {
+        [] => String::new(),
+        kinds => format!(" (`{}` only)", kinds.join("`, `")),
     }
-    format!("\n```toml\n{}```\n", section.example)
+}
+
+fn example(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("\n```toml\n{text}```\n") }
 }
 
 /// Text that fits in a cell of a table.

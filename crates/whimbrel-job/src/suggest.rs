@@ -1,7 +1,7 @@
-//! The nearest right spelling.
+//! Spelling suggestions.
 
-/// The candidate closest to what was written, if it is close enough to be a slip: one edit
-/// for every three letters, where an edit inserts, drops, replaces or swaps neighbouring letters.
+/// The candidate nearest to `written`, at most one edit away per three letters. An edit inserts, deletes,
+/// replaces or transposes letters.
 pub fn nearest<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! The resolved job: every default written out, in the order of the definitions.
+//! Writes job files.
 
 use crate::key::{JobKey, Section};
 
@@ -6,21 +6,19 @@ use crate::key::{JobKey, Section};
 #[derive(Default)]
 pub struct Writer {
     text: String,
-    /// The keys that the table's kind takes; `None`: all.
+    /// Only these keys are written; `None`: all.
     keys: Option<&'static [&'static JobKey]>,
-    /// The table's kind, for keys that are limited to some.
+    /// Keys restricted to other kinds are omitted.
     kind: Option<&'static str>,
-    /// Keys that are left out.
     skipped: Vec<&'static str>,
 }
 
 impl Writer {
-    /// What was written.
     pub fn finish(self) -> String {
         self.text
     }
 
-    /// What was written, as an inline table.
+    /// The text as an inline table.
     pub fn finish_inline(self) -> String {
         let entries = self.text.trim_end().replace('\n', ", ");
         if entries.is_empty() { "{}".to_owned() } else { format!("{{ {entries} }}") }
@@ -32,25 +30,25 @@ impl Writer {
         self.text += &format!("\n[{}]\n", section.name);
     }
 
-    /// Leaves out what is not among these keys, until the next table.
+    /// Restricts output to these keys, until the next table.
     pub fn only(&mut self, keys: &'static [&'static JobKey]) {
         self.keys = Some(keys);
     }
 
-    /// Leaves out keys that have no meaning for a kind, until the next table.
+    /// Restricts output to keys of a kind, until the next table.
     pub fn only_for(&mut self, kind: &'static str) {
         self.kind = Some(kind);
     }
 
-    /// Leaves some keys out, until the next table.
+    /// Omits these keys, until the next table.
     pub fn skip(&mut self, keys: &[&JobKey]) {
         self.skipped.extend(keys.iter().map(|key| key.name));
     }
 
-    /// Writes a key and its value, which is TOML already.
+    /// Writes a key with its value as TOML.
     pub fn put(&mut self, key: &JobKey, value: impl AsRef<str>) {
         let taken = self.keys.is_none_or(|keys| keys.iter().any(|known| known.name == key.name))
-            && self.kind.is_none_or(|kind| key.means_something_for(kind))
+            && self.kind.is_none_or(|kind| key.applies_to(kind))
             && !self.skipped.contains(&key.name);
         if taken {
             self.text += &format!("{} = {}\n", key.name, value.as_ref());
@@ -58,7 +56,7 @@ impl Writer {
     }
 }
 
-/// A number that reads back to the same bits.
+/// A number with enough digits to parse to the same bits.
 pub fn number(x: f64) -> String {
     format!("{x:?}")
 }

@@ -70,7 +70,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(MixtureInitial::plain(MixtureStart::Moments)),
+            initial: MixtureInitial::plain(MixtureStart::Moments),
             step: Schedule::constant(0.001)?.into(),
             frame: FrameKind::Raw,
             estimator,

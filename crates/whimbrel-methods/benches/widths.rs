@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
-use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Artifact, Disclosure, Metric};
-use whimbrel_core::{ClientData, ClientId, Erased, Key, Result};
+use whimbrel_core::method::{Artifact, Declaration, Metric};
+use whimbrel_core::{ClientData, ClientId, Erased, Key, Result, vector};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{
-    BindRows, Context, ExchangeKind, Federated, FirstMemories, Judge, Member, Oracle, Received,
-    Split, Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, FirstMemories, Judge, Member,
+    Oracle, Publish, Received, Split, Terms,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 
@@ -45,9 +44,9 @@ fn main() -> Result<()> {
         },
         BindRows,
     ));
-    let data = (0..CLIENTS)
-        .map(|_| Box::new(Split { train: (), validation: None, test: None, asked: false }) as _)
-        .collect();
+    let no_rows =
+        || Split { train: (), validation: None, test: None, asked: false, rows: [1, 0, 0] };
+    let data = (0..CLIENTS).map(|_| Box::new(no_rows()) as _).collect();
     let names = vec![String::new(); CLIENTS];
     let federation = Arc::new(Federation { names, data, duties: Vec::new() });
     let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
@@ -82,11 +81,11 @@ impl Oracle for Still {
     type Note = ();
     type Private = ();
 
-    fn bind(&self, _: &ClientData) -> Result<()> {
-        Ok(())
+    fn declare(&self, _: &Terms) -> Declaration {
+        Declaration::default()
     }
-    fn rows(&self, (): &()) -> u64 {
-        1
+    fn bind(&self, _: &ClientData) -> Result<((), u64)> {
+        Ok(((), 1))
     }
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
         Ok(((), ()))
@@ -102,40 +101,34 @@ impl Oracle for Still {
         }
         Ok((0..D).map(|i| i as f32 * 1e-7).collect())
     }
-    fn published<'a>(&self, w: &'a Vec<f32>) -> Cow<'a, [f32]> {
+    fn published<'a>(&self, w: &'a Vec<f32>, _: ExchangeKind) -> Cow<'a, [f32]> {
         w.into()
-    }
-    fn private(&self, _: &Vec<f32>, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
     }
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         (): &(),
         (): &(),
         _: Key,
-    ) -> Result<((), Vec<f32>)> {
-        Ok(((), received.state.into_owned()))
+    ) -> Result<Computed<Self>> {
+        Ok(Computed { own: (), value: received.state.to_vec() })
     }
-    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        rows
-    }
-    fn step(&self, w: &mut Vec<f32>, mean: Vec<f64>, _: &Context) -> Result<()> {
-        w.iter_mut().zip(mean).for_each(|(w, mean)| *w = mean as f32);
-        Ok(())
-    }
-    fn after_publish(&self, w: &mut Vec<f32>, published: Vec<f32>, _: &Context) -> Result<()> {
-        *w = published;
-        Ok(())
+    fn step(
+        &self,
+        w: &mut Vec<f32>,
+        mean: Vec<f64>,
+        _: &Context,
+        publish: Publish<'_, f32>,
+    ) -> Result<f64> {
+        w.iter_mut().zip(&mean).for_each(|(w, mean)| *w = *mean as f32);
+        *w = publish(std::mem::take(w))?;
+        Ok(vector::norm2_squared(&mean))
     }
     fn magnitude(&self, _: &Vec<f32>, _: f64) -> f64 {
         1.0
     }
     fn artifact(&self, _: &Vec<f32>) -> Result<Artifact> {
         Ok(Artifact::default())
-    }
-    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
-        Vec::new()
     }
 }
 
@@ -146,16 +139,13 @@ impl Judge for Still {
     fn ask(&self, _: &Vec<f32>, _: &Terms) -> Result<()> {
         Ok(())
     }
-    fn answer(&self, (): &(), (): &(), (): &()) -> Result<()> {
-        Ok(())
+    fn answer(&self, (): &(), (): &(), _: &Split<()>) -> Result<Answered<Self>> {
+        Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
     fn check(&self, _: ClientId, (): &()) -> Result<()> {
         Ok(())
     }
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-    fn measures(&self) -> Vec<Measure> {
+    fn own(&self, (): &()) -> Vec<Metric> {
         Vec::new()
     }
     fn conclude(

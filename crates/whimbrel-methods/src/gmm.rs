@@ -1,4 +1,4 @@
-//! The Gaussian mixture as the stages of a fit see it.
+//! The Gaussian mixture as a [`Mixture`].
 
 use crate::mixture::Mixture;
 use crate::prepare::Preparation;
@@ -61,8 +61,8 @@ impl Mixture for Gmm {
     }
 }
 
-/// A mixture as named tensors: what `model.json` and the safetensors file hold. In the units of the
-/// data, or, where rows were projected, of the components, with the means mapped back beside them.
+/// A mixture as the named tensors of `model.json` and the safetensors file, in the units of the data;
+/// for projected rows in those of the components, with the means mapped back beside them.
 fn gmm_artifact(model: &Gmm, theta: &GmmParameters, preparation: Option<&Preparation>) -> Artifact {
     let (k, d) = (model.components(), model.columns());
     let mut means = theta.means().to_vec();

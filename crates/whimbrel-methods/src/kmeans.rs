@@ -1,34 +1,33 @@
-//! Federated k-means, the one-shot kind: a stage that finds first means for a mixture.
+//! One-shot federated k-means: a stage that finds first means for a mixture.
 //!
-//! Each client clusters its own rows and sends centres and counts with its enrolment; the server
-//! clusters the centres, weighted by their counts. No round is needed. A centre is a mean of rows,
-//! so a cluster of one row would give that row away: clusters of fewer than `rows_min` rows are joined
-//! to the nearest other one before anything is sent. Only a client with fewer rows than that sends
-//! the mean of fewer.
+//! Each client clusters its rows and sends centres and counts at enrolment; the server clusters the
+//! centres, weighted by their counts. There are no rounds. The centre of a single row would reveal that
+//! row, so clusters of fewer than `rows_min` rows are merged into the nearest other cluster before they
+//! are sent. Only a client with fewer rows in all sends the mean of fewer.
 
+use crate::federated::aggregate;
 use crate::mixture::Mixture;
 use crate::one_shot::OneShot;
 use crate::settings::{Weights, check_sums};
 use std::borrow::Cow;
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
-/// The fewest rows behind a centre that leaves a client, unless its user asks for more.
+/// The default for the fewest rows behind a centre that leaves a client.
 pub const ROWS_MIN: usize = 5;
 const STEPS_MAX: usize = 100;
 /// Restarts on the server; the best is kept.
 const RESTARTS: u64 = 10;
 
-/// The stage: the mixture whose start is wanted (with pooled moments).
+/// The stage.
 pub struct FederatedKmeans<M: Mixture> {
-    /// The mixture.
     pub model: M,
-    /// The fewest rows behind a centre: a client's own choice, [`ROWS_MIN`] at least.
+    /// The fewest rows behind a centre: the client's choice, at least [`ROWS_MIN`].
     pub rows_min: usize,
 }
 
-/// What a client sends.
+/// A client's message.
 #[derive(Clone, Debug)]
 pub struct Summary {
     rows: u64,
@@ -91,24 +90,20 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
 
     fn disclosure(&self) -> Disclosure {
         let (k, d) = (self.model.components(), self.model.point_len());
-        Disclosure {
-            message: "summary",
-            meaning: format!(
-                "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
-                self.rows_min
-            ),
-            bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = format!(
+            "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
+            self.rows_min
+        );
+        aggregate("summary", &meaning, 8 * (k * (d + 1) + self.model.moments_len()) + 32)
     }
 }
 
-/// A client's rows as points, in the units in which distances are taken.
+/// A client's rows as points, in the units of distances.
 pub(crate) struct Points {
     values: Vec<f64>,
     width: usize,
     scales: Option<Vec<f64>>,
-    /// Which of the values were observed; none where all were.
+    /// The mask of observed values; `None` if all were observed.
     observed: Option<Vec<bool>>,
 }
 
@@ -119,8 +114,8 @@ impl Points {
         Self { values, width: model.point_len(), scales, observed: model.observed(data) }
     }
 
-    /// Centres of a client's own clusters and the rows behind each, none of them few. Where fewer than
-    /// `rows_min` rows of a cluster have a value, its centre has the client's mean there.
+    /// Centres and row counts of the client's clusters, after small clusters are merged. A value that
+    /// fewer than `rows_min` rows of a cluster have is replaced by the client's mean.
     pub(crate) fn centres(
         &self,
         components: usize,
@@ -146,24 +141,24 @@ impl Points {
         Ok((centres, counts))
     }
 
-    /// The mean of a column; gaps hold that of the observed values.
+    /// The mean of a column; gaps hold the mean of the observed values.
     fn mean(&self, column: usize) -> f64 {
         let values = self.values.iter().skip(column).step_by(self.width);
         values.sum::<f64>() * self.width as f64 / self.values.len() as f64
     }
 }
 
-/// All clients' centres and the rows behind each.
+/// Centres and row counts of all clients.
 #[derive(Clone, Default)]
 pub(crate) struct Centres {
     centres: Vec<f64>,
     counts: Vec<f64>,
-    /// Places that their client knows nothing of.
+    /// Places without observations of their client.
     gaps: Vec<usize>,
 }
 
 impl Centres {
-    /// Adds those of a client with these moments.
+    /// Adds the centres of a client with these moments.
     pub(crate) fn add<M: Mixture>(
         &mut self,
         model: &M,
@@ -179,7 +174,7 @@ impl Centres {
         self.counts.extend(counts);
     }
 
-    /// With the mean point in place of what clients know nothing of.
+    /// Fills places without observations from the mean point.
     pub(crate) fn filled<M: Mixture>(mut self, model: &M, moments: &[f64]) -> Self {
         if !self.gaps.is_empty() {
             let means = model.point_means(moments);
@@ -188,8 +183,8 @@ impl Centres {
         self
     }
 
-    /// First parameters from the pooled moments: the best of this number of restarts. Where there are fewer
-    /// centres than components (few clients whose small clusters were joined), moments alone give them.
+    /// First parameters: the best of this number of restarts. With fewer centres than components (few
+    /// clients whose small clusters were merged) they come from the pooled moments alone.
     pub(crate) fn start<M: Mixture>(
         &self,
         model: &M,
@@ -212,7 +207,7 @@ impl Centres {
     }
 }
 
-/// Applies scales to the numbers of points, one after the other.
+/// Combines the numbers of each point with the scales.
 fn each(points: &mut [f64], scales: Option<&[f64]>, by: impl Fn(f64, f64) -> f64) {
     let Some(scales) = scales else { return };
     for point in points.chunks_exact_mut(scales.len()) {
@@ -220,15 +215,15 @@ fn each(points: &mut [f64], scales: Option<&[f64]>, by: impl Fn(f64, f64) -> f64
     }
 }
 
-/// Clusters none of which has few rows.
+/// Clusters after small ones were merged.
 struct Joined {
     centres: Vec<f64>,
     counts: Vec<f64>,
-    /// Where each of the clusters before is now.
+    /// The new index of each cluster.
     place_of: Vec<usize>,
 }
 
-/// Joins clusters of fewer than `rows_min` rows to the nearest other centre, smallest first.
+/// Merges clusters of fewer than `rows_min` rows into the nearest other cluster, smallest first.
 fn join_small(found: Clusters, columns: usize, rows_min: usize) -> Joined {
     let (mut centres, mut counts) = (found.centres, found.counts);
     let mut place_of: Vec<usize> = (0..counts.len()).collect();

@@ -1,7 +1,7 @@
 //! Federated methods, one file per family, each reading like its pseudo-code.
 //!
-//! Absent on purpose: threads, files, clocks, transports. A method is pure steps over explicit
-//! state; whoever runs it (simulator, network, Python) lives in a crate above.
+//! Deliberately absent: threads, files, clocks, transports. A method is pure steps over explicit
+//! state; its runners (simulator, network, Python) live in crates above.
 
 pub mod bayes;
 pub mod choice;

@@ -14,14 +14,14 @@ pub fn field() -> Measure {
     field.log().better(Better::Down).result(3)
 }
 
-/// What channels report: the server's direction, memories and local models.
+/// Figures of the channels: the server's direction, memories and local models.
 pub fn channels() -> [Measure; 4] {
     [
         Measure::new(
             "update_norm2",
             "‖H‖²",
             "update²",
-            "Squared norm of the direction the server took",
+            "Squared norm of the server’s update direction",
         ),
         Measure::new(
             "memory_gap2",
@@ -34,7 +34,7 @@ pub fn channels() -> [Measure; 4] {
             "local_variance",
             "Variance of local models",
             "local variance",
-            "Squared distance from the model a client works on to the server’s",
+            "Squared distance from a client’s model to the server’s",
         )
         .clients(OverClients::Mean),
         Measure::new(
@@ -48,13 +48,13 @@ pub fn channels() -> [Measure; 4] {
     .map(Measure::log)
 }
 
-/// What a ghost downlink's compressed messages would take.
+/// The size of a ghost downlink's compressed messages.
 pub fn ghost() -> Measure {
     let ghost = Measure::new(
         "bits_down_ghost",
         "Hypothetical bits down",
         "hypothetical down",
-        "What the ghost’s compressed messages would take; the bits it needs are those sent down",
+        "Size of the ghost’s compressed messages; the bits sent down are larger",
     );
     Measure { headline: true, ..ghost.log().unit(Unit::Bits) }
 }
@@ -70,7 +70,7 @@ pub fn repairs() -> Measure {
     repairs.unit(Unit::Count).better(Better::Down).summary()
 }
 
-/// What methods without a server report of their neighbours.
+/// Figures of methods without a server.
 pub fn neighbours() -> [Measure; 2] {
     let disagreement = Measure::new(
         "disagreement",
@@ -82,7 +82,7 @@ pub fn neighbours() -> [Measure; 2] {
         "spectral_gap",
         "Spectral gap",
         "spectral gap",
-        "One less the second largest absolute eigenvalue of the mixing matrix",
+        "One minus the second largest absolute eigenvalue of the mixing matrix",
     );
     [
         disagreement.log().better(Better::Down).clients(OverClients::Mean).result(3).summary(),

@@ -1,4 +1,4 @@
-//! The mixture over a table as the stages of a fit see it.
+//! The mixture over mixed tables as a [`Mixture`].
 
 use crate::mixture::Mixture;
 use crate::prepare::Preparation;
@@ -69,8 +69,8 @@ impl Mixture for Mixed {
         Mixed::initial_from_centres(self, centres, counts, moments)
     }
 
-    /// `weights`; `means` and `covariances` of the numbers, `rates` of the counts, `levels` with the
-    /// probabilities of all levels, each where there are such columns, component after component.
+    /// Tensors: `weights`; `means` and `covariances` of numbers, `rates` of counts, `levels` with the
+    /// probabilities of all levels, for the kinds of columns in the table, component after component.
     fn artifact(&self, theta: &MixedParameters, _: Option<&Preparation>) -> Artifact {
         let (k, d) = (Mixed::components(self), self.numbers().len());
         let mut artifact = Artifact::new("mixture").with("weights", &[k], theta.weights().to_vec());

@@ -1,40 +1,38 @@
-//! What the stages of a fit ask of a mixture beside its E- and M-step: starts, points that clusters are
-//! made of, and a final form.
+//! Mixtures as the stages of a fit use them, beside their E- and M-step: starts, points for clustering,
+//! and the final form.
 
-use crate::fedem::Initial;
 use crate::prepare::Preparation;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::LatentModel;
 
-/// A mixture with as many components as it is told.
+/// A mixture with a given number of components.
 pub trait Mixture: LatentModel + Clone {
     /// Number of components.
     fn components(&self) -> usize;
-    /// How many numbers are fitted.
+    /// The number of free parameters.
     fn free_parameters(&self) -> usize;
     /// The length of [`moments`](LatentModel::moments).
     fn moments_len(&self) -> usize;
     /// The weights of the components.
     fn weights(&self, theta: &Self::Parameters) -> Vec<f64>;
 
-    /// How many numbers a row has as a point, of which clusters are made.
+    /// The length of a row as a point for clustering.
     fn point_len(&self) -> usize;
     /// One row as a point.
     fn point(&self, data: &Self::Data, row: usize) -> Vec<f64>;
     /// All rows as points.
     fn points(&self, data: &Self::Data) -> Vec<f64>;
-    /// Which numbers of the rows' points were observed; none where all were.
+    /// The mask of observed numbers in the rows' points; `None` if all were observed.
     fn observed(&self, _data: &Self::Data) -> Option<Vec<bool>> {
         None
     }
-    /// What the numbers of a point are divided by before distances are taken, for rows with these
-    /// moments; none where they are taken as they are.
+    /// The divisors of a point's numbers for distances, for rows with these moments; `None` for raw
+    /// distances.
     fn point_scales(&self, _moments: &[f64]) -> Option<Vec<f64>> {
         None
     }
-    /// The places of a point that rows with these moments say nothing of, and the mean point that
-    /// stands in for them.
+    /// The places of a point that no row with these moments has observed.
     fn point_gaps(&self, _moments: &[f64]) -> Vec<usize> {
         Vec::new()
     }
@@ -43,9 +41,9 @@ pub trait Mixture: LatentModel + Clone {
 
     /// A start drawn from the pooled moments.
     fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<Self::Parameters>;
-    /// A start at these points, all components alike otherwise.
+    /// A start with these points as means and equal components otherwise.
     fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<Self::Parameters>;
-    /// A start at centres of clusters of so many rows.
+    /// A start at centres of clusters with these row counts.
     fn initial_from_centres(
         &self,
         centres: &[f64],
@@ -57,23 +55,22 @@ pub trait Mixture: LatentModel + Clone {
     fn artifact(&self, theta: &Self::Parameters, preparation: Option<&Preparation>) -> Artifact;
 }
 
-/// Where a mixture starts.
+/// The start of a mixture.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MixtureStart {
-    /// Drawn from the pooled moments: needs nothing but sums.
+    /// Drawn from the pooled moments: clients send sums only.
     Moments,
-    /// Rows of the data as means, as in the paper; raw rows leave the clients.
+    /// Raw rows as means, as in the paper; these rows leave the clients.
     Examples,
-    /// These parameters, in the coordinates in which they travel (a file, or an earlier stage).
+    /// Given parameters, as a vector (from a file or an earlier stage).
     Given(Vec<f64>),
 }
 
-/// A start, and the map from rows of the data to those of the fit.
+/// The start and the final form of a mixture.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MixtureInitial {
-    /// Where the mixture starts.
     pub start: MixtureStart,
-    /// What is done to the rows, where the job asks for it.
+    /// The preparation of the rows, if there is one.
     pub preparation: Option<Preparation>,
 }
 
@@ -84,8 +81,14 @@ impl MixtureInitial {
     }
 }
 
-impl<M: Mixture> Initial<M> for MixtureInitial {
-    fn offer(&self, model: &M, data: &M::Data, key: Key) -> Result<Vec<f64>> {
+impl MixtureInitial {
+    /// Raw rows that a client offers as starting points, row-major; usually empty.
+    pub(crate) fn offer<M: Mixture>(
+        &self,
+        model: &M,
+        data: &M::Data,
+        key: Key,
+    ) -> Result<Vec<f64>> {
         if self.start != MixtureStart::Examples {
             return Ok(Vec::new());
         }
@@ -96,7 +99,8 @@ impl<M: Mixture> Initial<M> for MixtureInitial {
         Ok(drawn.into_iter().flat_map(|i| model.point(data, i)).collect())
     }
 
-    fn first(
+    /// `theta_0` from the pooled moments and the offers, given with the rows of their clients.
+    pub(crate) fn first<M: Mixture>(
         &self,
         model: &M,
         moments: &[f64],
@@ -113,27 +117,13 @@ impl<M: Mixture> Initial<M> for MixtureInitial {
         }
     }
 
-    fn artifact(&self, model: &M, theta: &M::Parameters) -> Artifact {
-        model.artifact(theta, self.preparation.as_ref())
-    }
-
-    fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64> {
-        model.weights(theta)
-    }
-
-    fn shares(&self, model: &M, statistic: &[f64]) -> Vec<f64> {
-        statistic[..model.components()].to_vec()
-    }
-
-    fn moments_len(&self, model: &M) -> usize {
-        model.moments_len()
-    }
-
-    fn log_scale(&self) -> f64 {
+    /// The difference of negative log-densities in the units of the data and of the fit.
+    pub(crate) fn log_scale(&self) -> f64 {
         self.preparation.as_ref().map_or(0.0, Preparation::log_scale)
     }
 
-    fn offers_max(&self, model: &M) -> usize {
+    /// The most numbers of raw rows that a client offers.
+    pub(crate) fn offers_max<M: Mixture>(&self, model: &M) -> usize {
         match self.start {
             MixtureStart::Examples => model.components() * model.point_len(),
             MixtureStart::Moments | MixtureStart::Given(_) => 0,
@@ -141,8 +131,8 @@ impl<M: Mixture> Initial<M> for MixtureInitial {
     }
 }
 
-/// Uniform over all rows of all clients, without repeats: each draw picks a client by its rows
-/// left, then the next of the rows it offered (which it drew at random itself).
+/// A uniform sample of all clients' rows without replacement: each draw picks a client by its
+/// remaining rows, then the next row that it offered (which it drew at random).
 fn choose_examples<M: Mixture>(
     model: &M,
     offers: &[(f64, Vec<f64>)],

@@ -1,6 +1,6 @@
-//! Stages that are not evaluated on the way: what they find is their result.
+//! Stages without evaluations.
 
-/// Implements `Evaluate` with nothing to ask; type parameters come first, in brackets.
+/// Implements an empty `Evaluate`; type parameters come first, in brackets.
 macro_rules! no_evaluation {
     ([$($parameters:tt)*] $method:ty) => {
         impl<$($parameters)*> whimbrel_core::method::Evaluate for $method {
@@ -17,13 +17,11 @@ macro_rules! no_evaluation {
             ) -> whimbrel_core::Result<()> {
                 Ok(())
             }
-            fn loss(&self, (): &()) -> Option<f64> {
-                None
-            }
             fn conclude(
                 &self,
                 _: &Self::Server,
                 _: &mut dyn Iterator<Item = (whimbrel_core::ClientId, ())>,
+                _: whimbrel_core::method::ClientGroup,
             ) -> whimbrel_core::Result<Vec<whimbrel_core::method::Metric>> {
                 Ok(Vec::new())
             }

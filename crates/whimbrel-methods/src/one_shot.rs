@@ -1,21 +1,21 @@
-//! Stages without rounds: what they deliver is a function of the summaries that clients send when
-//! they enrol. Preparation and the start of a mixture are such stages.
+//! Stages without rounds: their result is a function of the clients' messages at enrolment, as in
+//! preparation and the start of a mixture.
 
 use crate::federated::BindRows;
 use crate::no_evaluation::no_evaluation;
-use whimbrel_core::method::{Allowance, Artifact, Bind, Disclosure, Next, Sender};
+use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Next, Sender, Status};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 
-/// One message from everyone, and what the server makes of them.
+/// One message from every client, and the pooled result.
 pub trait OneShot: Send + Sync + 'static {
-    /// What a client holds, as this stage reads it.
+    /// A client's rows.
     type Data: Send + Sync + 'static;
-    /// What it sends.
+    /// A client's message.
     type Summary: Wire;
 
     /// Checks and lays out one client's rows.
     fn read(&self, data: &ClientData) -> Result<Self::Data>;
-    /// What a client tells about its rows.
+    /// A client's message about its rows.
     fn summarise(&self, data: &Self::Data, key: Key) -> Result<Self::Summary>;
     /// The result, from the summaries in id order.
     fn pool(
@@ -23,11 +23,11 @@ pub trait OneShot: Send + Sync + 'static {
         roster: &mut dyn Iterator<Item = (ClientId, Self::Summary)>,
         key: Key,
     ) -> Result<Artifact>;
-    /// What the summary is and can give away.
+    /// The disclosure of the message.
     fn disclosure(&self) -> Disclosure;
 }
 
-/// A stage without rounds as a method: it is over once everyone has enrolled.
+/// A stage without rounds as a method: it ends with the enrolment.
 pub struct Once<S>(pub S);
 
 impl<S: OneShot> Bind<Once<S>> for BindRows {
@@ -46,7 +46,11 @@ impl<S: OneShot> Method for Once<S> {
     type Up = ();
     type Broadcast = ();
     type Fold = ();
-    const ENROLS_ONLY: bool = true;
+
+    fn declare(&self) -> Declaration {
+        let disclosures = vec![self.0.disclosure()];
+        Declaration { disclosures, enrols_only: true, ..Declaration::default() }
+    }
 
     fn enroll(&self, data: &S::Data, key: Key) -> Result<((), S::Summary)> {
         Ok(((), self.0.summarise(data, key)?))
@@ -64,16 +68,13 @@ impl<S: OneShot> Method for Once<S> {
         Ok(())
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        Vec::new()
+    fn status(&self, server: &Artifact) -> Status {
+        let norms2 = server.tensors.iter().map(|t| vector::norm2_squared(&t.values));
+        Status { next: Next::Stop, magnitude: norms2.sum::<f64>().sqrt() }
     }
 
-    fn next(&self, _: &Artifact) -> Next {
-        Next::Stop
-    }
-
-    fn broadcast(&self, _: &Artifact) -> Result<()> {
-        Ok(())
+    fn open(&self, _: &Artifact) -> Result<((), ())> {
+        Ok(((), ()))
     }
 
     fn downlink(&self, _: &Artifact, (): &(), (): &(), _: Key) -> Result<((), ())> {
@@ -83,8 +84,6 @@ impl<S: OneShot> Method for Once<S> {
     fn local_step(&self, (): &(), (): &(), _: &S::Data, _: Key) -> Result<((), ())> {
         Ok(((), ()))
     }
-
-    fn fold(&self, _: &Artifact) {}
 
     fn absorb(&self, (): &mut (), _: Sender<'_, ()>, (): ()) -> Result<()> {
         Ok(())
@@ -102,16 +101,8 @@ impl<S: OneShot> Method for Once<S> {
         Ok(server)
     }
 
-    fn magnitude(&self, server: &Artifact) -> f64 {
-        server.tensors.iter().map(|t| vector::norm2_squared(&t.values)).sum::<f64>().sqrt()
-    }
-
     fn artifact(&self, server: &Artifact) -> Result<Artifact> {
         Ok(server.clone())
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        vec![self.0.disclosure()]
     }
 }
 

@@ -2,31 +2,31 @@
 
 use whimbrel_core::{ClientId, Error, Result, Stream};
 
-/// The most rows a client may say it has: sums of weights stay exact, counts do not overflow.
+/// The most rows of a client: sums of weights stay exact, and counts do not overflow.
 pub(crate) const ROWS_MAX: u64 = 1 << 36;
-/// The largest figure of an evaluation that is taken.
+/// The largest accepted figure of an evaluation.
 const FIGURE_MAX: f64 = 1e100;
-/// The largest number of a one-off sum that is taken: as many clients as there can be, each with the
-/// most rows, and neither pooled sums nor squared differences of means overflow. So no clients fail
-/// together whose sums are good alone.
+/// The largest accepted number of a one-off sum. With the most clients and the most rows, neither
+/// pooled sums nor squared differences of means overflow, so sums that are accepted alone can be
+/// pooled.
 const SUM_MAX: f64 = 1e140;
-/// Minibatches are drawn from a stream of their own, apart from the codec's.
+/// The address of minibatch draws, apart from the codec's.
 pub const DRAW: u64 = 0xBA7C;
 
-/// When a fit is over.
+/// The end of a fit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Budget {
-    /// After so many rounds.
+    /// After this number of rounds.
     Rounds(u32),
-    /// After so many times the pooled number of rows have been through an E-step.
+    /// After this number of passes over the pooled rows.
     Epochs(f64),
-    /// Once the server's estimate of the field stays below [`SMALL`] of its largest or is lost in
-    /// rounding ([`ROUNDING`]), and after so many rounds at most.
+    /// Once the server's estimate of the field stays below [`SMALL`] of its largest or below rounding
+    /// ([`ROUNDING`]), but after this number of rounds at the latest.
     Converged(u32),
 }
 
 impl Budget {
-    /// The most rounds, where the budget says so.
+    /// The most rounds, if the budget bounds them.
     pub fn rounds_max(self) -> Option<u32> {
         match self {
             Self::Rounds(rounds) | Self::Converged(rounds) => Some(rounds),
@@ -43,19 +43,20 @@ impl Budget {
     }
 }
 
-/// The root of the largest squared norm; NaN where one is NaN, so that divergence is noticed.
+/// The root of the largest squared norm; NaN if one is NaN, so that divergence is noticed.
 pub(crate) fn largest_norm(norms2: impl IntoIterator<Item = f64>) -> f64 {
     whimbrel_core::vector::largest(norms2).sqrt()
 }
 
-/// An estimate of the field is small below this share of the largest norm seen in the run.
+/// An estimate of the field is small below this share of the largest norm of the run,
 pub const SMALL: f64 = 1e-5;
-/// So is one below this share of the state's norm, as after a start that has converged.
+/// or below this share of the state's norm, as after a converged start.
 pub const ROUNDING: f64 = 1e-12;
-/// So many rounds in a row must have a small one: a cohort may be empty, or agree by chance.
+/// The number of consecutive small estimates that end a fit: a single one may be due to an empty
+/// cohort or to chance.
 pub const SMALL_ROUNDS: u32 = 3;
 
-/// How clients are weighted.
+/// The weights of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weights {
     /// By their rows: the objective is that of the pooled rows.
@@ -65,13 +66,15 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// The weight of a client that says it has so many rows.
+    /// The weight of a client that states this number of rows.
     pub fn of(self, id: ClientId, rows: u64) -> Result<f64> {
         if rows == 0 {
             return Err(Error::data("it has no rows").of_client(id));
         }
         if rows > ROWS_MAX {
-            return Err(Error::peer(format!("client {id} says that it has {rows} rows")));
+            return Err(Error::peer(format!(
+                "client {id} states {rows} rows, more than {ROWS_MAX}"
+            )));
         }
         Ok(match self {
             Self::Samples => rows as f64,
@@ -90,8 +93,7 @@ pub(crate) fn check_rows(id: ClientId, answered: u64, enrolled: u64) -> Result<(
     )))
 }
 
-/// Refuses figures of an evaluation that cannot be averaged: as many clients as there can be, each
-/// with the most rows, must have a finite sum.
+/// Refuses figures of an evaluation that cannot be averaged over the most clients with the most rows.
 pub(crate) fn check_figures(id: ClientId, figures: &[f64]) -> Result<()> {
     match figures.iter().find(|x| x.is_nan() || x.abs() > FIGURE_MAX) {
         None => Ok(()),
@@ -104,13 +106,12 @@ pub(crate) fn check_sums(id: ClientId, sums: &[f64]) -> Result<()> {
     match sums.iter().find(|x| x.is_nan() || x.abs() > SUM_MAX) {
         None => Ok(()),
         Some(x) => Err(Error::peer(format!(
-            "client {id} sent a sum of {x:e}, and none above {SUM_MAX:e} is taken"
+            "client {id} sent a sum of {x:e}; the largest accepted is {SUM_MAX:e}"
         ))),
     }
 }
 
-/// Adds a client's one-off sums to those of the others; refuses a wrong number of them, and numbers that
-/// cannot be pooled.
+/// Adds a client's one-off sums to the total; refuses another length and numbers that cannot be pooled.
 pub(crate) fn add_sums(id: ClientId, sums: &[f64], total: &mut [f64]) -> Result<()> {
     check_sums(id, sums)?;
     if sums.len() != total.len() {
@@ -121,24 +122,24 @@ pub(crate) fn add_sums(id: ClientId, sums: &[f64], total: &mut [f64]) -> Result<
     Ok(())
 }
 
-/// The rows behind one upload; in a job, no size is one that suits the codec and the rows.
+/// The rows behind one upload. In a job `S` is optional: the default size depends on codec and rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Batch<S = u32> {
     /// All of them.
     Full,
     /// Random ones.
     Sample {
-        /// `b`, rows per minibatch (all of a client's where it holds fewer, without replacement).
+        /// `b`, rows per minibatch; without replacement at most the client's rows.
         size: S,
         /// Whether a row may be drawn twice into one minibatch.
         replacement: bool,
-        /// How many minibatches are averaged into one upload.
+        /// The number of minibatches that are averaged into one upload.
         local_steps: u32,
     },
 }
 
 impl<S: Copy> Batch<S> {
-    /// Rows per minibatch; none where all are taken.
+    /// Rows per minibatch; `None` for full batches.
     pub fn size(&self) -> Option<S> {
         match *self {
             Self::Full => None,
@@ -148,7 +149,7 @@ impl<S: Copy> Batch<S> {
 }
 
 impl Batch<Option<u32>> {
-    /// The batch of this size, where it gives none; without one all rows.
+    /// The batch with its own size, else this one, else all rows.
     pub fn settled(self, size: Option<u32>) -> Batch {
         match self {
             Self::Sample { size: given, replacement, local_steps } => given
@@ -160,7 +161,7 @@ impl Batch<Option<u32>> {
 }
 
 impl Batch {
-    /// Conditional expectations that one upload of a client with so many rows costs.
+    /// Conditional expectations per upload of a client with this number of rows.
     pub fn expectations(&self, rows: u64) -> u64 {
         match *self {
             Self::Full => rows,
@@ -171,7 +172,7 @@ impl Batch {
         }
     }
 
-    /// Draws row numbers below `rows`; none for a full batch.
+    /// Draws row numbers below `rows`; `None` for full batches.
     pub fn draw(&self, rows: usize, stream: &mut Stream) -> Option<Vec<u32>> {
         let Self::Sample { size, replacement, local_steps } = *self else { return None };
         let size = size as usize;

@@ -12,8 +12,8 @@
 use crate::step::OFTEN_HEARD;
 use whimbrel_core::{Error, Result};
 
-/// `k_in = (1 + ω) √(m/2)`, rounded up: the loop length at which an accuracy costs the fewest
-/// conditional expectations (Appendix E.2).
+/// `k_in = (1 + ω) √(m/2)`, rounded up: the loop length with the fewest conditional expectations for a
+/// given accuracy (Appendix E.2).
 pub fn usual_inner(rows: f64, omega: f64) -> u32 {
     up((1.0 + omega) * (rows / 2.0).sqrt())
 }
@@ -23,21 +23,20 @@ pub fn usual_batch(inner: u32, omega: f64) -> u32 {
     up(f64::from(inner) / ((1.0 + omega) * (1.0 + omega)))
 }
 
-/// The minibatch that a job gets without asking: Theorem 3's, and at least as many rows as the statistic has
-/// numbers. The theorem's `L` is the root mean square of the rows' own constants; in the frame where the
-/// mean statistic's is about one, a row's statistic has a mean square of `q`.
+/// The default minibatch: Theorem 3's, and at least as many rows as the statistic has numbers. The
+/// theorem's `L` is the root mean square of the rows' constants; in the frame where the mean statistic's
+/// constant is about one, a row's statistic has a mean square of `q`.
 pub fn auto_batch(inner: u32, omega: f64, q: usize) -> u32 {
     usual_batch(inner, omega).max(u32::try_from(q).unwrap_or(u32::MAX))
 }
 
-/// The loop that a job gets without asking. At Theorem 3's `b` the corrections of Appendix E.2's loop cost
-/// as much as its full pass, `2 b k_in = m`; a larger minibatch has the shorter loop for which that holds.
+/// The default loop length. At Theorem 3's `b` the corrections of Appendix E.2's loop cost as much as its
+/// full pass, `2 b k_in = m`; a larger minibatch gets the shorter loop that keeps this balance.
 pub fn auto_inner(rows: f64, omega: f64, batch: u64) -> u32 {
     usual_inner(rows, omega).min(up(rows / (2.0 * batch as f64)))
 }
 
-/// Rounds up; `ω` is known to rounding, so a whole number and a few units in its last place stay
-/// that whole number.
+/// Rounds up, except for whole numbers that exceed themselves by rounding errors of `ω`.
 fn up(x: f64) -> u32 {
     ((x * (1.0 - 1e-12)).ceil() as u32).max(1)
 }
@@ -56,11 +55,11 @@ pub struct Smoothness {
 }
 
 impl Smoothness {
-    /// All of them one, where nothing is known.
+    /// All constants one, if nothing is known.
     pub const UNIT: Self = Self { v_min: 1.0, v_max: 1.0, lipschitz_w: 1.0, lipschitz: 1.0 };
 }
 
-/// What the step depends on beside the constants.
+/// The settings of the step, beside the constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spider {
     /// `k_in`.
@@ -97,7 +96,7 @@ impl Spider {
             return Ok(());
         }
         Err(Error::config(format!(
-            "alpha = {} is above 1/(1 + omega) = {:.4}, and no theorem bounds the step there",
+            "alpha = {} is above 1/(1 + omega) = {:.4}, which no theorem covers",
             self.alpha,
             1.0 / (1.0 + self.omega)
         ))
@@ -115,17 +114,15 @@ impl Spider {
     }
 }
 
-/// The step that a job gets without asking: Proposition 25's with all constants one, without its `2 √2` and
-/// the factor 2 before it (as [`auto_step`](crate::step::auto_step) leaves out Theorem 4's), and with `ω_p` and
-/// `α p` for `ω` and `α`, as Theorem 4 has them where Theorem 1 has those. Where clients are seldom heard
-/// ([`OFTEN_HEARD`]) the constants stay in. At most one half with compression or sampling.
+/// The default step: Proposition 25's with all constants one, without its `2 √2` and the factor 2 before it
+/// (as [`auto_step`](crate::step::auto_step) omits Theorem 4's), and with `ω_p` and `α p` in place of `ω` and
+/// `α`, as Theorem 4 extends Theorem 1. Rare participation ([`OFTEN_HEARD`]) keeps the constants. At most
+/// one half with compression or sampling.
 pub fn auto_spider_step(spider: &Spider, p: f64) -> f64 {
     let omega = crate::step::omega_with_sampling(spider.omega, p);
     let sampled = Spider { omega, alpha: spider.alpha * p, ..*spider };
-    let constants = match p < OFTEN_HEARD {
-        true => Smoothness::UNIT,
-        false => Smoothness { lipschitz: 1.0 / 32f64.sqrt(), ..Smoothness::UNIT },
-    };
+    let lipschitz = if p < OFTEN_HEARD { 1.0 } else { 1.0 / 32f64.sqrt() };
+    let constants = Smoothness { lipschitz, ..Smoothness::UNIT };
     sampled.step(&constants).min(if omega > 0.0 { 0.5 } else { 1.0 })
 }
 

@@ -2,7 +2,7 @@
 
 use whimbrel_core::{Error, Result, StepSize, math};
 
-/// How the step size moves over the rounds.
+/// The step size over the rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Schedule {
     /// The same in every round.
@@ -11,9 +11,9 @@ pub enum Schedule {
     Decreasing {
         /// The first step.
         initial: StepSize,
-        /// How fast it falls; stochastic approximation wants it in (1/2, 1].
+        /// The decay exponent; stochastic approximation requires (1/2, 1].
         power: f64,
-        /// After how many rounds it has visibly fallen.
+        /// The number of rounds after which the step has fallen to `2^-power`.
         delay: f64,
     },
 }
@@ -52,15 +52,16 @@ pub fn omega_with_sampling(omega: f64, p: f64) -> f64 {
     omega + (1.0 - p) * (1.0 + omega) / p
 }
 
-/// The least probability of taking part at which automatic steps leave out the theorems' constants.
-/// Memories of clients that are seldom heard are old: at one tenth 10 of 16 fits with full covariances
-/// collapsed without the constant, at one fifth none did.
+/// The least participation probability at which automatic steps omit the theorems' constants. Below it
+/// memories are outdated: at one tenth 10 of 16 fits with full covariances collapsed without the
+/// constant, at one fifth none did.
 pub const OFTEN_HEARD: f64 = 0.2;
 
-/// The step that a job gets without asking: Theorem 4's compression bound
+/// The default step: Theorem 4's compression bound
 /// `p sqrt(n) / (2 sqrt(2) L (1 + omega) sqrt(omega_p))` with `L = 1`, without its `2 sqrt(2)` unless
-/// clients are seldom heard ([`OFTEN_HEARD`]), and at most `v_min / (2 L_W) = 1/2`; one without noise. `n_eff` is `1 / sum w_i^2` with `w_i` the clients'
-/// shares: the variance of a weighted mean is that of so many equal clients.
+/// participation is rare ([`OFTEN_HEARD`]), and at most `v_min / (2 L_W) = 1/2`; one without noise.
+/// `n_eff` is `1 / sum w_i^2` with the clients' shares `w_i`: the number of equal clients whose mean has
+/// the same variance.
 pub fn auto_step(omega: f64, p: f64, n_eff: f64) -> f64 {
     let omega_p = omega_with_sampling(omega, p);
     if omega_p == 0.0 {

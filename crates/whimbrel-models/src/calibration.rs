@@ -1,24 +1,23 @@
-//! How far stated probabilities can be trusted: reliability, coverage, entropy, detection.
+//! Calibration of predicted probabilities: reliability, coverage, entropy, detection.
 //!
-//! [`Reliability`] sums up over samples and merges, so that clients can keep their samples; the
-//! other functions take what one place holds.
+//! [`Reliability`] accumulates over samples and merges over clients; the other functions work on local
+//! data.
 
 use whimbrel_core::{Error, Result, Wire, math};
 
-/// Samples by the probability given to the predicted class: how many, how sure, how often right.
+/// A reliability diagram: samples binned by the probability of the predicted class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reliability {
     bins: Vec<Bin>,
 }
 
-/// Predictions whose probability lies in one interval, as sums.
+/// Sums over the predictions with a probability in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
-    /// How many.
     pub count: f64,
     /// The sum of their probabilities.
     pub confidence: f64,
-    /// How many were right.
+    /// Number of correct predictions.
     pub correct: f64,
 }
 
@@ -26,13 +25,13 @@ impl Reliability {
     /// The number of equal intervals of (0, 1] that published figures use (Guo et al., 2017).
     pub const BINS: usize = 15;
 
-    /// No samples yet, and so many equal intervals of (0, 1].
+    /// An empty diagram with this number of equal intervals of (0, 1].
     pub fn new(bins: usize) -> Self {
         assert!(bins > 0, "no bins");
         Self { bins: vec![Bin::default(); bins] }
     }
 
-    /// Counts one sample with these class probabilities.
+    /// Adds one sample with these class probabilities.
     pub fn add(&mut self, probabilities: &[f64], label: usize) {
         let (predicted, confidence) = most_probable(probabilities);
         let last = self.bins.len() - 1;
@@ -43,7 +42,7 @@ impl Reliability {
         bin.correct += f64::from(predicted == label);
     }
 
-    /// Adds the samples of another place with as many bins.
+    /// Adds another diagram with the same number of bins.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!(self.bins.len(), other.bins.len(), "numbers of bins differ");
         for (bin, other) in self.bins.iter_mut().zip(&other.bins) {
@@ -58,12 +57,12 @@ impl Reliability {
         &self.bins
     }
 
-    /// How many samples.
+    /// Number of samples.
     pub fn count(&self) -> f64 {
         self.bins.iter().map(|bin| bin.count).sum()
     }
 
-    /// The mean over samples of `|accuracy - confidence|` of their bins; 0 without samples.
+    /// The mean over samples of `|accuracy - confidence|` in their bin; 0 without samples.
     pub fn expected_calibration_error(&self) -> f64 {
         let gaps = self.bins.iter().map(|bin| (bin.correct - bin.confidence).abs());
         gaps.sum::<f64>() / self.count().max(1.0)
@@ -88,7 +87,7 @@ impl Wire for Reliability {
     }
 }
 
-/// The class of the largest probability, the first of equal ones, and that probability.
+/// The most probable class (the first of ties), and its probability.
 pub fn most_probable(probabilities: &[f64]) -> (usize, f64) {
     let start = (0, f64::NEG_INFINITY);
     let larger =
@@ -102,8 +101,8 @@ pub fn entropy(probabilities: &[f64]) -> f64 {
     -positive.map(|p| p * math::ln(*p)).sum::<f64>()
 }
 
-/// What a sample's class would say about the parameters: the entropy of the mean prediction less
-/// the mean entropy of the predictions, in nats. `predictions` holds one vector of `classes`
+/// The mutual information between a sample's class and the parameters: the entropy of the mean prediction
+/// minus the mean entropy of the predictions, in nats. `predictions` holds one vector of `classes`
 /// probabilities per draw of the parameters.
 pub fn mutual_information(predictions: &[f64], classes: usize) -> f64 {
     let draws = predictions.chunks_exact(classes);
@@ -126,7 +125,7 @@ pub fn quantile(sorted: &[f64], p: f64) -> f64 {
     sorted[below] + share * (sorted[above] - sorted[below])
 }
 
-/// The share of values that lie in their intervals; NaN for none.
+/// The fraction of values inside their intervals; NaN without values.
 pub fn coverage(intervals: &[(f64, f64)], values: &[f64]) -> f64 {
     assert_eq!(intervals.len(), values.len(), "lengths differ");
     let inside = |(interval, y): &(&(f64, f64), &f64)| (interval.0..=interval.1).contains(*y);
@@ -134,7 +133,7 @@ pub fn coverage(intervals: &[(f64, f64)], values: &[f64]) -> f64 {
 }
 
 /// The probability that a score of the second list exceeds one of the first, ties counted half: the
-/// area under the receiver operating characteristic. NaN where a list is empty.
+/// area under the receiver operating characteristic. NaN if a list is empty.
 pub fn auroc(inside: &[f64], outside: &[f64]) -> f64 {
     let inside = inside.iter().map(|score| (*score, false));
     let mut all: Vec<(f64, bool)> =

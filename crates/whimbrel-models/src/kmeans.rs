@@ -1,30 +1,30 @@
-//! K-means for the start of a mixture: k-means++ (Arthur and Vassilvitskii, 2007), then Lloyd's
-//! steps, on rows or on weighted centres. Equal keys give equal centres, on any number of threads.
+//! K-means for initial mixtures: k-means++ (Arthur and Vassilvitskii, 2007), then Lloyd's steps, on rows or
+//! on weighted centres. Results depend on the key alone, for any number of threads.
 
 use crate::lane::{LANES, one_lane_at_a_time};
 use rayon::prelude::*;
 use whimbrel_core::{Error, Key, Result, Stream, kernel};
 
-/// Restarts work on a coreset of so many rows where there are more.
+/// Number of rows above which restarts work on a coreset of this size.
 const CORESET_ROWS: usize = 1 << 15;
-/// Rows whose nearest centres one thread finds.
+/// Rows per parallel task.
 const ROWS_TOGETHER: usize = 4096;
 
-/// What k-means found.
+/// The result of k-means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clusters {
-    /// Centres, one after the other; fewer than asked for where there are fewer distinct rows.
+    /// Centres, one after the other; fewer than requested if there are fewer distinct rows.
     pub centres: Vec<f64>,
     /// The weight of the rows nearest to each centre.
     pub counts: Vec<f64>,
-    /// The centre nearest to each row (the first of equals).
+    /// The centre nearest to each row; the first of ties.
     pub labels: Vec<u32>,
     /// The weighted sum of squared distances to the nearest centre.
     pub inertia: f64,
 }
 
 /// Clusters `rows` (row-major, `columns` wide) around at most `k` centres, with at most
-/// `steps_max` of Lloyd's steps. `weights` counts each row that often; none counts each once.
+/// `steps_max` of Lloyd's steps. `weights` holds one weight per row; `None` stands for weights of one.
 pub fn kmeans(
     rows: &[f64],
     columns: usize,
@@ -51,8 +51,8 @@ pub fn kmeans(
 ///
 /// More than 32,768 rows are first reduced to a lightweight coreset of that size (Bachem, Lucic and
 /// Krause, *Scalable k-means clustering via lightweight coresets*, 2018, Algorithm 1): the runs
-/// cluster it, and one of Lloyd's steps over all rows follows from the best of them. So the time is
-/// linear in the rows, with a small factor.
+/// cluster it, and one of Lloyd's steps over all rows follows from the best of them. The time is linear in
+/// the number of rows, with a small factor.
 pub fn best_of(
     restarts: u64,
     rows: &[f64],
@@ -97,7 +97,7 @@ fn check(rows: &[f64], columns: usize, weights: &[f64], k: usize) -> Result<()> 
     }
     let total: f64 = weights.iter().sum();
     if !(weights.iter().all(|w| *w >= 0.0) && total > 0.0 && total.is_finite()) {
-        return Err(Error::data("weights of rows must not be negative, nor all zero"));
+        return Err(Error::data("weights of rows must be non-negative and not all zero"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ struct Assignment {
 }
 
 impl Problem<'_> {
-    /// Lloyd's steps from these centres on.
+    /// Lloyd's steps from these centres.
     fn lloyd(&self, mut centres: Vec<f64>, steps_max: usize) -> Clusters {
         let mut found = self.assign(&centres);
         for _ in 0..steps_max {
@@ -145,7 +145,7 @@ impl Problem<'_> {
             .with_min_len(ROWS_TOGETHER)
             .map(|(row, weight)| weight * distance(row, &mean))
             .collect();
-        // Where all rows are equal, weights alone decide.
+        // If all rows are equal, probabilities are proportional to weights.
         let total_spread = spread.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let chance = |i: usize| 0.5 * self.weights[i] / total + 0.5 * spread[i] / total_spread;
         let mut sum = 0.0;
@@ -210,7 +210,7 @@ impl Problem<'_> {
         Assignment { labels, inertia }
     }
 
-    /// The weighted mean of each centre's rows; a centre without weight stays where it is.
+    /// The weighted mean of each centre's rows; a centre without weight is kept.
     fn centres(&self, labels: &[u32], old: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; old.len()];
         let mut totals = vec![0.0; old.len() / self.columns];
@@ -234,8 +234,8 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 }
 
 kernel! {
-    /// The nearest centre of each row, the first of equals, and the squared distance to it. Centres
-    /// come in groups of eight, column after column; each sum is that of [`distance`].
+    /// The nearest centre of each row (the first of ties), and the squared distance to it. Centres come in
+    /// groups of eight, column after column; sums are in the order of [`distance`].
     fn nearest(
         rows: &[f64],
         columns: usize,

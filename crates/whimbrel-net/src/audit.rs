@@ -1,50 +1,45 @@
-//! `audit.jsonl`: joins, refusals with their reason, revocations; one object per line, only added
-//! to.
+//! `audit.jsonl`: joins, refusals with reasons, revocations; one object per line, append-only.
 //!
-//! However many connect and however long, the log has a bounded size. A file that is full is put
-//! aside as `audit.1.jsonl`, the ones before it move up, and the oldest goes. Strangers must not be
-//! able to push out what clients did: they have a share of each file, and beyond it they are only
-//! counted, in `status.json`. So has each client, and therefore no single one can push out anything.
-//! Who joined and who was shut out is in a file of its own as well ([`crate::members`]).
+//! The log has a bounded size. A full file is renamed to `audit.1.jsonl`, older files move up, and
+//! the oldest is deleted. Unauthenticated connections have a quota in each file, and so has each
+//! client: beyond it their events are only counted, in `status.json`. Hence neither a flood of
+//! connections nor a single client can displace other events. `members.jsonl` records membership
+//! separately ([`crate::members`]).
 
 use crate::status::now;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Of the lines: each says it, since files are cut and put aside.
+/// Format version, repeated in each line.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes of one file.
-const BYTES_MAX: u64 = 16 << 20;
-/// Bytes of strangers in it.
-const STRANGERS_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of one client in it.
-const CLIENT_BYTES_MAX: u64 = 256 << 10;
-/// Files that were put aside.
+/// Number of older files.
 const ASIDE: u32 = 4;
-/// How a stranger's line is known again.
-const STRANGER: &str = "\"stranger\":true";
+/// Mark of a line about an unauthenticated connection.
+const UNAUTHENTICATED: &str = "\"stranger\":true";
+/// Mark of the line after which such connections are only counted.
 const SILENCED: &str = "\"event\":\"silenced\"";
 
-/// The log of a run.
+/// The audit log of a run.
 pub struct Audit {
     held: Mutex<Held>,
 }
 
 struct Held {
     folder: PathBuf,
-    limits: Sizes,
-    /// None where it could not be opened: the next line tries again.
+    quotas: Quotas,
+    /// `None` if it could not be opened: the next line retries.
     log: Option<Log>,
 }
 
+/// Maximal bytes of a file, of unauthenticated connections in it, and of one client in it.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct Quotas {
     file: u64,
-    strangers: u64,
+    unauthenticated: u64,
     client: u64,
 }
 
@@ -52,78 +47,82 @@ struct Sizes {
 struct Log {
     file: File,
     bytes: u64,
-    strangers: u64,
+    unauthenticated: u64,
     /// Bytes about each client.
     clients: HashMap<String, u64>,
-    /// Its last line has no end: a disk was full, or the power went.
+    /// Whether the last line is incomplete, after a full disk or a power failure.
     torn: bool,
 }
 
 impl Audit {
-    /// Adds to a run's file. A job is never stopped by its audit log: one that cannot be read is put
+    /// Opens a run's log for appending. The log never stops a job: an unreadable file is moved
     /// aside with the next line.
     pub fn open(folder: &Path) -> Self {
-        Self::open_with(
-            folder,
-            Sizes { file: BYTES_MAX, strangers: STRANGERS_BYTES_MAX, client: CLIENT_BYTES_MAX },
-        )
+        let quotas = Quotas { file: 16 << 20, unauthenticated: 4 << 20, client: 256 << 10 };
+        Self::open_with(folder, quotas)
     }
 
-    fn open_with(folder: &Path, limits: Sizes) -> Self {
+    fn open_with(folder: &Path, quotas: Quotas) -> Self {
         let log = Log::open(&name(folder, 0)).inspect_err(|error| {
             tracing::warn!(%error, "the audit log cannot be opened");
         });
-        let held = Held { folder: folder.to_path_buf(), limits, log: log.ok() };
+        let held = Held { folder: folder.to_path_buf(), quotas, log: log.ok() };
         Self { held: Mutex::new(held) }
     }
 
-    /// Notes an event about a client, or about a stranger (`who` is then an address). A full disk
-    /// loses lines of the audit log before it stops a job.
-    pub fn note(&self, event: &str, who: &str, detail: &str, stranger: bool) {
-        let mut line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
-        if stranger {
-            line["stranger"] = true.into();
-        }
+    /// Records an event of a client. On a full disk the line is lost.
+    pub fn note(&self, event: &str, client: &str, detail: &str) {
+        self.add(line(event, client, detail), client, false);
+    }
+
+    /// Records an event of an unauthenticated connection.
+    pub fn note_unauthenticated(&self, event: &str, address: &str, detail: &str) {
+        let mut line = line(event, address, detail);
+        line["stranger"] = true.into();
+        self.add(line, address, true);
+    }
+
+    fn add(&self, line: Value, who: &str, unauthenticated: bool) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = held.add(&format!("{line}\n"), who, stranger) {
+        if let Err(error) = held.add(&format!("{line}\n"), who, unauthenticated) {
             tracing::warn!(%error, "a line of the audit log is lost");
         }
     }
 }
 
+fn line(event: &str, who: &str, detail: &str) -> Value {
+    json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail })
+}
+
 impl Held {
-    fn add(&mut self, line: &str, who: &str, stranger: bool) -> io::Result<()> {
-        let Held { folder, limits, log } = self;
+    fn add(&mut self, line: &str, who: &str, unauthenticated: bool) -> io::Result<()> {
+        let Held { folder, quotas, log } = self;
         let bytes = line.len() as u64;
         let log = match log {
             Some(log) => log,
-            None => log.insert(put_aside(folder)?),
+            None => log.insert(rotate(folder)?),
         };
-        if stranger {
-            if log.strangers > limits.strangers {
-                return Ok(());
-            }
-            log.strangers += bytes;
-            if log.strangers > limits.strangers {
-                let what = "from here on, strangers are only counted, in status.json";
-                let last = json!({ "version": VERSION, "time": now(), "event": "silenced", "who": "", "detail": what });
-                return log.write(&format!("{last}\n"));
-            }
+        let mut unlimited = 0;
+        let (used, quota, event, whose) = if unauthenticated {
+            let used = &mut log.unauthenticated;
+            (used, quotas.unauthenticated, "silenced", "unauthenticated connections")
+        } else if who.is_empty() {
+            (&mut unlimited, u64::MAX, "", "")
+        } else {
+            let used = log.clients.entry(who.to_owned()).or_default();
+            (used, quotas.client, "client-silenced", "events of this client")
+        };
+        if *used > quota {
+            return Ok(());
         }
-        if !stranger && !who.is_empty() {
-            let share = log.clients.entry(who.to_owned()).or_default();
-            if *share > limits.client {
-                return Ok(());
-            }
-            *share += bytes;
-            if *share > limits.client {
-                let what = "from here on, this client is only counted, in status.json";
-                let last = json!({ "version": VERSION, "time": now(), "event": "client-silenced", "who": who, "detail": what });
-                return log.write(&format!("{last}\n"));
-            }
+        *used += bytes;
+        if *used > quota {
+            let who = if unauthenticated { "" } else { who };
+            let what = format!("from here on, {whose} are only counted, in status.json");
+            return log.write(&format!("{}\n", self::line(event, who, &what)));
         }
-        if log.bytes + bytes > limits.file {
-            *log = put_aside(folder)?;
+        if log.bytes + bytes > quotas.file {
+            *log = rotate(folder)?;
         }
         log.write(line)
     }
@@ -131,29 +130,30 @@ impl Held {
 
 impl Log {
     fn open(path: &Path) -> io::Result<Self> {
-        // Bytes: what a torn line ends with need not be a character.
+        // Bytes, since a torn line may end within a character.
         let text = match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
-        let mut strangers = 0u64;
+        let mut unauthenticated = 0u64;
         let mut clients: HashMap<String, u64> = HashMap::new();
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             let shown = String::from_utf8_lossy(line);
             if shown.contains(SILENCED) {
-                strangers = u64::MAX;
-            } else if shown.contains(STRANGER) {
-                strangers = strangers.saturating_add(line.len() as u64);
-            } else if let Ok(line) = serde_json::from_str::<serde_json::Value>(&shown)
+                unauthenticated = u64::MAX;
+            } else if shown.contains(UNAUTHENTICATED) {
+                unauthenticated = unauthenticated.saturating_add(line.len() as u64);
+            } else if let Ok(line) = serde_json::from_str::<Value>(&shown)
                 && let Some(who) = line["who"].as_str().filter(|who| !who.is_empty())
             {
-                let share = clients.entry(who.to_owned()).or_default();
+                let used = clients.entry(who.to_owned()).or_default();
                 let silenced = line["event"] == "client-silenced";
-                *share = if silenced { u64::MAX } else { share.saturating_add(shown.len() as u64) };
+                *used = if silenced { u64::MAX } else { used.saturating_add(shown.len() as u64) };
             }
         }
         let torn = text.last().is_some_and(|byte| *byte != b'\n');
-        Ok(Self { file: append_to(path)?, bytes: text.len() as u64, strangers, clients, torn })
+        let bytes = text.len() as u64;
+        Ok(Self { file: append_to(path)?, bytes, unauthenticated, clients, torn })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
@@ -172,9 +172,9 @@ impl Log {
     }
 }
 
-/// Begins a file, and moves the ones before it up as far as the first free place. What fails on the
-/// way leaves such a place to the next try: the oldest goes for a new file alone.
-fn put_aside(folder: &Path) -> io::Result<Log> {
+/// Begins a new file and moves the older ones up to the first free number. A failure on the way
+/// leaves a free number for the next attempt: the oldest file is deleted only for a new one.
+fn rotate(folder: &Path) -> io::Result<Log> {
     let fresh = folder.join("audit.jsonl.tmp");
     let file = append_to(&fresh)?;
     let mut free = 0;
@@ -185,7 +185,7 @@ fn put_aside(folder: &Path) -> io::Result<Log> {
         fs::rename(name(folder, n), name(folder, n + 1))?;
     }
     fs::rename(fresh, name(folder, 0))?;
-    Ok(Log { file, bytes: 0, strangers: 0, clients: HashMap::new(), torn: false })
+    Ok(Log { file, bytes: 0, unauthenticated: 0, clients: HashMap::new(), torn: false })
 }
 
 fn name(folder: &Path, n: u32) -> PathBuf {
@@ -214,14 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_strangers_neither_fills_a_disk_nor_pushes_a_client_out() {
+    fn a_flood_of_connections_neither_fills_a_disk_nor_displaces_clients() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = Sizes { file: 4000, strangers: 1000, client: u64::MAX };
+        let limits = Quotas { file: 4000, unauthenticated: 1000, client: u64::MAX };
         for _ in 0..3 {
-            // A restart in between gives them no second share.
+            // A restart does not renew the quota.
             let audit = Audit::open_with(folder.path(), limits);
-            audit.note("enrolled", "north", "", false);
-            (0..500).for_each(|_| audit.note("wrong-token", "203.0.113.9", "refused", true));
+            audit.note("enrolled", "north", "");
+            (0..500)
+                .for_each(|_| audit.note_unauthenticated("wrong-token", "203.0.113.9", "refused"));
         }
         let sizes = sizes(folder.path());
         assert_eq!(sizes.len(), 1, "{sizes:?}");
@@ -232,12 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_floods_pushes_out_the_oldest_lines_alone() {
+    fn a_flood_displaces_only_the_oldest_lines() {
         let folder = tempfile::tempdir().unwrap();
-        let audit =
-            Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500, client: u64::MAX });
+        let audit = Audit::open_with(
+            folder.path(),
+            Quotas { file: 1000, unauthenticated: 500, client: u64::MAX },
+        );
         for n in 0..400 {
-            audit.note("connected", "north", &n.to_string(), false);
+            audit.note("connected", "north", &n.to_string());
         }
         let sizes = sizes(folder.path());
         assert_eq!(sizes.len(), 1 + ASIDE as usize, "{sizes:?}");
@@ -247,18 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn no_client_alone_pushes_anything_out_in_a_week() {
+    fn a_single_client_displaces_nothing_in_a_week() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = Sizes { file: 20_000, strangers: 5_000, client: 2_000 };
+        let limits = Quotas { file: 20_000, unauthenticated: 5_000, client: 2_000 };
         let audit = Audit::open_with(folder.path(), limits);
-        audit.note("enrolled", "north", "203.0.113.7:1", false);
-        audit.note("connected", "south", "203.0.113.8:1", false);
+        audit.note("enrolled", "north", "203.0.113.7:1");
+        audit.note("connected", "south", "203.0.113.8:1");
         // Twice a second for a week.
-        (0..1_200_000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
+        (0..1_200_000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1"));
         drop(audit);
         let audit = Audit::open_with(folder.path(), limits);
-        (0..1000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
-        audit.note("failed", "south", "no rows", false);
+        (0..1000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1"));
+        audit.note("failed", "south", "no rows");
         let sizes = sizes(folder.path());
         assert_eq!(sizes.len(), 1, "{sizes:?}");
         assert!(sizes[0].1 < 3_000, "{sizes:?}");
@@ -269,21 +272,21 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_stops_nobody_and_the_next_one_begins_anew() {
+    fn the_line_after_a_torn_one_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
-        let limits = Sizes { file: 4000, strangers: 200, client: u64::MAX };
+        let limits = Quotas { file: 4000, unauthenticated: 200, client: u64::MAX };
         let audit = Audit::open_with(folder.path(), limits);
-        audit.note("enrolled", "Zoë", "", false);
-        audit.note("wrong-token", "203.0.113.9", "refused", true);
+        audit.note("enrolled", "Zoë", "");
+        audit.note_unauthenticated("wrong-token", "203.0.113.9", "refused");
         drop(audit);
         // In the middle of a character.
         let torn = b"{\"detail\":\"\xc3";
         append_to(&path).unwrap().write_all(torn).unwrap();
 
         let audit = Audit::open_with(folder.path(), limits);
-        audit.note("connected", "Zoë", "", false);
-        audit.note("wrong-token", "203.0.113.9", "refused", true);
+        audit.note("connected", "Zoë", "");
+        audit.note_unauthenticated("wrong-token", "203.0.113.9", "refused");
         let bytes = fs::read(&path).unwrap();
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         assert_eq!(lines.len(), 6, "{}", String::from_utf8_lossy(&bytes));
@@ -292,30 +295,34 @@ mod tests {
             let line: serde_json::Value = serde_json::from_slice(lines[n]).unwrap();
             line["event"].as_str().unwrap().to_owned()
         });
-        // The share of strangers was counted over the torn line.
+        // The quota is counted across the torn line.
         assert_eq!(events, ["enrolled", "wrong-token", "connected", "silenced"]);
     }
 
-    /// A folder in the place of a file stands for any that cannot be read or opened.
+    /// A folder in place of the file stands for any unreadable file.
     #[test]
-    fn a_log_that_cannot_be_read_is_put_aside() {
+    fn an_unreadable_log_is_moved_aside() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
-        let audit =
-            Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500, client: u64::MAX });
-        audit.note("enrolled", "north", "", false);
-        audit.note("connected", "north", "", false);
+        let audit = Audit::open_with(
+            folder.path(),
+            Quotas { file: 1000, unauthenticated: 500, client: u64::MAX },
+        );
+        audit.note("enrolled", "north", "");
+        audit.note("connected", "north", "");
         assert!(folder.path().join("audit.1.jsonl").is_dir());
         let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
         assert!(text.contains("\"enrolled\"") && text.contains("\"connected\""), "{text}");
     }
 
     #[test]
-    fn a_new_file_that_cannot_be_opened_moves_none_of_the_old_ones() {
+    fn old_files_stay_if_no_new_one_can_be_opened() {
         let folder = tempfile::tempdir().unwrap();
-        let audit =
-            Audit::open_with(folder.path(), Sizes { file: 120, strangers: 100, client: u64::MAX });
-        let note = |n: u32| audit.note("connected", "north", &format!("line {n}"), false);
+        let audit = Audit::open_with(
+            folder.path(),
+            Quotas { file: 120, unauthenticated: 100, client: u64::MAX },
+        );
+        let note = |n: u32| audit.note("connected", "north", &format!("line {n}"));
         // One line each.
         (0..4).for_each(note);
         let read = || {
@@ -336,13 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn a_free_place_is_filled_before_the_oldest_goes() {
+    fn a_free_number_is_used_before_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        // As a process leaves it that was killed between two renames.
+        // The state after a crash between two renames.
         for n in [0, 1, 3, 4] {
             fs::write(name(folder.path(), n), n.to_string()).unwrap();
         }
-        put_aside(folder.path()).unwrap();
+        rotate(folder.path()).unwrap();
         let read = |n| fs::read_to_string(name(folder.path(), n)).unwrap();
         assert_eq!([0, 1, 2, 3, 4].map(read), ["", "0", "1", "3", "4"]);
     }

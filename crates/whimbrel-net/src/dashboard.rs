@@ -1,8 +1,9 @@
-//! The dashboard: a read-only page for people, and the same figures for Prometheus, over HTTP.
+//! The dashboard over HTTP: a read-only page for operators, and metrics for Prometheus.
 //!
-//! Every request shows a token: the link that is printed carries it, and the first visit turns it
-//! into a cookie that scripts cannot read. A scraper sends it as `Authorization: Bearer`.
+//! Every request needs a token. The printed link contains it, and the first visit stores it in a
+//! cookie that scripts cannot read. A scraper sends it as `Authorization: Bearer`.
 
+use crate::listen::into_async;
 use crate::status::{self, Board, Level, now};
 use crate::tls::{random, sha256};
 use hyper::body::Bytes;
@@ -25,58 +26,56 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use whimbrel_core::wire::hex;
-use whimbrel_core::{Error, Measure, Result};
+use whimbrel_core::{Measure, Result};
 use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_report::dashboard::{
     ASSETS, ClientState, ClientStatus, HEADERS, LogLine, OpenExchange, RunState, Sample, Status,
     metrics_text,
 };
 
-/// Visitors at the same time.
+/// Concurrent connections.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a request may take to arrive, and a connection to live.
+/// Maximal duration of reading a request's headers, and of a connection.
 const HEADERS_IN: Duration = Duration::from_secs(5);
 const LIFE: Duration = Duration::from_secs(300);
-/// How long to rest when the system has no more file descriptors.
+/// Pause when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Clients listed on the page.
 const CLIENTS_MAX: usize = 500;
 /// The cookie that holds the token.
 const COOKIE_NAME: &str = "whimbrel";
-/// Where a run keeps the token.
+/// The token's file in the run's folder.
 const TOKEN_FILE: &str = "dashboard-token";
 const TOKEN_BYTES: usize = 24;
 
-/// What the page says about the job beside its course.
+/// Static description of the job.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The method's kind.
     pub method: String,
-    /// The model, in words.
     pub model: String,
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
 }
 
-/// The page's server side.
+/// The server of the dashboard.
 pub struct Dashboard {
     board: Board,
     about: About,
-    /// None where anybody who reaches the port may look.
+    /// `None` for access without a token.
     token: Option<String>,
     token_file: Option<PathBuf>,
 }
 
 impl Dashboard {
-    /// A dashboard of this board behind a token, which the run's folder keeps so that the link
-    /// outlives the process; without a folder it is open to everyone.
+    /// A dashboard protected by a token in the run's folder, so that the link stays valid after a
+    /// restart. Without a folder no token is needed.
     pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
         let token_file = folder.map(|folder| folder.join(TOKEN_FILE));
         let token = token_file.as_deref().map(kept_token).transpose()?;
         Ok(Self { board, about, token, token_file })
     }
 
-    /// Where the token is kept; none where there is none.
+    /// The token's file.
     pub fn token_file(&self) -> Option<&Path> {
         self.token_file.as_deref()
     }
@@ -89,13 +88,9 @@ impl Dashboard {
         }
     }
 
-    /// Begins to answer, beside whatever else the runtime does.
+    /// Starts to serve requests on a runtime.
     pub fn start(self, listener: std::net::TcpListener, runtime: &Runtime) -> Result<()> {
-        let fault = |e| Error::internal(format!("the dashboard's listener cannot be used: {e}"));
-        listener.set_nonblocking(true).map_err(fault)?;
-        let _inside = runtime.enter();
-        let listener = TcpListener::from_std(listener).map_err(fault)?;
-        runtime.spawn(self.serve(listener));
+        runtime.spawn(self.serve(into_async(listener, runtime)?));
         Ok(())
     }
 
@@ -107,7 +102,7 @@ impl Dashboard {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // A visitor too many is closed without a word.
+            // Above the limit, connections are closed at once.
             let Ok(place) = places.clone().try_acquire_owned() else { continue };
             let page = page.clone();
             tokio::spawn(async move {
@@ -136,7 +131,7 @@ impl Dashboard {
 
     fn route<B>(&self, request: &Request<B>) -> Response<Full> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
@@ -145,20 +140,20 @@ impl Dashboard {
             return plain(StatusCode::OK, "ok\n");
         }
         if path == "/readyz" {
-            let phase = self.board.watch().borrow().phase;
-            return match phase {
+            let (code, text) = match self.board.watch().borrow().phase {
                 RunState::Waiting | RunState::Running | RunState::Done => {
-                    plain(StatusCode::OK, "ready\n")
+                    (StatusCode::OK, "ready\n")
                 }
-                RunState::Paused => plain(StatusCode::SERVICE_UNAVAILABLE, "paused\n"),
-                RunState::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
+                RunState::Paused => (StatusCode::SERVICE_UNAVAILABLE, "paused\n"),
+                RunState::Failed => (StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
             };
+            return plain(code, text);
         }
         if let Some(token) = query_token(request.uri().query()) {
-            return if self.opens(token) { self.let_in(token) } else { stranger() };
+            return if self.accepts(token) { self.set_cookie(token) } else { unauthorized() };
         }
-        if !self.knows(request) {
-            return stranger();
+        if !self.is_authorized(request) {
+            return unauthorized();
         }
         match path {
             "/status.json" => {
@@ -168,15 +163,15 @@ impl Dashboard {
             "/metrics" => typed("text/plain; version=0.0.4", metrics_text(&self.view())),
             _ => match ASSETS.iter().find(|asset| asset.path == path) {
                 Some(asset) => typed(asset.media_type, asset.content),
-                None => plain(StatusCode::NOT_FOUND, "there is no such page\n"),
+                None => plain(StatusCode::NOT_FOUND, "page not found\n"),
             },
         }
     }
 
-    /// Puts the token into a cookie, and takes it out of the address bar.
-    fn let_in(&self, token: &str) -> Response<Full> {
+    /// Moves the token from the address bar into a cookie.
+    fn set_cookie(&self, token: &str) -> Response<Full> {
         let mut response = plain(StatusCode::SEE_OTHER, "");
-        let name = self.cookie();
+        let name = self.cookie_name();
         let cookie = format!("{name}={token}; HttpOnly; SameSite=Strict; Path=/");
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().insert(SET_COOKIE, cookie);
@@ -185,41 +180,41 @@ impl Dashboard {
         response
     }
 
-    /// Browsers send cookies to every port of a host: each run has a name of its own, which says
-    /// nothing of its token.
-    fn cookie(&self) -> String {
+    /// Browsers send cookies to every port of a host, so each run has its own cookie name, which does
+    /// not reveal the token.
+    fn cookie_name(&self) -> String {
         let token = self.token.as_deref().unwrap_or_default();
         let hash = sha256(format!("cookie {token}").as_bytes());
         format!("{COOKIE_NAME}-{}", hex(&hash[..6]))
     }
 
-    fn opens(&self, shown: &str) -> bool {
+    fn accepts(&self, shown: &str) -> bool {
         match &self.token {
             None => true,
             Some(token) => token.as_bytes().ct_eq(shown.as_bytes()).into(),
         }
     }
 
-    fn knows<B>(&self, request: &Request<B>) -> bool {
+    fn is_authorized<B>(&self, request: &Request<B>) -> bool {
         if self.token.is_none() {
             return true;
         }
         let text = |name| request.headers().get_all(name).iter().filter_map(|v| v.to_str().ok());
         let cookies = text(COOKIE).flat_map(|line| line.split(';'));
         let mut shown = cookies
-            .filter_map(|pair| pair.trim().strip_prefix(&self.cookie())?.strip_prefix('='))
+            .filter_map(|pair| pair.trim().strip_prefix(&self.cookie_name())?.strip_prefix('='))
             .chain(text(AUTHORIZATION).filter_map(|v| v.strip_prefix("Bearer ")));
-        shown.any(|token| self.opens(token))
+        shown.any(|token| self.accepts(token))
     }
 
     fn view(&self) -> Status {
-        // A copy first: rounds must not wait until a page is made.
+        // A copy, so that rounds do not wait for the page.
         let snapshot = self.board.watch().borrow().clone();
         view(&snapshot, &self.about)
     }
 }
 
-/// The coordinator's snapshot as the page shows it.
+/// The content of the page.
 fn view(status: &status::Status, about: &About) -> Status {
     let now = now();
     let listed = status.clients.iter().take(CLIENTS_MAX);
@@ -230,7 +225,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         model: about.model.clone(),
         version: about.version.clone(),
         state: status.phase,
-        // What needs no attention is in the log alone.
+        // A normal activity is shown in the log only.
         message: match status.phase {
             RunState::Running | RunState::Done => String::new(),
             RunState::Waiting | RunState::Paused | RunState::Failed => status.state.clone(),
@@ -264,6 +259,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         log: status.log.iter().map(line).collect(),
     }
 }
+
 fn sample(row: &serde_json::Value, measures: &[Measure]) -> Sample {
     let number = |key: &str| row.get(key).and_then(serde_json::Value::as_f64);
     let bytes = |key: &str| (number(key).unwrap_or(0.0) / 8.0) as u64;
@@ -286,8 +282,8 @@ fn row(
     now: f64,
 ) -> ClientStatus {
     let state = client_state(client);
-    let mark = |exchanged: &status::Exchanged| match client.id {
-        // Both lists are in order of number.
+    let mark = |exchanged: &status::PastExchange| match client.id {
+        // Both lists are sorted.
         Some(id) if exchanged.accepted.binary_search(&id).is_ok() => 'y',
         Some(id) if exchanged.cohort.binary_search(&id).is_ok() => 'n',
         _ => '.',
@@ -352,10 +348,10 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Full> {
     response
 }
 
-fn stranger() -> Response<Full> {
+fn unauthorized() -> Response<Full> {
     plain(
         StatusCode::UNAUTHORIZED,
-        "open the link that the coordinator printed, or show the token in the run's dashboard-token\n",
+        "open the link that the coordinator printed, or send the token in the run's dashboard-token\n",
     )
 }
 
@@ -363,7 +359,7 @@ fn query_token(query: Option<&str>) -> Option<&str> {
     query?.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
-/// The token of a file; a new one where there is none, or none that is whole.
+/// The token of a file; a new one if the file is missing or damaged.
 fn kept_token(path: &Path) -> Result<String> {
     let whole = |text: &String| {
         text.len() == 2 * TOKEN_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit())
@@ -380,7 +376,7 @@ fn kept_token(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Exchanged, Open, Refusal};
+    use crate::status::{Open, PastExchange, Refusal};
     use hyper::header::HeaderName;
 
     fn page(folder: Option<&Path>) -> Dashboard {
@@ -388,7 +384,7 @@ mod tests {
         board.state(RunState::Running, "stage 1 of 1: fit");
         board.client("<north>", |c| (c.id, c.connected) = (Some(0), true));
         board.client("south", |c| c.id = Some(1));
-        let strip = |accepted: Vec<u32>| Exchanged {
+        let strip = |accepted: Vec<u32>| PastExchange {
             stage: 0,
             round: Some(1),
             cohort: vec![0, 1],
@@ -450,7 +446,7 @@ mod tests {
                 assert_eq!(shown.headers()[name], value);
             }
         }
-        // The link is the same after a restart, and only its owner can read it.
+        // The link survives a restart, and only the owner can read it.
         assert_eq!(
             Dashboard::new(Board::new("wards"), About::default(), Some(folder.path()))
                 .unwrap()
@@ -465,9 +461,9 @@ mod tests {
         }
     }
 
-    /// Browsers send every cookie of a host, whatever its port.
+    /// Browsers send all cookies of a host to every port.
     #[test]
-    fn a_cookie_opens_the_run_that_it_is_of() {
+    fn a_cookie_is_valid_for_its_run_only() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [one, other] = folders.each_ref().map(|folder| page(Some(folder.path())));
         let cookie = |page: &Dashboard| {
@@ -485,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_learns_whether_it_works_and_nothing_else() {
+    fn probes_report_health_without_a_token() {
         let folder = tempfile::tempdir().unwrap();
         let page = page(Some(folder.path()));
         for (phase, wanted) in [
@@ -502,13 +498,13 @@ mod tests {
     }
 
     #[test]
-    fn it_can_only_be_read() {
+    fn the_page_is_read_only() {
         let request = Request::builder().method(Method::POST).uri("/").body(()).unwrap();
         assert_eq!(page(None).answer(&request).status(), StatusCode::METHOD_NOT_ALLOWED);
     }
 
     #[test]
-    fn the_page_shows_what_the_coordinator_sees() {
+    fn the_page_shows_the_status() {
         let shown = page(None).view();
         assert_eq!((shown.state, shown.message.as_str()), (RunState::Running, ""));
         let clients: Vec<(&str, ClientState, &str)> =

@@ -1,18 +1,17 @@
-//! What a coordinator keeps: nothing that it acknowledged may be lost.
+//! A coordinator's durable state: no acknowledged step may be lost.
 //!
-//! A checkpoint, journal and metrics as in a simulation's folder, and beside them a log with every
-//! exchange and evaluation since that checkpoint. An exchange is one record, made durable before
-//! anybody hears of it. After a crash the checkpoint is read, journal and metrics are cut back to
-//! it, and the log's records are applied on top. When the log has grown, a new checkpoint is made
-//! and the log begins anew; a record that the checkpoint already holds is known by its numbers and
-//! passed over.
+//! A run has a checkpoint, a journal and metrics as in a simulation, and a log of the exchanges and
+//! evaluations since the checkpoint. An exchange is one record, made durable before it is
+//! acknowledged. After a crash, journal and metrics are truncated to the checkpoint and the log's
+//! records are applied. A long log is replaced by a new checkpoint; records that the checkpoint
+//! already contains are recognised by their numbers and skipped.
 //!
-//! A full disk stops the job and does not end it: what could not be written is tried again until
-//! there is space, or until the coordinator is told to stop.
+//! A full disk pauses the job: writes are retried until there is space, or until the coordinator
+//! is told to stop.
 
 use crate::inspection::Inspection;
 use crate::status::{Board, RunState};
-use crate::tls::own_alone;
+use crate::tls::restrict_to_owner;
 use crate::wal::Wal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,20 +21,20 @@ use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::StepId;
-use whimbrel_engine::journal::{Entry, Journal, Line, Naming};
+use whimbrel_engine::journal::{Journal, Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Progress, Snapshot, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
 
-/// A log shorter than this is not worth a new checkpoint.
+/// A shorter log does not justify a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
-/// A log longer than this is, however long its records are.
+/// A longer log always does.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Between two tries on a full disk.
+/// Pause between two attempts on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A run's folder, as a coordinator keeps it.
+/// The durable state of a served run.
 pub struct DurableRun {
     folder: PathBuf,
     store: Store,
@@ -47,83 +46,97 @@ pub struct DurableRun {
     stop: Arc<AtomicBool>,
 }
 
-/// A closed exchange.
+/// The log's record of a closed exchange.
 #[derive(Debug, PartialEq)]
-struct Exchanged {
+struct ExchangeRecord {
     stage: u32,
     line: String,
     change: Change,
     tallies: Vec<(ClientId, Tally)>,
     traffic: Traffic,
-    progress: Loop,
+    progress: ProgressRecord,
 }
 
-/// Clients joined before an exchange.
+/// The record of clients that joined before an exchange.
 #[derive(Debug, PartialEq)]
-struct Joined {
+struct JoinRecord {
     stage: u32,
     change: Change,
     tallies: Vec<(ClientId, Tally)>,
     traffic: Traffic,
 }
 
-/// An evaluated round.
+/// The record of an evaluated round.
 #[derive(Debug, PartialEq)]
-struct Evaluated {
+struct EvaluationRecord {
     stage: u32,
     exchanges: u32,
-    /// Of the journal.
+    /// Line of the journal.
     answered: String,
-    /// Of the metrics.
+    /// Line of the metrics.
     line: String,
     latest: Latest,
     traffic: Traffic,
-    progress: Loop,
+    progress: ProgressRecord,
 }
 
-/// [`Progress`] as bytes.
+/// The stored part of [`Progress`].
 #[derive(Debug, PartialEq, Clone, Copy)]
-struct Loop {
+struct ProgressRecord {
     evaluated: Option<u32>,
     patience: Option<(f64, u32)>,
     accepted: u32,
 }
 
-wire!(Exchanged { stage, line, change, tallies, traffic, progress });
-wire!(Joined { stage, change, tallies, traffic });
-wire!(Evaluated { stage, exchanges, answered, line, latest, traffic, progress });
-wire!(Loop { evaluated, patience, accepted });
+wire!(ExchangeRecord { stage, line, change, tallies, traffic, progress });
+wire!(JoinRecord { stage, change, tallies, traffic });
+wire!(EvaluationRecord { stage, exchanges, answered, line, latest, traffic, progress });
+wire!(ProgressRecord { evaluated, patience, accepted });
 
 const EXCHANGED: u8 = 1;
-/// What was 2 did not say who answered.
+/// Tag 2 (retired) lacked respondents.
 const EVALUATED: u8 = 3;
 const JOINED: u8 = 4;
 
+/// What earlier processes acknowledged.
+#[derive(Default)]
+pub struct History {
+    /// The last accepted step of every client.
+    pub accepted: BTreeMap<ClientId, StepId>,
+    /// Clients that joined before the exchange under way, which the journal does not name yet.
+    pub joined: Vec<ClientId>,
+    /// The last stage that was repaired: its clients enrol again.
+    pub repaired: Option<u32>,
+    /// Number of rounds of all stages with an accepted upload, by client.
+    pub rounds: BTreeMap<ClientId, u64>,
+}
+
 impl DurableRun {
-    /// Begins with empty files.
+    /// Creates the files of a new run.
     pub fn create(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
         let store = Store::create(folder)?;
-        own_alone(&folder.join("checkpoint"), 0o700)?;
+        restrict_to_owner(&folder.join("checkpoint"), 0o700)?;
         let wal = Wal::create(&wal_path(folder))?;
         let folder = folder.to_path_buf();
         let (checkpoint, seconds_before, naming) = (None, 0.0, Naming::default());
         Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
-    /// Goes on where an earlier process stopped. It begins where no checkpoint was made and no
-    /// exchange was closed: whatever clients sent until then they send again.
+    /// Resumes a run. Without a checkpoint and a closed exchange it is created anew, and clients
+    /// repeat their uploads.
     pub fn resume(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
         let inspection = Inspection::of(folder)?;
         inspection.whole(folder)?;
         if inspection.kept.is_none() {
             return Self::create(folder, board, stop);
         }
-        own_alone(&folder.join("checkpoint"), 0o700)?;
+        restrict_to_owner(&folder.join("checkpoint"), 0o700)?;
         let (mut store, mut checkpoint) = Store::resume(folder)?;
         let path = wal_path(folder);
-        let wal = match path.exists() {
-            true => Wal::open(&path, |record| apply(record, &mut checkpoint, &mut store))?,
-            false => Wal::create(&path)?,
+        let wal = if path.exists() {
+            Wal::open(&path, |record| apply(record, &mut checkpoint)?.write(&mut store))?
+        } else {
+            Wal::create(&path)?
         };
         store.flush()?;
         let (seconds_before, naming) = (last_seconds(folder), naming_of(folder)?);
@@ -131,116 +144,78 @@ impl DurableRun {
         Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
-    /// The last accepted step of every client, from the journal and the clients of the stage under
-    /// way.
-    pub fn fates(&self) -> Result<BTreeMap<ClientId, StepId>> {
-        let mut fates: BTreeMap<ClientId, StepId> = BTreeMap::new();
-        let Some(checkpoint) = &self.checkpoint else { return Ok(fates) };
-        for line in self.journal()?.lines() {
+    /// Reads the journal and the clients of the stage under way.
+    pub fn history(&self) -> Result<History> {
+        let mut history = History::default();
+        let Some(checkpoint) = &self.checkpoint else { return Ok(history) };
+        let path = self.folder.join("journal");
+        let journal =
+            std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+        for line in journal.lines() {
             match Line::parse(line)? {
                 Line::Exchange(entry) => {
                     let at = StepId::exchange(entry.stage, entry.exchange);
-                    fates.extend(entry.accepted_ids()?.into_iter().map(|id| (id, at)));
+                    for id in entry.accepted_ids()? {
+                        history.accepted.insert(id, at);
+                        if entry.round.is_some() {
+                            *history.rounds.entry(id).or_default() += 1;
+                        }
+                    }
                 }
                 // All clients left, and their states were lost.
-                Line::Repair(repair) => fates.retain(|_, at| at.stage != repair.stage),
+                Line::Repair(repair) => {
+                    history.accepted.retain(|_, at| at.stage != repair.stage);
+                    history.repaired = Some(repair.stage);
+                }
                 Line::StageBegin(_) | Line::Evaluation(_) => {}
             }
         }
+        let admitted = Journal::parse(&journal, checkpoint.stage)?.admitted();
         let begun = StepId::enrolment(checkpoint.stage);
         for id in checkpoint.runner.state.enrolled() {
-            let last = fates.entry(id).or_insert(begun);
+            let last = history.accepted.entry(id).or_insert(begun);
             *last = begun.max(*last);
+            if !admitted.contains(&id) {
+                history.joined.push(id);
+            }
         }
-        Ok(fates)
+        Ok(history)
     }
 
     /// The stage under way, from zero, and its rounds so far.
-    pub fn stands_at(&self) -> Option<(u32, u32)> {
+    pub fn position(&self) -> Option<(u32, u32)> {
         self.checkpoint.as_ref().map(|kept| (kept.stage, kept.runner.state.round()))
     }
 
-    /// The last stage in which the run was repaired.
-    pub fn repaired(&self) -> Result<Option<u32>> {
-        if self.checkpoint.is_none() {
-            return Ok(None);
-        }
-        let mut repaired = None;
-        for line in self.journal()?.lines() {
-            if let Line::Repair(repair) = Line::parse(line)? {
-                repaired = Some(repair.stage);
-            }
-        }
-        Ok(repaired)
-    }
-
-    /// Who joined before the exchange under way: no line of the journal has them yet.
-    pub fn joined(&self) -> Result<Vec<ClientId>> {
-        let Some(checkpoint) = &self.checkpoint else { return Ok(Vec::new()) };
-        let admitted = Journal::parse(&self.journal()?, checkpoint.stage)?.admitted();
-        let enrolled = checkpoint.runner.state.enrolled().into_iter();
-        Ok(enrolled.filter(|id| !admitted.contains(id)).collect())
-    }
-
-    /// The evaluations so far, as in `metrics.jsonl`.
+    /// The lines of `metrics.jsonl`.
     pub fn rows(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.folder.join("metrics.jsonl")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// How many rounds of all stages accepted an upload of each client.
-    pub fn rounds(&self) -> Result<BTreeMap<ClientId, u64>> {
-        let mut rounds = BTreeMap::new();
-        if self.checkpoint.is_some() {
-            for entry in self.exchanges()?.iter().filter(|entry| entry.round.is_some()) {
-                for id in entry.accepted_ids()? {
-                    *rounds.entry(id).or_insert(0) += 1;
-                }
-            }
-        }
-        Ok(rounds)
-    }
-
-    fn journal(&self) -> Result<String> {
-        let path = self.folder.join("journal");
-        std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))
-    }
-
-    /// The journal's exchanges, in order.
-    fn exchanges(&self) -> Result<Vec<Entry>> {
-        let mut exchanges = Vec::new();
-        for line in self.journal()?.lines() {
-            if let Line::Exchange(entry) = Line::parse(line)? {
-                exchanges.push(entry);
-            }
-        }
-        Ok(exchanges)
-    }
-
-    /// Tries until it is done, or until the coordinator is told to stop.
-    fn insist(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+    fn retry(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         let (board, stop) = (self.board.clone(), self.stop.clone());
-        insist(&board, &stop, || work(self))
+        retry_storage(&board, &stop, || work(self))
     }
 
     fn save(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
         let checkpoint = snapshot.without_clients()?;
-        self.insist(|run| run.store.save(&checkpoint, Some(snapshot.runner.state())))?;
-        self.insist(|run| run.wal.reset())
+        self.retry(|run| run.store.save(&checkpoint, Some(snapshot.runner.state())))?;
+        self.retry(|run| run.wal.reset())
     }
 
-    /// Adds a line to journal or metrics. It is in the log already: a line that cannot be written
-    /// now waits in memory and is written with the next checkpoint.
-    fn later(&mut self, add: impl FnOnce(&mut Store) -> Result<()>) {
+    /// Adds a line to journal or metrics. The log holds it already: a line that cannot be written
+    /// now stays in memory until the next checkpoint.
+    fn add_line(&mut self, add: impl FnOnce(&mut Store) -> Result<()>) {
         if let Err(error) = add(&mut self.store) {
-            self.board.warn(&format!("written later: {error}"));
+            self.board.warn(&format!("to be written later: {error}"));
         }
     }
 
     fn append<T: Wire>(&mut self, tag: u8, record: &T) -> Result<u64> {
         let mut bytes = vec![tag];
         record.put(&mut bytes);
-        self.insist(|run| run.wal.append(&bytes))?;
+        self.retry(|run| run.wal.append(&bytes))?;
         let (log_bytes, disk_free) = (self.wal.bytes(), disk_free(&self.folder));
         self.board.change(|s| (s.log_bytes, s.disk_free) = (log_bytes, disk_free));
         Ok(bytes.len() as u64)
@@ -257,16 +232,16 @@ impl Keeper for DurableRun {
     }
 
     fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.insist(|run| run.store.declare(snapshot.measures))?;
+        self.retry(|run| run.store.declare(snapshot.measures))?;
         if fresh {
             let line = snapshot.stage_line(&mut self.naming);
-            self.later(|store| store.record(&line));
+            self.add_line(|store| store.record(&line));
         }
         self.save(snapshot)
     }
 
     fn joined(&mut self, joined: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
-        let record = Joined {
+        let record = JoinRecord {
             stage: snapshot.stage,
             change: snapshot.runner.state().machine.change(joined)?,
             tallies: tallies_of(snapshot, joined),
@@ -277,7 +252,7 @@ impl Keeper for DurableRun {
 
     fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
         let line = snapshot.exchange_line(done, &mut self.naming);
-        let record = Exchanged {
+        let record = ExchangeRecord {
             stage: snapshot.stage,
             line: line.to_text(),
             change: snapshot.runner.state().machine.change(&done.accepted)?,
@@ -286,8 +261,8 @@ impl Keeper for DurableRun {
             progress: snapshot.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
-        self.later(|store| store.record(&line));
-        // A checkpoint has about the size of a record with everyone in it.
+        self.add_line(|store| store.record(&line));
+        // A checkpoint is about as large as a record with all clients.
         if self.wal.bytes() > (32 * bytes).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX) {
             self.save(snapshot)?;
         }
@@ -298,7 +273,7 @@ impl Keeper for DurableRun {
         let Some(latest) = snapshot.latest else { return Ok(()) };
         let line = format!("{}\n", serde_json::Value::Object(latest.row.to_json()));
         let answered = Line::evaluation(snapshot.stage, latest.row.round, answered);
-        let record = Evaluated {
+        let record = EvaluationRecord {
             stage: snapshot.stage,
             exchanges: snapshot.runner.state().machine.exchanges(),
             answered: answered.to_text(),
@@ -308,8 +283,8 @@ impl Keeper for DurableRun {
             progress: snapshot.progress.into(),
         };
         self.append(EVALUATED, &record)?;
-        self.later(|store| store.record(&answered));
-        self.later(|store| store.evaluated_line(&line));
+        self.add_line(|store| store.record(&answered));
+        self.add_line(|store| store.evaluated_line(&line));
         Ok(())
     }
 
@@ -318,11 +293,11 @@ impl Keeper for DurableRun {
     }
 
     fn failed(&mut self) -> Result<()> {
-        self.insist(|run| run.store.flush())
+        self.retry(|run| run.store.flush())
     }
 }
 
-/// Bytes that are free where a run is kept.
+/// Free bytes on the run's disk.
 #[cfg(unix)]
 fn disk_free(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
@@ -334,9 +309,9 @@ fn disk_free(_: &Path) -> Option<u64> {
     None
 }
 
-/// Tries until it is done, or until the coordinator is told to stop, and says on the board what
-/// keeps it from being done.
-pub fn insist<T>(
+/// Retries a write until it succeeds or the coordinator is told to stop, and shows the obstacle on
+/// the status board.
+pub fn retry_storage<T>(
     board: &Board,
     stop: &AtomicBool,
     mut work: impl FnMut() -> Result<T>,
@@ -345,9 +320,7 @@ pub fn insist<T>(
     loop {
         match work() {
             Err(error @ Error::Storage { .. }) => {
-                let why = format!(
-                    "paused, nothing is lost: {error}; going on as soon as it can be written"
-                );
+                let why = format!("paused, nothing is lost: {error}; retrying until it is written");
                 board.state(RunState::Paused, why);
                 paused = true;
                 if stop.load(Ordering::Relaxed) {
@@ -358,7 +331,7 @@ pub fn insist<T>(
             Err(error) => return Err(error),
             Ok(done) => {
                 if paused {
-                    board.state(RunState::Running, "going on after a pause");
+                    board.state(RunState::Running, "resumed after a pause");
                 }
                 return Ok(done);
             }
@@ -381,81 +354,76 @@ fn set_tallies(tallies: &mut Vec<Tally>, moved: Vec<(ClientId, Tally)>) {
     }
 }
 
-/// What a log's record adds to the other files.
-pub(crate) trait Adds {
-    /// A line of the journal.
-    fn journal(&mut self, line: &Line) -> Result<()>;
-    /// A line of the metrics.
-    fn metrics(&mut self, line: &str) -> Result<()>;
+/// Lines that a log's record adds to the journal and the metrics.
+#[derive(Default)]
+pub(crate) struct Added {
+    pub journal: Option<Line>,
+    pub metrics: Option<String>,
 }
 
-impl Adds for Store {
-    fn journal(&mut self, line: &Line) -> Result<()> {
-        self.record(line)
-    }
-
-    fn metrics(&mut self, line: &str) -> Result<()> {
-        self.evaluated_line(line)
+impl Added {
+    pub fn write(self, store: &mut Store) -> Result<()> {
+        if let Some(line) = &self.journal {
+            store.record(line)?;
+        }
+        self.metrics.map_or(Ok(()), |line| store.evaluated_line(&line))
     }
 }
 
-/// Applies a record to a checkpoint, unless the checkpoint was made after it.
-pub(crate) fn apply(
-    record: &[u8],
-    checkpoint: &mut Checkpoint,
-    files: &mut dyn Adds,
-) -> Result<()> {
+/// Applies a record to a checkpoint, unless the checkpoint already contains it.
+pub(crate) fn apply(record: &[u8], checkpoint: &mut Checkpoint) -> Result<Added> {
+    let nothing = Added::default();
     let here = (checkpoint.stage, checkpoint.runner.state.exchanges());
     match record {
         [EXCHANGED, rest @ ..] => {
-            let record = Exchanged::from_bytes(rest)?;
+            let record = ExchangeRecord::from_bytes(rest)?;
             let line = Line::parse(record.line.trim_end())?;
             let Line::Exchange(entry) = &line else {
                 return Err(Error::peer("an exchange without its line"));
             };
             if (record.stage, entry.exchange) < here {
-                return Ok(());
+                return Ok(nothing);
             }
             checkpoint.runner.state.apply(record.change)?;
             set_tallies(&mut checkpoint.runner.tallies, record.tallies);
             checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
-            files.journal(&line)
+            Ok(Added { journal: Some(line), ..nothing })
         }
         [JOINED, rest @ ..] => {
-            let record = Joined::from_bytes(rest)?;
+            let record = JoinRecord::from_bytes(rest)?;
             if (record.stage, record.change.exchanges()) < here {
-                return Ok(());
+                return Ok(nothing);
             }
             checkpoint.runner.state.join(record.change)?;
             set_tallies(&mut checkpoint.runner.tallies, record.tallies);
             checkpoint.runner.traffic = record.traffic;
-            Ok(())
+            Ok(nothing)
         }
         [EVALUATED, rest @ ..] => {
-            let record = Evaluated::from_bytes(rest)?;
-            let old = (record.stage, record.exchanges) < here
-                || record.progress.evaluated == checkpoint.evaluated;
-            if old {
-                return Ok(());
+            let record = EvaluationRecord::from_bytes(rest)?;
+            if (record.stage, record.exchanges) < here
+                || record.progress.evaluated == checkpoint.evaluated
+            {
+                return Ok(nothing);
             }
             checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
             checkpoint.latest = Some(record.latest);
-            files.journal(&Line::parse(record.answered.trim_end())?)?;
-            files.metrics(&record.line)
+            let journal = Some(Line::parse(record.answered.trim_end())?);
+            Ok(Added { journal, metrics: Some(record.line) })
         }
-        _ => Err(Error::peer("a record of a kind that this program does not know")),
+        _ => Err(Error::peer("a record of an unknown kind")),
     }
 }
 
-impl From<Progress> for Loop {
+impl From<Progress> for ProgressRecord {
     fn from(p: Progress) -> Self {
         Self { evaluated: p.evaluated, patience: p.patience, accepted: p.accepted }
     }
 }
 
-impl Loop {
+impl ProgressRecord {
     fn restore(self, checkpoint: &mut Checkpoint) {
         checkpoint.evaluated = self.evaluated;
         checkpoint.patience = self.patience;

@@ -1,4 +1,4 @@
-//! Frames of a session, made and taken apart.
+//! Construction and assembly of a session's frames.
 
 use crate::limits::CHUNK_BYTES;
 use crate::proto::{self, Kind, client_frame, server_frame};
@@ -16,7 +16,19 @@ pub fn to_server(frame: client_frame::Frame) -> proto::ClientFrame {
     proto::ClientFrame { frame: Some(frame) }
 }
 
-/// A message on its way: a recipient's own bytes, then bytes whose memory other messages share.
+impl From<proto::StepId> for StepId {
+    fn from(step: proto::StepId) -> Self {
+        Self { stage: step.stage, step: step.step }
+    }
+}
+
+impl From<StepId> for proto::StepId {
+    fn from(step: StepId) -> Self {
+        Self { stage: step.stage, step: step.step }
+    }
+}
+
+/// A message to send: the recipient's own bytes, then bytes shared with other messages.
 #[derive(Clone, Debug, Default)]
 pub struct Parcel {
     head: Bytes,
@@ -24,17 +36,16 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Bytes of the whole message.
+    /// Bytes of both parts.
     pub fn len(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// These bytes of it; only those across its two parts are copied.
+    /// A range of bytes, copied only if it spans both parts.
     fn slice(&self, start: usize, end: usize) -> Bytes {
         let middle = self.head.len();
         if end <= middle {
@@ -61,7 +72,7 @@ impl From<Message> for Parcel {
     }
 }
 
-/// The chunks of a message, which share its memory.
+/// The chunks of a message, without copies.
 pub fn chunks(message: &Parcel) -> impl Iterator<Item = proto::Chunk> + use<> {
     let message = message.clone();
     (0..message.len()).step_by(CHUNK_BYTES).map(move |start| {
@@ -70,27 +81,24 @@ pub fn chunks(message: &Parcel) -> impl Iterator<Item = proto::Chunk> + use<> {
     })
 }
 
-/// A message that is being put together from its chunks. Memory grows with what has come, never
-/// with what was announced.
+/// A message assembled from its chunks. Memory grows with the received bytes, not with the announced
+/// ones.
 #[derive(Debug)]
 pub struct Assembly {
-    /// What it is for.
     pub kind: Kind,
-    /// And for which step.
     pub at: StepId,
     announced: u64,
     bytes: Vec<u8>,
 }
 
 impl Assembly {
-    /// Begins with what was announced.
+    /// An empty message of an announced length.
     pub fn new(kind: Kind, at: StepId, announced: u64) -> Self {
         Self { kind, at, announced, bytes: Vec::new() }
     }
 
-    /// Bytes of memory that it takes with this chunk in it: twice what it took before, so that it
-    /// is not moved for every chunk, and at most what was announced. Fails where there is more in
-    /// the chunk than was announced, or nothing.
+    /// Bytes of memory including this chunk: twice the previous capacity, so that chunks are rarely
+    /// moved, and at most the announced length. Fails for an empty chunk or bytes beyond that length.
     pub fn capacity_with(&self, chunk: &[u8]) -> Result<usize, &'static str> {
         if chunk.is_empty() {
             return Err("an empty chunk");
@@ -112,12 +120,11 @@ impl Assembly {
         Ok(())
     }
 
-    /// Whether everything announced has come.
+    /// Whether all announced bytes have arrived.
     pub fn is_whole(&self) -> bool {
         self.bytes.len() as u64 == self.announced
     }
 
-    /// The message.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -128,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_put_together_again_and_an_announcement_takes_no_memory() {
+    fn chunks_are_reassembled_and_an_announcement_takes_no_memory() {
         let message = Bytes::from((0..CHUNK_BYTES + 7).map(|i| i as u8).collect::<Vec<_>>());
         let at = StepId::enrolment(0);
         let mut whole = Assembly::new(Kind::Enrol, at, message.len() as u64);

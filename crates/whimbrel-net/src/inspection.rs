@@ -1,69 +1,64 @@
-//! Whether what a coordinator left is whole, and what is wrong where it is not.
+//! Inspection of a served run's files.
 //!
-//! Checkpoint, log, journal and metrics vouch for each other: the checkpoint says how many lines of
-//! journal and metrics it counts on and their checksums, each record of the log adds lines, and no
-//! line is written before its record is durable. A log that is damaged or lost its end is therefore
-//! noticed, and so is a checkpoint that is gone.
+//! Checkpoint, log, journal and metrics vouch for each other: the checkpoint holds the number and
+//! the checksum of the journal and metrics lines that it covers, each record of the log adds lines,
+//! and a line is written only after its record is durable. Therefore a damaged or truncated log is
+//! detected, and so is a missing checkpoint.
 
-use crate::durable_run::{Adds, apply, wal_path};
-use crate::registry::Registry;
+use crate::durable_run::{apply, wal_path};
+use crate::registry::{Registry, unhex};
 use crate::tls::Identity;
 use crate::wal::Wal;
 use std::io::ErrorKind;
 use std::path::Path;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::{Checkpoint, Lines, Store};
-use whimbrel_engine::journal::Line;
+use whimbrel_engine::journal::{Entry, Line};
 
-/// What was found in a run's folder.
+/// The result of an inspection.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inspection {
-    /// What checkpoint and log hold; none where nothing was kept yet, or the checkpoint is lost.
+    /// State in checkpoint and log; `None` before the first checkpoint, or if it is lost.
     pub kept: Option<Kept>,
-    /// What is wrong.
     pub faults: Vec<Fault>,
 }
 
-/// What checkpoint and log hold.
-#[derive(Clone, PartialEq, Debug)]
+/// Position and sizes of the state in checkpoint and log.
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kept {
     /// The stage under way, from zero.
     pub stage: u32,
-    /// Its rounds, by the checkpoint.
+    /// Rounds of the stage in the checkpoint alone.
     pub checkpoint_round: u32,
-    /// Its exchanges and rounds, with what the log adds.
+    /// Exchanges and rounds of the stage, with the log.
     pub exchanges: u32,
-    /// Rounds with what the log adds.
     pub round: u32,
-    /// Records of the log that can be read.
+    /// Readable records of the log, and its bytes.
     pub records: u64,
-    /// Bytes of the log.
     pub log_bytes: u64,
     /// Lines of journal and metrics.
     pub lines: (u64, u64),
-    /// The last round that the journal knows of, where it knows of more than checkpoint and log.
+    /// The last round in the journal, if it is beyond checkpoint and log.
     pub journal_round: Option<u32>,
 }
 
-/// A file that is not as it should be.
+/// A damaged or missing file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Its name in the run's folder.
+    /// Path in the run's folder.
     pub file: &'static str,
-    /// What is wrong with it.
     pub what: String,
-    /// What helps.
     pub remedy: Remedy,
 }
 
-/// What helps against a fault.
+/// The remedy of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remedy {
-    /// Going on: the file is written again from another one.
+    /// Resuming the run writes the file again.
     Resume,
-    /// A repair, at a cost.
+    /// `whimbrel repair`, which loses rounds.
     Repair,
-    /// A copy of the folder, and nothing else.
+    /// A backup of the folder.
     Copy,
 }
 
@@ -71,7 +66,7 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.file, self.what)?;
         match self.remedy {
-            Remedy::Resume => f.write_str("; going on writes it again"),
+            Remedy::Resume => f.write_str("; resuming writes it again"),
             Remedy::Repair | Remedy::Copy => Ok(()),
         }
     }
@@ -79,133 +74,127 @@ impl std::fmt::Display for Fault {
 
 const STATE: &str = "checkpoint/state";
 const LOG: &str = "checkpoint/log";
+const LIST: &str = "federation.json";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// Keeps the lines that a log adds without writing them.
+/// Lines that the log adds to journal and metrics.
 #[derive(Default)]
-struct Added {
+struct LoggedLines {
     journal: Vec<String>,
     metrics: Vec<String>,
 }
 
-impl Adds for Added {
-    fn journal(&mut self, line: &Line) -> Result<()> {
-        self.journal.push(line.to_text());
-        Ok(())
-    }
-
-    fn metrics(&mut self, line: &str) -> Result<()> {
-        self.metrics.push(line.into());
-        Ok(())
-    }
-}
-
 impl Inspection {
-    /// Reads what a run goes on from, and changes nothing.
+    /// Reads the files that a run resumes from, without changing them.
     pub fn of(folder: &Path) -> Result<Self> {
         let mut found = Self { kept: None, faults: Vec::new() };
         if !Store::has_checkpoint(folder) {
-            let logged = std::fs::metadata(wal_path(folder))
-                .is_ok_and(|found| found.len() > Wal::EMPTY_BYTES);
-            let left = match logged {
-                true => Some("a log"),
-                false => has_exchanges(folder)?.then_some("a journal with exchanges"),
+            let log = std::fs::metadata(wal_path(folder));
+            let left = if log.is_ok_and(|log| log.len() > Wal::EMPTY_BYTES) {
+                Some("a log")
+            } else {
+                has_exchanges(folder)?.then_some("a journal with exchanges")
             };
             if let Some(left) = left {
                 let what =
-                    format!("it is gone, and {left} is beside it: nothing can be kept without it");
+                    format!("it is missing although {left} exists: nothing can be recovered");
                 found.fault(STATE, what, Remedy::Copy);
             }
             return Ok(found);
         }
         match Store::read(folder) {
-            Ok((lines, checkpoint)) => found.read(folder, lines, checkpoint)?,
-            Err(Error::Storage { what, .. }) => found.fault(STATE, first_line(&what), Remedy::Copy),
-            Err(error) => return Err(error),
+            Ok((lines, checkpoint)) => found.read_state(folder, &lines, checkpoint)?,
+            Err(error) => found.storage_fault(STATE, error)?,
         }
         Ok(found)
     }
 
-    /// The same, and every other file of a served run that something depends on.
+    /// Reads these files and all others of a served run.
     pub fn of_all(folder: &Path) -> Result<Self> {
         let mut found = Self::of(folder)?;
-        found.list(folder)?;
-        found.results(folder)?;
+        found.read_list(folder)?;
+        found.read_results(folder)?;
         Ok(found)
     }
 
     /// Checkpoint, log, journal and metrics.
-    fn read(&mut self, folder: &Path, lines: Lines, mut checkpoint: Checkpoint) -> Result<()> {
-        let checkpoint_round = checkpoint.runner.state.round();
-        let (mut added, mut records, mut log_bytes) = (Added::default(), 0, 0);
-        let path = wal_path(folder);
-        match path.exists() {
-            true => {
-                let read = Wal::inspect(&path, |record| {
-                    records += 1;
-                    apply(record, &mut checkpoint, &mut added)
-                });
-                match read {
-                    Ok((bytes, None)) => log_bytes = bytes,
-                    Ok((bytes, Some(damage))) => {
-                        log_bytes = bytes;
-                        self.fault(LOG, damage.to_string(), Remedy::Repair);
-                    }
-                    Err(Error::Storage { what, .. }) => self.fault(LOG, what, Remedy::Copy),
-                    Err(error) => return Err(error),
-                }
-            }
-            false => self.fault(LOG, "it is gone".into(), Remedy::Repair),
-        }
-        let [journal_fault, metrics_fault] = lines.faults(folder)?;
-        let (journal, metrics) = (read_lines(folder, "journal")?, read_lines(folder, METRICS)?);
-        let state = &checkpoint.runner.state;
+    fn read_state(&mut self, folder: &Path, lines: &Lines, mut state: Checkpoint) -> Result<()> {
         let mut kept = Kept {
-            stage: checkpoint.stage,
-            checkpoint_round,
-            exchanges: state.exchanges(),
-            round: state.round(),
-            records,
-            log_bytes,
-            lines: (journal.len() as u64, metrics.len() as u64),
-            journal_round: None,
+            stage: state.stage,
+            checkpoint_round: state.runner.state.round(),
+            ..Kept::default()
         };
-        for (file, counted, has, added, fault, remedy) in [
-            ("journal", lines.journal, &journal, &added.journal, journal_fault, Remedy::Copy),
-            (METRICS, lines.metrics, &metrics, &added.metrics, metrics_fault, Remedy::Repair),
+        let logged = self.read_log(folder, &mut state, &mut kept)?;
+        (kept.exchanges, kept.round) = (state.runner.state.exchanges(), state.runner.state.round());
+        let (journal, metrics) = (read_lines(folder, "journal")?, read_lines(folder, METRICS)?);
+        kept.lines = (journal.len() as u64, metrics.len() as u64);
+        let [journal_fault, metrics_fault] = lines.faults(folder)?;
+        for (file, covered, found, logged, fault, remedy) in [
+            ("journal", lines.journal, &journal, &logged.journal, journal_fault, Remedy::Copy),
+            (METRICS, lines.metrics, &metrics, &logged.metrics, metrics_fault, Remedy::Repair),
         ] {
-            match fault {
-                Some(what) => self.fault(file, what, remedy),
-                None => {
-                    let behind = has.iter().skip(counted as usize).zip(added);
-                    if let Some(at) = behind.into_iter().position(|(has, logged)| has != logged) {
-                        let what =
-                            format!("line {} is not what the log says", counted + at as u64 + 1);
-                        self.fault(file, what, Remedy::Resume);
-                    }
-                }
+            let mut both = found.iter().skip(covered as usize).zip(logged);
+            if let Some(what) = fault {
+                self.fault(file, what, remedy);
+            } else if let Some(at) = both.position(|(found, logged)| found != logged) {
+                let what = format!("line {} differs from the log", covered + at as u64 + 1);
+                self.fault(file, what, Remedy::Resume);
             }
         }
-        // A stage that begins writes its line before its checkpoint; everything else is logged first.
-        let beyond = journal.iter().skip(lines.journal as usize + added.journal.len());
-        let mut exchanges = beyond.filter_map(|line| match Line::parse(line.trim_end()) {
-            Ok(Line::Exchange(entry)) => Some(entry),
-            _ => None,
+        let known = lines.metrics + logged.metrics.len() as u64;
+        let beyond = &journal[journal.len().min(lines.journal as usize + logged.journal.len())..];
+        self.check_ends(&mut kept, beyond, known);
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Applies the readable records of the log to the checkpoint.
+    fn read_log(
+        &mut self,
+        folder: &Path,
+        state: &mut Checkpoint,
+        kept: &mut Kept,
+    ) -> Result<LoggedLines> {
+        let (path, mut logged) = (wal_path(folder), LoggedLines::default());
+        if !path.exists() {
+            self.fault(LOG, "it is missing".into(), Remedy::Repair);
+            return Ok(logged);
+        }
+        let read = Wal::inspect(&path, |record| {
+            kept.records += 1;
+            let added = apply(record, state)?;
+            logged.journal.extend(added.journal.map(|line| line.to_text()));
+            logged.metrics.extend(added.metrics);
+            Ok(())
         });
-        let (evaluations, known) =
-            (metrics.len() as u64, lines.metrics + added.metrics.len() as u64);
-        if let Some(last) = exchanges.next_back() {
+        match read {
+            Ok((bytes, damage)) => {
+                kept.log_bytes = bytes;
+                if let Some(damage) = damage {
+                    self.fault(LOG, damage.to_string(), Remedy::Repair);
+                }
+            }
+            Err(Error::Storage { what, .. }) => self.fault(LOG, what, Remedy::Copy),
+            Err(error) => return Err(error),
+        }
+        Ok(logged)
+    }
+
+    /// Compares the ends of journal and metrics with checkpoint and log, which know `known` lines of
+    /// metrics; `beyond` are the journal's further lines. A new stage writes its line before its
+    /// checkpoint; everything else is logged first.
+    fn check_ends(&mut self, kept: &mut Kept, beyond: &[String], known: u64) {
+        let evaluations = kept.lines.1;
+        if let Some(last) = beyond.iter().rev().find_map(|line| exchange(line)) {
             kept.journal_round = last.round.or(Some(kept.round));
             let what = format!(
-                "it lost its end: the journal knows of exchange {}, checkpoint and log of {}",
+                "it lost its end: the journal has exchange {}, checkpoint and log {}",
                 last.exchange + 1,
                 kept.exchanges
             );
             self.fault(LOG, what, Remedy::Repair);
         } else if evaluations < known && self.faults.iter().all(|fault| fault.file != METRICS) {
-            // Its lines are written at once, and those of the journal when there are many.
-            let what =
-                format!("it has {evaluations} lines, and checkpoint and log know of {known}");
+            let what = format!("it has {evaluations} lines, checkpoint and log {known}");
             self.fault(METRICS, what, Remedy::Resume);
         } else if evaluations > known {
             let what = format!(
@@ -213,47 +202,41 @@ impl Inspection {
             );
             self.fault(LOG, what, Remedy::Repair);
         }
-        self.kept = Some(kept);
-        Ok(())
     }
 
     /// The list of clients and the coordinator's identity.
-    fn list(&mut self, folder: &Path) -> Result<()> {
+    fn read_list(&mut self, folder: &Path) -> Result<()> {
         if !Registry::exists(folder) {
-            self.fault("federation.json", "it is gone".into(), Remedy::Copy);
+            self.fault(LIST, "it is missing".into(), Remedy::Copy);
             return Ok(());
         }
-        let book = match Registry::inspect(folder) {
-            Ok((book, fault)) => {
+        let list = match Registry::inspect(folder) {
+            Ok((list, fault)) => {
                 if let Some(fault) = fault {
                     self.fault(fault.file(), fault.what().into(), Remedy::Copy);
                 }
-                book
+                list
             }
-            Err(Error::Storage { what, .. }) => {
-                self.fault("federation.json", first_line(&what), Remedy::Copy);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+            Err(error) => return self.storage_fault(LIST, error),
         };
-        if book.brought {
+        if list.brought {
             return Ok(());
         }
-        let what = match Identity::kept(&folder.join("tls")) {
-            Ok(Some(kept)) if kept.fingerprint() == crate::registry::unhex(&book.certificate) => {
-                return Ok(());
+        let file = "tls/identity";
+        match Identity::kept(&folder.join("tls")) {
+            Ok(Some(kept)) if kept.fingerprint() == unhex(&list.certificate) => {}
+            Ok(Some(_)) => {
+                let what = "it differs from the certificate that invitations name";
+                self.fault(file, what.into(), Remedy::Copy);
             }
-            Ok(Some(_)) => "it is another one than invitations name".into(),
-            Ok(None) => LOST_IDENTITY.into(),
-            Err(Error::Storage { what, .. }) => first_line(&what),
-            Err(error) => return Err(error),
-        };
-        self.fault("tls/identity", what, Remedy::Copy);
+            Ok(None) => self.fault(file, LOST_IDENTITY.into(), Remedy::Copy),
+            Err(error) => self.storage_fault(file, error)?,
+        }
         Ok(())
     }
 
-    /// What is written at the end, by its form: it has no checksums.
-    fn results(&mut self, folder: &Path) -> Result<()> {
+    /// Files written at the end. They have no checksums, so only their form is checked.
+    fn read_results(&mut self, folder: &Path) -> Result<()> {
         for (file, remedy) in [
             ("measures.json", Remedy::Resume),
             ("status.json", Remedy::Resume),
@@ -278,31 +261,34 @@ impl Inspection {
         self.faults.push(Fault { file, what, remedy });
     }
 
-    /// Refuses a run that cannot go on as it is.
+    /// Records a file that cannot be read, without the error's hint; other errors are passed on.
+    fn storage_fault(&mut self, file: &'static str, error: Error) -> Result<()> {
+        let Error::Storage { what, .. } = error else { return Err(error) };
+        self.fault(file, what.lines().next().unwrap_or_default().into(), Remedy::Copy);
+        Ok(())
+    }
+
+    /// Refuses a run that cannot be resumed without repair.
     pub fn whole(&self, folder: &Path) -> Result<()> {
         let Some(fault) = self.faults.iter().find(|fault| fault.remedy != Remedy::Resume) else {
             return Ok(());
         };
         let hint = match (self.lost(), &self.kept) {
             (None, Some(kept)) => format!(
-                "restore the folder from a copy, or see what `whimbrel repair` can keep (up to round {})",
+                "restore the folder from a copy, or run `whimbrel repair`, which can keep the run up \
+                 to round {}",
                 kept.round
             ),
-            _ => "restore the folder from a copy; `whimbrel verify` reads all of it".into(),
+            _ => "restore the folder from a copy; `whimbrel verify` checks all of it".into(),
         };
         Err(Error::storage(folder.display(), format!("the run is damaged: {fault}\nhint: {hint}")))
     }
 
-    /// Refuses a run that no repair helps.
+    /// Refuses a run that needs a backup.
     pub fn repairable(&self, folder: &Path) -> Result<()> {
-        match self.lost() {
-            None => Ok(()),
-            Some(fault) => {
-                let what =
-                    format!("it cannot be repaired: {fault}\nhint: restore the folder from a copy");
-                Err(Error::storage(folder.display(), what))
-            }
-        }
+        let Some(fault) = self.lost() else { return Ok(()) };
+        let what = format!("it cannot be repaired: {fault}\nhint: restore the folder from a copy");
+        Err(Error::storage(folder.display(), what))
     }
 
     fn lost(&self) -> Option<&Fault> {
@@ -310,20 +296,15 @@ impl Inspection {
     }
 }
 
-/// What is said of an identity that is gone.
+/// Message about a lost identity.
 pub const LOST_IDENTITY: &str =
-    "it is gone: the coordinator lost its identity, and no client would come to another";
-
-/// Without the hint behind it.
-fn first_line(what: &str) -> String {
-    what.lines().next().unwrap_or_default().into()
-}
+    "it is missing: the coordinator lost its identity, and clients accept no other";
 
 fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(bytes).is_ok()
 }
 
-/// Whether bytes have the form of a safetensors file: a header, and as many bytes as it says.
+/// Whether bytes have the form of a safetensors file: a header and the number of bytes it states.
 fn is_tensors(bytes: &[u8]) -> bool {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return false };
     let Ok(length) = usize::try_from(u64::from_le_bytes(*length)) else { return false };
@@ -335,13 +316,19 @@ fn is_tensors(bytes: &[u8]) -> bool {
     ends.max().unwrap_or(0) == data.len() as u64
 }
 
-/// Whether a journal, if there is one, tells of an exchange: the first checkpoint is made before it.
+/// Whether the journal contains an exchange; the first checkpoint precedes it.
 fn has_exchanges(folder: &Path) -> Result<bool> {
-    let lines = read_lines(folder, "journal")?;
-    Ok(lines.iter().any(|line| matches!(Line::parse(line.trim_end()), Ok(Line::Exchange(_)))))
+    Ok(read_lines(folder, "journal")?.iter().any(|line| exchange(line).is_some()))
 }
 
-/// The whole lines of a file, with their ends; none where it is gone.
+fn exchange(line: &str) -> Option<Entry> {
+    match Line::parse(line.trim_end()) {
+        Ok(Line::Exchange(entry)) => Some(entry),
+        _ => None,
+    }
+}
+
+/// The complete lines of a file, with their ends; empty for a missing file.
 fn read_lines(folder: &Path, file: &str) -> Result<Vec<String>> {
     let path = folder.join(file);
     let bytes = match std::fs::read(&path) {

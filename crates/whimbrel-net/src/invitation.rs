@@ -1,9 +1,9 @@
-//! One string that lets one client in: address, the server certificate's fingerprint, the client's
-//! name and a one-time token.
+//! Invitations: one string with the address, the fingerprint of the coordinator's certificate, the
+//! client's name and a one-time token.
 //!
 //! `whimbrel1-` and the base32 (RFC 4648, lower case, no padding) of: version (1 byte), address,
-//! fingerprint (32 bytes), name, token (16 bytes), CRC-32 of all that. The checksum is there for
-//! strings that lost a letter on their way through a mail, not against forgery.
+//! fingerprint (32 bytes), name, token (16 bytes), CRC-32 of all that. The checksum detects copying
+//! errors, not forgery.
 
 use whimbrel_core::wire::cut;
 use whimbrel_core::{Error, Result, Wire};
@@ -11,7 +11,7 @@ use whimbrel_core::{Error, Result, Wire};
 const PREFIX: &str = "whimbrel1-";
 const VERSION: u8 = 1;
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-/// Longer than any invitation with a sane name and address.
+/// Maximal length of an invitation.
 const LENGTH_MAX: usize = 2048;
 
 /// A one-time secret.
@@ -20,21 +20,19 @@ pub type Token = [u8; 16];
 /// The SHA-256 of a certificate.
 pub type Fingerprint = [u8; 32];
 
-/// What an invitation says.
+/// An invitation of one client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invitation {
-    /// Where the coordinator listens, `host:port`.
+    /// Address of the coordinator, `host:port`.
     pub address: String,
-    /// The certificate it must show.
+    /// Fingerprint of the coordinator's certificate.
     pub server: Fingerprint,
-    /// Who is invited.
+    /// The client's name.
     pub name: String,
-    /// The secret that proves it.
     pub token: Token,
 }
 
 impl Invitation {
-    /// The string to hand over.
     pub fn encode(&self) -> String {
         let mut bytes = vec![VERSION];
         self.address.put(&mut bytes);
@@ -45,7 +43,6 @@ impl Invitation {
         format!("{PREFIX}{}", base32(&bytes))
     }
 
-    /// Reads such a string.
     pub fn decode(text: &str) -> Result<Self> {
         let text = text.trim();
         let body = text

@@ -1,24 +1,25 @@
-//! A federation on a network: the coordinator that runs a job's rounds, and the clients that join.
+//! Federations on a network: the coordinator, which runs a job's rounds, and its clients.
 //!
-//! The round logic is the engine's: this crate carries its messages (gRPC over TLS 1.3), knows who
-//! may speak ([`registry`], [`tls`]), keeps the one commit rule on both ends ([`wal`],
-//! [`client::slots`]), and bounds what a stranger can cost ([`limits`]).
+//! The engine runs the rounds. This crate carries its messages (gRPC over TLS 1.3), authenticates
+//! peers ([`registry`], [`tls`]), keeps the commit rule on both ends ([`wal`], [`client::slots`]),
+//! and bounds the cost of unauthenticated connections ([`limits`]).
 //!
-//! | side | module | does |
+//! | side | module | content |
 //! |---|---|---|
-//! | coordinator | [`coordinator`] | feeds the engine's machine: asks, gathers, makes durable, acknowledges |
-//! | | [`events`] | events from connections, in one queue for the coordinator's thread |
-//! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
-//! | | [`upload_memory`] | memory for uploads, as their bytes arrive |
-//! | | [`registry`] | invitations and the keys they are bound to |
-//! | | [`inspection`] | whether what was kept is whole, and what can be repaired |
-//! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
-//! | | [`dashboard`] | the page for people, and figures for Prometheus |
-//! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
-//! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
-//! | both | [`invitation`], [`tls`], [`frames`] | what the two ends agree on |
+//! | coordinator | [`coordinator`] | rounds: requests, collection of answers, durability, acknowledgements |
+//! | | [`events`] | queue of events from connections to the coordinator's thread |
+//! | | [`service`], [`listen`] | one connection: handshake, authentication, frames, limits |
+//! | | [`unauthenticated`] | limits on unauthenticated connections |
+//! | | [`upload_memory`] | memory for uploads, reserved as bytes arrive |
+//! | | [`registry`], [`members`] | list of clients: invitations, certificates, standings |
+//! | | [`inspection`], [`repair`] | integrity of a run's files, and their repair |
+//! | | [`durable_run`], [`wal`] | checkpoint, and the log of exchanges since then |
+//! | | [`dashboard`] | status page and Prometheus metrics |
+//! | | [`status`], [`audit`] | status snapshot; audit log |
+//! | client | [`client`] | enrolment, reconnection, computation, staging before upload |
+//! | both | [`invitation`], [`tls`], [`frames`] | shared protocol definitions |
 //!
-//! Absent on purpose: any method's types, printing, and any state that moves before it is durable.
+//! Deliberately absent: types of methods, printing, and state that moves before it is durable.
 
 pub mod audit;
 pub mod client;
@@ -36,22 +37,22 @@ pub mod registry;
 pub mod repair;
 pub mod service;
 pub mod status;
-mod step;
-pub mod strangers;
 pub mod tls;
+pub mod unauthenticated;
 pub mod upload_memory;
 pub mod wal;
 
 pub use invitation::Invitation;
 pub use limits::Limits;
-/// The protocol's messages, made from `proto/federation.proto`.
+
+/// Messages of the protocol, generated from `proto/federation.proto`.
 #[allow(missing_docs)]
 pub mod proto {
     tonic::include_proto!("whimbrel.v1");
 }
 
-/// The version of the protocol that this program speaks.
+/// Protocol version.
 pub const PROTOCOL: u32 = 1;
 
-/// What a coordinator's last word to its clients begins with where the job failed.
+/// Beginning of the farewell of a coordinator whose job failed.
 pub const JOB_FAILED: &str = "the job failed: ";

@@ -1,16 +1,16 @@
-//! What a stranger, or a client that went wrong, can cost a coordinator at most.
+//! Bounds on the cost of unauthenticated connections and faulty clients.
 
 use crate::proto::Kind;
 use std::time::Duration;
 
-/// Bytes of one chunk.
+/// Maximal bytes of a chunk.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// The most bytes of one gRPC frame that is read; a frame is a chunk and its wrapping.
+/// Maximal bytes of a gRPC frame: a chunk and its wrapping.
 pub const FRAME_BYTES_MAX: usize = CHUNK_BYTES + 1024;
 
-/// The most bytes of a message of this kind, where `message_max` is the job's. What is handed out at
-/// the end holds the metrics of all rounds beside the model, which no job foresees: it may be longer.
+/// Maximal bytes of a message of this kind, given the job's `message_max`. The final delivery may be
+/// longer, since it contains the metrics of all rounds.
 pub fn message_bytes_max(kind: Kind, message_max: u64) -> u64 {
     match kind {
         Kind::Deliver => message_max.max(DELIVERY_BYTES_MAX),
@@ -20,14 +20,12 @@ pub fn message_bytes_max(kind: Kind, message_max: u64) -> u64 {
 
 const DELIVERY_BYTES_MAX: u64 = 1 << 30;
 
-/// Descriptors that connections leave to everything else: the run's files, the registry, the
-/// dashboard's visitors, the runtime.
+/// Descriptors reserved for other purposes: files of the run, the dashboard, the runtime.
 const RESERVED: usize = 160;
-/// Connections that are tried for, where descriptors allow it.
+/// Connections wanted, if descriptors suffice.
 const CONNECTIONS: usize = 4096;
 
-/// Raises the process's limit of descriptors as far as it may, and says how many connections it
-/// leaves room for.
+/// Raises the process's limit of descriptors and returns the number of connections that it allows.
 #[cfg(unix)]
 pub fn connections_by_descriptors() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,53 +35,51 @@ pub fn connections_by_descriptors() -> usize {
     if limit.current.is_some_and(|now| now < wanted.min(most)) {
         let raised = Rlimit { current: Some(wanted.min(most)), maximum: limit.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, "the limit of open files cannot be raised");
+            tracing::warn!(%error, "the limit on open files cannot be raised");
         }
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(wanted) as usize;
-    // Half of a small limit is left to the rest.
+    // Half of a small limit is reserved.
     now.saturating_sub(RESERVED).max(now / 2).clamp(1, CONNECTIONS)
 }
 
-/// Where there is no such limit.
 #[cfg(not(unix))]
 pub fn connections_by_descriptors() -> usize {
     CONNECTIONS
 }
 
-/// Caps and timeouts.
+/// Limits and timeouts.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at the same time, those that still shake hands included.
+    /// Concurrent connections, including handshakes.
     pub connections: usize,
-    /// A message that the method itself does not bound.
+    /// Bytes of a message that the method does not bound.
     pub message_bytes: u64,
-    /// Bytes of uploads that are being received or wait to be folded, together; one upload at a time
-    /// may go on beyond that.
+    /// Total bytes of uploads in memory; one upload at a time may exceed it.
     pub upload_bytes: u64,
-    /// Bytes of messages that are on their way down, together; one message may be longer.
+    /// Total bytes of messages being sent; one message may exceed it.
     pub download_bytes: u64,
-    /// Wrong tokens per minute from one host; beyond that none of its is looked at.
+    /// Wrong tokens per minute and host.
     pub enrolments_per_minute: u32,
-    /// Sessions that one client may begin per minute.
+    /// New sessions per minute and client.
     pub sessions_per_minute: u32,
-    /// Refused uploads of one client before an exchange no longer waits for it.
+    /// Refused uploads after which an exchange stops waiting for a client.
     pub refusals_per_exchange: u32,
-    /// TLS and HTTP/2 handshake.
+    /// Duration of the TLS handshake.
     pub handshake: Duration,
-    /// From the handshake to the first frame of a session.
+    /// Time from the handshake to the first frame of a session.
     pub first_frame: Duration,
-    /// The longest wait for the next chunk of an upload, and for room to send one.
+    /// Wait for the next chunk of an upload, and for sending one.
     pub stall: Duration,
-    /// The longest that one upload may take, whatever its length; waiting for memory not counted.
+    /// Duration of an upload, without waits for memory.
     pub upload: Duration,
-    /// By how much an upload that has the turn may fall behind while others wait for it.
+    /// Delay behind the minimal rate of an upload that holds the turn while others wait.
     pub turn: Duration,
-    /// How often a client must be heard from; after three times as long it is taken for lost.
+    /// Interval of heartbeats; after three intervals of silence a client is disconnected.
     pub heartbeat: Duration,
-    /// How long a round waits for the summary of a client that joins late.
+    /// Wait of a round for the summary of a late joiner.
     pub late_summary: Duration,
-    /// How long a finished coordinator waits for clients that have not fetched the model.
+    /// Wait of a finished coordinator for clients that lack the model.
     pub linger: Duration,
 }
 

@@ -1,13 +1,13 @@
-//! The door to the network: connections, handshakes, and what a silent stranger may cost.
+//! Acceptance of connections: TLS handshakes and limits on silent and unauthenticated peers.
 
 use crate::client::link::chain;
 use crate::events::SharedState;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
-use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};
+use crate::service::{ConnectionService, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
-use crate::strangers::{Place, Strangers};
 use crate::tls::{fingerprint, refusal};
+use crate::unauthenticated::{Permit, Unauthenticated};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -26,50 +27,65 @@ use tokio_rustls::server::TlsStream;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
+use whimbrel_core::Error;
 
-/// Calls of one connection at the same time: a session, and an enrolment that is asked again.
+/// Concurrent calls of one connection: a session, and a repeated enrolment.
 const CALLS_MAX: u32 = 4;
-/// Memory for unread frames of one connection.
+/// Memory for unread frames of a client.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// The same for one that no client has: enough for an invitation, in one call.
-const STRANGER_WINDOW_BYTES: u32 = 64 << 10;
-/// A token, a name and a version.
+/// Memory for unread frames of an unauthenticated connection: one enrolment fits.
+const UNAUTHENTICATED_WINDOW_BYTES: u32 = 64 << 10;
+/// Bytes of an enrolment: token, name and version.
 const ENROL_BYTES_MAX: usize = 1 << 10;
-/// How long a full window takes at the slowest pace of an upload: so long may the answer to a ping
-/// wait behind bytes that were sent before it.
+/// Duration of a full window at the minimal rate of uploads: the answer to a ping may wait behind
+/// that many bytes.
 const WINDOW_TIME: Duration =
     Duration::from_secs(WINDOW_BYTES as u64 / UPLOAD_BYTES_PER_SECOND_MIN);
-/// How long to rest when the system has no more file descriptors.
+/// Pause when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes connections until the task is dropped.
+/// Turns a bound listener into one of the runtime.
+pub(crate) fn into_async(
+    listener: std::net::TcpListener,
+    runtime: &Runtime,
+) -> whimbrel_core::Result<TcpListener> {
+    let _inside = runtime.enter();
+    let made = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    made.map_err(|e| Error::internal(format!("the listener cannot be used: {e}")))
+}
+
+/// Accepts connections until the task is dropped.
 pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<SharedState>) {
     let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(Semaphore::new(shared.limits.connections));
-    let strangers = Strangers::new(shared.limits.connections);
+    let unauthenticated = Unauthenticated::new(shared.limits.connections);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
+                tracing::warn!(%error, "a connection could not be accepted");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         match places.clone().try_acquire_owned() {
-            Err(_) => shared.refuse(Refusal::TooManyConnections, &address.to_string(), true),
+            Err(_) => {
+                let address = address.to_string();
+                shared.refuse_unauthenticated(Refusal::TooManyConnections, &address);
+            }
             Ok(place) => {
                 let (acceptor, shared) = (acceptor.clone(), shared.clone());
-                let stranger = strangers.enter(address.ip());
+                let permit = unauthenticated.admit(address.ip());
                 let address = address.to_string();
                 tokio::spawn(async move {
                     let _place = place;
-                    let (needed, served) = (stranger.leave(), shared.clone());
-                    tokio::select! {
-                        () = connection(stream, &address, acceptor, shared, stranger) => {}
-                        () = needed.notified() => {
-                            served.refuse(Refusal::TooManyConnections, &address, true);
-                        }
+                    let evicted = permit.evicted();
+                    let why = tokio::select! {
+                        ended = connection(stream, &address, acceptor, &shared, permit) => ended,
+                        () = evicted.notified() => Err(Refusal::TooManyConnections),
+                    };
+                    if let Err(why) = why {
+                        shared.refuse_unauthenticated(why, &address);
                     }
                 });
             }
@@ -77,48 +93,44 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<S
     }
 }
 
+/// Serves one connection to its end.
 async fn connection(
     stream: TcpStream,
     address: &str,
     acceptor: TlsAcceptor,
-    shared: Arc<SharedState>,
-    stranger: Place,
-) {
+    shared: &Arc<SharedState>,
+    permit: Permit,
+) -> Result<(), Refusal> {
     let _ = stream.set_nodelay(true);
     // A connection that closes without a byte is a probe, not an attack.
-    let mut first = [0; 1];
-    match timeout(shared.limits.handshake, stream.peek(&mut first)).await {
-        Ok(Ok(0) | Err(_)) => return,
-        Ok(Ok(_)) => {}
-        Err(_) => return shared.refuse(Refusal::Silent, address, true),
+    let first = timeout(shared.limits.handshake, stream.peek(&mut [0; 1])).await;
+    if matches!(first.map_err(|_| Refusal::Silent)?, Ok(0) | Err(_)) {
+        return Ok(());
     }
-    let tls = match timeout(shared.limits.handshake, acceptor.accept(stream)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return shared.refuse(refusal(&error), address, true),
-        Err(_) => return shared.refuse(Refusal::Silent, address, true),
-    };
+    let tls = timeout(shared.limits.handshake, acceptor.accept(stream)).await;
+    let tls = tls.map_err(|_| Refusal::Silent)?.map_err(|error| refusal(&error))?;
     let session = tls.get_ref().1;
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let Some(certificate) = certificate.map(|c| fingerprint(c)) else {
-        return shared.refuse(Refusal::Handshake, address, true);
-    };
+    let certificate = fingerprint(certificate.ok_or(Refusal::Handshake)?);
     if session.alpn_protocol() != Some(b"h2") {
-        return shared.refuse(Refusal::Handshake, address, true);
+        return Err(Refusal::Handshake);
     }
-    // A client is no stranger any more; who is none yet may enrol, and needs little for that.
-    let known = shared.registry.holder(&certificate).is_some();
-    let (window, calls_max, message_max, stranger) = match known {
-        true => {
-            // Its place is given back now: no crowd of strangers pushes a client out.
-            drop(stranger);
-            (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX, None)
-        }
-        false => (STRANGER_WINDOW_BYTES, 1, ENROL_BYTES_MAX, Some(stranger)),
+    // A client gives its permit back, so that unauthenticated connections cannot evict it. Others
+    // may enrol, which needs little memory.
+    let permit = shared.registry.holder(&certificate).is_none().then_some(permit);
+    let (window, calls_max, message_max) = if permit.is_none() {
+        (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX)
+    } else {
+        (UNAUTHENTICATED_WINDOW_BYTES, 1, ENROL_BYTES_MAX)
     };
     let calls = Arc::new(AtomicU32::new(0));
-    let door =
-        Door { shared: shared.clone(), certificate, address: address.into(), calls: calls.clone() };
-    let service = FederationServer::new(door).max_decoding_message_size(message_max);
+    let service = ConnectionService {
+        shared: shared.clone(),
+        certificate,
+        address: address.into(),
+        calls: calls.clone(),
+    };
+    let service = FederationServer::new(service).max_decoding_message_size(message_max);
     let service = Counted { service, shared: shared.clone(), address: address.into() };
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
@@ -130,39 +142,36 @@ async fn connection(
         .max_frame_size((64 << 10).min(window))
         .keep_alive_interval(Some(shared.limits.heartbeat))
         .keep_alive_timeout(2 * shared.limits.heartbeat + WINDOW_TIME);
-    let strange = Arc::new(AtomicBool::new(false));
-    let greeted = Greeted { tls, greeting: 0, strange: strange.clone() };
-    let served = http.serve_connection(TokioIo::new(greeted), TowerToHyperService::new(service));
-    tokio::select! {
-        result = served => {
-            if let Err(error) = &result {
-                tracing::debug!(%address, error = %chain(error), "a connection ended");
-            }
-            // Bytes that are no HTTP/2, however few; or frames that are none, of somebody who has
-            // shown a certificate of its own making.
-            let garbled = result.is_err_and(|e| stranger.is_some() && !is_broken(&e));
-            if strange.load(Ordering::Relaxed) || garbled {
-                shared.refuse(Refusal::Malformed, address, true);
-            }
-        }
-        () = idle(&calls, shared.limits.first_frame) => {
-            shared.refuse(Refusal::Silent, address, true);
-        }
+    let violated = Arc::new(AtomicBool::new(false));
+    let checked = PrefaceChecked { tls, read: 0, violated: violated.clone() };
+    let served = http.serve_connection(TokioIo::new(checked), TowerToHyperService::new(service));
+    let result = tokio::select! {
+        result = served => result,
+        () = idle(&calls, shared.limits.first_frame) => return Err(Refusal::Silent),
+    };
+    if let Err(error) = &result {
+        tracing::debug!(%address, error = %chain(error), "a connection ended");
     }
+    // Bytes other than HTTP/2, or malformed frames of an unauthenticated peer.
+    let malformed = result.is_err_and(|e| permit.is_some() && !is_broken(&e));
+    if violated.load(Ordering::Relaxed) || malformed {
+        return Err(Refusal::Malformed);
+    }
+    Ok(())
 }
 
-/// A connection that notices whether it begins as HTTP/2 does. A library that is sent fewer bytes than
-/// that, and then none, cannot tell them from a connection that broke.
-struct Greeted {
+/// A connection that checks the HTTP/2 preface. The HTTP library cannot distinguish a shorter and
+/// wrong beginning from a broken connection.
+struct PrefaceChecked {
     tls: TlsStream<TcpStream>,
-    /// Bytes of the greeting that have come.
-    greeting: usize,
-    strange: Arc<AtomicBool>,
+    /// Bytes of the preface read so far.
+    read: usize,
+    violated: Arc<AtomicBool>,
 }
 
-const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-impl AsyncRead for Greeted {
+impl AsyncRead for PrefaceChecked {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -170,18 +179,18 @@ impl AsyncRead for Greeted {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.tls).poll_read(context, buffer);
-        let expected = &GREETING[self.greeting..];
-        let come = &buffer.filled()[before..];
-        let both = expected.len().min(come.len());
-        if expected[..both] != come[..both] {
-            self.strange.store(true, Ordering::Relaxed);
+        let expected = &PREFACE[self.read..];
+        let arrived = &buffer.filled()[before..];
+        let both = expected.len().min(arrived.len());
+        if expected[..both] != arrived[..both] {
+            self.violated.store(true, Ordering::Relaxed);
         }
-        self.greeting += both;
+        self.read += both;
         read
     }
 }
 
-impl AsyncWrite for Greeted {
+impl AsyncWrite for PrefaceChecked {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -199,7 +208,7 @@ impl AsyncWrite for Greeted {
     }
 }
 
-/// Whether a connection broke, without a violation of the protocol.
+/// Whether the connection broke without a violation of the protocol.
 fn is_broken(error: &hyper::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -211,8 +220,8 @@ fn is_broken(error: &hyper::Error) -> bool {
     false
 }
 
-/// Counts calls that the library itself turns away: unknown paths, and requests that are
-/// none. Streams are read, and counted, in [`crate::service`].
+/// Counts calls that the gRPC library refuses: unknown paths and malformed requests. Streams are
+/// read, and counted, in [`crate::service`].
 #[derive(Clone)]
 struct Counted<S> {
     service: S,
@@ -238,19 +247,20 @@ where
         let (shared, address) = (self.shared.clone(), self.address.clone());
         Box::pin(async move {
             let answer = answer.await?;
-            match Status::from_header_map(answer.headers()).map(|status| status.code()) {
-                Some(Code::OutOfRange) => shared.refuse(Refusal::TooLarge, &address, true),
-                Some(Code::Internal | Code::Unimplemented) => {
-                    shared.refuse(Refusal::Malformed, &address, true);
-                }
-                _ => {}
+            let why = match Status::from_header_map(answer.headers()).map(|status| status.code()) {
+                Some(Code::OutOfRange) => Some(Refusal::TooLarge),
+                Some(Code::Internal | Code::Unimplemented) => Some(Refusal::Malformed),
+                _ => None,
+            };
+            if let Some(why) = why {
+                shared.refuse_unauthenticated(why, &address);
             }
             Ok(answer)
         })
     }
 }
 
-/// Ends once a connection has had no call for the whole of two periods' looks.
+/// Completes when a connection has had no call at two consecutive checks.
 async fn idle(calls: &AtomicU32, period: Duration) {
     let mut quiet = 0;
     while quiet < 2 {

@@ -1,9 +1,9 @@
-//! `members.jsonl`: what happened to the list of clients, one object per line; never put aside.
+//! `members.jsonl`: changes of the list of clients, one object per line, never rotated.
 //!
-//! `federation.json` counts on these lines as a checkpoint counts on its journal: it has their number,
-//! their checksum and the last of them. It is replaced first, and that line is added then, so that a
-//! process which dies in between leaves a line to add and nothing that disagrees. A list that knows
-//! fewer lines than there are is an older copy: a client revoked since would be let in by it.
+//! `federation.json` covers these lines as a checkpoint covers its journal: it holds their number,
+//! their checksum and the last line. It is replaced first and the line is appended afterwards, so a
+//! crash in between leaves only a line to append. A list that covers fewer lines than the file has
+//! is an older copy, which would admit clients revoked since.
 
 use crate::audit::VERSION;
 use crate::status::now;
@@ -15,55 +15,53 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::private_file;
 
-/// The lines that a list of clients counts on.
+/// The lines that a list of clients covers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Members {
     lines: u64,
     bytes: u64,
-    /// A CRC-32 of all of them.
+    /// CRC-32 of all lines.
     sum: u32,
-    /// The last, with its end.
+    /// The last line, with its end.
     last: String,
 }
 
-/// What a line says.
-pub struct Happened {
-    /// What.
+/// A change of the list of clients.
+pub struct MemberEvent {
     pub event: &'static str,
-    /// To whom.
+    /// The client's name, or empty.
     pub who: String,
-    /// More about it, such as an address.
+    /// Further information, such as an address.
     pub detail: String,
 }
 
-impl Happened {
-    /// The same from borrowed words.
+impl MemberEvent {
     pub fn new(event: &'static str, who: &str, detail: impl Into<String>) -> Self {
         Self { event, who: who.into(), detail: detail.into() }
     }
 }
 
-/// What is wrong, and with which of the two files.
+/// A disagreement of list and lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum MemberFault {
     /// The list is older than the lines.
     OlderList(String),
-    /// The lines are not those that the list counts on.
+    /// The lines are not those that the list covers.
     Lines(String),
 }
 
-/// How the file stands to the list.
-enum Found {
+/// State of the file.
+enum FileState {
     Complete,
-    /// The last line is not there yet, or not all of it.
+    /// The last line is missing or incomplete.
     Pending,
-    Wrong(Fault),
+    Wrong(MemberFault),
 }
 
 impl Members {
-    /// One line more.
-    pub fn and(&self, happened: &Happened) -> Self {
-        let Happened { event, who, detail } = happened;
+    /// These lines and one more.
+    pub fn with(&self, event: &MemberEvent) -> Self {
+        let MemberEvent { event, who, detail } = event;
         let line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
         let last = format!("{line}\n");
         let mut sum = crc32fast::Hasher::new_with_initial(self.sum);
@@ -72,28 +70,28 @@ impl Members {
         Self { lines: self.lines + 1, bytes, sum: sum.finalize(), last }
     }
 
-    /// What is wrong with the file of a folder.
-    pub fn fault(&self, folder: &Path) -> Result<Option<Fault>> {
+    /// The fault of the file in a folder.
+    pub fn fault(&self, folder: &Path) -> Result<Option<MemberFault>> {
         Ok(match self.compare(folder)? {
-            Found::Wrong(fault) => Some(fault),
-            Found::Complete | Found::Pending => None,
+            FileState::Wrong(fault) => Some(fault),
+            FileState::Complete | FileState::Pending => None,
         })
     }
 
-    /// Adds the last line where it is not there yet.
+    /// Appends the last line if it is missing.
     pub fn complete(&self, folder: &Path) -> Result<()> {
         let path = path(folder);
         if fs::metadata(&path).is_ok_and(|found| found.len() == self.bytes) {
             return Ok(());
         }
         match self.compare(folder)? {
-            Found::Complete => return Ok(()),
-            Found::Pending => {}
-            Found::Wrong(fault) => return Err(fault.error(folder)),
+            FileState::Complete => return Ok(()),
+            FileState::Pending => {}
+            FileState::Wrong(fault) => return Err(fault.error(folder)),
         }
         let add = || {
             let mut file = private_file().create(true).append(true).open(&path)?;
-            // A line that a crash cut short.
+            // Removes an incomplete line.
             file.set_len(self.bytes - self.last.len() as u64)?;
             file.write_all(self.last.as_bytes())?;
             file.sync_data()
@@ -101,19 +99,19 @@ impl Members {
         add().map_err(|e| Error::storage(path.display(), e))
     }
 
-    fn compare(&self, folder: &Path) -> Result<Found> {
+    fn compare(&self, folder: &Path) -> Result<FileState> {
         let path = path(folder);
         let bytes = match fs::read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => None,
             read => Some(read.map_err(|e| Error::storage(path.display(), e))?),
         };
-        let wrong = |what: String| Ok(Found::Wrong(Fault::Lines(what)));
+        let wrong = |what: String| Ok(FileState::Wrong(MemberFault::Lines(what)));
         let Some(bytes) = bytes else {
             return match self.lines {
-                0 => Ok(Found::Complete),
-                1 => Ok(Found::Pending),
+                0 => Ok(FileState::Complete),
+                1 => Ok(FileState::Pending),
                 lines => {
-                    wrong(format!("it is gone, and the list of clients counts on {lines} lines"))
+                    wrong(format!("it is missing, and the list of clients covers {lines} lines"))
                 }
             };
         };
@@ -122,10 +120,10 @@ impl Members {
             let (counted, more) = bytes.split_at(self.bytes as usize);
             return match (crc32fast::hash(counted) == self.sum, first_event(more)) {
                 (false, _) => wrong(OTHER_LINES.into()),
-                (true, None) if more.is_empty() => Ok(Found::Complete),
-                (true, None) => wrong("there are bytes behind its last line".into()),
-                (true, Some(event)) => Ok(Found::Wrong(Fault::OlderList(format!(
-                    "it is an older copy: members.jsonl has {} lines and it knows of {}, not of {event}",
+                (true, None) if more.is_empty() => Ok(FileState::Complete),
+                (true, None) => wrong("it has bytes after its last line".into()),
+                (true, Some(event)) => Ok(FileState::Wrong(MemberFault::OlderList(format!(
+                    "it is an older copy: members.jsonl has {} lines and it covers {}, without {event}",
                     bytes.iter().filter(|byte| **byte == b'\n').count(),
                     self.lines
                 )))),
@@ -133,26 +131,20 @@ impl Members {
         }
         if bytes.len() < before {
             let has = bytes.iter().filter(|byte| **byte == b'\n').count();
-            return wrong(format!(
-                "it has {has} lines, and the list of clients counts on {}",
-                self.lines
-            ));
+            let lines = self.lines;
+            return wrong(format!("it has {has} lines, and the list of clients covers {lines}"));
         }
         let mut sum = crc32fast::Hasher::new();
         sum.update(&bytes[..before]);
         sum.update(self.last.as_bytes());
-        match sum.finalize() == self.sum {
-            true => Ok(Found::Pending),
-            false => wrong(OTHER_LINES.into()),
-        }
+        if sum.finalize() == self.sum { Ok(FileState::Pending) } else { wrong(OTHER_LINES.into()) }
     }
 }
 
-const OTHER_LINES: &str =
-    "it is damaged: its lines are not those that the list of clients counts on";
+const OTHER_LINES: &str = "it is damaged: its lines are not those that the list of clients covers";
 
-impl Fault {
-    /// The file that is wrong.
+impl MemberFault {
+    /// The faulty file.
     pub fn file(&self) -> &'static str {
         match self {
             Self::OlderList(_) => "federation.json",
@@ -160,25 +152,23 @@ impl Fault {
         }
     }
 
-    /// What is wrong with it.
     pub fn what(&self) -> &str {
         match self {
             Self::OlderList(what) | Self::Lines(what) => what,
         }
     }
 
-    /// As an error.
     pub fn error(&self, folder: &Path) -> Error {
         let what = format!(
-            "{}\nhint: restore both files, or the whole folder, from one copy; `whimbrel verify` reads \
-             all of it",
+            "{}\nhint: restore both files, or the whole folder, from one copy; `whimbrel verify` \
+             checks all of it",
             self.what()
         );
         Error::storage(folder.join(self.file()).display(), what)
     }
 }
 
-/// What the first of these lines tells.
+/// The event in the first of these lines.
 fn first_event(bytes: &[u8]) -> Option<String> {
     let line = bytes.split_inclusive(|byte| *byte == b'\n').next()?;
     let line: serde_json::Value = serde_json::from_slice(line).ok()?;

@@ -1,13 +1,13 @@
-//! Who may take part: invitations, and the certificates they were bound to.
+//! The list of clients: invitations and the certificates bound to them.
 //!
-//! One file, `federation.json`, in the run's folder. `whimbrel invite` and `whimbrel revoke` change
-//! it while the coordinator runs; every change is made under a lock on `federation.lock`, and the
-//! coordinator looks at the file again before it answers a stranger. Tokens are kept as SHA-256
-//! alone, so the file does not let its reader join. The file has a checksum, and counts on the
-//! lines of `members.jsonl`, of which each change adds one: damage and older copies are refused.
+//! The list is `federation.json` in the run's folder. `whimbrel invite` and `whimbrel revoke` change
+//! it while the coordinator runs, under a lock on `federation.lock`; the coordinator reads it again
+//! before it authenticates a connection. Tokens are stored only as SHA-256 hashes, so a reader of
+//! the file cannot join. The file has a checksum and covers the lines of `members.jsonl`, to which
+//! each change adds one: damage and older copies are refused.
 
 use crate::invitation::{Fingerprint, Token};
-use crate::members::{Fault, Happened, Members};
+use crate::members::{MemberEvent, MemberFault, Members};
 use crate::status::{Refusal, now};
 use crate::tls::{random, sha256};
 use serde::{Deserialize, Serialize};
@@ -23,95 +23,86 @@ use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::{Store, private_file, write_privately};
 
 const VERSION: u32 = 3;
-/// Names are shown in tables, logs and file names of a client's folder.
+/// Names appear in tables, logs and names of clients' folders.
 const NAME_BYTES_MAX: usize = 200;
-/// A client that changes its certificate more often is refused: each change is kept for good.
+/// Maximal changes of one client's certificate, since each is stored permanently.
 const CERTIFICATES_MAX: u32 = 1000;
-/// Longer than any file system's clock takes to show that time has passed.
+/// More than the clock resolution of any file system.
 const CLOCK_TICK_MAX: Duration = Duration::from_millis(100);
 
-/// The file's content.
+/// The content of `federation.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Book {
+pub struct ClientList {
     version: u32,
-    /// A CRC-32 of the file with a zero here.
+    /// CRC-32 of the file with zero in this field.
     sum: u32,
-    /// The lines of `members.jsonl`.
     members: Members,
-    /// The run, in hexadecimal: a client of another run is told so.
+    /// The run's identifier, in hexadecimal.
     pub run: String,
-    /// Where clients reach the coordinator; part of every invitation.
+    /// The address in invitations.
     pub address: String,
-    /// The coordinator's certificate, in hexadecimal.
+    /// Fingerprint of the coordinator's certificate, in hexadecimal.
     pub certificate: String,
-    /// Whether it was brought (`--cert`), and not made by the run itself.
+    /// Whether the certificate was supplied (`--cert`) rather than generated.
     pub brought: bool,
-    /// SHA-256 of the authorities that clients' certificates must have (`--client-ca`), in
-    /// hexadecimal.
+    /// SHA-256 of the file of client authorities (`--client-ca`), in hexadecimal.
     pub client_ca: Option<String>,
-    /// Everyone ever invited, in the order of invitation.
-    pub clients: Vec<Entry>,
+    /// All clients ever invited, in order of invitation.
+    pub clients: Vec<ClientEntry>,
 }
 
 /// One client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its name.
+pub struct ClientEntry {
     pub name: String,
-    /// Whether the client may bring a name of its own when it redeems the invitation.
+    /// Whether the client may choose its name at enrolment.
     #[serde(default)]
     pub open: bool,
-    /// Whether the job names it. Such clients are numbered before all others, as the job's settings
-    /// for some of them count on.
+    /// Whether the job names the client. Such clients get the first ids, on which per-client settings
+    /// of the job rely.
     #[serde(default)]
     pub listed: bool,
-    /// SHA-256 of its token, in hexadecimal.
+    /// SHA-256 of the token, in hexadecimal.
     pub token: String,
-    /// Until when the token can be redeemed, in seconds since 1970.
+    /// Expiry of the token, in seconds since 1970.
     pub expires: u64,
-    /// The certificate that redeemed it, in hexadecimal.
+    /// Fingerprint of the certificate that redeemed the token, in hexadecimal.
     pub certificate: Option<String>,
-    /// The certificate that it announced, in hexadecimal: both are good until it shows this one.
+    /// An announced certificate, in hexadecimal; both are valid until this one is used.
     #[serde(default)]
     pub next_certificate: Option<String>,
-    /// How often it changed its certificate.
+    /// Number of certificate changes.
     #[serde(default)]
     certificates: u32,
-    /// Its number, once it has one.
-    pub id: Option<ClientId32>,
-    /// Where it stands.
+    pub id: Option<u32>,
     pub standing: Standing,
-    /// Whether it has fetched the model.
+    /// Whether the client has fetched the model.
     #[serde(default)]
     pub finished: bool,
 }
 
-impl Entry {
-    /// Whether a certificate is this client's, the one it announced included.
-    fn shows(&self, certificate: &str) -> bool {
+impl ClientEntry {
+    /// Whether this is the client's certificate or its announced one.
+    fn has(&self, certificate: &str) -> bool {
         [&self.certificate, &self.next_certificate]
             .iter()
             .any(|c| c.as_deref() == Some(certificate))
     }
 }
 
-/// A client's number as JSON has it.
-pub type ClientId32 = u32;
-
-/// Where a client stands.
+/// Membership of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Waited for.
+    /// Rounds wait for it.
     Expected,
-    /// It is not waited for; what it contributed stays. It may come back.
+    /// Rounds do not wait for it. Its contributions stay, and it may return.
     Dead,
-    /// It is not waited for, and may not come back.
+    /// Rounds do not wait for it, and it may not return.
     Revoked,
 }
 
 impl Standing {
-    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Expected => "expected",
@@ -121,22 +112,22 @@ impl Standing {
     }
 }
 
-/// The file, and what it said when it was last read.
+/// The list of clients and its cached content.
 pub struct Registry {
     folder: PathBuf,
-    book: Mutex<(Book, Option<Stamp>)>,
+    list: Mutex<(ClientList, Option<Stamp>)>,
 }
 
-/// A file that is not written yet: invitations are handed over first, because nothing that is kept
-/// could say them again. A process killed in between leaves no file, and the next one begins anew.
+/// A list that is not written yet. Invitations are printed before the list is written, since tokens
+/// cannot be recovered from it; after a crash in between, the next process begins anew.
 pub struct Draft {
-    book: Book,
+    list: ClientList,
 }
 
 impl Draft {
     /// A run without clients.
     pub fn new(address: &str, certificate: &Fingerprint) -> Result<Self> {
-        let book = Book {
+        let list = ClientList {
             version: VERSION,
             sum: 0,
             members: Members::default(),
@@ -147,37 +138,37 @@ impl Draft {
             client_ca: None,
             clients: Vec::new(),
         };
-        Ok(Self { book })
+        Ok(Self { list })
     }
 
-    /// Says where the coordinator's certificate and its clients' authorities come from: a later
-    /// process must bring the same.
+    /// Records the origin of the coordinator's certificate and the client authorities, which later
+    /// processes must match.
     #[must_use]
     pub fn bound(mut self, brought: bool, client_ca: Option<String>) -> Self {
-        (self.book.brought, self.book.client_ca) = (brought, client_ca);
+        (self.list.brought, self.list.client_ca) = (brought, client_ca);
         self
     }
 
-    /// Invites a client of the job; `open` lets it bring a name of its own.
+    /// Invites a client of the job; `open` lets it choose its name.
     pub fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
-        let token = self.book.invite(name, open, days)?;
-        if let Some(entry) = self.book.clients.iter_mut().find(|c| c.name == name) {
+        let token = self.list.invite(name, open, days)?;
+        if let Some(entry) = self.list.entry(name) {
             entry.listed = !open;
         }
         Ok(token)
     }
 
-    /// Writes the file: from now on the invitations are good.
+    /// Writes the list, which makes the invitations valid.
     pub fn create(self, folder: &Path) -> Result<Registry> {
         if Store::has_checkpoint(folder) {
-            let what = "it is gone, and a checkpoint is beside it: without the list of the clients the \
-                        run cannot resume; restore the folder from a copy";
+            let what = "it is missing although a checkpoint exists: a run cannot resume without its \
+                        list of clients; restore the folder from a copy";
             return Err(Error::storage(path(folder).display(), what));
         }
-        let mut book = self.book;
-        let invited = format!("{} clients invited", book.clients.len());
-        book.members = book.members.and(&Happened::new("begun", "", invited));
-        // Of a process that died before the list was there.
+        let mut list = self.list;
+        let invited = format!("{} clients invited", list.clients.len());
+        list.members = list.members.with(&MemberEvent::new("begun", "", invited));
+        // Left by a process that died before it wrote the list.
         let stale = folder.join("members.jsonl");
         match fs::remove_file(&stale) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -185,31 +176,34 @@ impl Draft {
             }
             _ => {}
         }
-        write(folder, &book)?;
-        book.members.complete(folder)?;
+        write(folder, &list)?;
+        list.members.complete(folder)?;
         Registry::open(folder)
     }
 }
 
-impl Book {
+impl ClientList {
+    fn entry(&mut self, name: &str) -> Option<&mut ClientEntry> {
+        self.clients.iter_mut().find(|c| c.name == name)
+    }
+
     fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
         check_name(name)?;
         let expires = (now() as u64).saturating_add(u64::from(days) * 86_400);
         let token: Token = random()?;
         let hash = hex(&sha256(&token));
-        match self.clients.iter_mut().find(|c| c.name == name) {
+        match self.entry(name) {
             Some(entry) if entry.certificate.is_some() => {
-                return Err(Error::config(format!(
-                    "client `{name}` has already joined, and its state is on its own machine"
-                ))
-                .hint("revoke it and invite it under another name if that state is lost"));
+                let what = format!("client `{name}` has already joined and keeps its own state");
+                return Err(Error::config(what)
+                    .hint("if that state is lost, revoke it and invite it under another name"));
             }
             Some(entry) => {
                 entry.token = hash;
                 entry.expires = expires;
                 entry.standing = Standing::Expected;
             }
-            None => self.clients.push(Entry {
+            None => self.clients.push(ClientEntry {
                 name: name.into(),
                 open,
                 listed: false,
@@ -235,124 +229,119 @@ impl Book {
         Self { sum: crc32fast::hash(plain.to_text().as_bytes()), ..plain }
     }
 
-    /// Who is waited for and has not redeemed its invitation.
+    /// Names of expected clients that have not redeemed their invitations.
     pub fn unused(&self) -> Vec<&str> {
-        let unused = |c: &&Entry| c.standing == Standing::Expected && c.certificate.is_none();
+        let unused = |c: &&ClientEntry| c.standing == Standing::Expected && c.certificate.is_none();
         self.clients.iter().filter(unused).map(|c| &c.name[..]).collect()
     }
 }
 
 impl Registry {
-    /// Begins a run's file without clients.
+    /// Creates a list without clients.
     pub fn create(folder: &Path, address: &str, certificate: &Fingerprint) -> Result<Self> {
         Draft::new(address, certificate)?.create(folder)
     }
 
-    /// The file of a run's folder.
+    /// Opens the list of a run.
     pub fn open(folder: &Path) -> Result<Self> {
         let stamp = Stamp::of(folder);
-        let (book, fault) = Self::inspect(folder)?;
+        let (list, fault) = Self::inspect(folder)?;
         if let Some(fault) = fault {
             return Err(fault.error(folder));
         }
-        Ok(Self { folder: folder.to_path_buf(), book: Mutex::new((book, stamp)) })
+        Ok(Self { folder: folder.to_path_buf(), list: Mutex::new((list, stamp)) })
     }
 
-    /// What the file says, and what is wrong with it beside `members.jsonl`; changes nothing.
-    pub fn inspect(folder: &Path) -> Result<(Book, Option<Fault>)> {
-        let mut book = read(folder)?;
+    /// Reads the list and compares it with `members.jsonl`, without changing either.
+    pub fn inspect(folder: &Path) -> Result<(ClientList, Option<MemberFault>)> {
+        let mut list = read(folder)?;
         loop {
-            let fault = book.members.fault(folder)?;
+            let fault = list.members.fault(folder)?;
             // Another process may have changed both in between.
             let now = read(folder)?;
-            if now == book {
-                return Ok((book, fault));
+            if now == list {
+                return Ok((list, fault));
             }
-            book = now;
+            list = now;
         }
     }
 
-    /// Whether the folder has one.
     pub fn exists(folder: &Path) -> bool {
         path(folder).is_file()
     }
 
-    /// What the file says now.
-    pub fn book(&self) -> Book {
+    /// The present list.
+    pub fn list(&self) -> ClientList {
         self.fresh().0.clone()
     }
 
-    /// Invites a client; the token is nowhere else.
+    /// Invites a client. The token is not stored.
     pub fn invite(&self, name: &str, days: u32) -> Result<Token> {
-        self.change(|book| {
-            let token = book.invite(name, false, days)?;
-            Ok((token, Happened::new("invited", name, "")))
+        self.change(|list| {
+            let token = list.invite(name, false, days)?;
+            Ok((token, MemberEvent::new("invited", name, "")))
         })
     }
 
-    /// The coordinator is reached elsewhere from now on, or has another certificate: new invitations
-    /// say so.
+    /// Changes the address and certificate in new invitations.
     pub fn moved(
         &self,
         address: &str,
         certificate: &Fingerprint,
         (brought, client_ca): (bool, Option<String>),
     ) -> Result<()> {
-        self.change(|book| {
-            (book.address, book.certificate) = (address.into(), hex(certificate));
-            (book.brought, book.client_ca) = (brought, client_ca);
-            Ok(((), Happened::new("moved", "", address)))
+        self.change(|list| {
+            (list.address, list.certificate) = (address.into(), hex(certificate));
+            (list.brought, list.client_ca) = (brought, client_ca);
+            Ok(((), MemberEvent::new("moved", "", address)))
         })
     }
 
-    /// Sets where a client stands. One that was shut out stays so: the dead may come back.
+    /// Sets a client's standing. Revocation is final.
     pub fn stand(&self, name: &str, standing: Standing) -> Result<()> {
-        self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
-            Some(Entry { standing: Standing::Revoked, .. }) if standing != Standing::Revoked => {
-                Err(Error::config(format!("client `{name}` was revoked, and stays so")).hint(
-                    "it is not waited for already; invite it under another name to let it in",
-                ))
+        self.change(|list| match list.entry(name) {
+            Some(entry) if entry.standing == Standing::Revoked && standing != Standing::Revoked => {
+                Err(Error::config(format!("client `{name}` was revoked, which is final"))
+                    .hint("rounds do not wait for it; invite it under another name to admit it"))
             }
             Some(entry) => {
                 entry.standing = standing;
-                Ok(((), Happened::new(standing.word(), name, "")))
+                Ok(((), MemberEvent::new(standing.word(), name, "")))
             }
             None => {
-                let known: Vec<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
+                let known: Vec<&str> = list.clients.iter().map(|c| &c.name[..]).collect();
                 Err(Error::config(format!("there is no client `{name}` in this run"))
-                    .hint(format!("it has {}", known.join(", "))))
+                    .hint(format!("its clients are {}", known.join(", "))))
             }
         })
     }
 
-    /// A client has fetched the model.
+    /// Records that a client has fetched the model.
     pub fn finish(&self, name: &str) -> Result<()> {
-        self.change(|book| {
-            if let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) {
+        self.change(|list| {
+            if let Some(entry) = list.entry(name) {
                 entry.finished = true;
             }
-            Ok(((), Happened::new("finished", name, "")))
+            Ok(((), MemberEvent::new("finished", name, "")))
         })
     }
 
-    /// Gives clients their numbers.
+    /// Records clients' ids.
     pub fn number(&self, ids: &[(String, ClientId)]) -> Result<()> {
-        self.change(|book| {
+        self.change(|list| {
             for (name, id) in ids {
-                if let Some(entry) = book.clients.iter_mut().find(|c| c.name == *name) {
+                if let Some(entry) = list.entry(name) {
                     entry.id = Some(id.0);
                 }
             }
             let first = ids.first().map_or(0, |(_, id)| id.0);
-            Ok((
-                (),
-                Happened::new("numbered", "", format!("{} clients from {first} on", ids.len())),
-            ))
+            let detail = format!("{} clients from {first} on", ids.len());
+            Ok(((), MemberEvent::new("numbered", "", detail)))
         })
     }
 
-    /// Redeems a token: binds it to a certificate, and says whose it is. Every hash is compared,
-    /// each in constant time. `address` is where it came from.
+    /// Redeems a token: binds it to a certificate and returns its client. All hashes are compared,
+    /// each in constant time. `address` is the client's.
     pub fn redeem(
         &self,
         token: &[u8],
@@ -362,32 +351,26 @@ impl Registry {
     ) -> Result<Redeemed> {
         let given = sha256(token);
         let certificate = hex(certificate);
-        self.change_if(|book| {
+        self.change_if(|list| {
             let refused = |why| Ok((Redeemed::Refused(why), None));
             let mut found = u32::MAX;
-            for (at, entry) in book.clients.iter().enumerate() {
+            for (at, entry) in list.clients.iter().enumerate() {
                 let same = unhex(&entry.token).ct_eq(&given);
                 found.conditional_assign(&(at as u32), same);
             }
-            let other = book
-                .clients
-                .iter()
-                .position(|c| c.shows(&certificate))
-                .is_some_and(|at| at != found as usize);
-            let taken = book.clients.iter().any(|c| c.name == wanted);
-            let Some(entry) = book.clients.get_mut(found as usize) else {
+            let holder = list.clients.iter().position(|c| c.has(&certificate));
+            let taken = list.clients.iter().any(|c| c.name == wanted);
+            let Some(entry) = list.clients.get_mut(found as usize) else {
                 return refused(Refusal::WrongToken);
             };
             if entry.standing == Standing::Revoked {
                 return refused(Refusal::Revoked);
             }
-            if other {
+            if holder.is_some_and(|at| at != found as usize) {
                 return refused(Refusal::Replayed);
             }
             match &entry.certificate {
-                None if entry.expires < now() as u64 => {
-                    return refused(Refusal::Expired);
-                }
+                None if entry.expires < now() as u64 => return refused(Refusal::Expired),
                 None => {
                     if !wanted.is_empty() && wanted != entry.name {
                         if !entry.open || taken || check_name(wanted).is_err() {
@@ -402,66 +385,70 @@ impl Registry {
                 }
                 Some(_) => return refused(Refusal::Replayed),
             }
-            let happened = Happened::new("enrolled", &entry.name, address);
-            Ok((Redeemed::Client(entry.name.clone()), Some(happened)))
+            let event = MemberEvent::new("enrolled", &entry.name, address);
+            Ok((Redeemed::Client(entry.name.clone()), Some(event)))
         })
     }
 
     /// The client that a certificate belongs to.
     pub fn holder(&self, certificate: &Fingerprint) -> Option<(String, Standing)> {
         let certificate = hex(certificate);
-        let book = self.fresh();
-        let entry = book.0.clients.iter().find(|c| c.shows(&certificate))?;
+        let list = self.fresh();
+        let entry = list.0.clients.iter().find(|c| c.has(&certificate))?;
         Some((entry.name.clone(), entry.standing))
     }
 
-    /// A client will show another certificate later; whether that is news. Refused where it is
-    /// somebody else's.
+    /// Records a client's future certificate; returns whether it is new. A certificate of another
+    /// client is refused.
     pub fn announce(&self, name: &str, next: &Fingerprint) -> Result<bool> {
         let next = hex(next);
-        self.change_if(|book| {
-            if book.clients.iter().any(|c| c.name != name && c.shows(&next)) {
+        self.change_if(|list| {
+            if list.clients.iter().any(|c| c.name != name && c.has(&next)) {
                 return Err(Error::peer("this certificate belongs to another client"));
             }
-            let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) else {
+            let Some(entry) = list.entry(name) else {
                 return Err(Error::peer("there is no such client"));
             };
             if entry.certificates >= CERTIFICATES_MAX {
                 return Err(Error::peer("this client changes its certificate too often"));
             }
-            let is_new = !entry.shows(&next);
+            let is_new = !entry.has(&next);
             if is_new {
                 entry.next_certificate = Some(next);
             }
-            // It is announced again: what is lost with an older copy comes back.
+            // No line: clients announce it in every session, so a restored copy learns it again.
             Ok((is_new, None))
         })
     }
 
-    /// A client has shown the certificate that it announced: the one before is good no more.
+    /// Completes a change of certificate once the announced one is used; the old one is void.
     pub fn changed(&self, name: &str, certificate: &Fingerprint, address: &str) -> Result<bool> {
         let certificate = hex(certificate);
-        let waits = |c: &Entry| c.name == name && c.next_certificate.as_ref() == Some(&certificate);
+        let waits =
+            |c: &ClientEntry| c.name == name && c.next_certificate.as_ref() == Some(&certificate);
         if !self.fresh().0.clients.iter().any(waits) {
             return Ok(false);
         }
-        self.change(|book| {
-            if let Some(entry) = book.clients.iter_mut().find(|c| waits(c)) {
+        self.change(|list| {
+            if let Some(entry) = list.clients.iter_mut().find(|c| waits(c)) {
                 entry.certificate = entry.next_certificate.take();
                 entry.certificates += 1;
             }
-            Ok((true, Happened::new("certificate-changed", name, address)))
+            Ok((true, MemberEvent::new("certificate-changed", name, address)))
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<(T, Happened)>) -> Result<T> {
-        self.change_if(|book| change(book).map(|(result, happened)| (result, Some(happened))))
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut ClientList) -> Result<(T, MemberEvent)>,
+    ) -> Result<T> {
+        self.change_if(|list| change(list).map(|(result, event)| (result, Some(event))))
     }
 
-    /// Changes the file under its lock, and tells what happened, where it changed.
+    /// Changes the list under its lock, and records the event if the list differs.
     fn change_if<T>(
         &self,
-        change: impl FnOnce(&mut Book) -> Result<(T, Option<Happened>)>,
+        change: impl FnOnce(&mut ClientList) -> Result<(T, Option<MemberEvent>)>,
     ) -> Result<T> {
         let lock_path = self.folder.join("federation.lock");
         let lock = private_file().write(true).create(true).truncate(false).open(&lock_path);
@@ -470,45 +457,44 @@ impl Registry {
         let before = read(&self.folder)?;
         before.members.complete(&self.folder)?;
         let mut after = before.clone();
-        let (result, happened) = change(&mut after)?;
+        let (result, event) = change(&mut after)?;
         if after != before {
-            if let Some(happened) = happened {
-                after.members = after.members.and(&happened);
+            if let Some(event) = event {
+                after.members = after.members.with(&event);
             }
             write(&self.folder, &after)?;
-            // The list holds the line: where there is no space for it now, the next change adds it.
+            // The list holds the line: on a full disk, the next change appends it.
             if let Err(error) = after.members.complete(&self.folder) {
-                tracing::warn!(%error, "written later");
+                tracing::warn!(%error, "to be written later");
             }
         }
         *self.held() = (after, Stamp::of(&self.folder));
         Ok(result)
     }
 
-    /// The content, read again if the file has changed; what is unreadable changes nothing.
-    fn fresh(&self) -> MutexGuard<'_, (Book, Option<Stamp>)> {
+    /// The list, read again if the file has changed; an unreadable file is ignored.
+    fn fresh(&self) -> MutexGuard<'_, (ClientList, Option<Stamp>)> {
         let stamp = Stamp::of(&self.folder);
         let mut held = self.held();
         let is_same = stamp == held.1 && stamp.is_none_or(Stamp::is_settled);
-        if !is_same && let Ok(book) = read(&self.folder) {
-            *held = (book, stamp);
+        if !is_same && let Ok(list) = read(&self.folder) {
+            *held = (list, stamp);
         }
         held
     }
 
-    fn held(&self) -> MutexGuard<'_, (Book, Option<Stamp>)> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> MutexGuard<'_, (ClientList, Option<Stamp>)> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What came of a token.
+/// The result of redeeming a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Redeemed {
-    /// It is this client's, which redeems it now.
+    /// This client redeems it now.
     Client(String),
-    /// It is this client's, which had redeemed it before.
+    /// This client redeemed it before.
     Again(String),
-    /// It opens nothing.
     Refused(Refusal),
 }
 
@@ -516,9 +502,9 @@ fn path(folder: &Path) -> PathBuf {
     folder.join("federation.json")
 }
 
-/// Tells one writing of the file from another. Its time alone does not: a clock tick is long enough
-/// for two writings. Each of them renames a new file into place, though, so that two in a row have
-/// different inodes; and a stamp so young that a third writing could still repeat it is not trusted.
+/// Distinguishes versions of the file. The modification time does not suffice, since two writes may
+/// fall into one clock tick. Each write renames a new file into place, so consecutive versions have
+/// different inodes; a stamp so young that a third write could repeat it is not trusted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -536,18 +522,18 @@ impl Stamp {
         Some(Self { modified: file.modified().ok(), length: file.len(), inode })
     }
 
-    /// Whether the clock has moved on since; a time in the future never counts as settled.
+    /// Whether a clock tick has passed; a time in the future never counts.
     fn is_settled(self) -> bool {
         let age = self.modified.and_then(|modified| modified.elapsed().ok());
         age.is_some_and(|age| age > CLOCK_TICK_MAX)
     }
 }
 
-fn read(folder: &Path) -> Result<Book> {
+fn read(folder: &Path) -> Result<ClientList> {
     let path = path(folder);
     let text = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
     let refuse = |what: String| Err(Error::storage(path.display(), what));
-    // Other versions have other fields.
+    // Other versions may have other fields.
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -557,9 +543,9 @@ fn read(folder: &Path) -> Result<Book> {
     {
         return refuse(format!("it has version {version}, this program reads {VERSION}"));
     }
-    match serde_json::from_slice::<Book>(&text) {
-        // As it was written, to the byte.
-        Ok(book) if book.with_sum().to_text().as_bytes() == text => Ok(book),
+    match serde_json::from_slice::<ClientList>(&text) {
+        // Equal to the byte.
+        Ok(list) if list.with_sum().to_text().as_bytes() == text => Ok(list),
         Ok(_) => refuse(format!("it is damaged (its checksum does not match){FROM_COPY}")),
         Err(error) => refuse(format!("it is damaged or cut short ({error}){FROM_COPY}")),
     }
@@ -567,22 +553,23 @@ fn read(folder: &Path) -> Result<Book> {
 
 const FROM_COPY: &str = "\nhint: restore the folder from a copy";
 
-fn write(folder: &Path, book: &Book) -> Result<()> {
-    write_privately(&path(folder), book.with_sum().to_text().as_bytes())
+fn write(folder: &Path, list: &ClientList) -> Result<()> {
+    write_privately(&path(folder), list.with_sum().to_text().as_bytes())
 }
 
-/// Refuses what cannot be shown as a name.
+/// Refuses names that cannot be displayed.
 pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_shown) {
-        return Err(Error::config(format!("`{}` is no name for a client", name.escape_debug()))
-            .hint(format!(
-                "a name has 1 to {NAME_BYTES_MAX} bytes and no control or invisible characters"
-            )));
+        let hint = format!(
+            "a name has 1 to {NAME_BYTES_MAX} bytes, without control or invisible characters"
+        );
+        let what = format!("`{}` is not a valid client name", name.escape_debug());
+        return Err(Error::config(what).hint(hint));
     }
     Ok(())
 }
 
-/// The bytes of a hash; zeros for what is none, which no SHA-256 of a token is.
+/// The bytes of a hexadecimal hash; zeros, which match no token, for an invalid text.
 pub fn unhex(text: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     if text.len() == 64 && text.is_ascii() {

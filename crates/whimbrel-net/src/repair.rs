@@ -1,6 +1,6 @@
-//! Keeping what can be read of a damaged run.
+//! Repair of a damaged run: keeps the readable prefix of its state.
 
-use crate::durable_run::{Adds, apply, wal_path};
+use crate::durable_run::{apply, wal_path};
 use crate::inspection::{Inspection, METRICS};
 use crate::wal::Wal;
 use std::io::ErrorKind;
@@ -10,65 +10,51 @@ use whimbrel_engine::checkpoint::{Checkpoint, Store, private_file};
 use whimbrel_engine::journal::{Line, Repair};
 use whimbrel_engine::lock::FolderLock;
 
-/// A repair that can be made: everything that can fail for the content's sake was tried.
+/// A repair that was checked in full and can be carried out.
 pub struct Repairable {
-    /// What was found.
     pub inspection: Inspection,
     folder: PathBuf,
     checkpoint: Checkpoint,
     _lock: FolderLock,
 }
 
-/// What a repair did.
+/// The result of a repair.
 pub struct Repaired {
-    /// Where the files are as they were.
+    /// Folder with the original files.
     pub kept_aside: PathBuf,
-    /// The stage and the round that it goes on from.
+    /// Stage and round from which the run resumes.
     pub stage: u32,
-    /// The round.
     pub round: u32,
 }
 
-/// Lines that are not written.
-struct Nowhere;
-
-impl Adds for Nowhere {
-    fn journal(&mut self, _: &Line) -> Result<()> {
-        Ok(())
-    }
-
-    fn metrics(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-}
-
 impl Repairable {
-    /// Reads checkpoint and log up to the damage, and changes nothing. Clients that stand beyond it
-    /// begin anew in this stage, so that all do: `leave` takes them out of the state.
+    /// Reads checkpoint and log up to the damage, without changing them. Clients beyond that point
+    /// must restart the stage, so all clients do: `leave` removes them from the state.
     pub fn of(folder: &Path, leave: impl FnOnce(&mut Checkpoint) -> Result<()>) -> Result<Self> {
         let lock = FolderLock::take(folder)?;
         let inspection = Inspection::of(folder)?;
         inspection.repairable(folder)?;
         let (_, mut checkpoint) = Store::read(folder)?;
-        apply_log(folder, &mut checkpoint, &mut Nowhere)?;
+        apply_log(folder, &mut checkpoint, None)?;
         leave(&mut checkpoint)?;
         Ok(Self { inspection, folder: folder.to_path_buf(), checkpoint, _lock: lock })
     }
 
-    /// Whether the figures of evaluations are lost, and begin anew.
+    /// Whether `metrics.jsonl` is lost and begins anew.
     pub fn begins_metrics(&self) -> bool {
         self.inspection.faults.iter().any(|fault| fault.file == METRICS)
     }
 
-    /// Keeps what can be read; the files are kept aside as they were.
+    /// Copies the original files to a new folder and writes the readable prefix.
     pub fn repair(self) -> Result<Repaired> {
         let folder = &self.folder;
         let kept_aside = set_aside(folder)?;
-        let (mut store, mut readable) = match self.begins_metrics() {
-            true => Store::resume_without_metrics(folder)?,
-            false => Store::resume(folder)?,
+        let (mut store, mut readable) = if self.begins_metrics() {
+            Store::resume_without_metrics(folder)?
+        } else {
+            Store::resume(folder)?
         };
-        apply_log(folder, &mut readable, &mut store)?;
+        apply_log(folder, &mut readable, Some(&mut store))?;
         let (stage, state) = (self.checkpoint.stage, &self.checkpoint.runner.state);
         store.record(&Line::Repair(Repair { stage, repaired: state.exchanges() }))?;
         store.save(&self.checkpoint, None)?;
@@ -77,15 +63,24 @@ impl Repairable {
     }
 }
 
-fn apply_log(folder: &Path, checkpoint: &mut Checkpoint, files: &mut dyn Adds) -> Result<()> {
+/// Applies the readable records, and writes their lines where there is a store.
+fn apply_log(
+    folder: &Path,
+    checkpoint: &mut Checkpoint,
+    mut store: Option<&mut Store>,
+) -> Result<()> {
     let log = wal_path(folder);
-    match log.exists() {
-        true => Wal::inspect(&log, |record| apply(record, checkpoint, files)).map(drop),
-        false => Ok(()),
+    if !log.exists() {
+        return Ok(());
     }
+    let read = Wal::inspect(&log, |record| {
+        let added = apply(record, checkpoint)?;
+        store.as_deref_mut().map_or(Ok(()), |store| added.write(store))
+    });
+    read.map(drop)
 }
 
-/// Copies the files of a run to a folder of their own, which its owner alone can read.
+/// Copies the files of a run to a new folder that only its owner can read.
 fn set_aside(folder: &Path) -> Result<PathBuf> {
     let free = (1..).map(|n| folder.join(format!("damaged-{n}"))).find(|place| !place.exists());
     let place = free.ok_or_else(|| Error::internal("no free name"))?;

@@ -1,4 +1,4 @@
-//! One connection: who is it, and the frames of its session.
+//! The gRPC service of one connection: enrolment and the frames of its session.
 
 use crate::PROTOCOL;
 use crate::events::{Event, Link, Order, SharedState};
@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
 use crate::registry::{Redeemed, Standing};
 use crate::status::{Refusal, now};
-use crate::upload_memory::Share;
+use crate::upload_memory::Reservation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,48 +19,46 @@ use tonic::codegen::Bytes;
 use tonic::{Code, Request, Response, Status, Streaming};
 use whimbrel_core::text::printable;
 
-/// An upload must come at this rate on average, or it holds memory for nothing.
+/// Minimal average rate of an upload.
 pub(crate) const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
-/// Frames waiting for the connection to take them.
+/// Capacity of the queue of outgoing frames.
 const FRAMES_AHEAD: usize = 4;
 
 type Frames = mpsc::Sender<Result<proto::ServerFrame, Status>>;
 
-/// The service as one connection sees it.
-pub struct Door {
-    /// What all connections share.
+/// The service of one connection.
+pub struct ConnectionService {
     pub shared: Arc<SharedState>,
-    /// The certificate that the connection proved to hold.
+    /// The client certificate of the TLS handshake.
     pub certificate: Fingerprint,
-    /// Where it comes from.
     pub address: String,
-    /// Calls under way; a connection without any is soon closed.
+    /// Number of calls under way; a connection without calls is soon closed.
     pub calls: Arc<AtomicU32>,
 }
 
 #[tonic::async_trait]
-impl federation_server::Federation for Door {
+impl federation_server::Federation for ConnectionService {
     async fn enrol(
         &self,
         request: Request<proto::EnrolRequest>,
     ) -> Result<Response<proto::EnrolReply>, Status> {
-        let _call = Call::new(&self.calls);
+        let _call = CallGuard::new(&self.calls);
         let request = request.into_inner();
         if request.version != PROTOCOL {
-            return Err(self.turn_away(Refusal::Version));
+            return Err(self.refuse(Refusal::Version));
         }
         if !self.shared.may_enrol(&self.address) {
-            return Err(self.turn_away(Refusal::TooManyEnrolments));
+            return Err(self.refuse(Refusal::TooManyEnrolments));
         }
         let (shared, certificate) = (self.shared.clone(), self.certificate);
         let address = self.address.clone();
-        // What is bound is noted with it: this call ends wherever it is when its connection breaks.
+        // The audit line is part of the task, since this call ends when its connection breaks.
         let redeem = move || {
             let redeemed =
                 shared.registry.redeem(&request.token, &certificate, &request.name, &address);
             if let Ok(Redeemed::Client(name)) = &redeemed {
-                shared.audit.note("enrolled", name, &address, false);
+                shared.audit.note("enrolled", name, &address);
                 shared.board.line(&format!("`{name}` enrolled from {address}"));
             }
             redeemed
@@ -72,8 +70,8 @@ impl federation_server::Federation for Door {
                 let (run, offer) = (self.shared.run.clone().into(), self.shared.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
-            Ok(Redeemed::Refused(why)) => Err(self.turn_away(why)),
-            // The registry could not be written: nothing is wrong with the client.
+            Ok(Redeemed::Refused(why)) => Err(self.refuse(why)),
+            // The list could not be written; the client may retry.
             Err(error) => Err(Status::unavailable(error.to_string())),
         }
     }
@@ -85,26 +83,26 @@ impl federation_server::Federation for Door {
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let name = match self.shared.registry.holder(&self.certificate) {
-            None => return Err(self.turn_away(Refusal::UnknownCertificate)),
-            Some((_, Standing::Revoked)) => return Err(self.turn_away(Refusal::Revoked)),
+            None => return Err(self.refuse(Refusal::UnknownCertificate)),
+            Some((_, Standing::Revoked)) => return Err(self.refuse(Refusal::Revoked)),
             Some((name, _)) => name,
         };
         let (shared, certificate, client) = (self.shared.clone(), self.certificate, name.clone());
         let address = self.address.clone();
         let changed = move || {
             if let Ok(true) = shared.registry.changed(&client, &certificate, &address) {
-                shared.audit.note("certificate-changed", &client, &address, false);
+                shared.audit.note("certificate-changed", &client, &address);
             }
         };
         let _ = tokio::task::spawn_blocking(changed).await;
         if !self.shared.may_begin(&name) {
-            self.shared.count_refusal(Refusal::TooManySessions);
+            self.shared.board.refuse(Refusal::TooManySessions);
             return Err(status(Refusal::TooManySessions));
         }
         let (frames, out) = mpsc::channel(FRAMES_AHEAD);
         let address = self.address.clone();
         let session = Session { shared: self.shared.clone(), name, address, frames };
-        let call = Call::new(&self.calls);
+        let call = CallGuard::new(&self.calls);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
             drop(call);
@@ -113,14 +111,15 @@ impl federation_server::Federation for Door {
     }
 }
 
-impl Door {
-    fn turn_away(&self, why: Refusal) -> Status {
-        self.shared.refuse(why, &self.address, true);
+impl ConnectionService {
+    fn refuse(&self, why: Refusal) -> Status {
+        self.shared.refuse_unauthenticated(why, &self.address);
         status(why)
     }
 }
 
-/// How a refusal looks on the wire: a client stops on these and comes back after all others.
+/// The gRPC status of a refusal. A client stops on a failed precondition or denied permission, and
+/// reconnects after all others.
 fn status(why: Refusal) -> Status {
     match why {
         Refusal::TooManyEnrolments | Refusal::TooManyConnections | Refusal::TooManySessions => {
@@ -137,17 +136,17 @@ fn status(why: Refusal) -> Status {
     }
 }
 
-/// Counts a call for as long as it lives.
-struct Call(Arc<AtomicU32>);
+/// Counts a call while it lives.
+struct CallGuard(Arc<AtomicU32>);
 
-impl Call {
+impl CallGuard {
     fn new(calls: &Arc<AtomicU32>) -> Self {
         calls.fetch_add(1, Ordering::Relaxed);
         Self(calls.clone())
     }
 }
 
-impl Drop for Call {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -161,12 +160,12 @@ struct Session {
     frames: Frames,
 }
 
-/// Why a session ends.
+/// End of a session.
 #[derive(Debug, PartialEq)]
 enum End {
-    /// The client is gone or has said goodbye.
+    /// The client left, or the connection broke.
     Gone,
-    /// It is cut off.
+    /// The coordinator disconnects the client.
     Cut(Refusal),
 }
 
@@ -176,12 +175,12 @@ impl From<Refusal> for End {
     }
 }
 
-/// What the library says of a body that ends in the middle of a frame.
+/// The library's message about a body that ends within a frame.
 const CUT_SHORT: &str = "Unexpected EOF decoding stream.";
 
-/// Whether bytes came that are no frame, or the connection broke: only the one is a breach. An error
-/// of the connection has a source. A stream that was reset, as by a client that is stopped in the
-/// middle of an upload, has none and looks like a body that is too short.
+/// Distinguishes malformed frames, which violate the protocol, from a broken connection. An error of
+/// the connection has a source. A stream that was reset, as by a client stopped during an upload,
+/// has none and looks like a truncated body.
 fn why_unread(status: &Status) -> End {
     let is_broken = std::error::Error::source(status).is_some() || status.message() == CUT_SHORT;
     match status.code() {
@@ -205,19 +204,18 @@ impl Session {
             Some(Ok(())) => {
                 let end = tokio::select! {
                     end = self.listen(&mut incoming) => end,
-                    // The coordinator closed it, or nothing can be sent any more.
                     () = self.speak(orders, session) => End::Gone,
                     () = overrun.notified() => End::Cut(Refusal::NotReading),
                 };
                 if let End::Cut(why) = end {
-                    self.tell(Event::Breach { name: self.name.clone() }).await;
+                    self.tell(Event::Violation { name: self.name.clone() }).await;
                     self.cut(why).await;
                 }
             }
             Some(Err(why)) => self.cut(why).await,
             None => {}
         }
-        // However it ended: the coordinator was told of this connection and may count on it.
+        // In any case, since the coordinator was told of this connection.
         self.tell(Event::Left { name: self.name.clone(), session }).await;
     }
 
@@ -239,8 +237,8 @@ impl Session {
         }
     }
 
-    /// Shows the client to the coordinator and passes its answer on; none where there is no
-    /// coordinator any more.
+    /// Announces the client to the coordinator and sends its verdict; `None` if the coordinator or
+    /// the connection has ended.
     async fn arrive(&self, hello: proto::Hello, link: Link) -> Option<Result<(), Refusal>> {
         let (reply, answer) = oneshot::channel();
         let next = hello.next_certificate;
@@ -257,7 +255,7 @@ impl Session {
             Ok(verdict) => verdict.into(),
             Err(why) => return Some(Err(why)),
         };
-        if let Some(why) = self.announced(next).await {
+        if let Err(why) = self.bind_next(next).await {
             return Some(Err(why));
         }
         let next_certificate = self.shared.next_certificate.map(|next| next.to_vec());
@@ -268,33 +266,28 @@ impl Session {
         Some(Ok(()))
     }
 
-    /// Binds the certificate that the client will show later, before it is welcomed; why not, where
-    /// that cannot be.
-    async fn announced(&self, next: Bytes) -> Option<Refusal> {
+    /// Binds the client's announced certificate before it is welcomed.
+    async fn bind_next(&self, next: Bytes) -> Result<(), Refusal> {
         if next.is_empty() {
-            return None;
+            return Ok(());
         }
-        let Ok(next) = Fingerprint::try_from(&next[..]) else { return Some(Refusal::Malformed) };
+        let next = Fingerprint::try_from(&next[..]).map_err(|_| Refusal::Malformed)?;
         let (shared, name) = (self.shared.clone(), self.name.clone());
         let announced = tokio::task::spawn_blocking(move || shared.registry.announce(&name, &next));
-        match announced.await {
-            Ok(Ok(true)) => {
-                self.shared.audit.note("certificate-announced", &self.name, &self.address, false);
-                None
-            }
-            Ok(Ok(false)) => None,
-            _ => Some(Refusal::Replayed),
+        let Ok(Ok(is_new)) = announced.await else { return Err(Refusal::Replayed) };
+        if is_new {
+            self.shared.audit.note("certificate-announced", &self.name, &self.address);
         }
+        Ok(())
     }
 
-    /// Reads frames until the client is gone or breaks the protocol.
+    /// Reads frames until the client leaves or violates the protocol.
     async fn listen(&self, incoming: &mut Streaming<proto::ClientFrame>) -> End {
         let mut has_failed = false;
         loop {
             let patience = 3 * self.shared.limits.heartbeat;
             let frame = match timeout(patience, incoming.message()).await {
-                Err(_) => return End::Gone,
-                Ok(Ok(None)) => return End::Gone,
+                Err(_) | Ok(Ok(None)) => return End::Gone,
                 Ok(Err(status)) => return why_unread(&status),
                 Ok(Ok(Some(frame))) => frame,
             };
@@ -306,7 +299,7 @@ impl Session {
                         return end;
                     }
                 }
-                // It is a client's last word but one, and there is only one of it.
+                // A client reports its failure once.
                 Some(client_frame::Frame::Failed(_)) if has_failed => {
                     return End::Cut(Refusal::Malformed);
                 }
@@ -315,7 +308,7 @@ impl Session {
                     let reason = printable(&failed.reason);
                     self.tell(Event::Failed { name: self.name.clone(), reason }).await;
                 }
-                // The coordinator closes the session once it has noted it.
+                // The coordinator records it and then closes the session.
                 Some(client_frame::Frame::Bye(_)) => {
                     self.tell(Event::Finished { name: self.name.clone() }).await;
                 }
@@ -339,38 +332,38 @@ impl Session {
             return Err(End::Cut(Refusal::TooLarge));
         }
         let mut assembly = Assembly::new(kind, at, upload.bytes);
-        let mut room = self.shared.room.share();
+        let mut memory = self.shared.upload_memory.reserve();
         let Limits { stall, turn, upload: longest, .. } = self.shared.limits;
-        // Time that the client takes; what it waits for memory is not its own.
+        // Time that the client takes, without its waits for memory.
         let pace = Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
         let mut patience = longest.min(stall + pace);
         while !assembly.is_whole() {
             let begun = Instant::now();
-            let chunk = self.chunk(incoming, &room, stall.min(patience)).await?;
+            let chunk = self.chunk(incoming, &memory, stall.min(patience)).await?;
             patience = patience.saturating_sub(begun.elapsed());
             let Some(data) = chunk else { continue };
             let capacity = assembly.capacity_with(&data).map_err(|_| Refusal::Malformed)?;
-            room.grow(capacity as u64, data.len() as u64, turn).await;
+            memory.grow(capacity as u64, data.len() as u64, turn).await;
             assembly.add(&data).map_err(|_| Refusal::Malformed)?;
         }
         let bytes = assembly.into_bytes();
         self.shared.board.client(&self.name, |c| c.received += bytes.len() as u64);
         let name = self.name.clone();
-        self.tell(Event::Upload { name, kind, at, bytes, room }).await;
+        self.tell(Event::Upload { name, kind, at, bytes, memory }).await;
         Ok(())
     }
 
-    /// The next chunk of an upload; none where the client only says that it is there.
+    /// The next chunk of an upload; `None` for a heartbeat.
     async fn chunk(
         &self,
         incoming: &mut Streaming<proto::ClientFrame>,
-        room: &Share,
+        memory: &Reservation,
         patience: Duration,
     ) -> Result<Option<Bytes>, End> {
         let next = tokio::select! {
             next = incoming.message() => next,
             () = sleep(patience) => return Err(End::Cut(Refusal::Stalled)),
-            () = room.overdue() => return Err(End::Cut(Refusal::Stalled)),
+            () = memory.overdue() => return Err(End::Cut(Refusal::Stalled)),
         };
         match next.map_err(|status| why_unread(&status))?.map(|f| f.frame) {
             None => Err(End::Gone),
@@ -380,36 +373,28 @@ impl Session {
         }
     }
 
-    /// Carries out orders until the connection is to be closed or takes nothing any more.
+    /// Carries out orders until one closes the connection, or nothing can be sent.
     async fn speak(&self, mut orders: mpsc::Receiver<Order>, session: u64) {
         loop {
-            let order = match timeout(self.shared.limits.heartbeat, orders.recv()).await {
-                Ok(Some(order)) => order,
+            let order = timeout(self.shared.limits.heartbeat, orders.recv()).await;
+            let sent = match order {
                 Ok(None) => return,
-                Err(_) => {
-                    let beat = server_frame::Frame::Heartbeat(proto::Heartbeat {});
-                    match self.send(beat).await {
-                        Ok(()) => continue,
-                        Err(()) => return,
-                    }
-                }
-            };
-            let done = match order {
-                Order::Task { kind, at, client, bytes } => {
+                Err(_) => self.send(server_frame::Frame::Heartbeat(proto::Heartbeat {})).await,
+                Ok(Some(Order::Task { kind, at, client, bytes })) => {
                     self.task(kind, at, client, bytes, session).await
                 }
-                Order::Ack { kind, at, fate } => {
-                    let reason = fate.err().map(|why| why.to_string()).unwrap_or_default();
-                    let at = Some(at.into());
-                    let ack = proto::Ack { kind: kind.into(), at, accepted: fate.is_ok(), reason };
+                Ok(Some(Order::Ack { kind, at, result })) => {
+                    let reason = result.err().map(|why| why.to_string()).unwrap_or_default();
+                    let (kind, at) = (kind.into(), Some(at.into()));
+                    let ack = proto::Ack { kind, at, accepted: result.is_ok(), reason };
                     self.send(server_frame::Frame::Ack(ack)).await
                 }
-                Order::Close { reason, over } => {
+                Ok(Some(Order::Close { reason, over })) => {
                     let _ = self.send(server_frame::Frame::Bye(proto::Bye { reason, over })).await;
                     return;
                 }
             };
-            if done.is_err() {
+            if sent.is_err() {
                 return;
             }
         }
@@ -434,19 +419,19 @@ impl Session {
         Ok(())
     }
 
-    /// Hands a frame to the connection; fails where it takes none for too long.
+    /// Queues a frame; fails if the connection is stalled or closed.
     async fn send(&self, frame: server_frame::Frame) -> Result<(), ()> {
         let sent = self.frames.send(Ok(to_client(frame)));
         timeout(self.shared.limits.stall, sent).await.map_err(|_| ())?.map_err(|_| ())
     }
 
     async fn cut(&self, why: Refusal) {
-        self.shared.refuse(why, &self.name, false);
+        self.shared.refuse(why, &self.name);
         self.shared.board.client(&self.name, |c| c.refused += 1);
         let _ = timeout(self.shared.limits.stall, self.frames.send(Err(status(why)))).await;
     }
 
-    /// Tells the coordinator; one that is gone need not hear it.
+    /// Reports to the coordinator, if it still runs.
     async fn tell(&self, event: Event) {
         let _ = self.shared.events.send(event).await;
     }
@@ -461,7 +446,7 @@ mod tests {
     use tonic::codec::Codec;
     use tonic_prost::ProstCodec;
 
-    /// How reading a body ends that has these bytes and then, where it says so, breaks.
+    /// The end of reading these bytes, after which the connection may break.
     async fn read(bytes: &'static [u8], breaks: bool) -> End {
         let data = Ok(Frame::data(Bytes::from_static(bytes)));
         let broken = breaks.then(|| Err(io::Error::from(io::ErrorKind::ConnectionReset)));
@@ -479,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_connection_is_no_breach() {
+    async fn a_broken_connection_is_not_a_violation() {
         let heartbeat = &[0, 0, 0, 0, 2, 0x22, 0];
         for length in 0..=heartbeat.len() {
             assert_eq!(read(&heartbeat[..length], false).await, End::Gone, "ends at {length}");

@@ -1,10 +1,10 @@
 //! Certificates and the two ends of TLS 1.3.
 //!
-//! No certificate authority is needed. The coordinator makes its own certificate and invitations
-//! carry its fingerprint; each client makes its own, and an invitation is bound to it at enrolment.
-//! TLS proves that the peer holds the key of the certificate it shows; whether that certificate may
-//! speak, and for whom, is decided by its fingerprint. Where an institution has an authority of its
-//! own, the coordinator can bring its certificate and ask clients for one from theirs.
+//! No certificate authority is needed. Coordinator and clients generate their certificates;
+//! invitations contain the coordinator's fingerprint, and enrolment binds an invitation to the
+//! client's. TLS proves possession of the key, and the fingerprint identifies the peer. An
+//! institution with its own authority can supply the coordinator's certificate and require client
+//! certificates of that authority.
 
 use crate::invitation::Fingerprint;
 use crate::status::Refusal;
@@ -26,22 +26,22 @@ use subtle::ConstantTimeEq;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::versioned;
 
-/// A certificate (with what stands above it) and its private key.
+/// A certificate with its chain, and its private key.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-/// The file that an identity is kept in.
+/// File name of a stored identity.
 const KEPT: &str = "identity";
-/// What a certificate of another version than the third is called by the parser, whose errors have no
-/// public type.
+/// The parser's name, without a public type, of the error for certificates of X.509 version 1 or 2.
 const OLD_VERSION: &str = "UnsupportedCertVersion";
 
 impl Identity {
-    /// A new key and a certificate signed by itself.
+    /// A new key with a self-signed certificate.
     pub fn make(name: &str) -> Result<Self> {
-        let fault = |e: rcgen::Error| Error::internal(format!("no certificate could be made: {e}"));
+        let fault =
+            |e: rcgen::Error| Error::internal(format!("no certificate could be generated: {e}"));
         let key = rcgen::KeyPair::generate().map_err(fault)?;
         let mut parameters = rcgen::CertificateParams::new(Vec::new()).map_err(fault)?;
         parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -52,14 +52,14 @@ impl Identity {
         })
     }
 
-    /// The one kept in a folder; made there on first use, readable by its owner alone.
+    /// The identity stored in a folder; generated on first use, readable only by its owner.
     pub fn keep(folder: &Path, name: &str) -> Result<Self> {
         if let Some(kept) = Self::kept(folder)? {
             return Ok(kept);
         }
         let made = Self::make(name)?;
         fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
-        own_alone(folder, 0o700)?;
+        restrict_to_owner(folder, 0o700)?;
         let certificate = &made.chain[0];
         let length = (certificate.len() as u32).to_le_bytes();
         let bytes = [&length[..], certificate, made.key.secret_der()].concat();
@@ -67,12 +67,12 @@ impl Identity {
         Ok(made)
     }
 
-    /// The file in a folder that one is kept in.
+    /// The file of an identity in a folder.
     pub fn path(folder: &Path) -> PathBuf {
         folder.join(KEPT)
     }
 
-    /// The same; none where none was made.
+    /// The identity stored in a folder, if there is one.
     pub fn kept(folder: &Path) -> Result<Option<Self>> {
         let path = Self::path(folder);
         let Some(bytes) = versioned::read(&path)? else { return Ok(None) };
@@ -86,8 +86,8 @@ impl Identity {
         }))
     }
 
-    /// One from PEM files: a chain, the own certificate first, and its key. Refused where TLS could
-    /// not use them.
+    /// Reads an identity from PEM files: a chain that begins with its own certificate, and the key.
+    /// Refused if TLS cannot use them.
     pub fn bring(chain: &Path, key: &Path) -> Result<Self> {
         let fault = |path: &Path, e| Error::storage(path.display(), format!("{e}"));
         let certificates = certificates(chain)?;
@@ -100,7 +100,6 @@ impl Identity {
         }
     }
 
-    /// The certificate's fingerprint.
     pub fn fingerprint(&self) -> Fingerprint {
         fingerprint(&self.chain[0])
     }
@@ -110,18 +109,18 @@ impl Identity {
     }
 }
 
-/// Why a certificate and a key that were brought cannot be used.
+/// The error about a certificate and key that TLS cannot use.
 fn unusable(error: &rustls::Error, chain: &Path, key: &Path) -> Error {
     use rustls::{Error as Tls, InconsistentKeys};
     let (chain, key) = (chain.display(), key.display());
     match error {
         Tls::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            Error::config(format!("the key in {key} is not that of the certificate in {chain}"))
-                .hint("the own certificate comes first in its file, those of authorities after it")
+            Error::config(format!("the key in {key} does not belong to the certificate in {chain}"))
+                .hint("the file begins with your own certificate, followed by those of authorities")
         }
         Tls::InvalidCertificate(found) if format!("{found:?}").contains(OLD_VERSION) => {
             let what = format!("the certificate in {chain} is X.509 of version 1 or 2");
-            Error::config(what).hint("TLS here needs version 3: have it issued with extensions")
+            Error::config(what).hint("version 3 is required: have it issued with extensions")
         }
         Tls::InvalidCertificate(_) => {
             Error::config(format!("the certificate in {chain} cannot be used: {error}"))
@@ -140,21 +139,20 @@ pub fn fingerprint(certificate: &[u8]) -> Fingerprint {
     sha256(certificate)
 }
 
-/// SHA-256.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Random bytes for tokens and names of runs; never for anything that reaches a model.
+/// Random bytes for tokens and identifiers of runs; never for anything that reaches a model.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
-        .map_err(|_| Error::internal("the system gives no random numbers"))?;
+        .map_err(|_| Error::internal("the system provides no random numbers"))?;
     Ok(bytes)
 }
 
-/// The coordinator's end. Clients must show a certificate: any, or one from the given authority.
+/// The coordinator's configuration. Clients need a certificate: any, or one of the given authority.
 pub fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>> {
     let provider = provider();
     let verifier: Arc<dyn ClientCertVerifier> = match client_ca {
@@ -169,12 +167,12 @@ pub fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Ar
         .and_then(|b| b.with_client_cert_verifier(verifier).with_single_cert(chain, key))
         .map_err(|e| Error::config(format!("this certificate and key cannot be used: {e}")))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // Every connection is checked anew; a revoked client has no ticket to come back with.
+    // No resumption: a revoked client must not return with a ticket.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// Why a client's handshake failed.
+/// The reason of a failed handshake.
 pub fn refusal(error: &std::io::Error) -> Refusal {
     use rustls::Error as Tls;
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<Tls>());
@@ -186,25 +184,24 @@ pub fn refusal(error: &std::io::Error) -> Refusal {
     }
 }
 
-/// What a coordinator means that ends a connection with this alert, where it is about the client's
-/// certificate. A client that gets it would get it again.
+/// The meaning of an alert about the client's certificate, which another attempt would repeat.
 pub fn certificate_refused(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
-            "it asks for a certificate, and none was shown"
+            "a certificate is required, and none was sent"
         }
-        AlertDescription::UnknownCA => "it is of an authority that the coordinator does not know",
+        AlertDescription::UnknownCA => "the coordinator does not know its authority",
         AlertDescription::CertificateExpired => "it is not valid today",
-        AlertDescription::CertificateRevoked => "its authority has withdrawn it",
+        AlertDescription::CertificateRevoked => "its authority has revoked it",
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
-        | AlertDescription::AccessDenied => "it is none that the coordinator takes",
+        | AlertDescription::AccessDenied => "the coordinator does not accept it",
         _ => return None,
     })
 }
 
-/// A client's end: the server must show a pinned certificate.
+/// A client's configuration: the server must have a pinned certificate.
 pub fn client_config(identity: &Identity, pins: &[Fingerprint]) -> Result<Arc<ClientConfig>> {
     let provider = provider();
     let verifier = Arc::new(Pinned { pins: pins.to_vec(), provider: provider.clone() });
@@ -231,7 +228,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(path).map_err(fault)?;
     let found = found.collect::<std::result::Result<Vec<_>, _>>().map_err(fault)?;
     if found.is_empty() {
-        return Err(Error::storage(path.display(), "there is no certificate in this file"));
+        return Err(Error::storage(path.display(), "this file contains no certificate"));
     }
     Ok(found)
 }
@@ -244,7 +241,7 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
     Ok(Arc::new(store))
 }
 
-pub(crate) fn own_alone(path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn restrict_to_owner(path: &Path, mode: u32) -> Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -255,7 +252,7 @@ pub(crate) fn own_alone(path: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Takes every well-formed certificate whose key the client holds: who it is, is decided later.
+/// Accepts every well-formed certificate whose key the client holds; its fingerprint is checked later.
 #[derive(Debug)]
 struct AnyClient(Arc<CryptoProvider>);
 
@@ -297,8 +294,7 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Takes the certificate that the invitation names, or one that the server has announced since, if
-/// it holds its key.
+/// Accepts the certificate of the invitation, or one that the server has announced since.
 #[derive(Debug)]
 struct Pinned {
     pins: Vec<Fingerprint>,
@@ -319,7 +315,7 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         let what: Box<dyn std::error::Error + Send + Sync> =
-            "the server shows another certificate than the invitation names".into();
+            "the certificate of the server differs from the invitation's".into();
         Err(CertificateError::Other(OtherError(what.into())).into())
     }
 

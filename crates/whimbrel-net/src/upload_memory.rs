@@ -1,15 +1,14 @@
-//! Memory for uploads, taken as their bytes arrive.
+//! Memory for uploads, reserved as their bytes arrive.
 //!
-//! An announcement takes nothing: a client that announces much and sends little holds little. So
-//! several uploads, none of them whole, can fill the room together, and each would wait for the
-//! others. What resolves that is one *turn*: an upload that finds no room queues for room and for
-//! the turn, and whose turn it is goes on beyond the room until its upload is whole and folded.
+//! An announcement reserves nothing, so several incomplete uploads can fill the memory together and
+//! would wait for each other. One *turn* resolves this: an upload that finds no memory queues for
+//! memory and for the turn, and the holder of the turn proceeds beyond the limit until its upload
+//! is complete and folded.
 //!
-//! No upload waits for ever. The one that holds the turn waits for no memory, only for its own
-//! client, and that has a limit: once it has fallen behind `TURN_BYTES_PER_SECOND_MIN` by some
-//! time, it is overdue as soon as somebody else waits. So the turn comes back, and the queue for it
-//! is first come, first served. Uploads under way take no more memory than the room and one
-//! message; what a method keeps of those that have come is its own.
+//! No upload waits forever. The holder of the turn waits only for its own client: once it is behind
+//! `TURN_BYTES_PER_SECOND_MIN` by the allowed time, it is overdue as soon as another upload waits.
+//! The queue for the turn is first come, first served. Uploads under way take at most the limit
+//! and one message; memory that a method keeps afterwards is not counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,37 +16,37 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// Bytes per unit of room.
+/// Bytes per unit of memory.
 const UNIT: u64 = 4096;
 
-/// How fast an upload must come that has the turn while others wait for it.
+/// Minimal rate of the upload with the turn while others wait.
 const TURN_BYTES_PER_SECOND_MIN: f64 = 1048576.0;
 
 /// The memory that all uploads share.
-pub struct Room {
+pub struct UploadMemory {
     units: Arc<Semaphore>,
     units_max: u64,
     turn: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// Told when somebody begins to wait.
+    /// Notified when an upload begins to wait.
     crowded: Notify,
 }
 
-/// What one upload holds of it; dropped once the upload is folded.
-pub struct Share {
-    room: Arc<Room>,
+/// The memory of one upload; dropped once the upload is folded.
+pub struct Reservation {
+    memory: Arc<UploadMemory>,
     held: Option<OwnedSemaphorePermit>,
     turn: Option<Turn>,
 }
 
-/// The right to go on without room.
+/// The right to exceed the limit.
 struct Turn {
     _permit: OwnedSemaphorePermit,
     due: Instant,
 }
 
-impl Room {
-    /// Room for this number of bytes.
+impl UploadMemory {
+    /// Memory for this number of bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
         let units_max = (bytes / UNIT).clamp(1, u64::from(u32::MAX));
         Arc::new(Self {
@@ -59,15 +58,15 @@ impl Room {
         })
     }
 
-    /// A share that holds nothing yet.
-    pub fn share(self: &Arc<Self>) -> Share {
-        Share { room: self.clone(), held: None, turn: None }
+    /// An empty reservation.
+    pub fn reserve(self: &Arc<Self>) -> Reservation {
+        Reservation { memory: self.clone(), held: None, turn: None }
     }
 }
 
-impl Share {
-    /// Waits until it may hold `bytes` in all, `arrived` of which have just come. Where it is
-    /// given the turn for that, it may fall behind the turn's pace by `behind`.
+impl Reservation {
+    /// Waits until the reservation may hold `bytes` in total, `arrived` of which have just arrived.
+    /// With the turn, it may fall behind the minimal rate by `behind`.
     pub async fn grow(&mut self, bytes: u64, arrived: u64, behind: Duration) {
         if let Some(turn) = &mut self.turn {
             turn.due += Duration::from_secs(1).mul_f64(arrived as f64 / TURN_BYTES_PER_SECOND_MIN);
@@ -78,32 +77,32 @@ impl Share {
         if units <= held {
             return;
         }
-        // What cannot fit does not queue for room, where it would keep others from it.
-        let fits = units <= self.room.units_max;
+        // An upload above the limit does not queue for memory, where it would block others.
+        let fits = units <= self.memory.units_max;
         let more = (units - held).min(u64::from(u32::MAX)) as u32;
-        if fits && let Ok(permit) = self.room.units.clone().try_acquire_many_owned(more) {
+        if fits && let Ok(permit) = self.memory.units.clone().try_acquire_many_owned(more) {
             return self.add(permit);
         }
-        let waiting = Waiting::new(self.room.clone());
+        let waiting = Waiting::new(self.memory.clone());
         tokio::select! {
             biased;
-            Ok(permit) = self.room.units.clone().acquire_many_owned(more), if fits => {
+            Ok(permit) = self.memory.units.clone().acquire_many_owned(more), if fits => {
                 self.add(permit);
             }
-            Ok(permit) = self.room.turn.clone().acquire_owned() => {
+            Ok(permit) = self.memory.turn.clone().acquire_owned() => {
                 self.turn = Some(Turn { _permit: permit, due: Instant::now() + behind });
             }
         }
         drop(waiting);
     }
 
-    /// Ends when it has had the turn for too long while others wait; never, where it has not.
+    /// Completes when this upload has held the turn for too long while others wait.
     pub async fn overdue(&self) {
         let Some(turn) = &self.turn else { return std::future::pending().await };
         sleep_until(turn.due).await;
         loop {
-            let crowded = self.room.crowded.notified();
-            if self.room.waiting.load(Ordering::SeqCst) > 0 {
+            let crowded = self.memory.crowded.notified();
+            if self.memory.waiting.load(Ordering::SeqCst) > 0 {
                 return;
             }
             crowded.await;
@@ -118,14 +117,14 @@ impl Share {
     }
 }
 
-/// Counts somebody who waits.
-struct Waiting(Arc<Room>);
+/// Counts a waiting upload.
+struct Waiting(Arc<UploadMemory>);
 
 impl Waiting {
-    fn new(room: Arc<Room>) -> Self {
-        room.waiting.fetch_add(1, Ordering::SeqCst);
-        room.crowded.notify_waiters();
-        Self(room)
+    fn new(memory: Arc<UploadMemory>) -> Self {
+        memory.waiting.fetch_add(1, Ordering::SeqCst);
+        memory.crowded.notify_waiters();
+        Self(memory)
     }
 }
 
@@ -148,14 +147,14 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
 
-    /// Twenty uploads, each of half the room or more, that grow side by side.
+    /// Twenty concurrent uploads, each of at least half the memory.
     #[tokio::test]
-    async fn uploads_that_fill_the_room_together_all_become_whole() {
-        let room = Room::new(16 * UNIT);
+    async fn uploads_that_fill_the_memory_together_all_complete() {
+        let memory = UploadMemory::new(16 * UNIT);
         let uploads = (0..20).map(|i| {
-            let room = room.clone();
+            let memory = memory.clone();
             tokio::spawn(async move {
-                let mut share = room.share();
+                let mut share = memory.reserve();
                 for unit in 1..=8 + i {
                     share.grow(unit * UNIT, 0, STALL).await;
                     tokio::task::yield_now().await;
@@ -165,20 +164,21 @@ mod tests {
         for upload in uploads.collect::<Vec<_>>() {
             upload.await.unwrap();
         }
-        assert_eq!(room.units.available_permits(), 16);
-        assert_eq!(room.turn.available_permits(), 1);
-        assert_eq!(room.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(memory.units.available_permits(), 16);
+        assert_eq!(memory.turn.available_permits(), 1);
+        assert_eq!(memory.waiting.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test]
-    async fn an_announcement_holds_nothing_and_a_full_room_leaves_one_turn() {
-        let room = Room::new(4 * UNIT);
-        let (mut first, mut second, mut third) = (room.share(), room.share(), room.share());
-        assert_eq!(room.units.available_permits(), 4);
+    async fn announcements_reserve_nothing_and_full_memory_leaves_one_turn() {
+        let memory = UploadMemory::new(4 * UNIT);
+        let (mut first, mut second, mut third) =
+            (memory.reserve(), memory.reserve(), memory.reserve());
+        assert_eq!(memory.units.available_permits(), 4);
         first.grow(1, 1, STALL).await;
         second.grow(3 * UNIT, 0, STALL).await;
-        assert_eq!(room.units.available_permits(), 0);
-        // The room is full: the third has the turn, and the second waits for it or for room.
+        assert_eq!(memory.units.available_permits(), 0);
+        // The memory is full: the third has the turn, the second waits.
         third.grow(9 * UNIT, 0, STALL).await;
         third.grow(99 * UNIT, 0, STALL).await;
         assert!(!is_ready(second.grow(4 * UNIT, 0, STALL)));
@@ -187,28 +187,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_turn_is_taken_from_the_slow_once_somebody_waits() {
-        let room = Room::new(UNIT);
-        let mut full = room.share();
+    async fn a_slow_upload_loses_the_turn_once_another_waits() {
+        let memory = UploadMemory::new(UNIT);
+        let mut full = memory.reserve();
         full.grow(UNIT, 0, STALL).await;
-        let mut slow = room.share();
+        let mut slow = memory.reserve();
         slow.grow(UNIT, 0, Duration::ZERO).await;
         assert!(!is_ready(slow.overdue()), "no other upload waits");
-        assert!(!is_ready(full.overdue()), "it has no turn");
-        let mut third = room.share();
+        assert!(!is_ready(full.overdue()), "without the turn");
+        let mut third = memory.reserve();
         let mut waiting = Box::pin(third.grow(UNIT, 0, STALL));
         assert!(!is_ready(waiting.as_mut()));
         slow.overdue().await;
         slow.grow(UNIT + (1 << 20), 1 << 20, STALL).await;
-        assert!(!is_ready(slow.overdue()), "a second's bytes give it a second");
+        assert!(!is_ready(slow.overdue()), "bytes of a second add a second");
         drop(slow);
         waiting.await;
-        // With the turn it has its time again, even while others wait.
-        let mut fourth = room.share();
+        // A new turn has its full time, even while others wait.
+        let mut fourth = memory.reserve();
         let waiting = Box::pin(fourth.grow(UNIT, 0, STALL));
         tokio::select! {
             biased;
-            () = waiting => panic!("there is no room"),
+            () = waiting => panic!("the memory is full"),
             () = third.overdue() => panic!("it has half a minute"),
             () = std::future::ready(()) => {}
         }

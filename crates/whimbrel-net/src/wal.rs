@@ -1,5 +1,5 @@
-//! A log of records that survives a crash: framed, checksummed, and used again from its beginning
-//! once a checkpoint holds what it says.
+//! The write-ahead log: framed and checksummed records, overwritten from the beginning once a
+//! checkpoint contains them.
 //!
 //! ```text
 //! file    "WHIMWAL\0"  version u32  epoch u32  crc u32      then records
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Numbers are little-endian, checksums CRC-32. [`Wal::reset`] begins a new epoch over the old
-//! bytes: a file whose blocks exist is made durable faster than one that grows. Reading ends at the
-//! first record that is torn or of another epoch, and what comes next overwrites it; unless a whole
-//! record of the same epoch stands behind it. Records are made durable one after the other, so that
-//! is damage and no crash: the log is refused as it is.
+//! bytes, since allocated blocks become durable faster than a growing file. Reading ends at the first
+//! record that is torn or of another epoch; the next record overwrites it. Records become durable in
+//! order, so a complete record of the same epoch behind a torn one means damage rather than a crash,
+//! and the log is refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -28,9 +28,9 @@ pub struct Wal {
     path: PathBuf,
     file: File,
     epoch: u32,
-    /// Where the next record goes.
+    /// Position of the next record.
     end: u64,
-    /// A sync failed: what was written before it may not be on the disk.
+    /// Whether a sync failed, after which earlier writes may be missing on the disk.
     doubtful: bool,
     sync: fn(&File) -> std::io::Result<()>,
 }
@@ -39,7 +39,7 @@ impl Wal {
     /// Bytes of a log without records.
     pub const EMPTY_BYTES: u64 = HEAD;
 
-    /// An empty log; an old one is emptied.
+    /// Creates an empty log, or empties an existing one.
     pub fn create(path: &Path) -> Result<Self> {
         let made = private_file().read(true).write(true).create(true).truncate(true).open(path);
         let file = made.map_err(|e| Error::storage(path.display(), e))?;
@@ -52,20 +52,20 @@ impl Wal {
         Ok(wal)
     }
 
-    /// A log; each record in it is handed over in turn. A damaged log is an error.
+    /// Opens a log and passes its records to `each`. A damaged log is an error.
     pub fn open(path: &Path, each: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
         let fault = |e: std::io::Error| Error::storage(path.display(), e);
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
         match Self::read(path, file, each)? {
-            // A process that died while it made the file had nothing in it yet.
+            // The process died while it created the file.
             None => Self::create(path),
             Some((wal, None)) => Ok(wal),
             Some((_, Some(damage))) => Err(Error::storage(path.display(), damage)),
         }
     }
 
-    /// The records of a log that may be damaged, up to there, their bytes, and where that is; changes
-    /// nothing.
+    /// Reads a log up to its damage, without changing it; returns the bytes of the readable records
+    /// and the damage.
     pub fn inspect(
         path: &Path,
         each: impl FnMut(&[u8]) -> Result<()>,
@@ -75,7 +75,7 @@ impl Wal {
         Ok(found.map_or((0, None), |(wal, damage)| (wal.bytes(), damage)))
     }
 
-    /// None where the head is cut short.
+    /// `None` if the head is incomplete.
     fn read(
         path: &Path,
         file: File,
@@ -91,13 +91,12 @@ impl Wal {
         }
         let (epoch, damaged_head) = match epoch(&head) {
             Ok(epoch) => (epoch, None),
-            Err(Head::Other(what)) => return Err(Error::storage(path.display(), what)),
-            Err(Head::Damaged(what)) => {
-                // The first record says of which epoch it is, too.
+            Err(HeadFault::Other(what)) => return Err(Error::storage(path.display(), what)),
+            Err(HeadFault::Damaged(what)) => {
+                // The first record also holds the epoch.
                 let mut first = [0; RECORD_HEAD];
                 let read = reader.read_exact(&mut first).and_then(|()| reader.seek_relative(-12));
-                let word = u32::from_le_bytes(first[4..8].try_into().expect("four bytes"));
-                (read.map_or(0, |()| word), Some(what))
+                (read.map_or(0, |()| word(&first, 4)), Some(what))
             }
         };
         let mut payload = Vec::new();
@@ -120,10 +119,10 @@ impl Wal {
         Ok(Some((Self { path, file, epoch, end, doubtful: false, sync }, damage)))
     }
 
-    /// Adds a record and makes it durable. After an error the log is as it was.
+    /// Appends a record and makes it durable. After an error the log is unchanged.
     pub fn append(&mut self, payload: &[u8]) -> Result<()> {
         let length = u32::try_from(payload.len())
-            .map_err(|_| Error::internal("a record of the log has more than 4 GiB"))?;
+            .map_err(|_| Error::internal("a record of the log exceeds 4 GiB"))?;
         let mut head = [0; RECORD_HEAD];
         head[..4].copy_from_slice(&length.to_le_bytes());
         head[4..8].copy_from_slice(&self.epoch.to_le_bytes());
@@ -131,7 +130,7 @@ impl Wal {
         head[8..].copy_from_slice(&sum.to_le_bytes());
         self.mend()?;
         if let Err(e) = self.write(&head, payload) {
-            // It is not acknowledged: a process that reads the log next must not find it either.
+            // It will not be acknowledged, so no later reader may find it.
             let _ = self.file.seek(SeekFrom::Start(self.end));
             let _ = self.file.write_all(&[0; RECORD_HEAD]);
             return Err(self.fault(e));
@@ -151,9 +150,8 @@ impl Wal {
         (self.sync)(&self.file).inspect_err(|_| self.doubtful = true)
     }
 
-    /// After a sync that failed the system may take pages for clean that never reached the disk, and
-    /// a second sync would find nothing to do. So everything that counts is written once more, into
-    /// a file of its own.
+    /// After a failed sync the system may consider pages clean that never reached the disk, and a
+    /// second sync would do nothing. Therefore all records are copied to a new file.
     fn mend(&mut self) -> Result<()> {
         if !self.doubtful {
             return Ok(());
@@ -173,8 +171,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Begins anew: a checkpoint holds everything. Durable with the next record; until then the
-    /// old records may come back, and their reader must know that they are old.
+    /// Begins a new epoch, since a checkpoint contains all records. Durable with the next record;
+    /// until then old records may reappear, and their reader must recognise them.
     pub fn reset(&mut self) -> Result<()> {
         self.begin(self.epoch.wrapping_add(1))
     }
@@ -208,45 +206,43 @@ fn head(epoch: u32) -> Vec<u8> {
     head
 }
 
-/// What is wrong with a head.
-enum Head {
-    /// It is another program's.
+/// The fault of a head.
+enum HeadFault {
+    /// Another format or version.
     Other(String),
-    /// It was one of this program's.
+    /// A damaged head; the records may be readable.
     Damaged(&'static str),
 }
 
-fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, Head> {
-    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    if crc32fast::hash(&head[..16]) != word(16) {
-        return Err(Head::Damaged(match &head[..8] == MAGIC {
-            true => "its head is damaged (its checksum does not match)",
-            false => "it does not begin like a log",
-        }));
-    }
-    match (&head[..8] == MAGIC, word(8)) {
-        (true, VERSION) => Ok(word(12)),
-        (true, other) => {
-            Err(Head::Other(format!("it has version {other}, this program reads {VERSION}")))
+fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, HeadFault> {
+    const NOT_A_LOG: &str = "it does not begin like a log";
+    let is_log = &head[..8] == MAGIC;
+    let is_intact = crc32fast::hash(&head[..16]) == word(head, 16);
+    match (is_log, is_intact, word(head, 8)) {
+        (true, true, VERSION) => Ok(word(head, 12)),
+        (true, true, other) => {
+            Err(HeadFault::Other(format!("it has version {other}, this program reads {VERSION}")))
         }
-        (false, _) => Err(Head::Other("it does not begin like a log".into())),
+        (true, false, _) => {
+            Err(HeadFault::Damaged("its head is damaged (its checksum does not match)"))
+        }
+        (false, false, _) => Err(HeadFault::Damaged(NOT_A_LOG)),
+        (false, true, _) => Err(HeadFault::Other(NOT_A_LOG.into())),
     }
 }
 
-/// Where a log is damaged.
+/// The little-endian number at a position.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The position of damage in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// In its head; the records are read all the same.
+    /// In the head; the records are read nevertheless.
     Head(&'static str),
-    /// In a record.
-    Record {
-        /// The first that cannot be read, from one.
-        record: u64,
-        /// Where it begins.
-        at: u64,
-        /// Whole records behind it.
-        behind: u64,
-    },
+    /// In a record: its number from one, its position, and the complete records behind it.
+    Record { record: u64, at: u64, behind: u64 },
 }
 
 impl std::fmt::Display for Damage {
@@ -255,21 +251,19 @@ impl std::fmt::Display for Damage {
             Self::Head(what) => f.write_str(what),
             Self::Record { record, at, behind } => write!(
                 f,
-                "record {record}, at byte {at}, is damaged, and {behind} whole records stand behind it"
+                "record {record}, at byte {at}, is damaged, and {behind} complete records follow it"
             ),
         }
     }
 }
 
-/// How many whole records of an epoch there are in these bytes, wherever the first begins.
+/// Number of complete records of an epoch in these bytes, at any position.
 fn whole_records(mut bytes: &[u8], epoch: u32) -> u64 {
     let (epoch, mut found) = (epoch.to_le_bytes(), 0);
     while bytes.len() >= RECORD_HEAD {
-        let word =
-            |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let length = word(0) as usize;
+        let length = word(bytes, 0) as usize;
         let payload = (bytes[4..8] == epoch).then(|| bytes[RECORD_HEAD..].get(..length)).flatten();
-        match payload.filter(|payload| checksum(&bytes[..8], payload) == word(8)) {
+        match payload.filter(|payload| checksum(&bytes[..8], payload) == word(bytes, 8)) {
             Some(payload) => {
                 found += 1;
                 bytes = &bytes[RECORD_HEAD + payload.len()..];
@@ -280,7 +274,7 @@ fn whole_records(mut bytes: &[u8], epoch: u32) -> u64 {
     found
 }
 
-/// Reads the next record; false where the log ends, whole or torn.
+/// Reads the next record; false at the end of the log, also of a torn one.
 fn record(
     file: &mut impl Read,
     epoch: u32,
@@ -292,17 +286,17 @@ fn record(
     }
     let mut head = [0; RECORD_HEAD];
     file.read_exact(&mut head)?;
-    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    let length = u64::from(word(0));
-    if word(4) != epoch || length > left - RECORD_HEAD as u64 {
+    let length = u64::from(word(&head, 0));
+    if word(&head, 4) != epoch || length > left - RECORD_HEAD as u64 {
         return Ok(false);
     }
     payload.resize(length as usize, 0);
     file.read_exact(payload)?;
-    Ok(checksum(&head[..8], payload) == word(8))
+    Ok(checksum(&head[..8], payload) == word(&head, 8))
 }
 
-fn checksum(head: &[u8], payload: &[u8]) -> u32 {
+/// CRC-32 of both parts.
+pub(crate) fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(head);
     hasher.update(payload);

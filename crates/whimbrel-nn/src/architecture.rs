@@ -42,6 +42,13 @@ pub const KINDS: [&str; 10] = [
     "lstm",
 ];
 
+impl Default for Architecture {
+    /// No kind, inputs or classes yet.
+    fn default() -> Self {
+        Self::new("", &[], 0)
+    }
+}
+
 impl Architecture {
     /// A learner of this kind with default settings.
     pub fn new(kind: impl Into<String>, shape: &[usize], classes: usize) -> Self {

@@ -44,6 +44,12 @@ pub struct Proximal<'a> {
     pub centre: &'a [f32],
 }
 
+impl Default for Optimiser {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
 impl Optimiser {
     /// Plain stochastic gradient descent.
     pub const PLAIN: Self = Self::Sgd { momentum: 0.0, weight_decay: 0.0 };
@@ -216,6 +222,7 @@ mod tests {
         let (mut state, mut w) = (OptimiserState::default(), vec![1.0, 1.0, 0.0, 1.0]);
         let gradient = [3.0, -0.01, 2.0, 0.5];
         Optimiser::adam(0.0).step(&mut state, 0.1, None, &tensors(), &gradient, &mut w);
+        assert_eq!(w.len(), 4);
         for (w, right) in w.iter().zip([0.9, 1.1, 2.0, 0.9]) {
             // epsilon against |g| = 0.01 is 1e-6 of the step.
             assert!((w - right).abs() < 1e-6, "{w}");

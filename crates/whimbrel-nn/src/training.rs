@@ -27,6 +27,12 @@ pub enum Length {
     Steps(u32),
 }
 
+impl Default for Length {
+    fn default() -> Self {
+        Self::Epochs(1)
+    }
+}
+
 impl Solver {
     /// Number of samples processed in a local training, with repeats.
     pub fn rows_used(&self, rows: u64) -> u64 {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use whimbrel::parts::core::method::Artifact;
 use whimbrel::parts::core::{
-    ClientData, ClientId, DynMethod, Error, Message, Part as State, Tail, Wire,
+    ClientData, ClientId, DynMethod, Error, Message, StateKind, Tail, Wire,
 };
 use whimbrel::parts::engine::client::sha256;
 use whimbrel::parts::engine::{
@@ -179,7 +179,7 @@ impl Shard {
         let method = self.plan.method()?;
         let share = answers.len().div_ceil(rayon::current_num_threads()).max(1);
         let of_share = |share: &[Answered<'_>]| {
-            let mut fold = method.load(State::Fold, empty)?;
+            let mut fold = method.load(StateKind::Fold, empty)?;
             for Answered { of, sender, .. } in share {
                 let machine = of.machine();
                 let staged = machine.staged().zip(sender.as_ref());
@@ -191,12 +191,12 @@ impl Shard {
         };
         let folds: Vec<whimbrel::parts::core::Result<_>> =
             answers.par_chunks(share).map(of_share).collect();
-        let mut total = method.load(State::Fold, empty)?;
+        let mut total = method.load(StateKind::Fold, empty)?;
         for fold in folds {
             method.merge(&mut total, fold?)?;
         }
         let uploads = answers.iter().map(|one| (one.of.id, one.length as u64)).collect();
-        Ok(Summed { fold: method.save(State::Fold, &total)?, uploads })
+        Ok(Summed { fold: total.save(), uploads })
     }
 
     fn of(

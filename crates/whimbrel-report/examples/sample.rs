@@ -7,9 +7,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Ellipse, Exhibit, OverClients, Role, Scatter, Section, Unit};
-use whimbrel_report::{
-    ClientView, HeroAxis, LEVELS, RunView, bits_to_reach, closing_table, hero, html,
-};
+use whimbrel_report::{ClientView, LEVELS, RunView, bits_to_reach, closing_table, hero, html};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,7 +33,6 @@ fn main() -> ExitCode {
             "100 unlike clients, 2-D mixture, 75 % take part in a round",
             &[em(), fedem(1), dem()],
             &measures()[2],
-            HeroAxis::Rounds,
         ),
         _ => {
             let runs = [em(), fedem(1), dem()];

@@ -39,6 +39,6 @@ pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
 pub use headline::closing_table;
 pub use page::html;
-pub use plot::hero::{HeroAxis, hero};
+pub use plot::hero::hero;
 pub use table::text_table;
 pub use view::{ClientView, RunView};

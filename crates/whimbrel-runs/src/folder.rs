@@ -6,7 +6,7 @@ mod owned;
 mod seeds;
 mod shown;
 
-pub use files::{model_keys, resolved, run_data, summary, unseen_data};
+pub use files::{model_keys, resolved, summary};
 pub use owned::owner;
 pub use seeds::{DELIVERED, aggregate, best_seed};
 pub use shown::Shown;

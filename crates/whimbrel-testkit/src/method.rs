@@ -16,9 +16,10 @@
 //! - NaN in the server's state makes its magnitude NaN or infinite, so that a run stops.
 
 use std::borrow::Cow;
-use whimbrel_core::method::{MetricValue, Next};
+use whimbrel_core::method::{ClientGroup, MetricValue, Next};
 use whimbrel_core::{
-    ClientData, ClientId, DynMethod, DynSender, DynTask, Key, Message, Opaque, Part, Result, Stream,
+    Bound, ClientData, ClientId, DynMethod, DynSender, DynTask, Key, Message, Opaque, Result,
+    StateKind, Stream,
 };
 
 /// The maximum of declared bytes: a larger declaration would not bound anything.
@@ -50,7 +51,7 @@ pub fn laws(test: &MethodUnderTest) {
         }
         run.exchange(number);
     }
-    run.states_survive_their_bytes(Part::Server, &run.server);
+    run.states_survive_their_bytes(StateKind::Server, &run.server);
     run.nan_in_the_state_shows_in_its_magnitude();
     let artifact = run.method.artifact(&run.server);
     assert!(artifact.is_ok(), "{}: nothing to deliver: {artifact:?}", test.name);
@@ -61,7 +62,7 @@ struct Run<'a> {
     name: &'a str,
     method: &'a dyn DynMethod,
     declared: Declared,
-    data: Vec<Opaque>,
+    data: Vec<Bound>,
     clients: Vec<Opaque>,
     peers: Vec<Opaque>,
     server: Opaque,
@@ -80,7 +81,7 @@ impl<'a> Run<'a> {
     fn start(test: &MethodUnderTest<'a>) -> Self {
         let (name, method) = (test.name, test.method);
         let declared = Declared::of(method, name);
-        let data: Vec<Opaque> =
+        let data: Vec<Bound> =
             test.data.iter().map(|d| method.bind(d).expect("the data can be bound")).collect();
         let (mut clients, mut summaries) = (Vec::new(), Vec::new());
         for (i, data) in data.iter().enumerate() {
@@ -104,13 +105,12 @@ impl<'a> Run<'a> {
             let others = summaries[1..].iter().map(|s| &s[..]);
             start(&mut ids(summaries.len()).zip(std::iter::once(bytes).chain(others))).map(|_| ())
         });
-        let empty = method.save(Part::Server, &server).expect("a server can be saved");
+        let empty = server.save();
         hostile(&summaries[0], "summary", name, |bytes| {
-            let mut server = method.load(Part::Server, &empty)?;
+            let mut server = method.load(StateKind::Server, &empty)?;
             let admitted = method.admit(&mut server, ClientId(0), bytes).map(|_| ());
             if admitted.is_err() {
-                let after = method.save(Part::Server, &server).expect("a server can be saved");
-                assert!(after == empty, "{name}: a refused summary moved the server");
+                assert!(server.save() == empty, "{name}: a refused summary moved the server");
             }
             admitted
         });
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
     }
 
     fn next(&self) -> Next {
-        self.method.next(&self.server).expect("its own server")
+        self.method.status(&self.server).expect("its own server").next
     }
 
     /// Checks all laws in one exchange with all clients.
@@ -142,23 +142,18 @@ impl<'a> Run<'a> {
         self.messages_up_are_robust(&uploads);
         self.poison_leaves_no_trace(&uploads, key);
         let fold = self.folds_agree(&uploads, number);
-        self.states_survive_their_bytes(Part::Server, &self.server);
-        self.states_survive_their_bytes(Part::Fold, &fold);
+        self.states_survive_their_bytes(StateKind::Server, &self.server);
+        self.states_survive_their_bytes(StateKind::Fold, &fold);
         for upload in &uploads {
-            self.states_survive_their_bytes(Part::Peer, &upload.peer);
-            self.states_survive_their_bytes(Part::Client, &upload.client);
+            self.states_survive_their_bytes(StateKind::Peer, &upload.peer);
+            self.states_survive_their_bytes(StateKind::Client, &upload.client);
         }
         self.an_empty_fold_is_legal(key);
-        let before = self.save(Part::Server, &self.server);
-        let copies = [(); 2].map(|()| (self.load(Part::Server, &before), self.copy(&fold)));
+        let copies = [(); 2].map(|()| (self.server.copy(), fold.copy()));
         let [first, second] = copies.map(|(server, fold)| {
             self.method.server_step(server, fold, key.child(4)).expect("a server step")
         });
-        assert!(
-            self.save(Part::Server, &first) == self.save(Part::Server, &second),
-            "{}: two results of one server step",
-            self.name
-        );
+        assert!(first.save() == second.save(), "{}: two results of one server step", self.name);
         self.stale = Some((self.next(), uploads[2].bytes.clone()));
         self.server = first;
         (self.peers, self.clients) =
@@ -171,17 +166,10 @@ impl<'a> Run<'a> {
         let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
         let (client, bytes) = up.expect("a local step");
         let whole = self.down(i, key).1.to_bytes().into();
-        let task = |down| DynTask {
-            client: &self.clients[i],
-            down,
-            data: &self.data[i],
-            key: local,
-            done: None,
-        };
-        let mut tasks = [task(&down), task(&whole)];
-        self.method.local_steps(&mut tasks);
-        for task in tasks {
-            let (_, again) = task.outcome().expect("a local step among several");
+        let task =
+            |down| DynTask { client: &self.clients[i], down, data: &self.data[i], key: local };
+        for done in self.method.local_steps(&[task(&down), task(&whole)]) {
+            let (_, again) = done.expect("a local step among several");
             assert!(bytes == again, "{}: two uploads of one local step", self.name);
         }
         self.declared.check(self.name, "up", &bytes);
@@ -189,7 +177,7 @@ impl<'a> Run<'a> {
     }
 
     fn down(&self, i: usize, key: Key) -> (Opaque, Message) {
-        let broadcast = self.method.broadcast(&self.server).expect("its own server");
+        let (broadcast, _) = self.method.open(&self.server).expect("its own server");
         let down = self.method.downlink(&self.server, &broadcast, &self.peers[i], key.child(2));
         down.expect("a message down")
     }
@@ -213,7 +201,7 @@ impl<'a> Run<'a> {
     fn folds_agree(&self, uploads: &[Upload], number: u64) -> Opaque {
         let mut order: Vec<usize> = (0..uploads.len()).collect();
         let fold = self.fold_of(uploads, &order);
-        let wanted = self.save(Part::Fold, &fold);
+        let wanted = fold.save();
         let mut random = root().child(5).child(number).stream();
         for attempt in 0..6 {
             shuffle(&mut order, &mut random);
@@ -224,14 +212,14 @@ impl<'a> Run<'a> {
                 .collect();
             // An empty shard, and one that was saved on the way.
             parts.push(self.empty_fold());
-            parts[0] = self.copy(&parts[0]);
+            parts[0] = self.load(StateKind::Fold, &parts[0].save());
             while parts.len() > 1 {
                 let other = parts.swap_remove(random.below(parts.len() as u64) as usize);
                 let into = random.below(parts.len() as u64) as usize;
                 self.method.merge(&mut parts[into], other).expect("folds of one exchange");
             }
             assert!(
-                self.save(Part::Fold, &parts[0]) == wanted,
+                parts[0].save() == wanted,
                 "{}: exchange {number}, sharding {attempt}: order {order:?} in {shards} shards \
                  gives another fold",
                 self.name
@@ -241,31 +229,30 @@ impl<'a> Run<'a> {
     }
 
     fn an_empty_fold_is_legal(&self, key: Key) {
-        let server = self.copy_of(Part::Server, &self.server);
-        let stepped = self.method.server_step(server, self.empty_fold(), key.child(4));
+        let stepped = self.method.server_step(self.server.copy(), self.empty_fold(), key.child(4));
         let stepped = stepped.unwrap_or_else(|e| panic!("{}: an empty fold: {e}", self.name));
-        let magnitude = self.method.magnitude(&stepped).expect("its own server");
+        let magnitude = self.method.status(&stepped).expect("its own server").magnitude;
         assert!(magnitude.is_finite(), "{}: an empty fold left {magnitude}", self.name);
-        self.method.next(&stepped).expect("its own server");
     }
 
-    fn states_survive_their_bytes(&self, part: Part, state: &Opaque) {
-        let bytes = self.save(part, state);
-        let again = self.copy_of(part, state);
-        assert!(self.save(part, &again) == bytes, "{}: {part:?} changed when saved", self.name);
-        hostile(&bytes, &format!("{part:?}"), self.name, |bytes| {
-            self.method.load(part, bytes).map(|_| ())
+    fn states_survive_their_bytes(&self, kind: StateKind, state: &Opaque) {
+        let bytes = state.save();
+        let again = self.load(kind, &bytes);
+        assert!(again.save() == bytes, "{}: {kind:?} changed when saved", self.name);
+        assert!(state.copy().save() == bytes, "{}: {kind:?} changed when copied", self.name);
+        hostile(&bytes, &format!("{kind:?}"), self.name, |bytes| {
+            self.method.load(kind, bytes).map(|_| ())
         });
     }
 
     fn nan_in_the_state_shows_in_its_magnitude(&self) {
-        let bytes = self.save(Part::Server, &self.server);
+        let bytes = self.server.save();
         let shows = |at: usize| {
             let mut poisoned = bytes.clone();
             poisoned[at..at + 8].copy_from_slice(&f64::NAN.to_le_bytes());
-            let magnitude =
-                self.method.load(Part::Server, &poisoned).map(|s| self.method.magnitude(&s));
-            magnitude.is_ok_and(|magnitude| !magnitude.expect("its own server").is_finite())
+            let server = self.method.load(StateKind::Server, &poisoned);
+            let status = |server| self.method.status(&server).expect("its own server");
+            server.is_ok_and(|server| !status(server).magnitude.is_finite())
         };
         let seen = (0..bytes.len().saturating_sub(7)).any(shows);
         assert!(seen, "{}: no NaN in the server's state shows in its magnitude", self.name);
@@ -282,12 +269,12 @@ impl<'a> Run<'a> {
     /// A refused upload leaves the fold unchanged, and nothing panics.
     fn messages_up_are_robust(&self, uploads: &[Upload]) {
         let before = self.fold_of(uploads, &[0, 1]);
-        let saved = self.save(Part::Fold, &before);
+        let saved = before.save();
         hostile(&uploads[2].bytes, "up", self.name, |bytes| {
-            let mut fold = self.load(Part::Fold, &saved);
+            let mut fold = self.load(StateKind::Fold, &saved);
             let result = self.absorb(&mut fold, 2, &uploads[2], bytes);
             assert!(
-                result.is_ok() || self.save(Part::Fold, &fold) == saved,
+                result.is_ok() || fold.save() == saved,
                 "{}: a refused upload changed the fold",
                 self.name
             );
@@ -298,28 +285,26 @@ impl<'a> Run<'a> {
     /// Non-finite or huge numbers at any place of an upload are refused without a trace, or read as
     /// finite ones. An upload of another kind of exchange is refused as well.
     fn poison_leaves_no_trace(&self, uploads: &[Upload], key: Key) {
-        let saved = self.save(Part::Fold, &self.fold_of(uploads, &[0, 1]));
+        let saved = self.fold_of(uploads, &[0, 1]).save();
         let bytes = &uploads[2].bytes;
         for poisoned in poisoned(bytes) {
-            let mut fold = self.load(Part::Fold, &saved);
+            let mut fold = self.load(StateKind::Fold, &saved);
             if self.absorb(&mut fold, 2, &uploads[2], &poisoned).is_err() {
-                let left = self.save(Part::Fold, &fold);
-                assert!(left == saved, "{}: a refused upload changed the fold", self.name);
+                assert!(fold.save() == saved, "{}: a refused upload changed the fold", self.name);
                 continue;
             }
-            let server = self.copy_of(Part::Server, &self.server);
+            let server = self.server.copy();
             // A step may fail on numbers that are merely huge; it may not go on with a NaN.
             if let Ok(server) = self.method.server_step(server, fold, key.child(4)) {
-                let magnitude = self.method.magnitude(&server).expect("its own server");
+                let magnitude = self.method.status(&server).expect("its own server").magnitude;
                 assert!(!magnitude.is_nan(), "{}: a poisoned upload was taken", self.name);
             }
         }
         if let Some((next, stale)) = self.stale.as_ref().filter(|(next, _)| *next != self.next()) {
-            let mut fold = self.load(Part::Fold, &saved);
+            let mut fold = self.load(StateKind::Fold, &saved);
             let refused = self.absorb(&mut fold, 2, &uploads[2], stale).is_err();
-            let left = self.save(Part::Fold, &fold);
             assert!(
-                refused && left == saved,
+                refused && fold.save() == saved,
                 "{}: an upload of {next:?} was taken or left a trace",
                 self.name
             );
@@ -334,7 +319,7 @@ impl<'a> Run<'a> {
             (0..self.clients.len()).map(|i| answer(i).expect("an answer")).collect();
         answers.iter().for_each(|bytes| self.declared.check(self.name, "answer", bytes));
         let conclude = |answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>| {
-            method.conclude(&self.server, answers).map(|_| ())
+            method.conclude(&self.server, answers, ClientGroup::Trained).map(|_| ())
         };
         let mut all = ids(answers.len()).zip(answers.iter().map(Cow::from));
         let concluded = conclude(&mut all);
@@ -357,7 +342,8 @@ impl<'a> Run<'a> {
             if method.check(ClientId(0), &self.peers[0], &bytes).is_ok() {
                 let all = std::iter::once(&bytes).chain(&answers[1..]).map(Cow::from);
                 let mut all = ids(answers.len()).zip(all);
-                let metrics = method.conclude(&self.server, &mut all).expect("checked answers");
+                let metrics = method.conclude(&self.server, &mut all, ClientGroup::Trained);
+                let metrics = metrics.expect("checked answers");
                 let spoilt = metrics.iter().find(|metric| match &metric.value {
                     MetricValue::Number(x) => !x.is_finite(),
                     MetricValue::List(xs) => xs.iter().any(|x| !x.is_finite()),
@@ -369,24 +355,12 @@ impl<'a> Run<'a> {
     }
 
     fn empty_fold(&self) -> Opaque {
-        self.method.fold(&self.server).expect("its own server")
+        self.method.open(&self.server).expect("its own server").1
     }
 
-    fn copy(&self, fold: &Opaque) -> Opaque {
-        self.copy_of(Part::Fold, fold)
-    }
-
-    fn copy_of(&self, part: Part, state: &Opaque) -> Opaque {
-        self.load(part, &self.save(part, state))
-    }
-
-    fn save(&self, part: Part, state: &Opaque) -> Vec<u8> {
-        self.method.save(part, state).expect("its own state")
-    }
-
-    fn load(&self, part: Part, bytes: &[u8]) -> Opaque {
-        let loaded = self.method.load(part, bytes);
-        loaded.unwrap_or_else(|e| panic!("{}: {part:?} cannot be loaded: {e}", self.name))
+    fn load(&self, kind: StateKind, bytes: &[u8]) -> Opaque {
+        let loaded = self.method.load(kind, bytes);
+        loaded.unwrap_or_else(|e| panic!("{}: {kind:?} cannot be loaded: {e}", self.name))
     }
 }
 
@@ -396,7 +370,7 @@ struct Declared(Vec<(&'static str, usize)>);
 impl Declared {
     fn of(method: &dyn DynMethod, name: &str) -> Self {
         let kinds = ["summary", "up", "answer"];
-        let all = method.disclosures();
+        let all = method.declare().disclosures;
         for one in &all {
             let (message, most) = (one.message, one.bytes_max);
             assert!(kinds.contains(&message), "{name}: `{message}` is no message of a client");

@@ -4,7 +4,7 @@
 //! resumed from bytes, and compares states, counts and metrics after every round.
 
 use std::sync::Arc;
-use whimbrel_core::decentralised::DynDecentralised;
+use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientData, Wire};
 use whimbrel_engine::keys::StageKeys;
@@ -18,7 +18,7 @@ type Round = (Vec<u8>, Vec<Metric>);
 /// Returns the last round's metrics.
 pub fn neighbours_agree(
     name: &str,
-    method: &Arc<dyn DynDecentralised>,
+    method: &Arc<dyn Decentralised>,
     graphs: &Graphs,
     data: &[ClientData],
 ) -> Vec<Metric> {

@@ -12,8 +12,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_core::method::{Allowance, Bind, Cohort, Evaluate, Metric, Next, Sender};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Part, Probability, Wire};
+use whimbrel_core::method::{Allowance, Bind, ClientGroup, Cohort, Evaluate, Metric, Next, Sender};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::participation::everyone;
@@ -109,10 +109,10 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let i = id.0 as usize;
         peers[i] = Some(method.admit(&mut server, id, &summaries[i]).expect("admission"));
     }
-    let allowances = method.allowances();
+    let allowances = method.declare().exchanges;
     let mut answered = vec![Answered::default(); ids.len()];
     let (mut number, mut round) = (0, 0);
-    while method.next(&server) != Next::Stop {
+    while method.status(&server).next != Next::Stop {
         for id in &ids {
             let i = id.0 as usize;
             if peers[i].is_none() && faults.lets_in(*id, number, round + 1) {
@@ -122,7 +122,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let enrolled: Vec<ClientId> =
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
         let at = keys().exchange(number);
-        let (this_round, cohort) = match method.next(&server) {
+        let (this_round, cohort) = match method.status(&server).next {
             Next::Stop => break,
             Next::Uncounted => (None, everyone(&enrolled)),
             Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
@@ -130,8 +130,8 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
                 (Some(round + 1), participation().draw(&enrolled, at.cohort()))
             }
         };
-        let broadcast = method.broadcast(&server).expect("a broadcast");
-        let (mut fold, mut staged) = (method.fold(&server), Vec::new());
+        let (broadcast, mut fold) = method.open(&server).expect("an exchange");
+        let mut staged = Vec::new();
         for invited in cohort {
             let (id, i) = (invited.id, invited.id.0 as usize);
             let peer = peers[i].as_ref().expect("an enrolled client");
@@ -158,7 +158,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let i = id.0 as usize;
         (*id, method.answer(&clients[i], &ask, &data[i]).expect("an answer"))
     });
-    let metrics = method.conclude(&server, &mut answers).expect("metrics");
+    let metrics = method.conclude(&server, &mut answers, ClientGroup::Trained).expect("metrics");
     End {
         server: server.to_bytes(),
         peers: peers.iter().map(|peer| peer.as_ref().map(Wire::to_bytes)).collect(),
@@ -198,13 +198,12 @@ fn simulate<M: Evaluate, B: Bind<M>>(
             }
         }
         let (metrics, _) = simulator.evaluate().expect("an evaluation");
-        let save = |part, state| method.save(part, state).expect("a state");
         let machine = simulator.machine();
-        let peer = |id| machine.peer(id).map(|peer| save(Part::Peer, peer));
+        let peer = |id| machine.peer(id).map(|peer| peer.save());
         let end = End {
-            server: save(Part::Server, machine.server()),
+            server: machine.server().save(),
             peers: (0..data.len() as u32).map(|id| peer(ClientId(id))).collect(),
-            clients: simulator.clients().iter().map(|c| save(Part::Client, c)).collect(),
+            clients: simulator.clients().iter().map(|client| client.save()).collect(),
             metrics,
         };
         (end, journal)

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 use whimbrel::parts::methods::measures;
-use whimbrel::parts::report::{HeroAxis, RunView, hero};
+use whimbrel::parts::report::{RunView, hero};
 
 /// The demonstration's runs, in the order of its jobs.
 const RUNS: [&str; 3] = ["em", "dem", "fedem"];
@@ -26,7 +26,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         "100 clients that differ, three in four a round, one-level dithering; em holds all rows",
         &runs,
         &measures::field(),
-        HeroAxis::Rounds,
     );
     print!("{picture}");
     Ok(())

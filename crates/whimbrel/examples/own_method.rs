@@ -1,6 +1,5 @@
 //! A new federated method over compressed channels: `cargo run --release --example own_method`.
 
-use whimbrel::parts::core::Result;
 use whimbrel::{Codec, Key, Rows, Simple, Simulate, Table};
 
 /// The geometric median by Weiszfeld's steps: clients send gradients of mean distances.
@@ -13,7 +12,7 @@ impl Simple for Median {
         vec![0.0; columns]
     }
 
-    fn value(&self, at: &[f64], rows: &Table, _: Key) -> Result<Vec<f64>> {
+    fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
         let mut sum = vec![0.0; at.len()];
         for i in 0..rows.rows() {
             let distance = distance(at, rows.row(i)).max(1e-9);
@@ -21,7 +20,7 @@ impl Simple for Median {
                 *sum += (m - x) / (distance * rows.rows() as f64);
             }
         }
-        Ok(sum)
+        sum
     }
 
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32) {
@@ -38,7 +37,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
 }
 
-fn main() -> std::result::Result<(), whimbrel::Error> {
+fn main() -> whimbrel::Result<()> {
     let row = |c: u32, i: u32| [2.0 + f64::from((i * 7 + c) % 5), -1.0 + f64::from(i % 3)];
     let clients: Vec<Rows> = (0..10).map(|c| Rows::from_rows((0..30).map(|i| row(c, i)))).collect();
     let run = Simulate::new(Median { step: 0.5 }, 300)

@@ -1,11 +1,10 @@
-//! The family: its keys of the job file, its stage, what the report shows, prediction.
+//! The family: keys, stage, report and prediction.
 
 use crate::heavy_em::{Heavy, HeavyEm};
 use crate::location::Location;
 use serde_json::{Map, Value, json};
-use std::any::Any;
 use std::sync::Arc;
-use whimbrel::parts::codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
+use whimbrel::parts::codec::channel::{em_alpha, gradient_alpha};
 use whimbrel::parts::core::Erased;
 use whimbrel::parts::core::declare::{Exhibit, Rows, Section};
 use whimbrel::parts::core::method::Artifact;
@@ -14,8 +13,8 @@ use whimbrel::parts::engine::Stage;
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::failure::Result;
 use whimbrel::parts::families::family::{
-    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Predictions, Results, RunData,
-    StagePlan, Tables,
+    Ended, Family, Fit, FitReport, FitUse, MethodKind, ModelKind, ModelUse, Predicted, Predictions,
+    Results, RunData, Tables,
 };
 use whimbrel::parts::families::job::Step;
 use whimbrel::parts::families::job::channel::UpRule;
@@ -26,7 +25,7 @@ use whimbrel::parts::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_
 use whimbrel::parts::families::job::participation::PARTICIPATION;
 use whimbrel::parts::families::load::{Layout, Loaded, read_any};
 use whimbrel::parts::families::plan::channels::{Channels, Vectors};
-use whimbrel::parts::families::plan::{Common, Facts, Files};
+use whimbrel::parts::families::plan::{Common, Facts, Files, FitStages, Planned};
 use whimbrel::parts::job::form::{BELOW_ONE, POSITIVE};
 use whimbrel::parts::job::key::JobKey;
 use whimbrel::parts::job::reader::{Read, Source};
@@ -35,9 +34,12 @@ use whimbrel::parts::methods::federated::BindRows;
 use whimbrel::parts::methods::step::Schedule;
 use whimbrel::parts::models::LatentModel;
 
-static DEGREES: JobKey =
-    POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
-static MOMENTUM: JobKey = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
+static DEGREES: JobKey = POSITIVE.default(
+    "degrees",
+    || "4.0".into(),
+    "degrees of freedom: the smaller, the less outliers count",
+);
+static MOMENTUM: JobKey = BELOW_ONE.default("momentum", || "0.0".into(), "heavy-ball momentum");
 
 static MODELS: [ModelKind; 1] =
     [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];
@@ -46,49 +48,24 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     ..MethodKind::new(
         "heavy-em",
         "EM with heavy-ball momentum on the mean field",
-        &[
-            &CHANNELS,
-            &ROUNDS,
-            &EPOCHS,
-            &STEP,
-            &MOMENTUM,
-            &PARTICIPATION,
-            &WEIGHTS,
-            &EVALUATE,
-            &STOP,
-            &ALLOW_DIVERGENCE,
-            &MEMORY_MAX,
-        ],
+        whimbrel::parts::job::keys! {
+            &[&CHANNELS, &ROUNDS, &EPOCHS, &STEP, &MOMENTUM, &PARTICIPATION, &WEIGHTS],
+            &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX],
+        },
     )
 }];
 
-/// The family.
-pub static LOCATION: LocationFamily = LocationFamily;
-
 /// Locations of heavy-tailed rows.
-pub struct LocationFamily;
+pub static LOCATION: Family =
+    Family { name: "location", models: &MODELS, methods: &METHODS, read, suggest: |_| None };
 
-impl Family for LocationFamily {
-    fn name(&self) -> &'static str {
-        "location"
-    }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let degrees = tables.model.read_as(&DEGREES, &POSITIVE);
-        let momentum = tables.method.read_as(&MOMENTUM, &BELOW_ONE);
-        Ok(Box::new(LocationFit { degrees: degrees?, momentum: momentum? }))
-    }
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let degrees = tables.model.read_as(&DEGREES, &POSITIVE);
+    let momentum = tables.method.read_as(&MOMENTUM, &BELOW_ONE);
+    Ok(Box::new(LocationFit { degrees: degrees?, momentum: momentum? }))
 }
 
-/// What a job asks.
+/// The family's keys of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocationFit {
     degrees: f64,
@@ -125,14 +102,19 @@ impl Fit for LocationFit {
         facts: &Facts,
         _: Option<&Loaded>,
         _: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
+    ) -> Result<Planned> {
         let model = Location { degrees: self.degrees, columns: facts.columns.len() };
         let blocks = &[model.statistic_len()];
         let vectors = Vectors::new((blocks, em_alpha), (blocks, gradient_alpha));
         let channels = Channels::new(common, &vectors)?;
-        Ok(Box::new(LocationPlan { model, momentum: self.momentum, channels }))
+        let rounds = common.rounds(&common.work(), channels.opening());
+        let plan =
+            LocationPlan { model, momentum: self.momentum, channels: channels.clone(), rounds };
+        Ok(Planned { rounds, ..Planned::new(common, &channels, plan) })
     }
+}
 
+impl FitReport for LocationFit {
     fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
         Map::from_iter([("degrees".into(), json!(self.degrees))])
     }
@@ -145,13 +127,15 @@ impl Fit for LocationFit {
         let row = |(name, m): (&String, &f64)| vec![name.clone(), format!("{m:.4}")];
         let table = Rows {
             heads: vec!["column".into(), "centre".into()],
-            rows: ended.data.columns.iter().zip(&mu.values).map(row).collect(),
+            rows: ended.data.facts.columns.iter().zip(&mu.values).map(row).collect(),
             ..Rows::default()
         };
         let section = Section { title: "Location".into(), exhibits: vec![Exhibit::Table(table)] };
         Ok(Results { sections: vec![section], ..Results::default() })
     }
+}
 
+impl FitUse for LocationFit {
     /// The distance of each row from the centre.
     fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         let centre = run.numbers("location")?;
@@ -172,13 +156,10 @@ struct LocationPlan {
     model: Location,
     momentum: f64,
     channels: Channels,
+    rounds: Option<u32>,
 }
 
-impl StagePlan for LocationPlan {
-    fn len(&self, _: &Common) -> usize {
-        1
-    }
-
+impl FitStages for LocationPlan {
     fn build(
         &self,
         common: &Common,
@@ -194,22 +175,6 @@ impl StagePlan for LocationPlan {
         };
         let oracle = Heavy { model: self.model.clone(), momentum: self.momentum, schedule };
         let method = HeavyEm { oracle, terms: self.channels.terms(common) };
-        Ok(common.fit(Arc::new(Erased(method, BindRows)), self.rounds(common)))
-    }
-
-    fn uplink(&self) -> &Uplink {
-        &self.channels.uplinks[0]
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.channels.downlink
-    }
-
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&common.work(), self.channels.opening())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        Ok(common.fit(Arc::new(Erased(method, BindRows)), self.rounds))
     }
 }

@@ -5,16 +5,17 @@
 
 use std::borrow::Cow;
 use whimbrel::parts::core::declare::{Better, Measure, Role};
-use whimbrel::parts::core::method::{Artifact, Disclosure, Exposure, Metric};
+use whimbrel::parts::core::method::{Artifact, Declaration, Disclosure, Exposure, Metric};
 use whimbrel::parts::core::sum::ExactSum;
 use whimbrel::parts::core::{ClientData, ClientId, Error, Key, Result, vector, wire};
 use whimbrel::parts::methods::federated::{
-    Context, ExchangeKind, Federated, Judge, Member, Oracle, Received, Terms,
+    Answered, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish, Received,
+    Split, Terms,
 };
 use whimbrel::parts::methods::step::Schedule;
 use whimbrel::parts::models::{LatentModel, Rows};
 
-/// The whole method.
+/// The complete method.
 pub type HeavyEm<M> = Federated<Heavy<M>>;
 
 /// Hyper-parameters.
@@ -34,7 +35,7 @@ pub struct Global {
     s: Vec<f64>,
     /// `v`.
     velocity: Vec<f64>,
-    /// The first parameters, at which clients compute the first statistic.
+    /// Parameters of the first statistic.
     first: Vec<f64>,
     repairs: u64,
 }
@@ -67,12 +68,41 @@ impl<M: LatentModel> Oracle for Heavy<M> {
     type Note = ();
     type Private = ();
 
-    fn bind(&self, data: &ClientData) -> Result<M::Data> {
-        self.model.bind(data)
+    /// Clients send their statistics at the pooled mean, exactly, once.
+    const FIRST_EXCHANGE: bool = true;
+
+    fn declare(&self, _: &Terms) -> Declaration {
+        let q = 8 * self.model.statistic_len() + 32;
+        let sums = |message, meaning: &str, bytes_max| Disclosure {
+            message,
+            meaning: meaning.into(),
+            bytes_max,
+            exposure: Exposure::Aggregate,
+        };
+        let up = "its mean weight and weighted mean, compressed; exactly in the first round";
+        let answer = "at evaluations: the same, exactly, and its mean log-likelihood";
+        let disclosures = vec![
+            sums("summary", "the number of rows and their mean", q),
+            sums("up", up, 2 * q),
+            sums("answer", answer, q + 16),
+        ];
+        let measures = vec![
+            Measure::objective("The mean negative log-likelihood, up to a constant"),
+            Measure::new("field_norm2", "Mean field", "‖h‖²", "‖Σ (n_i/N) s_i(T(S)) − S‖²")
+                .log()
+                .better(Better::Down)
+                .role(Role::Excess)
+                .result(3),
+            Measure::new("repairs", "Repairs", "repairs", "Values that left the domain of T")
+                .summary(),
+        ];
+        Declaration { disclosures, measures, ..Declaration::default() }
     }
 
-    fn rows(&self, data: &M::Data) -> u64 {
-        self.model.rows(data) as u64
+    fn bind(&self, data: &ClientData) -> Result<(M::Data, u64)> {
+        let data = self.model.bind(data)?;
+        let rows = self.model.rows(&data) as u64;
+        Ok((data, rows))
     }
 
     fn enroll(&self, data: &M::Data, _: Key) -> Result<((), Vec<f64>)> {
@@ -100,34 +130,21 @@ impl<M: LatentModel> Oracle for Heavy<M> {
         Ok(Global { s: zeros.clone(), velocity: zeros, first, repairs: 0 })
     }
 
-    const FIRST_EXCHANGE: bool = true;
-
-    /// Clients send their statistics at the pooled mean, exactly, once.
-    fn first_question<'a>(&self, global: &'a Global) -> Option<Cow<'a, [f64]>> {
-        Some((&global.first).into())
+    fn published<'a>(&self, global: &'a Global, kind: ExchangeKind) -> Cow<'a, [f64]> {
+        match kind {
+            ExchangeKind::FirstState => (&global.first).into(),
+            _ => (&global.s).into(),
+        }
     }
 
-    fn first_state(&self, global: &mut Global, mean: Vec<f64>, _: &Context) -> Result<()> {
-        global.s = mean;
-        Ok(())
-    }
-
-    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f64]> {
-        (&global.s).into()
-    }
-
-    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
-    }
-
-    /// `s_i(T(S)) - S`, or the statistic itself at the first question.
+    /// `s_i(T(S)) - S`, or the statistic itself in the first exchange.
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         (): &(),
         data: &M::Data,
         _: Key,
-    ) -> Result<((), Vec<f64>)> {
+    ) -> Result<Computed<Self>> {
         let mut statistic = vec![0.0; self.model.statistic_len()];
         if received.kind == ExchangeKind::FirstState {
             let theta = self.model.from_vector(&received.state)?;
@@ -137,25 +154,30 @@ impl<M: LatentModel> Oracle for Heavy<M> {
             self.model.expect(&theta, data, Rows::All, &mut statistic)?;
             vector::axpy(&mut statistic, -1.0, &received.state);
         }
-        Ok(((), statistic))
+        Ok(Computed { own: (), value: statistic })
     }
 
-    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        rows
+    fn opened(&self, global: &mut Global, mean: Vec<f64>, context: &Context) -> Result<()> {
+        if context.kind == ExchangeKind::FirstState {
+            global.s = mean;
+        }
+        Ok(())
     }
 
-    fn step(&self, global: &mut Global, field: Vec<f64>, context: &Context) -> Result<()> {
+    fn step(
+        &self,
+        global: &mut Global,
+        field: Vec<f64>,
+        context: &Context,
+        publish: Publish<'_, f64>,
+    ) -> Result<f64> {
         // v <- m v + H, S <- S + gamma v
         vector::scale(&mut global.velocity, self.momentum);
         vector::axpy(&mut global.velocity, 1.0, &field);
         vector::axpy(&mut global.s, self.schedule.at(context.k), &global.velocity);
         global.repairs += u64::from(self.theta(&global.s)?.1);
-        Ok(())
-    }
-
-    fn after_publish(&self, global: &mut Global, published: Vec<f64>, _: &Context) -> Result<()> {
-        global.s = published;
-        Ok(())
+        global.s = publish(std::mem::take(&mut global.s))?;
+        Ok(vector::norm2_squared(&field))
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
@@ -167,29 +189,6 @@ impl<M: LatentModel> Oracle for Heavy<M> {
         let artifact = Artifact::new("t-location");
         Ok(artifact.with("location", &[mu.len()], mu))
     }
-
-    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
-        let q = 8 * self.model.statistic_len() + 32;
-        let sums = |message, meaning: &str, bytes_max| Disclosure {
-            message,
-            meaning: meaning.into(),
-            bytes_max,
-            exposure: Exposure::Aggregate,
-        };
-        vec![
-            sums("summary", "the number of rows and their mean", q),
-            sums(
-                "up",
-                "its mean weight and weighted mean, compressed; exactly in the first round",
-                2 * q,
-            ),
-            sums(
-                "answer",
-                "at evaluations: the same, exactly, and its mean log-likelihood",
-                q + 16,
-            ),
-        ]
-    }
 }
 
 impl<M: LatentModel> Judge for Heavy<M> {
@@ -200,38 +199,24 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(self.model.to_vector(&self.theta(&global.s)?.0))
     }
 
-    fn answer(&self, ask: &Vec<f64>, (): &(), data: &M::Data) -> Result<Answer> {
+    fn answer(&self, ask: &Vec<f64>, (): &(), data: &Split<M::Data>) -> Result<Answered<Self>> {
         let theta = self.model.from_vector(ask)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
-        let log_likelihood = self.model.expect(&theta, data, Rows::All, &mut statistic)?;
-        Ok(Answer { statistic, log_likelihood })
+        let log_likelihood = self.model.expect(&theta, &data.train, Rows::All, &mut statistic)?;
+        let answer = Answer { statistic, log_likelihood };
+        Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
         let finite = answer.statistic.iter().chain([&answer.log_likelihood]).all(|x| x.is_finite());
-        match finite && answer.statistic.len() == self.model.statistic_len() {
-            true => Ok(()),
-            false => {
-                Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")))
-            }
+        if finite && answer.statistic.len() == self.model.statistic_len() {
+            return Ok(());
         }
+        Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")))
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(-answer.log_likelihood)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        vec![
-            Measure::objective("The mean negative log-likelihood, up to a constant"),
-            Measure::new("field_norm2", "Mean field", "‖h‖²", "‖Σ (n_i/N) s_i(T(S)) − S‖²")
-                .log()
-                .better(Better::Down)
-                .role(Role::Excess)
-                .result(3),
-            Measure::new("repairs", "Repairs", "repairs", "Values that left the domain of T")
-                .summary(),
-        ]
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        vec![Metric::loss(-answer.log_likelihood)]
     }
 
     fn conclude(

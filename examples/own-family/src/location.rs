@@ -116,9 +116,9 @@ impl LatentModel for Location {
     }
 
     fn from_vector(&self, coordinates: &[f64]) -> Result<Vec<f64>> {
-        match coordinates.iter().all(|x| x.is_finite()) {
-            true => Ok(coordinates.to_vec()),
-            false => Err(Error::peer("a location must be finite")),
+        if !coordinates.iter().all(|x| x.is_finite()) {
+            return Err(Error::peer("a location must be finite"));
         }
+        Ok(coordinates.to_vec())
     }
 }

@@ -6,18 +6,12 @@ const RULE: &str = "commands";
 
 /// Checks every line that has `-p CRATE` with `--example` or `--bench`, and every `jobs/...` path.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in tree.files.iter().filter(|f| f.is_markdown() || f.is_rust()) {
-        for (number, line) in (1..).zip(file.text.lines()) {
-            let is_prose = file.is_markdown() || line.trim_start().starts_with("//!");
-            if let Some(what) = is_prose.then(|| fault(tree, file, line)).flatten()
-                && !file.allows(RULE, number)
-            {
-                findings.push(Finding::at(RULE, file, number, what));
-            }
-        }
-    }
-    findings
+    let files = tree.files.iter().filter(|file| file.is_markdown() || file.is_rust());
+    let check = |file: &File| {
+        let is_prose = |line: &str| file.is_markdown() || line.trim_start().starts_with("//!");
+        file.faults(RULE, &file.text, |line| fault(tree, file, line).filter(|_| is_prose(line)))
+    };
+    files.flat_map(check).collect()
 }
 
 fn fault(tree: &Tree, file: &File, line: &str) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Families: only a family's folder may ask which model or method a job has.
 
-use super::{Finding, Tree, mask};
+use super::{File, Finding, Tree, mask};
 
 const RULE: &str = "kinds";
 
@@ -22,23 +22,20 @@ const DECLARED: &str = "crates/whimbrel-families/src/lib.rs";
 
 /// Checks the sources of every crate but the families' own folders.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
     let families = families(tree);
-    let outside = |path: &str| is_outside(path, &families);
-    for file in tree.files.iter().filter(|file| file.is_rust() && outside(&file.path)) {
+    let outside = |file: &&File| file.is_rust() && is_outside(&file.path, &families);
+    let fault = |line: &str| {
+        let question = QUESTIONS.iter().find(|question| line.contains(**question))?;
+        let what =
+            format!("`{question}` asks for the model or method: let the family answer (`Fit`)");
+        Some(what)
+    };
+    let check = |file: &File| {
         let code = mask::code_only(&file.text);
-        let before_tests = code.lines().take_while(|line| !line.contains("#[cfg(test)]"));
-        for (index, line) in before_tests.enumerate() {
-            let question = QUESTIONS.iter().find(|question| line.contains(**question));
-            if let Some(question) = question.filter(|_| !file.allows(RULE, index + 1)) {
-                let what = format!(
-                    "`{question}` asks which model or method it is: let the family answer (`Fit`)"
-                );
-                findings.push(Finding::at(RULE, file, index + 1, what));
-            }
-        }
-    }
-    findings
+        let before_tests = code.split("#[cfg(test)]").next().unwrap_or_default();
+        file.faults(RULE, before_tests, fault)
+    };
+    tree.files.iter().filter(outside).flat_map(check).collect()
 }
 
 /// The names of the families.

@@ -149,6 +149,18 @@ impl Tree {
 }
 
 impl File {
+    /// The lines of `text`, this file's or a masked copy, that break a rule, unless a marker lifts it.
+    fn faults(
+        &self,
+        rule: &'static str,
+        text: &str,
+        fault: impl Fn(&str) -> Option<String>,
+    ) -> Vec<Finding> {
+        let found = (1..).zip(text.lines()).filter_map(|(line, text)| Some((line, fault(text)?)));
+        let found = found.filter(|(line, _)| !self.allows(rule, *line));
+        found.map(|(line, what)| Finding::at(rule, self, line, what)).collect()
+    }
+
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }

@@ -24,12 +24,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Arms of a `match` whose pattern is `true`: one per match.
 fn booleans(file: &File) -> Vec<Finding> {
-    let code = mask::code_only(&file.text);
+    let what = || "a `match` on a boolean: write `if`".to_owned();
     let is_arm = |line: &str| line.trim_start().starts_with("true =>");
-    let lines = (1..).zip(code.lines()).filter(|(_, line)| is_arm(line));
-    let lines = lines.filter(|(number, _)| !file.allows("boolean", *number));
-    let what = "a `match` on a boolean: write `if`";
-    lines.map(|(number, _)| Finding::at("boolean", file, number, what)).collect()
+    file.faults("boolean", &mask::code_only(&file.text), |line| is_arm(line).then(what))
 }
 
 fn check_file(file: &File) -> Vec<Finding> {

@@ -22,14 +22,8 @@ fn is_source(file: &File) -> bool {
 }
 
 fn openers(file: &File) -> Vec<Finding> {
-    let lines = (1..).zip(file.text.lines());
-    let found = lines.filter(|(number, line)| is_opener(line) && !file.allows(RULE, *number));
-    found
-        .map(|(number, line)| {
-            let what = format!("name the subject first: {}", line.trim());
-            Finding::at(RULE, file, number, what)
-        })
-        .collect()
+    let what = |line: &str| format!("name the subject first: {}", line.trim());
+    file.faults(RULE, &file.text, |line| is_opener(line).then(|| what(line)))
 }
 
 /// Whether a line is a doc comment that opens with one of the words, or is just "It.".

@@ -59,17 +59,13 @@ impl Blocks {
         for (b, size) in self.sizes.iter().enumerate() {
             let (part, after) = rest.split_at(*size);
             let (place, after_out) = out.split_at_mut(*size);
-            match part.iter().all(|x| *x == T::default()) {
-                true => {
-                    place.fill(T::default());
-                    Packet::default().put(&mut bytes);
-                }
-                false => {
-                    let packet =
-                        self.codec(b, codec).encode_decoded(part, key.child(b as u64), place)?;
-                    packet.put(&mut bytes);
-                }
-            }
+            let packet = if part.iter().all(|x| *x == T::default()) {
+                place.fill(T::default());
+                Packet::default()
+            } else {
+                self.codec(b, codec).encode_decoded(part, key.child(b as u64), place)?
+            };
+            packet.put(&mut bytes);
             (rest, out) = (after, after_out);
         }
         Ok(Packet::from_bytes(bytes))
@@ -84,9 +80,10 @@ impl Blocks {
         for (b, size) in self.sizes.iter().enumerate() {
             let (place, after) = out.split_at_mut(*size);
             let packet = Packet::take(&mut bytes)?;
-            match packet.is_empty() {
-                true => place.fill(T::default()),
-                false => self.codec(b, codec).decode(&packet, place)?,
+            if packet.is_empty() {
+                place.fill(T::default());
+            } else {
+                self.codec(b, codec).decode(&packet, place)?;
             }
             out = after;
         }
@@ -98,10 +95,8 @@ impl Blocks {
 
     /// The codec of one block: exact for an exact last block, otherwise `codec`.
     fn codec<'a>(&self, block: usize, codec: &'a Codec) -> &'a Codec {
-        match self.exact_last && block + 1 == self.sizes.len() {
-            true => &Codec::Exact,
-            false => codec,
-        }
+        let is_exact = self.exact_last && block + 1 == self.sizes.len();
+        if is_exact { &Codec::Exact } else { codec }
     }
 }
 

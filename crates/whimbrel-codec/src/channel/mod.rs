@@ -12,7 +12,9 @@ pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
     Memories, Reset, SharedMessages, Sharing, Spread,
 };
-pub use uplink::{Auto, UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
+pub use uplink::{
+    Auto, UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha, gradient_alpha,
+};
 
 use crate::Packet;
 use whimbrel_core::{Result, Wire};

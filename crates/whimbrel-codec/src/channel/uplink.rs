@@ -1,4 +1,4 @@
-//! From the clients to the server.
+//! The uplink: from the clients to the server.
 //!
 //! Client `i` has weight `n_i`, was asked with probability `p_i` and holds an oracle value `g`;
 //! `N` is the weight of all enrolled clients, `A` the set of accepted uploads.
@@ -13,14 +13,14 @@
 //! changes no one else's share. An upload that is lost counts as not in `A`: `p_i` is not
 //! re-estimated, the estimate leans towards the memories and the fixed point does not move.
 //!
-//! An upload may carry some coordinates only (`send_at`, `absorb_at`): codec and rule then apply to
+//! An upload may carry some coordinates only (`send_at`, [`Upload::coordinates`]): codec and rule then apply to
 //! those, the others stay as they are on both ends, and `p_i` is the probability that a coordinate
 //! was sent. The uplink's dimension is then that of an upload, and the ends are longer.
 //!
 //! An upload may be compressed in a [`Frame`] `F` that both ends know: `C(x)` is then
 //! `F^-1 C(F x)`. What is kept stays in raw coordinates. Where the uploads of a fold share their
-//! frame, the server sums them in it and inverts once (`collect_in`); else it inverts each
-//! (`absorb_in`).
+//! frame, the server sums them in it and inverts once (`collect`); else it inverts each
+//! ([`Upload::frame`]).
 
 use crate::channel::blocks::Blocks;
 use crate::scratch::with_room;
@@ -28,15 +28,15 @@ use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Frame, Key, Result, vector, wire};
 
-/// A constant of a rule as a job gives it; none: what suits the codec.
+/// A constant of a rule in a job; `None` stands for the value that suits the codec.
 pub type Auto = Option<f64>;
 
-/// What an uplink keeps between rounds.
+/// The rule of an uplink: its state between rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UpRule<C = f64> {
-    /// Nothing.
+    /// No state.
     Plain,
-    /// A memory on both ends, moved by `alpha` times what was sent.
+    /// A memory on both ends, moved by `alpha` times the decoded message.
     Memory {
         /// The memory's step, in (0, 1].
         alpha: C,
@@ -46,7 +46,7 @@ pub enum UpRule<C = f64> {
 }
 
 impl UpRule<Auto> {
-    /// The rule with this memory step, where it gives none.
+    /// Fills in the memory step if it is automatic.
     pub fn settled(self, alpha: f64) -> UpRule {
         match self {
             Self::Plain => UpRule::Plain,
@@ -73,7 +73,7 @@ pub struct Uplink {
     rule: UpRule,
     dimension: usize,
     blocks: Blocks,
-    /// What a decoded packet is multiplied with: below one only where an unbiased codec must be a
+    /// Factor of a decoded packet: less than one if error feedback scales an unbiased codec to a
     /// contraction.
     shrink: f64,
 }
@@ -88,7 +88,7 @@ pub struct UpClient<T = f64> {
 /// The server's end: `sum n_i h_i`, not divided by the total.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct UpServer {
-    /// `sum n_i h_i`; zeros where there is no memory.
+    /// `sum n_i h_i`; empty without a memory.
     pub memory_sum: Vec<f64>,
 }
 
@@ -111,6 +111,31 @@ impl UpFold {
             memory: ExactSum::new(if memory { length } else { 0 }),
             weight: 0.0,
         }
+    }
+}
+
+/// An upload at the server.
+#[derive(Clone, Copy)]
+pub struct Upload<'a> {
+    pub packet: &'a Packet,
+    /// `n_i`.
+    pub weight: f64,
+    /// The coordinates of the fold that the packet holds, possibly with repeats; `None` for all.
+    pub coordinates: Option<&'a [u32]>,
+    /// The frame of this upload alone; `None` for raw coordinates or a frame that the fold shares.
+    pub frame: Option<&'a dyn Frame>,
+}
+
+impl<'a> Upload<'a> {
+    /// An upload of all coordinates, without a frame.
+    pub fn whole(packet: &'a Packet, weight: f64) -> Self {
+        Self { packet, weight, coordinates: None, frame: None }
+    }
+
+    fn add<T: Scalar>(&self, sum: &mut ExactSum, sent: &[T], factor: f64) -> Result<()> {
+        let Some(coordinates) = self.coordinates else { return T::add_to(sum, sent, factor) };
+        let wide: Vec<f64> = sent.iter().map(|x| x.wide()).collect();
+        sum.add_at(coordinates, &wide, factor)
     }
 }
 
@@ -203,19 +228,9 @@ impl Uplink {
         UpFold::new(self.dimension, self.has_memory())
     }
 
-    /// Compresses the oracle value `g` against the client's end: the end once the upload is
-    /// accepted, and the packet.
+    /// Compresses the oracle value `g` against the client's end, in a frame if there is one. Returns the
+    /// end once the upload is accepted, and the packet.
     pub fn send<T: Scalar>(
-        &self,
-        end: &UpClient<T>,
-        g: &[T],
-        key: Key,
-    ) -> Result<(UpClient<T>, Packet)> {
-        self.send_in(end, g, None, key)
-    }
-
-    /// The same, compressed in a frame.
-    pub fn send_in<T: Scalar>(
         &self,
         end: &UpClient<T>,
         g: &[T],
@@ -267,7 +282,7 @@ impl Uplink {
         }
     }
 
-    /// The packet of `x`, compressed in the frame, and what it is worth.
+    /// Compresses `x` in the frame; writes the decoded value to `sent`.
     fn encode_in<T: Scalar>(
         &self,
         x: &[T],
@@ -285,8 +300,7 @@ impl Uplink {
         Ok(packet)
     }
 
-    /// The same where `g` holds some coordinates only, each once, of the `length` that the client's
-    /// end is about.
+    /// Sends some coordinates only: `g` holds each of them once, of the `length` of the client's end.
     pub fn send_at(
         &self,
         end: &UpClient,
@@ -299,11 +313,9 @@ impl Uplink {
         if !fits || coordinates.iter().any(|i| *i >= length) || coordinates.len() != g.len() {
             return Err(Error::internal("an upload of coordinates that its end does not have"));
         }
-        let kept = match end.kept.is_empty() {
-            true => Vec::new(),
-            false => coordinates.iter().map(|i| end.kept[*i]).collect(),
-        };
-        let (part, packet) = self.send(&UpClient { kept }, g, key)?;
+        let held = coordinates.iter().filter(|_| !end.kept.is_empty());
+        let kept = held.map(|i| end.kept[*i]).collect();
+        let (part, packet) = self.send(&UpClient { kept }, g, None, key)?;
         let mut next = end.clone();
         if !part.kept.is_empty() {
             next.kept.resize(length, 0.0);
@@ -312,62 +324,23 @@ impl Uplink {
         Ok((next, packet))
     }
 
-    /// Adds one upload of numbers of this width to a fold.
+    /// Adds one upload of numbers of this width to a fold; `inclusion` is `p_i`.
     pub fn absorb<T: Scalar>(
         &self,
         fold: &mut UpFold,
-        weight: f64,
+        upload: &Upload<'_>,
         inclusion: f64,
-        packet: &Packet,
     ) -> Result<()> {
-        self.absorb_in::<T>(fold, weight, inclusion, packet, None)
-    }
-
-    /// The same for an upload in a frame of its own: what is added is in raw coordinates.
-    pub fn absorb_in<T: Scalar>(
-        &self,
-        fold: &mut UpFold,
-        weight: f64,
-        inclusion: f64,
-        packet: &Packet,
-        frame: Option<&dyn Frame>,
-    ) -> Result<()> {
-        self.absorb_with::<T>(fold, weight, inclusion, packet, frame, T::add_to)
-    }
-
-    /// The same where the upload carries these coordinates of the fold; several of a client's may be
-    /// the same one of the fold.
-    pub fn absorb_at(
-        &self,
-        fold: &mut UpFold,
-        coordinates: Option<&[u32]>,
-        weight: f64,
-        inclusion: f64,
-        packet: &Packet,
-    ) -> Result<()> {
-        self.absorb_with(fold, weight, inclusion, packet, None, |sum, sent, weight| {
-            add(sum, coordinates, sent, weight)
-        })
-    }
-
-    fn absorb_with<T: Scalar>(
-        &self,
-        fold: &mut UpFold,
-        weight: f64,
-        inclusion: f64,
-        packet: &Packet,
-        frame: Option<&dyn Frame>,
-        add: impl Fn(&mut ExactSum, &[T], f64) -> Result<()>,
-    ) -> Result<()> {
-        with_room(self.dimension, |sent| {
-            self.blocks.decode(&self.codec, packet, sent)?;
-            if let Some(frame) = frame {
+        let weight = upload.weight;
+        with_room(self.dimension, |sent: &mut [T]| {
+            self.blocks.decode(&self.codec, upload.packet, sent)?;
+            if let Some(frame) = upload.frame {
                 mapped(sent, |x| frame.inverse(x));
             }
             check_size(sent, weight / inclusion)?;
-            add(&mut fold.estimate, sent, self.shrink * weight / inclusion)?;
+            upload.add(&mut fold.estimate, sent, self.shrink * weight / inclusion)?;
             if let UpRule::Memory { alpha } = self.rule {
-                add(&mut fold.memory, sent, weight * alpha)?;
+                upload.add(&mut fold.memory, sent, weight * alpha)?;
             }
             fold.weight += weight;
             Ok(())
@@ -382,13 +355,9 @@ impl Uplink {
         Ok(())
     }
 
-    /// The estimate of `sum (n_i/N) g_i`; the server's end moves on.
-    pub fn collect(&self, end: &mut UpServer, fold: &UpFold, total: f64) -> Vec<f64> {
-        self.collect_in(end, &[(fold, None)], total)
-    }
-
-    /// The same from several folds, each of uploads that share a frame.
-    pub fn collect_in(
+    /// The estimate of `sum (n_i/N) g_i`, from folds of uploads that share a frame each; moves the
+    /// server's end.
+    pub fn collect(
         &self,
         end: &mut UpServer,
         folds: &[(&UpFold, Option<&dyn Frame>)],
@@ -412,41 +381,13 @@ impl Uplink {
     }
 
     /// Adds one opening upload of numbers of this width to a fold.
-    pub fn absorb_opening<T: Scalar>(
-        &self,
-        fold: &mut UpFold,
-        weight: f64,
-        packet: &Packet,
-    ) -> Result<()> {
-        self.absorb_opening_with::<T>(fold, weight, packet, T::add_to)
-    }
-
-    /// The same where the upload carries these coordinates of the fold.
-    pub fn absorb_opening_at(
-        &self,
-        fold: &mut UpFold,
-        coordinates: Option<&[u32]>,
-        weight: f64,
-        packet: &Packet,
-    ) -> Result<()> {
-        self.absorb_opening_with(fold, weight, packet, |sum, sent, weight| {
-            add(sum, coordinates, sent, weight)
-        })
-    }
-
-    fn absorb_opening_with<T: Scalar>(
-        &self,
-        fold: &mut UpFold,
-        weight: f64,
-        packet: &Packet,
-        add: impl Fn(&mut ExactSum, &[T], f64) -> Result<()>,
-    ) -> Result<()> {
+    pub fn absorb_opening<T: Scalar>(&self, fold: &mut UpFold, upload: &Upload<'_>) -> Result<()> {
         let mut sent = T::zeros(self.dimension);
-        Codec::Exact.decode(packet, &mut sent)?;
-        check_size(&sent, weight)?;
+        Codec::Exact.decode(upload.packet, &mut sent)?;
+        check_size(&sent, upload.weight)?;
         let sum = if self.has_memory() { &mut fold.memory } else { &mut fold.estimate };
-        add(sum, &sent, weight)?;
-        fold.weight += weight;
+        upload.add(sum, &sent, upload.weight)?;
+        fold.weight += upload.weight;
         Ok(())
     }
 
@@ -457,7 +398,7 @@ impl Uplink {
         }
     }
 
-    /// The mean of what was opened, over the clients heard from; none where there are none.
+    /// The mean opening value over the accepted uploads; `None` without uploads.
     pub fn mean_opening(&self, fold: &UpFold) -> Option<Vec<f64>> {
         let sum = if self.has_memory() { &fold.memory } else { &fold.estimate };
         (fold.weight > 0.0).then(|| {
@@ -467,7 +408,7 @@ impl Uplink {
         })
     }
 
-    /// What the client's end holds; none stands for zero.
+    /// The memory or error of the client's end; `None` stands for zero.
     fn kept<'a, T: Scalar>(&self, end: &'a UpClient<T>) -> Result<Option<&'a [T]>> {
         if end.kept.is_empty() {
             return Ok(None);
@@ -511,14 +452,6 @@ fn sum_in<'a>(
         vector::axpy(&mut sum, 1.0, &value);
         sum
     })
-}
-
-/// Adds `weight * x` at these coordinates, or at all of them.
-fn add(sum: &mut ExactSum, coordinates: Option<&[u32]>, x: &[f64], weight: f64) -> Result<()> {
-    match coordinates {
-        None => sum.add(x, weight),
-        Some(coordinates) => sum.add_at(coordinates, x, weight),
-    }
 }
 
 /// The largest number that an upload may hold, times its weight: squares of larger ones, summed,

@@ -1,6 +1,6 @@
 //! Entropy coding: integer levels to bytes and back.
 
-mod digits;
+mod bits;
 pub(crate) mod levels;
 mod model;
 mod range;

@@ -7,6 +7,7 @@
 //!
 //! Bits: a one (the form), the count, then for each mark its gap and its sign.
 
+use super::bits::{BitReader, BitWriter};
 use whimbrel_core::{Error, Result, kernel};
 
 /// Up to this number of marks, unbalanced signs cost less than a header.
@@ -48,7 +49,7 @@ impl<'a> Marks<'a> {
     pub fn write(&self, signed: bool, out: &mut Vec<u8>) {
         let length = self.levels.len();
         let k = parameter(self.count, length);
-        let mut bits = BitWriter { out, held: 0, count: 0 };
+        let mut bits = BitWriter::new(out);
         bits.put(1 | (self.count as u64) << 1, 1 + count_bits(length));
         let mut start = 0;
         for (n, &word) in self.words[..length.div_ceil(WORD)].iter().enumerate() {
@@ -104,7 +105,7 @@ fn nonzeros_of(levels: &[i16; WORD]) -> u64 {
 
 /// Reads the output of [`Marks::write`] into `levels`, which must be zero; returns the number of bytes.
 pub(crate) fn read(bytes: &[u8], signed: bool, levels: &mut [i16]) -> Result<usize> {
-    let mut bits = BitReader { bytes, next: 0, held: 0, count: 0 };
+    let mut bits = BitReader::new(bytes);
     bits.take(1)?;
     let marks = bits.take(count_bits(levels.len()))? as usize;
     if !few_enough(marks, levels.len()) {
@@ -138,111 +139,6 @@ fn parameter(marks: usize, length: usize) -> u32 {
     ratio.next_power_of_two().trailing_zeros()
 }
 
-/// Holds fewer than 32 bits between calls.
-struct BitWriter<'a> {
-    out: &'a mut Vec<u8>,
-    held: u64,
-    count: u32,
-}
-
-impl BitWriter<'_> {
-    /// Appends the lowest `count <= 32` bits of `value`, which has no others.
-    #[inline]
-    fn put(&mut self, value: u64, count: u32) {
-        self.held |= value << self.count;
-        self.count += count;
-        if self.count >= 32 {
-            self.out.extend_from_slice(&(self.held as u32).to_le_bytes());
-            self.held >>= 32;
-            self.count -= 32;
-        }
-    }
-
-    fn finish(self) {
-        let bytes = self.held.to_le_bytes();
-        self.out.extend_from_slice(&bytes[..self.count.div_ceil(8) as usize]);
-    }
-}
-
-struct BitReader<'a> {
-    bytes: &'a [u8],
-    next: usize,
-    held: u64,
-    count: u32,
-}
-
-impl BitReader<'_> {
-    #[inline]
-    fn refill(&mut self) {
-        if let Some((eight, _)) = self.bytes[self.next..].split_first_chunk::<8>() {
-            // Bits beyond the counted whole bytes are read again by the next refill.
-            self.held |= u64::from_le_bytes(*eight) << self.count;
-            let whole = (63 - self.count) / 8;
-            self.next += whole as usize;
-            self.count += 8 * whole;
-            return;
-        }
-        while self.count <= 56
-            && let Some(&byte) = self.bytes.get(self.next)
-        {
-            self.held |= u64::from(byte) << self.count;
-            self.count += 8;
-            self.next += 1;
-        }
-    }
-
-    /// Reads `count <= 32` bits.
-    #[inline]
-    fn take(&mut self, count: u32) -> Result<u64> {
-        if self.count < count {
-            self.refill();
-            if self.count < count {
-                return Err(Error::peer("a packet of gaps ends early"));
-            }
-        }
-        let value = self.held & ((1 << count) - 1);
-        self.held >>= count;
-        self.count -= count;
-        Ok(value)
-    }
-
-    /// Reads ones up to a zero, and the zero; refuses more than `most` ones.
-    #[inline]
-    fn ones(&mut self, most: usize) -> Result<usize> {
-        let mut total = 0;
-        loop {
-            self.refill();
-            let run = self.held.trailing_ones().min(self.count);
-            total += run as usize;
-            if total > most {
-                return Err(Error::peer("a packet of gaps goes on beyond the vector"));
-            }
-            if run < self.count {
-                // Drop the zero as well, in two shifts, since a shift by 64 bits is not allowed.
-                self.held = (self.held >> run) >> 1;
-                self.count -= run + 1;
-                return Ok(total);
-            }
-            if run == 0 {
-                return Err(Error::peer("a packet of gaps ends early"));
-            }
-            self.held = 0;
-            self.count = 0;
-        }
-    }
-
-    /// Checks that zeros fill the last byte; returns the number of bytes read.
-    fn finish(self) -> Result<usize> {
-        let whole = self.count / 8;
-        let rest = self.held & ((1u64 << (self.count % 8)) - 1);
-        if rest == 0 {
-            Ok(self.next - whole as usize)
-        } else {
-            Err(Error::peer("a packet of gaps has a bit after its last one"))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,10 +147,11 @@ mod tests {
     fn random(d: usize, p: f64, signed: bool, seed: u64) -> Vec<i16> {
         let mut stream = Key::root(seed).stream();
         (0..d)
-            .map(|_| match stream.uniform() < p {
-                false => 0,
-                true if signed && stream.uniform() < 0.5 => -1,
-                true => 1,
+            .map(|_| {
+                if stream.uniform() >= p {
+                    return 0;
+                }
+                if signed && stream.uniform() < 0.5 { -1 } else { 1 }
             })
             .collect()
     }

@@ -11,7 +11,7 @@
 
 use whimbrel_core::{Error, Result, kernel};
 
-use super::digits::{DigitReader, DigitWriter};
+use super::bits::{BitReader, BitWriter};
 use super::levels::Alphabet;
 use super::model::Number;
 use super::range::{Decoder, Encoder};
@@ -56,10 +56,10 @@ pub(crate) fn write(levels: &[i16], histogram: &Histogram, alphabet: Alphabet, o
         return write_symbols::<true>(levels, &frequencies, out);
     }
     write_symbols::<false>(levels, &frequencies, out);
-    let mut digits = DigitWriter::new(out);
+    let mut digits = BitWriter::new(out);
     for &level in levels.iter().filter(|level| level.unsigned_abs() >= PLAIN) {
         let count = last_digits(level.unsigned_abs().ilog2());
-        digits.put(u32::from(level.unsigned_abs()) & ((1 << count) - 1), count);
+        digits.put(u64::from(level.unsigned_abs()) & ((1 << count) - 1), count);
     }
     digits.finish();
 }
@@ -328,7 +328,7 @@ fn read_levels(bytes: &[u8], largest: u16, levels: &mut [i16]) -> Result<usize> 
         plain_levels(levels);
         return Ok(0);
     }
-    let mut digits = DigitReader::new(bytes);
+    let mut digits = BitReader::new(bytes);
     for level in levels {
         let class = (*level as u16).div_ceil(2);
         let mut m = class;

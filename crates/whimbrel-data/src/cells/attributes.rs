@@ -68,11 +68,13 @@ impl Input {
             return Ok(Vec::new());
         }
         let data = self.exists().then(|| self.read_csv(&options.csv())).transpose()?;
-        let sides = options.sides(rows, columns, data.as_ref())?;
+        let sides = options.sides(rows, columns, data.as_deref())?;
         let factors = described.factors.iter().map(|name| (name, true));
         let covariates = described.covariates.iter().map(|name| (name, false));
         let wanted = factors.chain(covariates);
-        wanted.map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_ref())).collect()
+        wanted
+            .map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_deref()))
+            .collect()
     }
 
     /// Contradictions between the rows and the known attributes of a table: a message for the first

@@ -138,7 +138,8 @@ pub fn read_cells<'a>(source: impl Into<Source<'a>>, options: &CellOptions) -> R
 impl Input {
     /// Reads a table with missing cells.
     pub fn read_cells(&self, options: &CellOptions) -> Result<CellTable> {
-        cells_of(&self.read_csv(&options.csv())?, options)
+        let data = self.read_csv(&options.csv())?;
+        cells_of(&data, options)
     }
 }
 
@@ -153,7 +154,7 @@ impl CellOptions {
         // Values are numbers, even if listed as a description.
         let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
         let text = text.chain(factors).cloned().collect();
-        CsvOptions { delimiter: self.delimiter, text, ..CsvOptions::default() }
+        CsvOptions { delimiter: self.delimiter, text }
     }
 }
 

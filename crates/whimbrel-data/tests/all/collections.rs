@@ -271,7 +271,7 @@ fn speeches_become_windows_that_no_two_parts_share() {
         read_speeches(speeches(folder.path(), text), options).unwrap_err().to_string()
     };
     let message = refused("play\trole\ttext\na\tb\n", &options);
-    assert!(message.contains("speeches.tsv: line 2: 2 cells, where the header has 3"), "{message}");
+    assert!(message.contains("speeches.tsv: line 2: 2 cells, but the header has 3"), "{message}");
     let message = refused("act\trole\ttext\n", &options);
     assert!(message.contains("has no column \"play\""), "{message}");
     assert!(Alphabet::new("abca").is_err() && Alphabet::new("a").is_err());

@@ -51,7 +51,7 @@ fn files_without_images_are_refused() {
     let cases: [(Vec<u8>, &str); 9] = [
         (b"PK".to_vec(), "the file ends inside its header"),
         (b"\x89PNG and so on".to_vec(), "does not begin with two zero bytes"),
-        (idx(0x0D, &[1, 1, 1], &[0; 4]), "values of type 0x0d in 3 dimensions are not read"),
+        (idx(0x0D, &[1, 1, 1], &[0; 4]), "values of type 0x0d in 3 dimensions are not supported"),
         (idx(8, &[3], &[1, 2, 3]), "it holds 3 bytes, not images"),
         (idx(12, &[1, 1], &[0; 4]), "it holds 1 x 1 integers, not images"),
         (idx(8, &[0, 28, 28], &[]), "it holds no images"),

@@ -162,7 +162,7 @@ fn files_that_cannot_be_opened_are_named() {
     let message = read_csv(&absent, &CsvOptions::default()).unwrap_err().to_string();
     assert!(message.starts_with(&absent.display().to_string()), "{message}");
     let message = hash_file(folder.path()).unwrap_err().to_string();
-    assert!(message.ends_with("is a folder, where a file is needed"), "{message}");
+    assert!(message.ends_with("is a folder, not a file"), "{message}");
 }
 
 #[test]

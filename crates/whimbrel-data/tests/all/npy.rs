@@ -115,7 +115,7 @@ fn unsupported_arrays_are_refused_with_the_reason() {
             convert,
         ),
         (array(1, ">f8", "(1,)"), "the numbers are big-endian (>f8)", convert),
-        (array(1, "<c16", "(1,)"), "elements of type \"<c16\" are not read", convert),
+        (array(1, "<c16", "(1,)"), "elements of type \"<c16\" are not supported", convert),
         (
             array(1, "<f8", "(2, 3)"),
             "the header promises 2 x 3 numbers (48 bytes), but 8 bytes follow",
@@ -133,7 +133,7 @@ fn unsupported_arrays_are_refused_with_the_reason() {
             "\nhint: save it as rows by columns",
         ),
         (npy(1, &dict("<f8", "False", "(0, 3)"), &[]), "the array is empty", ""),
-        (array(9, "<f8", "(1,)"), "format 9.0 is not known; 1.0, 2.0 and 3.0 are", ""),
+        (array(9, "<f8", "(1,)"), "format 9.0 is not supported; 1.0, 2.0 and 3.0 are", ""),
         (
             npy(1, structured, &[0; 8]),
             "this is a structured array, which has no single type of number",

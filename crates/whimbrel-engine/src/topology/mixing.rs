@@ -6,22 +6,23 @@ use whimbrel_core::decentralised::Graph;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{ClientId, Error, Result};
 
-/// Tolerance of the sums of given weights.
+/// How far given weights may sum from one.
 pub const ROUNDING: f64 = 1e-9;
 
-/// The maximum of clients for which the eigenvalues of the mixing matrix are computed.
+/// Most clients for which the eigenvalues of the mixing matrix are computed.
 const EIGEN_MAX: usize = 1024;
 
-/// The rule for the weights of edges. A client gives the rest of its weight to itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How neighbours weigh each other. What a client does not give to its neighbours it gives to itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Weighting {
     /// `1 / (1 + max(degrees of both))` (Metropolis and Hastings; Xiao & Boyd, 2004).
+    #[default]
     Metropolis,
     /// `1 / (1 + largest degree)` on every edge.
     MaximumDegree,
     /// The weights with the largest spectral gap (Boyd, Diaconis & Xiao, 2004).
     FastestMixing,
-    /// The weights of the edge list.
+    /// Those of the edge list.
     Given,
 }
 
@@ -29,12 +30,12 @@ pub enum Weighting {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mixing {
     own: Vec<f64>,
-    /// Neighbours in id order.
+    /// In id order.
     neighbours: Vec<Vec<(ClientId, f64)>>,
 }
 
 impl Mixing {
-    /// Weights of these edges, for connected and other graphs.
+    /// The weights of these edges, connected or not.
     pub(super) fn weigh(
         clients: u32,
         edges: &[(u32, u32, Option<f64>)],
@@ -72,7 +73,8 @@ impl Mixing {
         Self::from_edges(clients, weighted.map(|((i, j), weight)| (i, j, weight)))
     }
 
-    /// A matrix from an edge list: pairs with their weights, and optionally clients with their own.
+    /// A matrix as an edge list gives it: each pair with its weight, and clients with their own where
+    /// that is given too.
     fn given(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Result<Self> {
         let weighted = |(i, j, weight): &(u32, u32, Option<f64>)| match weight {
             Some(weight) => Ok((*i, *j, *weight)),
@@ -94,8 +96,9 @@ impl Mixing {
         Ok(mixing)
     }
 
-    /// Weights of distinct edges. A client gives the rest of its weight to itself, so that all rows
-    /// and columns sum to one. Refuses weights that are not positive or sum to more than one.
+    /// Weights of given edges, each named once; what a client does not give to its neighbours it
+    /// gives to itself, so that every row and column sums to one. Refuses weights that are not positive
+    /// or sum to more than one.
     pub fn from_edges(
         clients: u32,
         edges: impl IntoIterator<Item = (u32, u32, f64)>,
@@ -129,12 +132,12 @@ impl Mixing {
         Ok(Self { own, neighbours })
     }
 
-    /// Number of clients.
+    /// How many clients.
     pub fn clients(&self) -> usize {
         self.own.len()
     }
 
-    /// A client's weight of its own state.
+    /// What a client keeps of its own.
     pub fn own(&self, id: ClientId) -> f64 {
         self.own[id.0 as usize]
     }
@@ -144,18 +147,18 @@ impl Mixing {
         &self.neighbours[id.0 as usize]
     }
 
-    /// The figures of the graph.
+    /// The graph in figures.
     pub fn graph(&self) -> Result<Graph> {
         Ok(Graph { spectral_gap: self.spectral_gap()?, ..self.figures() })
     }
 
-    /// [`Mixing::graph`] without the spectral gap.
+    /// The same without the spectral gap.
     pub(super) fn figures(&self) -> Graph {
         let ends: usize = self.neighbours.iter().map(Vec::len).sum();
         Graph { clients: self.clients() as u32, edges: ends as u64 / 2, spectral_gap: None }
     }
 
-    /// One minus the second largest absolute eigenvalue.
+    /// One less the second largest absolute eigenvalue.
     fn spectral_gap(&self) -> Result<Option<f64>> {
         let n = self.clients();
         if n > EIGEN_MAX {
@@ -207,7 +210,7 @@ impl Squares {
         }
     }
 
-    /// One minus the root of the second largest eigenvalue.
+    /// One less the root of the second largest eigenvalue.
     pub fn gap(mut self) -> Result<Option<f64>> {
         let n = self.clients;
         if self.sum.is_empty() || n < 2 {
@@ -220,7 +223,7 @@ impl Squares {
     }
 }
 
-/// A client without a path to the first.
+/// A client that no path joins to the first.
 pub fn unreached(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Option<u32> {
     let mut near = vec![Vec::new(); clients as usize];
     for (i, j, _) in edges.iter().filter(|(i, j, _)| (*i).max(*j) < clients) {
@@ -259,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The matrix is symmetric, and rows and columns sum to one.
+    /// Rows and columns sum to one, and what `i` gives to `j` it gets back.
     fn check(mixing: &Mixing) {
         for i in (0..mixing.clients() as u32).map(ClientId) {
             let near = mixing.neighbours(i);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Part, Probability, Result, Wire};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Probability, Result, StateKind, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::keeper::{Progress, Snapshot};
 use whimbrel_engine::keys::StageKeys;
@@ -192,7 +192,7 @@ impl Post {
     fn enrol(&self, method: &dyn DynMethod, keys: StageKeys, id: ClientId) -> Result<Vec<u8>> {
         let data = method.bind(&self.data[id.0 as usize].1)?;
         let (client, summary) = method.enroll(&data, keys.enrol(id))?;
-        let client = method.save(Part::Client, &client)?;
+        let client = client.save();
         self.homes.borrow_mut()[id.0 as usize] = Home { client, staged: None };
         Ok(summary)
     }
@@ -220,10 +220,10 @@ impl Mail<'_> {
         let data = method.bind(&self.post.data[id.0 as usize].1)?;
         let mut homes = self.post.homes.borrow_mut();
         let home = &mut homes[id.0 as usize];
-        let client = method.load(Part::Client, &home.client)?;
+        let client = method.load(StateKind::Client, &home.client)?;
         let key = self.keys.exchange(exchange).local(id);
         let (client, up) = method.local_step(&client, &down.to_vec().into(), &data, key)?;
-        home.staged = Some((exchange, method.save(Part::Client, &client)?));
+        home.staged = Some((exchange, client.save()));
         Ok(up)
     }
 }
@@ -247,7 +247,7 @@ impl Runner for Mail<'_> {
             joined.push(LATE.0);
         }
         let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
-        let mut shard = self.state.machine.shard()?;
+        let mut shard = self.state.machine.shard(&exchange);
         for invited in &exchange.cohort {
             let id = invited.id;
             let (peer, down) = self.state.machine.message(&exchange, id)?;
@@ -368,7 +368,7 @@ fn a_change_out_of_turn_is_refused() {
     assert_eq!(saved, before);
     for _ in 0..2 {
         let exchange = machine.open().unwrap().unwrap();
-        let shard = machine.shard().unwrap();
+        let shard = machine.shard(&exchange);
         machine.close(exchange, vec![shard]).unwrap();
     }
     assert!(saved.apply(machine.change(&[]).unwrap()).is_err(), "an exchange is missing");

@@ -3,7 +3,7 @@
 use crate::toy::{Client, Peer, SOUND, Server, Toy, clients, erased, federation, invariants, view};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
+use whimbrel_core::{Bound, ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Shard};
 use whimbrel_engine::{Faults, Journal, Machine, Participation, Protocol, Simulator};
@@ -15,7 +15,7 @@ fn keys() -> StageKeys {
 /// A machine with three clients in its first round, and the clients' first states.
 struct Hands {
     method: Arc<dyn DynMethod>,
-    data: Vec<Opaque>,
+    data: Vec<Bound>,
     clients: Vec<Opaque>,
     machine: Machine,
 }
@@ -23,7 +23,7 @@ struct Hands {
 impl Hands {
     fn new(method: Arc<dyn DynMethod>) -> Self {
         let bind = |(_, data)| method.bind(&data).unwrap();
-        let data: Vec<Opaque> = clients(3).into_iter().map(bind).collect();
+        let data: Vec<Bound> = clients(3).into_iter().map(bind).collect();
         let enrolled: Vec<_> =
             data.iter().map(|d| method.enroll(d, keys().enrol(ClientId(0))).unwrap()).collect();
         let (clients, summaries): (Vec<_>, Vec<_>) = enrolled.into_iter().unzip();
@@ -66,7 +66,7 @@ fn only_accepted_uploads_move_the_servers_records() {
     let method = erased(no_opening());
     let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
-    let mut shard = hands.machine.shard().unwrap();
+    let mut shard = hands.machine.shard(&exchange);
     hands.upload(&exchange, 1, &mut shard);
     // A message alone moves nothing.
     hands.machine.message(&exchange, ClientId(2)).unwrap();
@@ -89,18 +89,18 @@ fn an_upload_counts_once_and_only_if_it_was_asked_for() {
     let method = erased(no_opening());
     let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
-    let mut shards = [(); 2].map(|()| hands.machine.shard().unwrap());
+    let mut shards = [(); 2].map(|()| hands.machine.shard(&exchange));
     shards.iter_mut().for_each(|shard| hands.upload(&exchange, 1, shard));
     refused(&mut hands, exchange, shards.into(), "client 1 was accepted twice");
 
     let mut exchange = hands.machine.open().unwrap().unwrap();
-    let mut shard = hands.machine.shard().unwrap();
+    let mut shard = hands.machine.shard(&exchange);
     hands.upload(&exchange, 2, &mut shard);
     exchange.cohort.truncate(2);
     refused(&mut hands, exchange, vec![shard], "client 2 was accepted but never asked");
 
-    let stale = hands.machine.shard().unwrap();
     let exchange = hands.machine.open().unwrap().unwrap();
+    let stale = hands.machine.shard(&exchange);
     hands.machine.close(exchange, Vec::new()).unwrap();
     let exchange = hands.machine.open().unwrap().unwrap();
     let why = "uploads of exchange 0 were gathered for exchange 1";
@@ -112,7 +112,7 @@ fn a_malformed_upload_is_refused_and_the_others_still_count() {
     let method = erased(no_opening());
     let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
-    let mut shard = hands.machine.shard().unwrap();
+    let mut shard = hands.machine.shard(&exchange);
     hands.upload(&exchange, 0, &mut shard);
     for up in [&b""[..], b"short", b"far too long a message", &f64::NAN.to_le_bytes()] {
         let (peer, _) = hands.machine.message(&exchange, ClientId(1)).unwrap();

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Method, Metric, Next,
-    Sender, Task,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Disclosure, Evaluate, Exposure,
+    Method, Metric, Next, Sender, Status, Task,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
@@ -102,6 +102,21 @@ impl Method for Toy {
     type Broadcast = ();
     type Fold = Fold;
 
+    fn declare(&self) -> Declaration {
+        let (meaning, exposure) = ("a step".to_owned(), Exposure::Aggregate);
+        let up = Disclosure { message: "up", meaning, bytes_max: self.up_bytes, exposure };
+        Declaration {
+            exchanges: vec![Allowance::rounds(Some(self.rounds + u32::from(self.opening)))],
+            disclosures: (self.up_bytes > 0).then_some(up).into_iter().collect(),
+            measures: vec![
+                Measure::objective("Sum of distances").clients(OverClients::Sum),
+                Measure::new("unseen", "Unseen", "unseen", "Losses of unseen clients"),
+            ],
+            batch: self.batch,
+            enrols_only: false,
+        }
+    }
+
     fn enroll(&self, data: &Vec<f64>, _: Key) -> Result<(Client, u32)> {
         Ok((Client { memory: 0.0, accepted: 0 }, data.len() as u32))
     }
@@ -124,22 +139,19 @@ impl Method for Toy {
         Some(peer.weight as u64)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(Some(self.rounds + u32::from(self.opening)))]
-    }
-
-    fn next(&self, server: &Server) -> Next {
-        if !server.open {
+    fn status(&self, server: &Server) -> Status {
+        let next = if !server.open {
             Next::Uncounted
         } else if server.round < self.rounds {
             Next::Round(Cohort::Sampled)
         } else {
             Next::Stop
-        }
+        };
+        Status { next, magnitude: server.estimate.abs() }
     }
 
-    fn broadcast(&self, _: &Server) -> Result<()> {
-        Ok(())
+    fn open(&self, _: &Server) -> Result<((), Fold)> {
+        Ok(((), Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }))
     }
 
     fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
@@ -176,19 +188,10 @@ impl Method for Toy {
         Ok((Client { memory, accepted: client.accepted + 1 }, sent))
     }
 
-    fn local_steps(&self, tasks: &mut [Task<'_, Self>]) {
+    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Client, f64)>> {
         TOGETHER.fetch_max(tasks.len(), Ordering::Relaxed);
-        for task in tasks {
-            task.done = Some(self.local_step(task.client, &task.down, task.data, task.key));
-        }
-    }
-
-    fn batch(&self) -> usize {
-        self.batch
-    }
-
-    fn fold(&self, _: &Server) -> Fold {
-        Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }
+        let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
+        tasks.iter().map(step).collect()
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: f64) -> Result<()> {
@@ -219,10 +222,6 @@ impl Method for Toy {
         Ok(Server { open: !self.opening, memory_sum: 0.0, total: 0.0, ..server })
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        server.estimate.abs()
-    }
-
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         if !server.open {
             return Err(Error::numerical("there is no estimate yet"));
@@ -235,12 +234,6 @@ impl Method for Toy {
     fn client_artifact(&self, client: &Client, data: &Vec<f64>) -> Result<Option<Artifact>> {
         let artifact = Artifact::new("own");
         Ok(Some(artifact.with("memory", &[2], vec![client.memory, data[0]])))
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let (meaning, exposure) = ("a step".to_owned(), Exposure::Aggregate);
-        let up = Disclosure { message: "up", meaning, bytes_max: self.up_bytes, exposure };
-        (self.up_bytes > 0).then_some(up).into_iter().collect()
     }
 }
 
@@ -256,33 +249,21 @@ impl Evaluate for Toy {
         Ok((ask - data[0]).abs())
     }
 
-    fn loss(&self, answer: &f64) -> Option<f64> {
-        Some(*answer)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        vec![
-            Measure::objective("Sum of distances").clients(OverClients::Sum),
-            Measure::new("unseen", "Unseen", "unseen", "Losses of unseen clients"),
-        ]
+    fn own(&self, answer: &f64) -> Vec<Metric> {
+        vec![Metric::loss(*answer)]
     }
 
     fn conclude(
         &self,
         _: &Server,
         answers: &mut dyn Iterator<Item = (ClientId, f64)>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
-        let mut sum = 0.0;
-        answers.for_each(|(_, gap)| sum += gap);
-        Ok(vec![Metric::number("objective", sum)])
-    }
-
-    fn conclude_unseen(
-        &self,
-        _: &Server,
-        answers: &mut dyn Iterator<Item = (ClientId, f64)>,
-    ) -> Result<Vec<Metric>> {
-        Ok(vec![Metric::list("unseen", answers.map(|(_, gap)| gap).collect())])
+        let gaps: Vec<f64> = answers.map(|(_, gap)| gap).collect();
+        Ok(vec![match group {
+            ClientGroup::Trained => Metric::number("objective", gaps.iter().sum()),
+            ClientGroup::Unseen => Metric::list("unseen", gaps),
+        }])
     }
 }
 

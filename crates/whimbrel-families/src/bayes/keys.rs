@@ -1,37 +1,37 @@
-//! The family's keys of `[model]` and `[method]`.
+//! Keys of `fedsoul`.
 
 use crate::predictions::OUTSIDE;
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, Form, NOT_NEGATIVE, PATH, POSITIVE, SHARE, Table};
-use whimbrel_job::key::{JobKey, Word};
+use whimbrel_job::key::Word;
 use whimbrel_job::writer::{number, text};
-use whimbrel_job::{form, inline, integer, number, table};
+use whimbrel_job::{define_keys, form, inline, integer, number, table};
 use whimbrel_methods::bayes::{Chains, Decay, Part, Precision, Radius, Rate};
 use whimbrel_models::prior::Shape;
 use whimbrel_models::sampler::Kernel;
 
-/// What a job asks of `fedsoul`.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings of `fedsoul`.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// The chains; minibatches are those of `[method]`.
+    /// Without minibatches, which are those of `[method]`.
     pub chains: Chains,
-    /// What is personal; none for the default.
+    /// The personal part; `None`: by model.
     pub part: Option<Part>,
-    /// The prior.
+    /// Shape of the prior of personal parts.
     pub prior: Shape,
-    /// Its scale at the start.
+    /// Initial scale of the prior.
     pub prior_scale: Option<f64>,
-    /// Precisions of the priors of `phi` and `beta`.
+    /// Of the priors of `phi` and `beta`.
     pub precision: Precision,
-    /// How the server's steps fall.
+    /// Of the server's steps.
     pub decay: Decay,
-    /// Where parameters are projected.
+    /// Of the projections.
     pub radius: Radius,
-    /// Whether the mean iterate is delivered.
+    /// Whether the mean iterate is the result.
     pub average: Option<bool>,
     /// Whether the noise is annealed.
     pub anneal: Option<bool>,
-    /// Images unlike the data, for the report.
+    /// Out-of-distribution images for the report.
     pub outside: Option<PathBuf>,
 }
 
@@ -39,66 +39,65 @@ table! {
     pub(super) SETTINGS: Settings {
         + chains: CHAIN;
         & outside: OUTSIDE, PATH, unset;
+        /// the personal part of the model
         part: PERSONAL = "personal", PARTS,
-            unset "\"head\" where there are layers below it, else \"all\"",
-            "what each client has for itself";
-        prior: PRIOR = "prior", PRIORS, default "\"diagonal\"",
-            "the prior of personal parts, whose parameters are learned";
+            unset "\"head\" where there are layers below it, else \"all\"";
+        /// prior of the personal parts, whose parameters are learned
+        prior: PRIOR = "prior", PRIORS, default;
+        /// initial scale of the prior
         prior_scale: PRIOR_SCALE = "prior_scale", SCALE,
-            unset "1/sqrt(latent) for linear-representation, else 0.1",
-            "the scale at which the prior starts";
-        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION),
-            default "{ phi = 0.0, beta = 0.0 }",
-            "precisions of Gaussian priors of the shared parameters and of the prior's own; 0 is flat";
-        decay: FALL = "fall", inline!(DECAY),
-            default "{ power = 0.6, from = 0.5 }",
-            "how the server's steps fall: as (1 + rounds/10)^-power, from this share of the rounds on";
-        radius: RADIUS = "radius", inline!(BALLS),
-            default "{}",
-            "the balls around zero onto which the parameters are projected; each by default a hundred times \
-             the norm at the start, and a hundred";
-        average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false",
-            "whether the mean of all iterates is delivered, weighted by their steps";
-        anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false",
-            "whether a known noise falls from 1 to its value over the first half of the rounds; a linear \
-             representation has twice its features in the first quarter";
+            unset "1/sqrt(latent) for linear-representation, else 0.1";
+        /// precisions of Gaussian priors of the shared parameters and of the prior's parameters; 0:
+        /// flat
+        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION), default;
+        /// decay of the server's steps by (1 + rounds/10)^-power, after a share of the rounds
+        decay: FALL = "fall", inline!(DECAY), default;
+        /// radii of the balls around zero onto which parameters are projected; by default a hundred
+        /// times the initial norm, and at least a hundred
+        radius: RADIUS = "radius", inline!(BALLS), default;
+        /// whether the result is the mean of the iterates, weighted by their steps
+        average: AVERAGE = "average", BOOLEAN, unset "true with step = \"theory\", else false";
+        /// whether a known noise is annealed from 1 to its value over the first half of the rounds;
+        /// a linear representation has twice its features in the first quarter
+        anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false";
     }
 }
 
-/// Of a prior in single precision, whose square and its inverse are numbers too.
+/// Scales whose square and its inverse are finite in single precision.
 const SCALE: Form<f64> = number!("a number from 1e-6 to 1e6", |x| (1e-6..=1e6).contains(&x));
 
 table! {
     pub(super) CHAIN: Chains {
         + kernel: KERNELS;
-        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default "10",
-            "M: steps of a chain in a round";
+        /// steps of a chain per round (M)
+        steps: STEPS = "steps", integer!(u32, 1 to 1000000), default;
+        /// first steps of a round, which its means exclude
         burn_in: BURN_IN = "burn_in", integer!(u32, 0 to 1000000).takes("an integer below `steps`"),
-            default "0", "the first steps of a round, which are left out of its means";
-        count: CHAINS = "chains", integer!(u32, 1 to 100), default "1",
-            "parallel chains of a client: with several, R-hat compares them";
-        gamma: GAMMA = "gamma", RATES, default "\"auto\"",
-            "the step of a chain; \"auto\": one over the smoothness of the client's own posterior, or a \
-             share of that; a number is for the noise's own value, and larger while that is annealed";
-        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "200",
-            "samples that each chain keeps for predictions, at the end of training";
+            default;
+        /// parallel chains of a client; several give R-hat
+        count: CHAINS = "chains", integer!(u32, 1 to 100), default;
+        /// step of a chain, as a number or in units of 1/L, with L the smoothness of the client's
+        /// posterior; a number is for the final noise, and grows with the annealed one
+        gamma: GAMMA = "gamma", RATES, default;
+        /// samples that each chain keeps for predictions at the end of training
+        kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default;
+        /// steps between kept samples
         thin: THIN = "thin", COUNT_U32,
-            unset "a relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"",
-            "steps from one kept sample to the next";
+            unset "the relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"";
         ..{ batch: None }
     }
 }
 
-/// The kernel, whose own number is a key beside it; none for means in closed form.
+/// The kernel with its setting, which is a separate key; `None`: means in closed form.
 const KERNELS: Table<Option<Kernel>> = Table {
     section: MOVES.section,
     read: |reader| {
         let Moves { kernel, friction, leapfrog } = (MOVES.read)(reader)?;
         if !matches!(kernel, Some(Kernel::Underdamped { .. })) {
-            reader.refuse_if_given(&FRICTION, "has a meaning for `kernel = \"underdamped\"` alone");
+            reader.refuse_if_given(&FRICTION, "applies to kernel = \"underdamped\" only");
         }
         if !matches!(kernel, Some(Kernel::Hmc { .. })) {
-            reader.refuse_if_given(&LEAPFROG, "has a meaning for `kernel = \"hmc\"` alone");
+            reader.refuse_if_given(&LEAPFROG, "applies to kernel = \"hmc\" only");
         }
         Ok(match kernel {
             Some(Kernel::Underdamped { .. }) => Some(Kernel::Underdamped { friction }),
@@ -124,15 +123,17 @@ struct Moves {
 
 table! {
     pub(super) MOVES: Moves {
-        kernel: KERNEL = "kernel", KERNEL_FORM, default "\"ula\"", "how chains move";
-        friction: FRICTION = "friction", POSITIVE, default "1.0",
-            "underdamped: the friction, in units of the critical one of the prior's widest coordinate, 2/s";
-        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default "10",
-            "hmc: the most leapfrog steps of a move";
+        /// Markov kernel of the chains
+        kernel: KERNEL = "kernel", KERNEL_FORM, default(Chains::default().kernel);
+        /// friction of underdamped chains, in units of the critical friction 2/s of the prior's
+        /// widest coordinate
+        friction: FRICTION = "friction", POSITIVE, default(Kernel::FRICTION);
+        /// largest number of leapfrog steps of hmc
+        leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default(Kernel::LEAPFROG);
     }
 }
 
-/// The word of means in closed form.
+/// The word for means in closed form.
 const EXACT: &str = "exact";
 
 const KERNEL_FORM: Form<Option<Kernel>> = Form::new(
@@ -144,98 +145,111 @@ const KERNEL_FORM: Form<Option<Kernel>> = Form::new(
     |kernel| text(kernel.map_or(EXACT, Kernel::name)),
 )
 .words(&[
-    Word { name: "ula", doc: "unadjusted Langevin: FedSOUL; with `batch` stochastic gradients" },
+    Word {
+        name: "ula",
+        doc: "unadjusted Langevin, as in FedSOUL; with `batch` stochastic gradients",
+    },
     Word { name: "preconditioned-ula", doc: "the same with a diagonal preconditioner" },
     Word { name: "underdamped", doc: "underdamped Langevin, with momentum and friction" },
     Word { name: "mala", doc: "Metropolis-adjusted Langevin" },
     Word { name: "hmc", doc: "Hamiltonian Monte Carlo" },
     Word {
         name: EXACT,
-        doc: "no chain: means over the posterior in closed form, of a linear head with a Gaussian prior",
+        doc: "posterior means in closed form, for a linear head with a Gaussian prior",
     },
 ]);
 
 form! {
     RATES: Rate, "a positive number, \"auto\" or { share = 0.5 }" {
-        Rate::Auto => "auto": "the whole of it, as { share = 1.0 }; a fifth with kernel = \"preconditioned-ula\"",
+        /// 1/L, or 1/(5L) with kernel = "preconditioned-ula"
+        "auto" => Rate::Auto,
     }
     number POSITIVE => Rate::Fixed;
     table inline!(STABLE) => Rate::Share;
 }
 
 table! {
-    STABLE: f64 = "gamma", "the step of a chain" {
-        STABLE_SHARE = "share", number!("a positive number below 2", |x| x > 0.0 && x < 2.0), required,
-            "times one over the smoothness";
+    STABLE: f64 = "gamma", "step of a chain" {
+        /// in units of 1/L
+        STABLE_SHARE = "share", number!("a positive number below 2", |x| x > 0.0 && x < 2.0), required;
     }
 }
 
 form! {
-    /// What is personal.
     pub(super) PARTS: Part {
-        Part::Head => "head": "the last layer; what is below it is shared",
-        Part::All => "all": "the whole model; clients share its prior alone",
+        /// the last layer; the layers below are shared
+        "head" => Part::Head,
+        /// the whole model; clients share only its prior
+        "all" => Part::All,
     }
 }
 
 form! {
     PRIORS: Shape, "\"diagonal\", \"full\" or { mixture = 3 }" {
-        Shape::Diagonal => "diagonal": "a Gaussian with independent coordinates",
-        Shape::Full => "full": "a Gaussian with any covariance",
+        /// a Gaussian with independent coordinates
+        "diagonal" => Shape::Diagonal,
+        /// a Gaussian with any covariance
+        "full" => Shape::Full,
     }
     table inline!(MIXED);
 }
 
 table! {
     MIXED: Shape::Mixture = "prior", "a mixture of Gaussians" {
-        components: MIXTURE = "mixture", integer!(usize, 1 to 1000), required,
-            "Gaussians with independent coordinates that are mixed";
+        /// number of Gaussians, each with independent coordinates
+        components: MIXTURE = "mixture", integer!(usize, 1 to 1000), required;
     }
 }
 
 table! {
     PRECISION: Precision = "hyperprior", "precisions of Gaussian priors" {
-        phi: PHI = "phi", NOT_NEGATIVE, default "0.0", "that of the shared parameters";
-        beta: BETA = "beta", NOT_NEGATIVE, default "0.0", "that of the prior's";
+        /// of the shared parameters
+        phi: PHI = "phi", NOT_NEGATIVE, default;
+        /// of the prior's parameters
+        beta: BETA = "beta", NOT_NEGATIVE, default;
     }
 }
 
 table! {
-    DECAY: Decay = "fall", "how the server's steps fall" {
-        exponent: POWER = "power", SHARE, default "0.6", "how fast; 0 for never";
-        from: FROM = "from", SHARE, default "0.5", "from which share of the rounds on";
+    DECAY: Decay = "fall", "decay of the server's steps" {
+        /// exponent of the decay; 0: constant
+        exponent: POWER = "power", SHARE, default;
+        /// share of the rounds before the decay
+        from: FROM = "from", SHARE, default;
     }
 }
 
 table! {
-    BALLS: Radius = "radius", "where parameters are projected" {
-        phi: RADIUS_PHI = "phi", POSITIVE, unset "a hundred times the start", "of the shared parameters";
-        beta: RADIUS_BETA = "beta", POSITIVE, unset "a hundred times the start", "of the prior's";
+    BALLS: Radius = "radius", "radii of projections" {
+        /// of the shared parameters
+        phi: RADIUS_PHI = "phi", POSITIVE, unset "a hundred times the initial norm";
+        /// of the prior's parameters
+        beta: RADIUS_BETA = "beta", POSITIVE, unset "a hundred times the initial norm";
     }
 }
 
 /// `noise`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AskedNoise {
-    /// That of drawn data, else learned.
+    /// That of generated data, else learned.
+    #[default]
     Auto,
-    /// This.
     Known(f64),
-    /// A parameter.
+    /// A parameter of the model.
     Learned,
 }
 
-/// `[model]`'s key of the family.
-pub(super) static NOISE: JobKey = NOISES.default(
-    "noise",
-    "\"auto\"",
-    "the standard deviation of targets that are numbers; \"auto\": that of drawn data, else learned",
-);
+define_keys! {
+    /// standard deviation of numeric targets
+    pub(super) NOISE = "noise", NOISES, default(AskedNoise::default());
+}
 
 form! {
     pub(super) NOISES: AskedNoise, "a positive number, \"auto\" or \"learned\"" {
-        AskedNoise::Auto => "auto": "that of drawn data, else \"learned\"",
-        AskedNoise::Learned => "learned": "a parameter of the model",
+        /// that of generated data, else "learned"
+        "auto" => AskedNoise::Auto,
+        /// a parameter of the model
+        "learned" => AskedNoise::Learned,
     }
     number POSITIVE => AskedNoise::Known;
 }

@@ -1,4 +1,4 @@
-//! Models whose personal parts have posteriors, sampled on the clients: FedSOUK and FedSOUL.
+//! Models with posteriors of personal parts, sampled on the clients: FedSOUK and FedSOUL.
 
 pub mod keys;
 
@@ -7,10 +7,7 @@ mod predict;
 mod results;
 
 use crate::failure::Result;
-use crate::family::{
-    AdaptOptions, Adapted, Ended, Family, Fit, FittedClient, MethodKind, ModelKind, ModelUse,
-    Predicted, Results, RunData, StagePlan, Tables,
-};
+use crate::family::{Family, Fit, MethodKind, ModelKind, Tables};
 use crate::gradient::keys::INTERCEPT;
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::search::SEARCH;
@@ -22,30 +19,23 @@ use crate::job::{Batch, Job, Step};
 use crate::load::{Layout, Loaded};
 use crate::personal::check_learners;
 use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
-use crate::plan::{Common, Facts, Files};
-use crate::predictions::{Kept, OUTSIDE};
+use crate::plan::{Common, Facts, Files, Planned};
+use crate::predictions::OUTSIDE;
 use keys::{
     ANNEAL, AVERAGE, AskedNoise, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL,
     LEAPFROG, NOISE, NOISES, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS,
     Settings, THIN,
 };
-use plan::SoulPlan;
-use serde_json::{Map, Value};
-use std::any::Any;
-use std::path::{Path, PathBuf};
-use whimbrel_core::method::Artifact;
-use whimbrel_data::Input;
+use std::path::PathBuf;
+use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::bayes::{Chains, Part};
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::prior::Shape;
 
-/// Personal models with posteriors.
-pub static FAMILY: Bayes = Bayes;
-
-/// Personal models with posteriors.
-pub struct Bayes;
+pub static FAMILY: Family =
+    Family { name: "bayes", models: &MODELS, methods: &METHODS, read, suggest: |_| None };
 
 static MODELS: [ModelKind; 8] = [
     ModelKind::new(
@@ -71,77 +61,37 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     ..MethodKind::new(
         "fedsoul",
         "posteriors of personal parts by Markov chains on the clients (FedSOUK, FedSOUL)",
-        &[
-            &CHANNELS,
-            &ROUNDS,
-            &BATCH,
-            &STEP,
-            &FALL,
-            &KERNEL,
-            &FRICTION,
-            &LEAPFROG,
-            &STEPS,
-            &BURN_IN,
-            &CHAINS,
-            &GAMMA,
-            &SAMPLES,
-            &THIN,
-            &PERSONAL,
-            &PRIOR,
-            &PRIOR_SCALE,
-            &HYPERPRIOR,
-            &RADIUS,
-            &AVERAGE,
-            &ANNEAL,
-            &OUTSIDE,
-            &PARTICIPATION,
-            &EVALUATE,
-            &STOP,
-            &ALLOW_DIVERGENCE,
-            &MEMORY_MAX,
-            &SEARCH,
-        ],
+        keys! {
+            &[&CHANNELS, &ROUNDS, &BATCH, &STEP, &FALL, &KERNEL, &FRICTION, &LEAPFROG, &STEPS],
+            &[&BURN_IN, &CHAINS, &GAMMA, &SAMPLES, &THIN, &PERSONAL, &PRIOR, &PRIOR_SCALE],
+            &[&HYPERPRIOR, &RADIUS, &AVERAGE, &ANNEAL, &OUTSIDE, &PARTICIPATION, &EVALUATE, &STOP],
+            &[&ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH],
+        },
     )
 }];
 
-impl Family for Bayes {
-    fn name(&self) -> &'static str {
-        "bayes"
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let model = Model::read(tables.model_kind, tables.model);
+    let noise = tables.model.read_as(&NOISE, &NOISES);
+    let settings = (SETTINGS.read)(tables.method);
+    if let Ok(Chains { burn_in, steps, .. }) = settings.as_ref().map(|known| &known.chains)
+        && burn_in >= steps
+    {
+        let message = format!("burn_in = {burn_in} leaves nothing of steps = {steps}");
+        tables.method.fault(&BURN_IN, message, "burn_in is per round and below steps");
     }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let model = Model::read(tables.model_kind, tables.model);
-        let noise = tables.model.read_as(&NOISE, &NOISES);
-        let settings = (SETTINGS.read)(tables.method);
-        if let Ok(Chains { burn_in, steps, .. }) = settings.as_ref().map(|known| &known.chains)
-            && burn_in >= steps
-        {
-            let message = format!("burn_in = {burn_in} leaves nothing of steps = {steps}");
-            tables.method.fault(&BURN_IN, message, "burn_in is per round and below steps");
-        }
-        // A potential is one function: dropout would draw another at every step.
-        let mut model = model?;
-        model.architecture.dropout = false;
-        Ok(Box::new(SoulFit { model, noise: noise?, settings: settings? }))
-    }
+    // Dropout would change the potential at every step.
+    let mut model = model?;
+    model.architecture.dropout = false;
+    Ok(Box::new(SoulFit { model, noise: noise?, settings: settings? }))
 }
 
-/// What a job asks: a learner, its prior and its chains.
+/// A learner with its prior and chains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoulFit {
-    /// The learner.
     pub model: Model,
     /// The noise of its targets.
     pub noise: AskedNoise,
-    /// What is done with it.
     pub settings: Settings,
 }
 
@@ -170,13 +120,13 @@ impl Fit for SoulFit {
             source.report_at(
                 &["method", "step"],
                 "fedsoul has a step for each part of its parameters",
-                "write \"auto\", \"theory\", a number or { phi = .., beta = .. }, and how it falls in `fall`",
+                "write \"auto\", \"theory\", a number or { phi = .., beta = .. }; `fall` sets the decay",
             );
         }
         if let (Step::Theory, Some(false)) = (job.method.step, self.settings.average) {
             source.report_at(
                 &["method", "average"],
-                "the theorem behind step = \"theory\" is about the mean of all iterates",
+                "the theorem behind step = \"theory\" bounds the mean of all iterates",
                 "leave `average` out",
             );
         }
@@ -188,7 +138,7 @@ impl Fit for SoulFit {
             source.report_at(
                 &["method", "kernel"],
                 "the posterior has no closed form",
-                "take \"ula\"; \"exact\" is for heads of linear-representation with Gaussian priors",
+                "use \"ula\"; \"exact\" is for heads of linear-representation with Gaussian priors",
             );
         }
         let minibatches = matches!(job.method.batch, Batch::Sample { .. });
@@ -196,8 +146,8 @@ impl Fit for SoulFit {
         if minibatches && kernel.is_none_or(whimbrel_models::sampler::Kernel::is_adjusted) {
             source.report_at(
                 &["method", "batch"],
-                "a move is accepted by all rows of a client, not by a minibatch",
-                "leave `batch` out, or take kernel = \"ula\"",
+                "acceptance of a move needs all rows of a client, not a minibatch",
+                "leave `batch` out, or use kernel = \"ula\"",
             );
         }
     }
@@ -212,43 +162,7 @@ impl Fit for SoulFit {
         facts: &Facts,
         rows: Option<&Loaded>,
         _: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
-        Ok(Box::new(SoulPlan::new(common, self, facts, rows)?))
-    }
-
-    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
-        let mut keys = self.model.keys();
-        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
-        let shape = kept.map_or_else(|| vec![data.columns.len()], |kept| kept.shape.clone());
-        keys.insert("shape".into(), shape.into());
-        if let Some(noise) = kept.and_then(Kept::noise) {
-            keys.insert("noise".into(), noise.into());
-        }
-        keys
-    }
-
-    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-        Kept::of(loaded).map(|kept| Box::new(kept) as _)
-    }
-
-    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
-        results::results(self, ended)
-    }
-
-    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-        predict::predict(self, model, file)
-    }
-
-    fn adapt_rows(
-        &self,
-        run: &ModelUse<'_>,
-        rows: &Input,
-        labels: Option<&Path>,
-    ) -> Result<FittedClient> {
-        predict::adapt_rows(self, run, rows, labels)
-    }
-
-    fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        self.adapt_rows(run, options.data, options.labels)?.write(run, options)
+    ) -> Result<Planned> {
+        plan::planned(common, self, facts, rows)
     }
 }

@@ -1,18 +1,17 @@
-//! A learner with its posteriors, over a job's channels.
+//! The stages of a learner with posteriors.
 
 use super::SoulFit;
 use super::keys::{AskedNoise, Settings};
 use crate::failure::Result;
-use crate::family::StagePlan;
+use crate::gradient::theory_note;
 use crate::job::{Job, Step};
 use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts};
+use crate::plan::{Common, Facts, FitStages, Planned};
 use crate::predictions::check_outside;
-use std::any::Any;
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_codec::channel::Uplink;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error, Key, Samples};
 use whimbrel_engine::Stage;
@@ -27,9 +26,9 @@ use whimbrel_nn::{Learner, Role};
 const THEORY: (f64, f64) = (0.9, 0.4);
 /// An annealed linear representation has this many times the job's features (docs/adr/0017).
 const WIDE_FEATURES: usize = 2;
-/// It has them in the first of so many equal parts of the run.
+/// The wide stage takes one part of the run in this many.
 const WIDE_ROUNDS: u32 = 4;
-/// Where a learned noise starts, for targets of any scale.
+/// Start of a learned noise.
 const NOISE_START: f64 = 1.0;
 
 pub(super) struct SoulPlan {
@@ -38,8 +37,6 @@ pub(super) struct SoulPlan {
     noise: Noise,
     channels: Channels,
     wide: Option<Wide>,
-    theory: Vec<(&'static str, f64)>,
-    notes: Vec<String>,
 }
 
 /// The first stage of an annealed linear representation.
@@ -51,8 +48,8 @@ struct Wide {
 }
 
 impl Wide {
-    /// None where the noise is not annealed, where the rounds are too few, and with the steps of Theorem S2, which
-    /// fall from the first round on.
+    /// `None` if the noise is not annealed, if there are too few rounds, or with the steps of Theorem
+    /// S2, which decrease from the first round on.
     fn new(common: &Common, narrow: &Soul, asked: &SoulFit, raw: usize) -> Result<Option<Self>> {
         let (rounds, latent) = (narrow.rounds / WIDE_ROUNDS, asked.model.architecture.latent);
         let features = (WIDE_FEATURES * latent).min(raw);
@@ -81,73 +78,71 @@ impl Wide {
     }
 }
 
-/// `D_beta` travels exactly.
+/// The channels; `D_beta` is not compressed.
 fn channels(common: &Common, soul: &Soul) -> Result<Channels> {
     let mut channels = Channels::new(common, &Vectors::gradients(&soul.blocks()))?;
     channels.uplinks = channels.uplinks.into_iter().map(Uplink::with_exact_last).collect();
     Ok(channels)
 }
 
-impl SoulPlan {
-    pub fn new(
-        common: &Common,
-        asked: &SoulFit,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-    ) -> Result<Self> {
-        let job = &common.job;
-        let columns = [facts.columns.len()];
-        let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
-        if rows.is_some() {
-            check_outside(asked.settings.outside.as_deref(), shape)?;
-        }
-        let learner = asked.model.learner(shape, facts.classes.len())?;
-        let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
-        let noise = noise(asked, drawn);
-        let soul = soul(asked, job, learner.clone(), noise, 1.0)?;
-        let channels = channels(common, &soul)?;
-        let wide = Wide::new(common, &soul, asked, shape.iter().product())?;
-        let (shared, personal) = (soul.model.shared(), soul.model.personal());
-        let mut theory = Vec::new();
-        let mut notes = vec![format!(
-            "{shared} shared parameters, {personal} of each client, {} of their prior",
-            soul.prior.parameters()
-        )];
-        if let Some(wide) = &wide {
-            notes.push(format!(
-                "the first {} of {} rounds fit {} features, the others the {} strongest of them",
-                wide.rounds,
-                soul.rounds,
-                wide.asked.model.architecture.latent,
-                asked.model.architecture.latent
-            ));
-        }
-        if job.method.step == Step::Theory {
-            notes.push(format!(
-                "steps eta_k = k^-{} / L_f and gamma_k = k^-{} / L_i (Theorem S2; it assumes that f is \
-                 convex, which holds where nothing but the prior's mean is shared)",
-                THEORY.0, THEORY.1
-            ));
-            let clients: Vec<&Samples> = rows
-                .iter()
-                .flat_map(|rows| rows.training())
-                .filter_map(|(_, (_, data))| match data {
-                    ClientData::Samples(samples) => Some(samples),
-                    _ => None,
-                })
-                .collect();
-            if !clients.is_empty() {
-                theory = soul.constants(&clients, Key::root(job.seed))?;
-                let each = theory.iter().map(|(name, value)| format!("{name} {value:.4e}"));
-                notes.push(format!("theory: {}", each.collect::<Vec<_>>().join(", ")));
-            }
-        }
-        let asked = asked.clone();
-        Ok(Self { asked, learner, noise, channels, wide, theory, notes })
+pub(super) fn planned(
+    common: &Common,
+    asked: &SoulFit,
+    facts: &Facts,
+    rows: Option<&Loaded>,
+) -> Result<Planned> {
+    let job = &common.job;
+    let columns = [facts.columns.len()];
+    let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
+    if rows.is_some() {
+        check_outside(asked.settings.outside.as_deref(), shape)?;
     }
+    let learner = asked.model.learner(shape, facts.classes.len())?;
+    let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
+    let noise = noise(asked, drawn);
+    let soul = soul(asked, job, learner.clone(), noise, 1.0)?;
+    let channels = channels(common, &soul)?;
+    let wide = Wide::new(common, &soul, asked, shape.iter().product())?;
+    let (shared, personal) = (soul.model.shared(), soul.model.personal());
+    let mut theory = Vec::new();
+    let mut notes = vec![format!(
+        "{shared} shared parameters, {personal} per client, {} of their prior",
+        soul.prior.parameters()
+    )];
+    if let Some(wide) = &wide {
+        notes.push(format!(
+            "the first {} of {} rounds fit {} features, later rounds the {} strongest of them",
+            wide.rounds,
+            soul.rounds,
+            wide.asked.model.architecture.latent,
+            asked.model.architecture.latent
+        ));
+    }
+    if job.method.step == Step::Theory {
+        notes.push(format!(
+            "steps eta_k = k^-{} / L_f and gamma_k = k^-{} / L_i (Theorem S2; it assumes a convex \
+             f, which holds if only the prior's mean is shared)",
+            THEORY.0, THEORY.1
+        ));
+        let clients: Vec<&Samples> = rows
+            .iter()
+            .flat_map(|rows| rows.training())
+            .filter_map(|(_, (_, data))| match data {
+                ClientData::Samples(samples) => Some(samples),
+                _ => None,
+            })
+            .collect();
+        if !clients.is_empty() {
+            theory = soul.constants(&clients, Key::root(job.seed))?;
+            notes.push(theory_note(&theory));
+        }
+    }
+    let plan = SoulPlan { asked: asked.clone(), learner, noise, channels: channels.clone(), wide };
+    let rounds = plan.rounds(common);
+    Ok(Planned { rounds, theory, notes, ..Planned::new(common, &channels, plan) })
 }
 
-/// The noise of a job's targets; `drawn` is that of drawn data.
+/// The noise of the targets; `drawn` is the noise of generated data.
 pub(super) fn noise(asked: &SoulFit, drawn: Option<f64>) -> Noise {
     if asked.model.classifies() {
         return Noise::None;
@@ -169,12 +164,12 @@ pub(super) fn soul(
     let settings = &asked.settings;
     let rounds = match job.method.length {
         Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds,
-        Budget::Epochs(_) => return Err(Error::config("fedsoul counts rounds")),
+        Budget::Epochs(_) => return Err(Error::config("fedsoul needs `rounds`, not epochs")),
     };
     let has_body = learner.tensors().iter().any(|tensor| tensor.role == Role::Weight);
     let part = settings.part.unwrap_or(if has_body { Part::Head } else { Part::All });
     if part == Part::Head && !has_body {
-        let what = format!("{} has no layers below its head to share", learner.name());
+        let what = format!("{} has no shared layers below its head", learner.name());
         return Err(Error::config(what).hint("write personal = \"all\""));
     }
     let linear = asked.model.architecture.kind == REPRESENTATION;
@@ -188,10 +183,7 @@ pub(super) fn soul(
         Step::Parts { phi, beta } => (phi, beta),
         _ => (None, None),
     };
-    let decay = match theory {
-        true => Decay { exponent: THEORY.0, from: 0.0 },
-        false => settings.decay,
-    };
+    let decay = if theory { Decay { exponent: THEORY.0, from: 0.0 } } else { settings.decay };
     let batch = job.method.batch.size().flatten();
     let steps = Steps {
         phi: given(phi),
@@ -219,8 +211,16 @@ pub(super) fn soul(
     })
 }
 
-impl StagePlan for SoulPlan {
-    fn len(&self, _: &Common) -> usize {
+impl SoulPlan {
+    /// Rounds of the last stage.
+    fn rounds(&self, common: &Common) -> Option<u32> {
+        let wide = self.wide.as_ref().map_or(0, |wide| wide.rounds);
+        common.given_rounds().map(|rounds| rounds - wide)
+    }
+}
+
+impl FitStages for SoulPlan {
+    fn count(&self) -> usize {
         1 + usize::from(self.wide.is_some())
     }
 
@@ -257,33 +257,8 @@ impl StagePlan for SoulPlan {
         Ok(common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common)))
     }
 
-    /// A fit without its wide start begins at the method of moments.
-    fn can_skip(&self, common: &Common, index: usize) -> bool {
-        index + 1 < self.len(common)
-    }
-
-    fn uplink(&self) -> &Uplink {
-        &self.channels.uplinks[0]
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.channels.downlink
-    }
-
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        let wide = self.wide.as_ref().map_or(0, |wide| wide.rounds);
-        common.given_rounds().map(|rounds| rounds - wide)
-    }
-
-    fn theory(&self) -> &[(&'static str, f64)] {
-        &self.theory
-    }
-
-    fn notes(&self, _: &Common) -> Vec<String> {
-        self.notes.clone()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+    /// Without its wide start, the fit begins at the method of moments.
+    fn can_skip(&self, index: usize) -> bool {
+        index + 1 < self.count()
     }
 }

@@ -1,9 +1,9 @@
-//! Posterior predictions for new rows, and the posterior of a client that took no part in training.
+//! Posterior predictions, and the posterior of a new client.
 
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
-use crate::family::{FittedClient, ModelUse, Predicted, Predictions, counted, refuse};
+use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, counted, refuse};
 use crate::personal::predict::Reading;
 use serde_json::Value;
 use std::path::Path;
@@ -26,11 +26,11 @@ impl Fitted {
         let soul = soul(asked, run.job, reading.learner.clone(), noise, 1.0)?;
         let tensors = run.tensors()?;
         let theta = soul.theta_of(&tensors);
-        let theta = theta.ok_or_else(|| run.broken("its tensors do not fit the job's model"))?;
+        let theta = theta.ok_or_else(|| run.broken("the tensors do not match the job's model"))?;
         Ok(Self { reading, soul, theta })
     }
 
-    /// Predictions with intervals, or with what is known of how sure they are.
+    /// Predictions with intervals, or with entropies for classes.
     fn table(&self, own: &Predictive, rows: &Samples) -> Predicted {
         let spread = own.spread(&self.soul.model, rows);
         let mut predicted = self.reading.table(&spread.mean);
@@ -55,36 +55,38 @@ impl Fitted {
     }
 }
 
-pub(super) fn predict(asked: &SoulFit, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-    let fitted = Fitted::read(asked, run)?;
-    let samples = run.own.map(|own| fitted.soul.samples_of(own)).unwrap_or_default();
-    if samples.is_empty() {
-        return refuse(
-            "a model of fedsoul predicts for a client, from its posterior",
-            "name one with --client, or let a new client `whimbrel adapt` and name its folder",
-        );
+impl FitUse for SoulFit {
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+        let fitted = Fitted::read(self, run)?;
+        let samples = run.own.map(|own| fitted.soul.samples_of(own)).unwrap_or_default();
+        if samples.is_empty() {
+            return refuse(
+                "a model of fedsoul predicts for a client, from its posterior",
+                "name one with --client, or let a new client `whimbrel adapt` and name its folder",
+            );
+        }
+        let rows = fitted.reading.samples(rows, run.libsvm, None)?;
+        Ok(fitted.table(&fitted.predictive(samples), &rows))
     }
-    let rows = fitted.reading.samples(file, run.libsvm, None)?;
-    Ok(fitted.table(&fitted.predictive(samples), &rows))
-}
 
-pub(super) fn adapt_rows(
-    asked: &SoulFit,
-    run: &ModelUse<'_>,
-    rows: &Input,
-    labels: Option<&Path>,
-) -> Result<FittedClient> {
-    let fitted = Fitted::read(asked, run)?;
-    let rows = fitted.reading.samples_with_targets(run, rows, labels)?;
-    let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
-    let score = own.score(&fitted.soul.model, &rows);
-    let second = if asked.model.classifies() { "train_accuracy" } else { "train_coverage_90" };
-    let names = ["train_loss", second].into_iter();
-    Ok(FittedClient {
-        artifact: fitted.soul.artifact_of(&own.samples),
-        predicted: fitted.table(&own, &rows),
-        rows: rows.len(),
-        figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
-        notes: vec![format!("{} of the posterior", counted(own.samples.len(), "sample"))],
-    })
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        rows: &Input,
+        labels: Option<&Path>,
+    ) -> Result<FittedClient> {
+        let fitted = Fitted::read(self, run)?;
+        let rows = fitted.reading.samples_with_targets(run, rows, labels)?;
+        let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
+        let score = own.score(&fitted.soul.model, &rows);
+        let second = if self.model.classifies() { "train_accuracy" } else { "train_coverage_90" };
+        let names = ["train_loss", second].into_iter();
+        Ok(FittedClient {
+            artifact: fitted.soul.artifact_of(&own.samples),
+            predicted: fitted.table(&own, &rows),
+            rows: rows.len(),
+            figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
+            notes: vec![format!("{} of the posterior", counted(own.samples.len(), "sample"))],
+        })
+    }
 }

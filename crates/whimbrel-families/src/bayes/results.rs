@@ -1,12 +1,12 @@
-//! What a run's files say about posteriors: what their intervals and probabilities are worth, how chains
-//! have mixed, and how far predictors are from the truth of drawn data.
+//! Results of posteriors: calibration, mixing of the chains, and distances to the true model of
+//! generated data.
 
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
-use crate::family::{Ended, Results, counted};
+use crate::family::{Ended, FitReport, Results, RunData, counted};
 use crate::files::read_artifact;
-use crate::predictions::{Kept, Stated, measures, read_clients};
+use crate::predictions::{Stated, TestRows, measures, read_clients};
 use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -18,50 +18,58 @@ use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
 use whimbrel_models::sampler::{Kernel, effective_sample_size, split_r_hat};
 
-/// New inputs for each client, by which the coverage of intervals is judged.
+/// New inputs for each client, on which the coverage of intervals is estimated.
 const NEW_INPUTS: usize = 500;
-/// Coordinates of a chain that are looked at, and clients whose traces are shown.
+/// Most coordinates of a chain that are examined, and clients with traces.
 const COORDINATES_MAX: usize = 50;
 const TRACES: usize = 3;
-/// The R-hat above which chains have not mixed.
+/// R-hat above which chains have not mixed.
 const MIXED: f64 = 1.2;
-/// Draws of them.
+/// Random stream of new inputs.
 const COVERAGE: u64 = 0xC0FE;
 
-pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
-    let kept = ended.data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
-    let Some(kept) = kept else { return Ok(Results::default()) };
-    let learner = asked.model.learner(&kept.shape, kept.classes)?;
-    let noise = noise(asked, kept.noise());
-    let soul = soul(asked, ended.job, learner, noise, 1.0)?;
-    let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
-    let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
-    let clients = read_clients(ended.folder, &kept.names);
-    let mut found = Found { soul, theta, clients, summary: Map::new(), warnings: Vec::new() };
-    if let Some(truth) = &kept.truth {
-        found.put("subspace_error", subspace_error(found.shared(), truth));
-        let errors = kept.prediction_errors(&|name, rows| match kept.unseen.get(name) {
-            Some(own) => found.stated_by(found.adapted(own)?, rows),
-            None => found.stated(name, rows),
-        })?;
-        found.summary.extend(errors);
-        found.cover(&kept.names, truth)?;
+impl FitReport for SoulFit {
+    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
+        let mut keys = self.model.keys(data);
+        if let Some(noise) = data.tests.as_ref().and_then(TestRows::noise) {
+            keys.insert("noise".into(), noise.into());
+        }
+        keys
     }
-    let outside = asked.settings.outside.as_deref();
-    let (figures, mut exhibits) =
-        kept.calibration(outside, &|name, rows| found.stated(name, rows))?;
-    found.summary.extend(figures);
-    exhibits.extend(found.chains(&kept.names));
-    let sections = match exhibits.is_empty() {
-        true => Vec::new(),
-        false => vec![Section { title: "Uncertainty".into(), exhibits }],
-    };
-    let Found { summary, warnings, .. } = found;
-    Ok(Results { summary, measures: measures(), warnings, sections, ..Results::default() })
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let Some(tests) = &ended.data.tests else { return Ok(Results::default()) };
+        let learner = self.model.learner(&tests.shape, tests.classes)?;
+        let soul = soul(self, ended.job, learner, noise(self, tests.noise()), 1.0)?;
+        let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
+        let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
+        let clients = read_clients(ended.folder, &tests.names);
+        let mut fitted =
+            Posteriors { soul, theta, clients, summary: Map::new(), warnings: Vec::new() };
+        if let Some(truth) = &tests.truth {
+            fitted.put("subspace_error", subspace_error(fitted.shared(), truth));
+            let errors = tests.prediction_errors(&|name, rows| match tests.unseen.get(name) {
+                Some(own) => fitted.stated_by(fitted.adapted(own)?, rows),
+                None => fitted.stated(name, rows),
+            })?;
+            fitted.summary.extend(errors);
+            fitted.cover(&tests.names, truth)?;
+        }
+        let outside = self.settings.outside.as_deref();
+        let (figures, mut exhibits) =
+            tests.calibration(outside, &|name, rows| fitted.stated(name, rows))?;
+        fitted.summary.extend(figures);
+        exhibits.extend(fitted.chains(&tests.names));
+        let title = "Uncertainty".to_owned();
+        let sections =
+            if exhibits.is_empty() { Vec::new() } else { vec![Section { title, exhibits }] };
+        let Posteriors { summary, warnings, .. } = fitted;
+        Ok(Results { summary, measures: measures(), warnings, sections, ..Results::default() })
+    }
 }
 
-/// A finished run: the method, its parameters, and what clients keep, by name.
-struct Found {
+/// A finished run: the method, its parameters, and the clients' artifacts by name.
+struct Posteriors {
     soul: Soul,
     theta: Vec<f32>,
     clients: BTreeMap<String, Artifact>,
@@ -69,7 +77,7 @@ struct Found {
     warnings: Vec<String>,
 }
 
-impl Found {
+impl Posteriors {
     fn shared(&self) -> &[f32] {
         &self.theta[..self.soul.model.shared()]
     }
@@ -78,18 +86,17 @@ impl Found {
         self.summary.insert(name.to_owned(), number(value));
     }
 
-    /// A client's predictions, where it left samples.
+    /// The predictive distribution of a client with samples.
     fn predictive(&self, name: &str) -> Option<Predictive> {
         let samples = self.soul.samples_of(self.clients.get(name)?);
         (!samples.is_empty()).then(|| self.soul.predictive_of(&self.theta, samples))
     }
 
-    /// The predictions of a client that took no part in training, from its rows.
+    /// The predictive distribution of a client that did not train, from its rows.
     fn adapted(&self, rows: &Samples) -> Option<Predictive> {
         self.soul.predictive(&self.theta, &Own::default(), rows).ok()
     }
 
-    /// The same as the shared figures take them.
     fn stated(&self, name: &str, rows: &Samples) -> Option<Stated> {
         self.stated_by(self.predictive(name)?, rows)
     }
@@ -97,46 +104,31 @@ impl Found {
     fn stated_by(&self, own: Predictive, rows: &Samples) -> Option<Stated> {
         let spread = own.spread(&self.soul.model, rows);
         let square = own.noise * own.noise;
-        let deviations = match self.soul.model.learner.classifies() {
-            true => Vec::new(),
-            false => spread.total.iter().map(|variance| (variance + square).sqrt()).collect(),
+        let deviations = if self.soul.model.learner.classifies() {
+            Vec::new()
+        } else {
+            spread.total.iter().map(|variance| (variance + square).sqrt()).collect()
         };
         Some(Stated { mean: spread.mean, deviations })
     }
 
-    /// How well chains have mixed, some of their traces, and the clients' means over the prior.
+    /// Mixing of the chains, some traces, and the clients' posterior means over the prior.
     fn chains(&mut self, names: &[String]) -> Vec<Exhibit> {
-        let d = self.soul.model.personal();
         let (_, beta) = self.theta.split_at(self.soul.model.shared());
         let beta: Vec<f64> = beta.iter().map(|b| f64::from(*b)).collect();
         let Ok(prior) = self.soul.prior.at(&beta) else { return Vec::new() };
         let (mut sizes, mut ratios) = (Vec::new(), Vec::new());
         let (mut means, mut traces) = (Vec::new(), Vec::new());
         for name in names {
-            let Some(artifact) = self.clients.get(name) else { continue };
-            let samples = self.soul.samples_of(artifact);
-            let per_chain = samples.len() / self.soul.chains.count.max(1) as usize;
-            if per_chain < 4 {
+            let Some(chains) = self.clients.get(name).and_then(|own| self.chains_of(own)) else {
                 continue;
-            }
-            let of = |at: usize| -> Vec<Vec<f64>> {
-                let chain = |all: &[Vec<f32>]| all.iter().map(|z| f64::from(z[at])).collect();
-                samples.chunks_exact(per_chain).map(chain).collect()
             };
-            // Few coordinates stand for all of a long vector.
-            let looked_at = (0..d).step_by(d.div_ceil(COORDINATES_MAX));
-            let found: Vec<(f64, f64)> = looked_at
-                .map(|at| (effective_sample_size(&of(at)), split_r_hat(&of(at))))
-                .collect();
-            sizes.push(found.iter().fold(f64::INFINITY, |least, (size, _)| size.min(least)));
-            // Of fewer than eight draws it does not exist.
-            ratios.push(found.iter().fold(f64::NAN, |most, (_, ratio)| ratio.max(most)));
-            let mean = |at: usize| {
-                samples.iter().map(|z| f64::from(z[at])).sum::<f64>() / samples.len() as f64
-            };
-            means.push((0..d).map(mean).collect::<Vec<f64>>());
+            let (size, ratio) = chains.mixing();
+            sizes.push(size);
+            ratios.push(ratio);
+            means.push(chains.means());
             if traces.len() < TRACES {
-                let values = of(0).remove(0);
+                let values = chains.coordinate(0).remove(0);
                 let points = values.iter().enumerate().map(|(i, z)| [i as f64 + 1.0, *z]);
                 let points: Vec<[f64; 2]> = points.collect();
                 traces.extend(uncertainty::trace(name, 0, &points, prior.mean()[0]));
@@ -152,8 +144,8 @@ impl Found {
         self.put("r_hat_median", median);
         self.put("r_hat_max", most);
         let text = format!(
-            "Of each client's slowest coordinate: effective samples {:.0} in the median (least {:.0}), \
-             R-hat {} in the median (largest {}).",
+            "Slowest coordinate of each client: median effective sample size {:.0} (minimum {:.0}), \
+             median R-hat {} (maximum {}).",
             sizes[sizes.len() / 2],
             sizes[0],
             shown(median),
@@ -168,10 +160,15 @@ impl Found {
         exhibits.extend(traces);
         exhibits
     }
-}
 
-impl Found {
-    /// What is said of chains with these R-hats.
+    /// A client's chains, if each has at least four samples.
+    fn chains_of(&self, own: &Artifact) -> Option<ClientChains> {
+        let samples = self.soul.samples_of(own);
+        let per_chain = samples.len() / self.soul.chains.count.max(1) as usize;
+        (per_chain >= 4).then_some(ClientChains { samples, per_chain })
+    }
+
+    /// The warning about chains with these R-hats.
     fn unmixed(&self, ratios: &[f64], median: f64) -> String {
         let apart = ratios.iter().filter(|ratio| **ratio > MIXED).count();
         let clients = counted(ratios.len(), "client");
@@ -185,10 +182,43 @@ impl Found {
             _ => " `kernel = \"underdamped\"`,",
         };
         format!(
-            "chains have not mixed: R-hat is {} in the median, and above {MIXED} for {apart} of {clients}{still}; \
-             take more `steps`,{kernel} or a smaller `prior_scale`{gamma}",
+            "chains have not mixed: median R-hat {}, above {MIXED} for {apart} of {clients}{still}; \
+             use more `steps`,{kernel} or a smaller `prior_scale`{gamma}",
             shown(median)
         )
+    }
+}
+
+/// The samples of a client, chain after chain.
+struct ClientChains {
+    samples: Vec<Vec<f32>>,
+    per_chain: usize,
+}
+
+impl ClientChains {
+    /// One coordinate of every chain.
+    fn coordinate(&self, at: usize) -> Vec<Vec<f64>> {
+        let chain = |all: &[Vec<f32>]| all.iter().map(|z| f64::from(z[at])).collect();
+        self.samples.chunks_exact(self.per_chain).map(chain).collect()
+    }
+
+    /// Smallest effective sample size and largest R-hat over some coordinates. R-hat is NaN with
+    /// fewer than eight draws.
+    fn mixing(&self) -> (f64, f64) {
+        let d = self.samples[0].len();
+        let coordinates = (0..d).step_by(d.div_ceil(COORDINATES_MAX).max(1));
+        let found: Vec<(f64, f64)> = coordinates
+            .map(|at| self.coordinate(at))
+            .map(|chains| (effective_sample_size(&chains), split_r_hat(&chains)))
+            .collect();
+        let size = found.iter().fold(f64::INFINITY, |least, (size, _)| size.min(least));
+        (size, found.iter().fold(f64::NAN, |most, (_, ratio)| ratio.max(most)))
+    }
+
+    fn means(&self) -> Vec<f64> {
+        let count = self.samples.len() as f64;
+        let mean = |at: usize| self.samples.iter().map(|z| f64::from(z[at])).sum::<f64>() / count;
+        (0..self.samples[0].len()).map(mean).collect()
     }
 }
 
@@ -201,8 +231,7 @@ fn shown(ratio: f64) -> String {
     }
 }
 
-/// The part of the true representation that lies outside the span of the fitted one: the Frobenius norm
-/// of what a projection leaves.
+/// Frobenius norm of the true representation's part outside the span of the fitted one.
 fn subspace_error(body: &[f32], truth: &RepresentationTruth) -> f64 {
     let raw = truth.predictors.first().map_or(1, Vec::len);
     let mut basis: Vec<Vec<f64>> = Vec::new();
@@ -217,8 +246,7 @@ fn subspace_error(body: &[f32], truth: &RepresentationTruth) -> f64 {
     rows.map(|row| outside(row.to_vec(), &basis).1.powi(2)).sum::<f64>().sqrt()
 }
 
-/// What is left of a vector once its part in the span of an orthonormal basis is taken out, and its
-/// length.
+/// The component of a vector orthogonal to an orthonormal basis, and its length.
 fn outside(mut x: Vec<f64>, basis: &[Vec<f64>]) -> (Vec<f64>, f64) {
     use whimbrel_core::vector::{axpy, dot, norm2_squared};
     for _ in 0..2 {
@@ -231,14 +259,14 @@ fn outside(mut x: Vec<f64>, basis: &[Vec<f64>]) -> (Vec<f64>, f64) {
     (x, length)
 }
 
-impl Found {
-    /// The coverage of 90 % intervals for new targets and for their noise-free values.
+impl Posteriors {
+    /// Coverage of 90 % intervals for new targets and for their noise-free values.
     fn cover(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<()> {
         let raw = truth.predictors.first().map_or(1, Vec::len);
-        let (mut heard, mut inside) = (0.0, [0u64; 2]);
+        let (mut clients, mut inside) = (0.0, [0u64; 2]);
         for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
             let Some(own) = self.predictive(name) else { continue };
-            heard += 1.0;
+            clients += 1.0;
             let mut stream = Key::root(COVERAGE).child(id as u64).stream();
             let x: Vec<f32> = (0..NEW_INPUTS * raw).map(|_| stream.normal() as f32).collect();
             let none = Targets::Values(vec![0.0; NEW_INPUTS]);
@@ -253,10 +281,10 @@ impl Found {
                 inside[1] += u64::from((value - mean).abs() <= narrow);
             }
         }
-        if heard == 0.0 {
+        if clients == 0.0 {
             return Ok(());
         }
-        let share = |count: u64| count as f64 / (heard * NEW_INPUTS as f64);
+        let share = |count: u64| count as f64 / (clients * NEW_INPUTS as f64);
         self.put("coverage_90", share(inside[0]));
         self.put("coverage_90_mean", share(inside[1]));
         Ok(())

@@ -1,12 +1,11 @@
-//! A mixture of two columns: its components over some of the rows.
+//! The scatter plot of a mixture of two columns.
 
 use crate::files::figure;
 use whimbrel_core::declare::{Ellipse, Exhibit, Rows, Scatter, Section};
 use whimbrel_core::method::{Artifact, Tensor};
 
-/// The components and the weights on their way; none where the model is no mixture in the plane.
-/// Components are numbered by the first, then the second coordinate of their means, so that runs
-/// which number them differently can be compared.
+/// The components and the course of their weights; `None` if the mixture is not two-dimensional.
+/// Components are numbered by the coordinates of their means, so that runs can be compared.
 pub fn section(model: &Artifact, columns: &[String], points: &[[f64; 2]]) -> Option<Section> {
     let axes: [String; 2] = columns.to_vec().try_into().ok()?;
     let weights = &model.tensor("weights")?.values;
@@ -56,7 +55,7 @@ pub fn section(model: &Artifact, columns: &[String], points: &[[f64; 2]]) -> Opt
     })
 }
 
-/// One covariance per component, whatever form the model keeps them in.
+/// One covariance matrix per component, for all forms of covariances.
 fn covariances(model: &Artifact, components: usize) -> Option<Vec<[[f64; 2]; 2]>> {
     let squares = |tensor: &Tensor| -> Vec<[[f64; 2]; 2]> {
         pairs(&tensor.values).chunks_exact(2).map(|rows| [rows[0], rows[1]]).collect()

@@ -1,7 +1,7 @@
-//! The Gaussian mixture as a kind of mixture.
+//! Gaussian mixtures.
 
 use super::keys::{GmmKeys, Init, covariance_name};
-use super::mixture::MixtureKeys;
+use super::mixture::{Candidates, MixtureKeys, MixtureUse};
 use super::prepare::Preparing;
 use super::start::InitFile;
 use super::{exhibits, predict, tables};
@@ -27,8 +27,8 @@ use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 impl MixtureKeys for GmmKeys {
     type Model = Gmm;
 
-    fn init(&self) -> &Init {
-        &self.init
+    fn candidates(&self) -> Candidates<'_> {
+        Candidates { init: &self.init, components: &self.components, starts: self.starts }
     }
 
     fn init_path(&mut self) -> Option<&mut PathBuf> {
@@ -36,14 +36,6 @@ impl MixtureKeys for GmmKeys {
             Init::File(path) => Some(path),
             Init::Moments | Init::FederatedKmeans | Init::Examples => None,
         }
-    }
-
-    fn components(&self) -> &[usize] {
-        &self.components
-    }
-
-    fn starts(&self) -> u32 {
-        self.starts
     }
 
     fn with_components(&self, components: usize) -> Self {
@@ -65,7 +57,6 @@ impl MixtureKeys for GmmKeys {
             DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
             _ => None,
         };
-        // Principal components have a covariance of their own.
         let width = job.data.prepare.pca.or(width);
         if let (Covariance::Known(values), Some(width)) = (&self.settings.covariance, width)
             && !values.is_empty()
@@ -75,7 +66,7 @@ impl MixtureKeys for GmmKeys {
             source.report_at(
                 &["model", "known_covariance"],
                 format!("a covariance of size {size} for rows of {width} numbers"),
-                "it has one row and one column for each column of the data, or principal component",
+                "it needs one row and one column for each column of the data or principal component",
             );
         }
     }
@@ -123,20 +114,22 @@ impl MixtureKeys for GmmKeys {
         Ok((model, start))
     }
 
-    /// A known covariance may have come with the start; clients whiten their rows by it.
-    fn hide_file(&mut self, model: &Gmm) {
+    /// Clients whiten their rows by a known covariance, which the file may hold.
+    fn keep_of_file(&mut self, model: &Gmm) {
         if let known @ Covariance::Known(_) = &model.settings().covariance {
             self.settings.covariance = known.clone();
         }
     }
+}
 
+impl MixtureUse for GmmKeys {
     fn model_keys(&self, _: &RunData) -> Map<String, Value> {
         let kind = covariance_name(&self.settings.covariance);
         Map::from_iter([("covariance_kind".into(), kind.into())])
     }
 
     fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section> {
-        // Rows of the data do not lie among components.
+        // Rows of the data cannot be plotted among principal components.
         let drawn = model.tensor("prepare.axes").is_none().then_some(model);
         let columns = ended.data.used_columns(model);
         let plane = drawn.and_then(|model| exhibits::section(model, &columns, &ended.data.preview));
@@ -148,14 +141,14 @@ impl MixtureKeys for GmmKeys {
     }
 }
 
-/// Whether any channel loses something on the way.
+/// Whether any channel is lossy.
 fn compresses(job: &Job) -> bool {
     let own = job.uplink.own.iter().map(|own| &own.codec);
     let lossy = std::iter::once(&job.uplink.codec).chain(own).any(|codec| !codec.is_exact());
     lossy || !job.downlink.is_exact()
 }
 
-/// The covariance of the job, or else of the init file.
+/// The known covariance, from the job or from the init file.
 fn known_covariance(
     given: &[f64],
     init: Option<&InitFile>,
@@ -176,7 +169,7 @@ fn known_covariance(
     Ok(known)
 }
 
-/// The start of a file, checked against the model.
+/// The start from a file, checked against the model.
 fn given(
     model: &Gmm,
     init: &InitFile,
@@ -184,7 +177,7 @@ fn given(
 ) -> whimbrel_core::Result<MixtureStart> {
     if init.weights.len() != model.components() || init.columns != model.columns() {
         return Err(Error::config(format!(
-            "it holds {} components of {} columns, the job {} components of {} columns",
+            "the file has {} components of {} columns, the job {} components of {} columns",
             init.weights.len(),
             init.columns,
             model.components(),
@@ -192,10 +185,8 @@ fn given(
         )));
     }
     let known = matches!(model.settings().covariance, Covariance::Known(_));
-    let mut covariance = match known {
-        true => Vec::new(),
-        false => init.covariances_as(&model.settings().covariance)?,
-    };
+    let mut covariance =
+        if known { Vec::new() } else { init.covariances_as(&model.settings().covariance)? };
     let mut means = init.means.clone();
     if let Some(affine) = affine {
         affine.forward(&mut means);

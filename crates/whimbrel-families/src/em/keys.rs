@@ -1,4 +1,4 @@
-//! The family's keys: a Gaussian mixture in `[model]`, `inner` and `form` in `[method]`.
+//! Keys of Gaussian mixtures and of the EM methods.
 
 use std::path::PathBuf;
 use whimbrel_job::form::{
@@ -8,67 +8,72 @@ use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::matrix::COVARIANCE as MATRIX;
 use whimbrel_job::reader::{Read, Reader, Shape};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{form, inline, list, number, table};
+use whimbrel_job::{define_keys, form, inline, list, number, table};
 use whimbrel_methods::fedem::Form;
 use whimbrel_models::gmm::{Covariance, GmmPenalty, GmmSettings};
 
 /// `[model]` with `kind = "gmm"`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GmmKeys {
-    /// The mixture. Its number of columns is zero until the data tell, and a known covariance is
-    /// empty where the init file has it.
+    /// With zero columns until the data are read, and an empty known covariance if it is in the init file.
     pub settings: GmmSettings,
-    /// Where the fit starts.
     pub init: Init,
-    /// The numbers of components to choose from; one where there is no choice. The settings have the
-    /// largest until the choice is made.
+    /// Candidates for the number of components; the settings have the largest until one is chosen.
     pub components: Vec<usize>,
-    /// Starts of which the best is taken.
+    /// Number of starts, of which the best is used.
     pub starts: u32,
 }
 
-/// Where a fit starts.
-#[derive(Clone, Debug, PartialEq)]
+/// Initial value of a fit.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Init {
     /// Means drawn from the pooled first two moments.
     Moments,
     /// A federated k-means stage.
+    #[default]
     FederatedKmeans,
-    /// Rows of the clients as means.
+    /// Means are rows of the clients.
     Examples,
     /// A JSON file with `weights`, `means` and `covariance`.
     File(PathBuf),
 }
 
+impl Default for GmmKeys {
+    fn default() -> Self {
+        let settings = GmmSettings::default();
+        Self { components: vec![settings.components], settings, init: Init::default(), starts: 1 }
+    }
+}
+
 table! {
     pub(super) GMM: GmmKeys, then check {
         + settings: SETTINGS;
-        components: COMPONENTS = "components", NUMBERS, required,
-            "how many components the mixture has; of several numbers, that of the lowest BIC, which a stage \
-             before the fit finds by exact EM from sums alone";
-        starts: STARTS = "starts", COUNT_U32, default "1",
-            "how many starts are tried by short runs of exact EM in a stage before the fit, which starts from \
-             the one of the highest likelihood; by federated k-means or from moments";
-        init: INIT = "init", INITS, default "\"federated-kmeans\"",
-            "where the fit starts; a file holds `weights`, `means` and `covariance` (of all components) or \
-             `covariances` (one for each)";
+        /// number of components; given a list, the value with the lowest BIC, chosen before the fit
+        /// by exact EM on sums of the clients
+        components: COMPONENTS = "components", NUMBERS, required;
+        /// number of starts, by federated k-means or from moments; short runs of exact EM choose
+        /// the one with the highest likelihood
+        starts: STARTS = "starts", COUNT_U32, default;
+        /// initial value of the fit; a file has `weights`, `means` and `covariance` (of all
+        /// components) or `covariances` (one per component)
+        init: INIT = "init", INITS, default;
     }
 }
 
 table! {
     pub(super) SETTINGS: GmmSettings {
         + covariance: COVARIANCE_KEYS;
-        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default,
-            "added to the diagonal of every fitted covariance";
+        /// added to the diagonal of every fitted covariance
+        reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default;
+        /// smallest weight after an M-step; clips are counted as repairs
         weight_floor: WEIGHT_FLOOR = "weight_floor",
-            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default,
-            "the smallest weight that the M-step returns; a clip is counted as a repair";
+            POSITIVE.takes("a positive number, at most 1/2 divided by `components`"), default;
+        /// smallest variance of a fitted covariance in any direction, with columns in units of
+        /// their spread; clips are counted as repairs
         covariance_floor: COVARIANCE_FLOOR = "covariance_floor",
-            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default,
-            "the smallest variance of a fitted covariance in any direction, with each column in units of its \
-             spread; a clip is counted as a repair";
-        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"), default,
-            "the penalty on the parameters; zeros mean none";
+            number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0), default;
+        /// penalty on the parameters
+        penalty: PENALTY = "penalty", inline!(PENALTIES).takes("a table of penalties"), default;
         ..from GmmSettings::default()
     }
 }
@@ -86,10 +91,9 @@ pub(super) static GMM_KEYS: [&JobKey; 9] = [
     &PENALTY,
 ];
 
-/// The numbers of components that "auto" chooses from.
+/// Candidates of "auto".
 const AUTO_COMPONENTS: std::ops::RangeInclusive<usize> = 1..=10;
 
-/// Numbers of components.
 pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
     "an integer of at least 1, a list of them, or \"auto\"",
     |v| match v.shape() {
@@ -108,37 +112,38 @@ pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
 .words(&[Word { name: "auto", doc: "1 to 10" }]);
 
 form! {
-    /// Starts.
     pub(super) INITS: Init, "\"federated-kmeans\", \"moments\", \"examples\" or a .json file" {
-        Init::FederatedKmeans => "federated-kmeans": "a stage in which clients send centres and sizes of \
-         clusters of five rows or more",
-        Init::Moments => "moments": "means drawn from the pooled first two moments: clients send nothing but \
-         sums",
-        Init::Examples => "examples": "rows of the clients as means: raw rows leave the client",
+        /// clients send centres and sizes of clusters of at least five rows
+        "federated-kmeans" => Init::FederatedKmeans,
+        /// means drawn from the pooled first two moments: clients send only sums
+        "moments" => Init::Moments,
+        /// rows of the clients as means: these rows leave the client
+        "examples" => Init::Examples,
     }
     path PATH => Init::File;
 }
 
 form! {
-    /// The forms of a mixture's covariances.
     pub(super) COVARIANCES: Covariance {
-        Covariance::Known(Vec::new()) => "known": "given, the same for every component, and not fitted",
-        Covariance::Tied => "tied": "fitted, the same for every component",
-        Covariance::Diagonal => "diagonal": "fitted for each component, without correlations",
-        Covariance::Full => "full": "fitted for each component",
+        /// given and equal for all components
+        "known" => Covariance::Known(Vec::new()),
+        /// fitted and equal for all components
+        "tied" => Covariance::Tied,
+        /// fitted per component, without correlations
+        "diagonal" => Covariance::Diagonal,
+        /// fitted per component
+        "full" => Covariance::Full,
     }
 }
 
-/// `covariance`.
-pub(super) static COVARIANCE: JobKey =
-    COVARIANCES.default("covariance", "\"tied\"", "the form of the covariances");
-static KNOWN_COVARIANCE: JobKey = MATRIX.unset(
-    "known_covariance",
-    "the covariance of the `init` file",
-    "the covariance of every component",
-);
+define_keys! {
+    /// structure of the covariances
+    pub(super) COVARIANCE = "covariance", COVARIANCES, default(GmmSettings::default().covariance);
+    /// the covariance of every component
+    KNOWN_COVARIANCE = "known_covariance", MATRIX, unset "the covariance of the `init` file";
+}
 
-/// The covariance, and the matrix of a known one beside it.
+/// The covariance, with the matrix of a known one.
 const COVARIANCE_KEYS: Table<Covariance> = Table {
     section: Section::of(const { &[&COVARIANCE, &KNOWN_COVARIANCE] }),
     read: |reader| {
@@ -147,7 +152,7 @@ const COVARIANCE_KEYS: Table<Covariance> = Table {
         match covariance? {
             Covariance::Known(_) => Ok(Covariance::Known(known?.unwrap_or_default().concat())),
             fitted => {
-                let why = "has no meaning here: the covariance is fitted";
+                let why = "applies to covariance = \"known\" only";
                 reader.refuse_if_given(&KNOWN_COVARIANCE, why);
                 Ok(fitted)
             }
@@ -164,7 +169,7 @@ const COVARIANCE_KEYS: Table<Covariance> = Table {
     },
 };
 
-/// What a job file calls a covariance.
+/// The word for a covariance.
 pub fn covariance_name(covariance: &Covariance) -> &'static str {
     match covariance {
         Covariance::Known(_) => COVARIANCES.words[0].name,
@@ -172,33 +177,37 @@ pub fn covariance_name(covariance: &Covariance) -> &'static str {
     }
 }
 
+#[derive(Default)]
 struct Penalties {
     dirichlet: f64,
     wishart: Wishart,
 }
 
+#[derive(Default)]
 struct Wishart {
     nu: f64,
     psi: f64,
 }
 
 table! {
-    PENALTY_KEYS: Penalties = "penalty", "penalties on the parameters" {
-        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default "0.0",
-            "`a` in the penalty `-a sum_k ln pi_k` on the weights";
-        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default "{ nu = 0.0, psi = 0.0 }",
-            "the penalty `(nu/2) ln det Sigma + (psi/2) tr Sigma^-1` on each fitted covariance";
+    PENALTY_KEYS: Penalties = "penalty", "penalty on the parameters" {
+        /// `a` in the penalty `-a sum_k ln pi_k` on the weights
+        dirichlet: DIRICHLET = "dirichlet", NOT_NEGATIVE, default;
+        /// the penalty `(nu/2) ln det Sigma + (psi/2) tr Sigma^-1` on each fitted covariance
+        wishart: WISHART = "inverse_wishart", inline!(WISHARTS), default;
     }
 }
 
 table! {
     WISHARTS: Wishart = "inverse_wishart", "strength of the inverse-Wishart penalty" {
-        nu: NU = "nu", NOT_NEGATIVE, default "0.0", "weight of the log-determinant";
-        psi: PSI = "psi", NOT_NEGATIVE, default "0.0", "weight of the trace of the inverse";
+        /// weight of the log-determinant
+        nu: NU = "nu", NOT_NEGATIVE, default;
+        /// weight of the trace of the inverse
+        psi: PSI = "psi", NOT_NEGATIVE, default;
     }
 }
 
-/// The penalty, whose inverse-Wishart part has a table of its own.
+/// The penalty, with its inverse-Wishart part as an inner table.
 const PENALTIES: Table<GmmPenalty> = Table {
     section: PENALTY_KEYS.section,
     read: |reader| {
@@ -233,12 +242,12 @@ fn check(reader: &Reader<'_>, mut keys: GmmKeys) -> Read<GmmKeys> {
         if values.is_empty() && !matches!(init, Init::File(_)) {
             return Err(reader.lacking(
                 &KNOWN_COVARIANCE,
-                "covariance = \"known\", but nothing in [model] says what it is",
+                "covariance = \"known\" without a covariance",
                 "give `known_covariance`, or an `init` file that has a covariance",
             ));
         }
     }
-    // A higher floor would leave the largest weight no room.
+    // A higher floor would not leave room for the largest weight.
     if settings.weight_floor > 0.5 / most as f64 {
         return reader.read(&WEIGHT_FLOOR, |v| Err(v.refuse()));
     }
@@ -246,7 +255,7 @@ fn check(reader: &Reader<'_>, mut keys: GmmKeys) -> Read<GmmKeys> {
         let key = if *starts > 1 { &STARTS } else { &COMPONENTS };
         return Err(reader.lacking(
             key,
-            "several starts are drawn by federated k-means or from moments",
+            "several starts are by federated k-means or from moments",
             "take `init` out, or give one number of components and one start",
         ));
     }
@@ -267,12 +276,12 @@ impl GmmKeys {
     }
 }
 
-/// What a job asks of the method.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Settings of the EM methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EmKeys {
-    /// Rounds of an outer loop of vr-fedem; none: the method's.
+    /// Rounds of an outer loop of vr-fedem; `None`: automatic.
     pub inner: Option<u32>,
-    /// What travels in a round.
+    /// Content of the messages; `None`: by downlink.
     pub form: Option<Form>,
     /// Whether a degenerate fit exits with code 0.
     pub allow_degenerate: bool,
@@ -280,31 +289,33 @@ pub struct EmKeys {
 
 table! {
     pub(super) EM_KEYS: EmKeys {
-        inner: INNER = "inner", INNERS, default "\"auto\"",
-            "rounds of an outer loop: a client's first upload of one comes from a pass over all its rows";
-        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others",
-            "what travels in a round";
-        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default "false",
-            "whether a degenerate fit (repaired parameters, a component without weight, worse than one \
-             component) exits with code 0; it is reported all the same";
+        /// rounds of an outer loop, which starts with a pass over all rows of each client
+        inner: INNER = "inner", INNERS, default;
+        /// content of the messages
+        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others";
+        /// whether a degenerate fit (repaired parameters, an empty component, or worse than one
+        /// component) counts as success; it is reported either way
+        allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default;
     }
 }
 
 form! {
     INNERS: Option<u32>, "an integer of at least 1 or \"auto\"" {
-        None => "auto": "(1 + omega) sqrt(m/2) or m/(2 `batch`), the smaller, rounded up, with m the mean number of rows \
-         of a client",
+        /// min((1 + omega) sqrt(m/2), m/(2 `batch`)) rounded up, with m the mean number of rows of
+        /// a client
+        "auto" => None,
     }
     number COUNT_U32 => Some;
 }
 
 form! {
-    /// What travels in a round.
     pub(super) FORMS: Form {
-        Form::Pair => "pair": "the statistic and the parameters go down, the compressed field comes \
-         up, as in the paper",
-        Form::State => "state": "the statistic goes down, and clients compute the parameters from it \
-         and pooled moments sent once; the only form for degraded downlinks",
-        Form::Lean => "lean": "the parameters go down, and the server subtracts its statistic itself",
+        /// the server sends statistic and parameters, clients send the field, as in the paper
+        "pair" => Form::Pair,
+        /// the server sends the statistic, from which clients compute the parameters with pooled
+        /// moments that are sent once; the only form for degraded downlinks
+        "state" => Form::State,
+        /// the server sends the parameters and subtracts its statistic itself
+        "lean" => Form::Lean,
     }
 }

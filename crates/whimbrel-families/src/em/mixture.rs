@@ -1,4 +1,4 @@
-//! What a kind of mixture is to the EM methods: its keys, its model, and what is said of a fit.
+//! The interface between a kind of mixture and the EM methods.
 
 use super::keys::Init;
 use super::prepare::Preparing;
@@ -13,50 +13,34 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::ColumnType;
 use whimbrel_data::Input;
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::mixture::{Mixture, MixtureStart};
 use whimbrel_methods::prepare::Affine;
 
-/// Keys of `[model]` that ask for a mixture.
-pub trait MixtureKeys: Clone + PartialEq + Debug + Send + Sync + 'static {
-    /// The model.
+/// The keys of `[model]` for one kind of mixture: reading, checking and planning.
+pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 'static {
     type Model: Mixture;
 
-    /// Where the fit starts.
-    fn init(&self) -> &Init;
-    /// The file of the start, where there is one.
+    fn candidates(&self) -> Candidates<'_>;
+    /// The path of the start, if it is a file.
     fn init_path(&mut self) -> Option<&mut PathBuf>;
-    /// The numbers of components to choose from; one where there is no choice.
-    fn components(&self) -> &[usize];
-    /// Starts of which the best is taken.
-    fn starts(&self) -> u32;
-    /// The mixture with this number of components.
     fn with_components(&self, components: usize) -> Self;
-    /// The mixture over these columns.
+    /// The mixture over the columns of the data.
     fn over(&self, _: &Facts) -> Result<Self> {
         Ok(self.clone())
     }
-
-    /// In words for `check`: the kind and what is assumed.
+    /// The kind of mixture and the form of its covariances, in words.
     fn words(&self) -> (&'static str, &'static str);
-    /// Writes the keys.
     fn write(&self, out: &mut Writer);
-    /// What only shows beside other tables.
+    /// Reports conflicts with other tables.
     fn check(&self, job: &Job, source: &Source<'_>);
-    /// How rows are laid out.
     fn layout(&self) -> Layout;
-    /// What the columns of a mixed table hold.
-    fn types(&self) -> &[(String, ColumnType)] {
-        &[]
-    }
-    /// What is done to the rows before the fit.
+    /// The preparation of the rows before the fit.
     fn preparing(&self, common: &Common, facts: &Facts, rows: Option<&Loaded>)
     -> Result<Preparing>;
-    /// The model and its start for rows of this width, in standardised units where there is a map
-    /// to them.
+    /// The model and its start for rows of this width, standardised by `affine` if given.
     fn model_and_start(
         &self,
         job: &Job,
@@ -64,18 +48,31 @@ pub trait MixtureKeys: Clone + PartialEq + Debug + Send + Sync + 'static {
         file: Option<&(PathBuf, InitFile)>,
         affine: Option<&Affine>,
     ) -> whimbrel_core::Result<(Self::Model, MixtureStart)>;
-    /// Takes over what clients need of a file that they are not sent.
-    fn hide_file(&mut self, _: &Self::Model) {}
+    /// Copies the settings that clients need from the start's file, which they do not receive.
+    fn keep_of_file(&mut self, _: &Self::Model) {}
+}
 
-    /// What `model.json` says beside the tensors.
+/// The use of a fitted mixture.
+pub trait MixtureUse {
+    /// Keys of `model.json` beside the tensors.
     fn model_keys(&self, data: &RunData) -> Map<String, Value>;
-    /// The fitted mixture in the report.
+    /// The section of the report.
     fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section>;
-    /// A fitted mixture on new rows.
-    fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted>;
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted>;
+}
 
-    /// Whether a stage before the fit chooses among candidates.
-    fn chooses(&self) -> bool {
-        self.components().len() > 1 || self.starts() > 1
+/// The mixtures among which a fit chooses.
+pub struct Candidates<'a> {
+    pub init: &'a Init,
+    /// Numbers of components to try.
+    pub components: &'a [usize],
+    /// Starts for each number of components.
+    pub starts: u32,
+}
+
+impl Candidates<'_> {
+    /// Whether a stage before the fit chooses among several candidates.
+    pub fn are_several(&self) -> bool {
+        self.components.len() > 1 || self.starts > 1
     }
 }

@@ -15,10 +15,11 @@ mod tables;
 
 use crate::failure::Result;
 use crate::family::{
-    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
-    Tables, refuse,
+    Ended, Family, Fit, FitReport, FitUse, MethodKind, ModelKind, ModelUse, Predicted, Results,
+    RunData, Tables, refuse,
 };
-use crate::job::channel::{Auto, Downlink, Memories};
+use crate::files::figure;
+use crate::job::channel::{Auto, Memories};
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
@@ -26,7 +27,7 @@ use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::{PARTICIPATION, Participation};
 use crate::job::{Batch, DataSource, DownRule, Job, Step, UpRule, codec};
 use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files};
+use crate::plan::{Common, Facts, Files, Planned, THEORY};
 use crate::template::{DataFacts, Suggestion};
 use keys::{ALLOW_DEGENERATE, EM_KEYS, EmKeys, FORM, GMM, GMM_KEYS, GmmKeys, INNER, Init};
 use mixed::MixedKeys;
@@ -36,7 +37,7 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::{ColumnType, Input};
+use whimbrel_data::Input;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -44,11 +45,8 @@ use whimbrel_job::writer::Writer;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 
-/// Mixtures by EM.
-pub static FAMILY: Em = Em;
-
-/// Mixtures by EM.
-pub struct Em;
+pub static FAMILY: Family =
+    Family { name: "em", models: &MODELS, methods: &METHODS, read, suggest };
 
 static ALONE: &[&JobKey] = keys! { BY_MINIBATCHES, &[&STEP, &EVALUATE, &STOP, &ALLOW_DEGENERATE] };
 const SHARED: &[&JobKey] = keys! {
@@ -104,79 +102,64 @@ const fn method(
     MethodKind { converges: true, up_rule, ..MethodKind::new(name, doc, keys) }
 }
 
-impl Family for Em {
-    fn name(&self) -> &'static str {
-        "em"
-    }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        match tables.model_kind {
-            MIXTURE => read_fit(tables, MixedKeys::read(tables.model)),
-            _ => read_fit(tables, GMM.read(tables.model)),
-        }
-    }
-
-    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
-        let codec = "{ kind = \"dithering\", levels = 1 }";
-        let mixed = facts.and_then(|facts| facts.types.as_ref());
-        let init = (&keys::INIT, "\"federated-kmeans\"".into());
-        let components = (&keys::COMPONENTS, "2".into());
-        Some(Suggestion {
-            model: if mixed.is_some() { MIXTURE } else { "gmm" },
-            model_keys: match mixed {
-                Some(types) => vec![
-                    components,
-                    (&mixed::NUMERIC, "\"diagonal\"".into()),
-                    (&mixed::TYPES, mixed::write_types(types)),
-                    init,
-                ],
-                None => vec![components, (&keys::COVARIANCE, "\"tied\"".into()), init],
-            },
-            method: "fedem",
-            method_keys: vec![
-                (&ROUNDS, "200".into()),
-                (&BATCH, "\"full\"".into()),
-                (&STEP, "\"auto\"".into()),
-                (&PARTICIPATION, "1.0".into()),
-            ],
-            uplink_keys: vec![(&codec::CODEC, codec.into())],
-        })
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    match tables.model_kind {
+        MIXTURE => read_fit(tables, MixedKeys::read(tables.model)),
+        _ => read_fit(tables, GMM.read(tables.model)),
     }
 }
 
-/// Reads what all kinds of mixtures share.
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    let codec = "{ kind = \"dithering\", levels = 1 }";
+    let mixed = facts.and_then(|facts| facts.types.as_ref());
+    let init = (&keys::INIT, "\"federated-kmeans\"".into());
+    let components = (&keys::COMPONENTS, "2".into());
+    Some(Suggestion {
+        model: if mixed.is_some() { MIXTURE } else { "gmm" },
+        model_keys: match mixed {
+            Some(types) => vec![
+                components,
+                (&mixed::NUMERIC, "\"diagonal\"".into()),
+                (&mixed::TYPES, mixed::write_types(types)),
+                init,
+            ],
+            None => vec![components, (&keys::COVARIANCE, "\"tied\"".into()), init],
+        },
+        method: "fedem",
+        method_keys: vec![
+            (&ROUNDS, "200".into()),
+            (&BATCH, "\"full\"".into()),
+            (&STEP, "\"auto\"".into()),
+            (&PARTICIPATION, "1.0".into()),
+        ],
+        uplink_keys: vec![(&codec::CODEC, codec.into())],
+    })
+}
+
+/// Reads the keys common to all kinds of mixtures.
 fn read_fit<K: MixtureKeys>(tables: &Tables<'_>, mixture: Read<K>) -> Read<Box<dyn Fit>> {
     let keys = EM_KEYS.read(tables.method);
     let method = tables.method_kind.algorithm;
     Ok(Box::new(EmFit { method, mixture: mixture?, keys: keys? }))
 }
 
-/// What a job asks: a mixture, and how EM runs.
+/// A mixture and the settings of EM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmFit<K: MixtureKeys = GmmKeys> {
-    /// The algorithm.
     pub method: &'static str,
-    /// The mixture and where it starts.
+    /// The mixture and its start.
     pub mixture: K,
-    /// How EM runs; the form is none until the downlink is known, and where there is no choice.
+    /// Settings of EM; the form is `None` for pooled EM and until the downlink is known.
     pub keys: EmKeys,
 }
 
 impl<K: MixtureKeys> EmFit<K> {
-    /// Whether client and server are one.
+    /// Whether one client holds all rows.
     pub(crate) fn is_pooled(&self) -> bool {
         self.method == EM
     }
 
-    /// Whether minibatches correct full passes.
+    /// Whether the method is `vr-fedem`.
     pub(crate) fn reduces_variance(&self) -> bool {
         self.method == VR_FEDEM
     }
@@ -185,7 +168,7 @@ impl<K: MixtureKeys> EmFit<K> {
 impl<K: MixtureKeys> Fit for EmFit<K> {
     fn describe(&self) -> String {
         let (kind, assumed) = self.mixture.words();
-        let components = match self.mixture.components() {
+        let components = match self.mixture.candidates().components {
             [one] => format!("{one} components"),
             [first, .., last] => format!("{first} to {last} components"),
             [] => String::new(),
@@ -201,32 +184,23 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         EM_KEYS.write(&self.keys, out);
     }
 
-    /// The paper's form over an exact downlink. What is compressed around a memory are the parameters:
-    /// they are parameters whatever noise they carry, where a statistic may leave its domain. A downlink
-    /// that degrades the server's state carries that state.
-    fn resolve(&mut self, downlink: &Downlink) {
-        if !self.is_pooled() {
-            let usual = match downlink.rule {
-                _ if downlink.is_exact() => Form::Pair,
-                DownRule::Preserved { .. } => Form::Lean,
-                _ => Form::State,
-            };
-            self.keys.form.get_or_insert(usual);
+    /// Default form: the paper's over an exact downlink; parameters around a memory, since a noisy
+    /// statistic may leave its domain; the state if the downlink degrades it. Default frame: raw
+    /// coordinates for `dem`, for `step = "theory"` and for memories that the server does not know.
+    fn resolve(&mut self, job: &mut Job, source: &Source<'_>) {
+        if self.is_pooled() {
+            job.uplink.refuse_frame(source);
+            return;
         }
-    }
-
-    fn allows_degenerate(&self) -> bool {
-        self.keys.allow_degenerate
-    }
-
-    fn usual_frame(&self, job: &Job) -> Option<FrameKind> {
-        let usual = match self.method {
-            EM => return None,
-            DEM => FrameKind::Raw,
-            _ if job.method.step == Step::Theory || has_single_memories(job) => FrameKind::Raw,
-            _ => FrameKind::Fisher,
+        let form = match job.downlink.rule {
+            _ if job.downlink.is_exact() => Form::Pair,
+            DownRule::Preserved { .. } => Form::Lean,
+            _ => Form::State,
         };
-        Some(usual)
+        self.keys.form.get_or_insert(form);
+        let raw = self.method == DEM || job.method.step == Step::Theory || has_single_memories(job);
+        let frame = if raw { FrameKind::Raw } else { FrameKind::Fisher };
+        job.uplink.frame.get_or_insert(frame);
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -238,6 +212,10 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.check_downlink(job, source);
     }
 
+    fn allows_degenerate(&self) -> bool {
+        self.keys.allow_degenerate
+    }
+
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         self.mixture.init_path().into_iter().collect()
     }
@@ -246,25 +224,21 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.mixture.layout()
     }
 
-    fn types(&self) -> &[(String, ColumnType)] {
-        self.mixture.types()
-    }
-
     fn plan(
         &self,
         common: &Common,
         facts: &Facts,
         rows: Option<&Loaded>,
         files: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
-        Ok(Box::new(EmPlan::new(common, self, facts, rows, files)?))
+    ) -> Result<Planned> {
+        EmPlan::new(common, self, facts, rows, files)?.planned(common)
     }
 
     fn check_served(&self, _: &Job) -> Result<()> {
         if self.is_pooled() {
             return refuse("em pools all rows in one place", "use kind = \"fedem\" in [method]");
         }
-        if *self.mixture.init() == Init::Examples {
+        if *self.mixture.candidates().init == Init::Examples {
             return refuse(
                 "init = \"examples\" sends rows of the clients to the server",
                 "use init = \"federated-kmeans\" or \"moments\" in [model]",
@@ -272,16 +246,9 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         }
         Ok(())
     }
+}
 
-    fn hide_paths(&mut self, plan: &dyn StagePlan, elsewhere: &dyn Fn(&str) -> PathBuf) {
-        if let Some(path) = self.mixture.init_path() {
-            *path = elsewhere("json");
-        }
-        if let Some(plan) = plan.as_any().downcast_ref::<EmPlan<K>>() {
-            self.mixture.hide_file(plan.model());
-        }
-    }
-
+impl<K: MixtureKeys> FitReport for EmFit<K> {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         self.mixture.model_keys(data)
     }
@@ -299,21 +266,29 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         Ok(Results { sections, summary, ..Results::default() })
     }
 
-    /// Mixtures of several seeds are several starts.
+    /// Several seeds of a mixture are several starts.
     fn delivers_best_seed(&self) -> bool {
         true
     }
 
     fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
-        Choice::of(delivered).iter().filter_map(tables::said_of_choice).collect()
-    }
-
-    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-        self.mixture.predict(model, file)
+        let theory = delivered.iter().find(|artifact| artifact.kind == THEORY).map(|found| {
+            let each = found.numbers().map(|(name, x)| format!("{name} = {}", figure(x, 4)));
+            let each = each.collect::<Vec<_>>().join(", ");
+            format!("theory, with constants estimated near the start: {each}")
+        });
+        let choice = Choice::of(delivered).as_ref().and_then(tables::choice_note);
+        theory.into_iter().chain(choice).collect()
     }
 }
 
-/// Whether each client's downlink memory is known to itself alone.
+impl<K: MixtureKeys> FitUse for EmFit<K> {
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+        self.mixture.predict(run, rows)
+    }
+}
+
+/// Whether each client's downlink memory is known to that client only.
 fn has_single_memories(job: &Job) -> bool {
     let single =
         matches!(job.downlink.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
@@ -341,12 +316,12 @@ impl<K: MixtureKeys> EmFit<K> {
                 "give a number, or use kind = \"fedem\"",
             ),
             Step::Theory if self.keys.form == Some(Form::Lean) => report(
-                "the theorems bound how memories follow the field, and in the lean form they follow \
+                "the theorems assume memories of the field; in the lean form they are memories of \
                  the statistic, which has another Lipschitz constant",
                 "give a number, or write form = \"pair\"",
             ),
             Step::Theory if self.reduces_variance() && !everyone => report(
-                "the theorems about vr-fedem are for everyone taking part in every round",
+                "the theorems about vr-fedem assume full participation",
                 "give a number, write \"auto\", or take `participation` out",
             ),
             Step::Theory if !job.downlink.is_exact() => report(
@@ -361,7 +336,7 @@ impl<K: MixtureKeys> EmFit<K> {
         if limit(&job.method.stop, &EXCESS_LOSS).is_some() {
             source.report_at(
                 &["method", "stop", "excess_loss"],
-                "`excess_loss` has no meaning for the EM methods: their minimum is not known",
+                "the EM methods have no `excess_loss`: their minimum is unknown",
                 "take `excess_loss` out",
             );
         }
@@ -373,12 +348,12 @@ impl<K: MixtureKeys> EmFit<K> {
         }
         let what = match job.method.step {
             Step::Theory => {
-                "the theorems behind step = \"theory\" have one norm, and a frame moves with the \
-                 parameters"
+                "the theorems behind step = \"theory\" assume a fixed norm, but a frame moves with \
+                 the parameters"
             }
             _ if has_single_memories(job) => {
-                "with memories = \"single\" the server does not know the parameters that a client \
-                 computes at"
+                "with memories = \"single\" the server does not know the parameters at which a client \
+                 computes"
             }
             _ => return,
         };
@@ -391,12 +366,9 @@ impl<K: MixtureKeys> EmFit<K> {
             let (place, what) = match job.method.channels {
                 Some(preset) => (
                     ["method", "channels"],
-                    format!(
-                        "dem is the naive method without memories, and {}'s uplink has one",
-                        preset.name()
-                    ),
+                    format!("dem has no memories, but the uplink of {} has one", preset.name()),
                 ),
-                None => (["uplink", "rule"], "dem is the naive method without memories".into()),
+                None => (["uplink", "rule"], "dem has no memories".into()),
             };
             source.report_at(&place, what, "use kind = \"fedem\" in [method]");
         }
@@ -410,19 +382,19 @@ impl<K: MixtureKeys> EmFit<K> {
         if self.reduces_variance() {
             source.report_at(
                 &["data", "stream"],
-                "vr-fedem starts each outer loop with a pass over all rows: a stream has no end",
+                "vr-fedem starts each outer loop with a pass over all rows, but a stream is infinite",
                 hint,
             );
         } else if self.is_pooled() {
             source.report_at(
                 &["data", "stream"],
-                "em pools the rows of all clients: a stream has no end to pool",
+                "em pools the rows of all clients, but a stream is infinite",
                 hint,
             );
         } else if job.method.batch == Batch::Full {
             source.report_at(
                 &["method", "batch"],
-                "a stream of rows has no full batch",
+                "a stream has no full batch",
                 "give `batch` as a number of rows",
             );
         }
@@ -439,7 +411,7 @@ impl<K: MixtureKeys> EmFit<K> {
             source.report_at(
                 &["method", "form"],
                 format!(
-                    "a degraded downlink replaces the server's state by what clients decode, and \
+                    "a degraded downlink replaces the server's state by the decoded message, but \
                      {published} is not that state"
                 ),
                 "write form = \"state\"",

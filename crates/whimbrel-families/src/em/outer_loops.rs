@@ -4,13 +4,14 @@
 use super::EmFit;
 use super::mixture::MixtureKeys;
 use crate::failure::Result;
+use crate::family::refuse;
 use crate::plan::{Common, Work};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
-use whimbrel_core::Error;
 use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::spider::{Spider, auto_batch, auto_inner, usual_inner};
 
-/// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`; the statistic has `q`.
+/// The work behind an upload, with `inner = "auto"` and `batch = "auto"` resolved; `q` is the length
+/// of the statistic.
 pub(super) fn work<K: MixtureKeys>(
     common: &Common,
     asked: &EmFit<K>,
@@ -23,11 +24,10 @@ pub(super) fn work<K: MixtureKeys>(
     let (omega, rows) = (omega(uplinks), rows_mean(common));
     let usual = asked.keys.inner.or_else(|| Some(usual_inner(rows?, omega)));
     let Some(usual) = usual else {
-        let error = Error::config(
-            "inner = \"auto\" needs the number of all rows, which is not known before clients come",
-        )
-        .hint("give `inner` in [method], such as inner = 20");
-        return Err(error.into());
+        return refuse(
+            "inner = \"auto\" needs the number of all rows, which is unknown before clients join",
+            "give `inner` in [method], such as inner = 20",
+        );
     };
     let batch = common.job.method.batch.settled(Some(auto_batch(usual, omega, q)));
     let inner = match (asked.keys.inner, rows) {
@@ -37,37 +37,36 @@ pub(super) fn work<K: MixtureKeys>(
     Ok(Work { estimator: Estimator::Spider { inner }, batch })
 }
 
-/// What the step of vr-fedem depends on; none for other methods.
+/// The constants of vr-fedem's step; `None` for other methods.
 pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
     let Estimator::Spider { inner } = work.estimator else { return None };
     let alpha = |uplink: &Uplink| match uplink.rule() {
         UpRule::Memory { alpha } => *alpha,
         UpRule::Plain | UpRule::Feedback => em_alpha(one_omega(uplink)),
     };
-    // Without a number of rows, a minibatch is taken at its word.
+    // With an unknown number of rows, a minibatch counts as smaller than the data.
     let rows = rows_mean(common).map_or(u64::MAX, |rows| rows as u64);
     Some(Spider {
         inner,
         batch: work.batch.expectations(rows) as f64,
         omega: omega(uplinks),
         alpha: uplinks.iter().map(alpha).fold(1.0, f64::min),
-        // The server counts clients by their weights.
         clients: common.clients as f64,
     })
 }
 
-/// The largest variance constant of the uplinks in use.
+/// The largest variance constant of the uplinks.
 pub(super) fn omega(uplinks: &[Uplink]) -> f64 {
     uplinks.iter().map(one_omega).fold(0.0, f64::max)
 }
 
-/// For a biased codec `1/delta - 1`, with `delta` its contraction.
+/// The variance constant; `1/delta - 1` for a biased codec with contraction `delta`.
 fn one_omega(uplink: &Uplink) -> f64 {
     let contraction = || uplink.codec().contraction(uplink.dimension());
     uplink.omega().or_else(|| Some(1.0 / contraction()? - 1.0)).unwrap_or(0.0)
 }
 
-/// The loops in use.
+/// A note on the loops in use.
 pub(super) fn note(work: &Work) -> Option<String> {
     let Estimator::Spider { inner } = work.estimator else { return None };
     let rows = match work.batch {
@@ -80,10 +79,10 @@ pub(super) fn note(work: &Work) -> Option<String> {
 
 pub(super) fn warning(work: &Work) -> Option<String> {
     let idle = matches!(work, Work { estimator: Estimator::Spider { .. }, batch: Batch::Full });
-    idle.then(|| "full batches have no variance to reduce: vr-fedem is then fedem".into())
+    idle.then(|| "full batches have no variance to reduce: vr-fedem equals fedem here".into())
 }
 
-/// `m`: the rows of a client, on average.
+/// `m`: mean number of rows of a client.
 fn rows_mean(common: &Common) -> Option<f64> {
     Some(common.total_rows? as f64 / common.clients.max(1) as f64)
 }

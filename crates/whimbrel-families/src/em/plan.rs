@@ -1,21 +1,20 @@
-//! Mixtures: stages that prepare, start, bound the step and fit.
+//! The stages of a mixture: preparation, start, constants of the step, fit.
 
 use super::EmFit;
 use super::keys::Init;
-use super::mixture::MixtureKeys;
+use super::mixture::{Candidates, MixtureKeys};
 use super::outer_loops;
 use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
-use crate::family::StagePlan;
+use crate::family::{Fit, refuse};
 use crate::job::Step;
 use crate::load::Loaded;
+use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, Files, Work};
-use std::any::Any;
+use crate::plan::{Common, Facts, Files, FitStages, Planned, THEORY, Work};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Uplink, em_alpha, gradient_alpha};
+use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
@@ -35,21 +34,22 @@ use whimbrel_models::LatentModel;
 /// A mixture and the EM method that fits it.
 pub(super) struct EmPlan<K: MixtureKeys> {
     asked: EmFit<K>,
-    /// What is done to the rows before.
     preparing: Preparing,
-    /// How many numbers a prepared row has, as far as the data tell now.
+    /// Numbers per prepared row, as far as known.
     width: usize,
-    /// The file that the fit starts from.
+    /// The init file.
     file: Option<(PathBuf, InitFile)>,
-    /// The model and its start in the units of the data.
+    /// The model in the units of the data.
     model: K::Model,
+    /// The start in the units of the data.
     start: MixtureStart,
     form: Form,
     work: Work,
     channels: Channels,
+    stages: Vec<Kind>,
 }
 
-/// What a stage is for.
+/// The purpose of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Prepare,
@@ -68,9 +68,9 @@ impl<K: MixtureKeys> EmPlan<K> {
         files: Files<'_>,
     ) -> Result<Self> {
         let mixture = asked.mixture.over(facts)?;
-        let asked = &EmFit { mixture, ..asked.clone() };
+        let asked = EmFit { mixture, ..asked.clone() };
         let preparing = asked.mixture.preparing(common, facts, rows)?;
-        let file = match (asked.mixture.init(), files) {
+        let file = match (asked.mixture.candidates().init, files) {
             (Init::File(path), Files::Here) => {
                 Some((path.clone(), read_init(path).at("model.init")?))
             }
@@ -79,7 +79,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let width = preparing.width();
         let plan = Self::of_width(common, asked, preparing, width, file, files)?;
         if let Some(loaded) = rows {
-            plan.look_at(common, loaded)?;
+            plan.check_rows(common, loaded)?;
         }
         Ok(plan)
     }
@@ -87,7 +87,7 @@ impl<K: MixtureKeys> EmPlan<K> {
     /// The plan for prepared rows of this width.
     fn of_width(
         common: &Common,
-        asked: &EmFit<K>,
+        asked: EmFit<K>,
         preparing: Preparing,
         width: usize,
         file: Option<(PathBuf, InitFile)>,
@@ -103,37 +103,33 @@ impl<K: MixtureKeys> EmPlan<K> {
             Files::Here => read_memory(path, q),
             Files::Sent { memory } => sent_memory(memory, q),
         };
-        let channels = Channels::new(
-            common,
-            &Vectors {
-                read_memory: Some(&read),
-                ..Vectors::new((&[q], em_alpha), (&blocks, gradient_alpha))
-            },
-        )?;
-        let work = outer_loops::work(common, asked, &channels.uplinks, q)?;
+        let up = [q];
+        let vectors = Vectors::new((&up, em_alpha), (&blocks, gradient_alpha));
+        let channels = Channels::new(common, &Vectors { read_memory: Some(&read), ..vectors })?;
+        let work = outer_loops::work(common, &asked, &channels.uplinks, q)?;
         form.check(&channels.uplinks[0], &channels.downlink)?;
-        Ok(Self {
-            asked: asked.clone(),
-            preparing,
-            width,
-            file,
-            model,
-            start,
-            form,
-            work,
-            channels,
-        })
+        let stages = stages(common, &asked.mixture.candidates(), &preparing);
+        Ok(Self { asked, preparing, width, file, model, start, form, work, channels, stages })
     }
 
-    /// What a simulation sees in the rows themselves.
-    fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
-        // Centres and examples are different rows.
-        let by_rows = matches!(self.asked.mixture.init(), Init::FederatedKmeans | Init::Examples);
+    /// The same plan for another mixture or other prepared rows.
+    fn again(&self, common: &Common, asked: EmFit<K>, width: usize) -> Result<Self> {
+        let files = Files::Sent { memory: self.memory() };
+        let changed = asked.mixture != self.asked.mixture;
+        let file = self.file.clone().filter(|_| !changed);
+        Self::of_width(common, asked, self.preparing.clone(), width, file, files)
+    }
+
+    /// Checks that only a simulation can make.
+    fn check_rows(&self, common: &Common, loaded: &Loaded) -> Result<()> {
+        // Centres and examples are distinct rows.
+        let init = self.asked.mixture.candidates().init;
+        let by_rows = matches!(init, Init::FederatedKmeans | Init::Examples);
         let (rows, components) = (common.total_rows, self.model.components() as u64);
         if let Some(rows) = rows.filter(|rows| by_rows && *rows < components) {
-            let what = format!("components = {components}, and there are {rows} rows");
-            let error = Error::config(what).hint(format!("ask for at most {rows} components"));
-            return Err(error).at("model.components");
+            let what = format!("components = {components}, but there are {rows} rows");
+            return refuse(what, format!("ask for at most {rows} components"))
+                .at("model.components");
         }
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
             self.work.estimator.check_stream(&self.work.batch)?;
@@ -141,19 +137,48 @@ impl<K: MixtureKeys> EmPlan<K> {
         Ok(())
     }
 
-    /// The model in the units of the data.
-    pub fn model(&self) -> &K::Model {
-        &self.model
+    /// The plan with its messages.
+    pub fn planned(self, common: &Common) -> Result<Planned> {
+        let mut warnings = Vec::new();
+        if self.start == MixtureStart::Examples {
+            warnings.push("init = \"examples\" sends raw rows of clients to the server".into());
+        }
+        if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
+            warnings.push("there are no more rows than components".into());
+        }
+        warnings.extend(outer_loops::warning(&self.work));
+        warnings.extend(self.preparing.warnings());
+        let mut notes = self.preparing.notes();
+        notes.extend(outer_loops::note(&self.work));
+        let channels = self.channels.clone();
+        Ok(Planned {
+            rounds: self.rounds(common),
+            warnings,
+            notes,
+            batch_min: self.work.batch.size(),
+            memory: self.memory().map(<[f64]>::to_vec),
+            offered: self.without_file(),
+            ..Planned::new(common, &channels, self)
+        })
     }
 
-    fn stages(&self, common: &Common) -> Vec<Kind> {
-        let prepare = vec![Kind::Prepare; self.preparing.stages()];
-        let start = match &self.asked.mixture {
-            mixture if mixture.chooses() => Some(Kind::Choose),
-            mixture => (*mixture.init() == Init::FederatedKmeans).then_some(Kind::Kmeans),
-        };
-        let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
-        prepare.into_iter().chain(start).chain(constants).chain([Kind::Fit]).collect()
+    /// The fit for clients, who do not receive the init file.
+    fn without_file(&self) -> Option<Box<dyn Fit>> {
+        let mut fit = self.asked.clone();
+        *fit.mixture.init_path()? = elsewhere("json");
+        fit.mixture.keep_of_file(&self.model);
+        Some(Box::new(fit))
+    }
+
+    fn rounds(&self, common: &Common) -> Option<u32> {
+        common.rounds(&self.work, self.channels.opening())
+    }
+
+    fn memory(&self) -> Option<&[f64]> {
+        match &self.channels.memories {
+            FirstMemories::Given(memory) => Some(memory),
+            FirstMemories::Oracle | FirstMemories::Zero => None,
+        }
     }
 
     fn fit(
@@ -167,7 +192,7 @@ impl<K: MixtureKeys> EmPlan<K> {
             terms: self.channels.terms(common),
             oracle: Em {
                 model,
-                initial: Arc::new(initial),
+                initial,
                 step,
                 estimator: self.work.estimator,
                 batch: self.work.batch,
@@ -177,7 +202,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         }
     }
 
-    /// The step, from the job or from the constants that a stage estimated.
+    /// The step, from the job or from the estimated constants.
     fn step(&self, common: &Common, theory: Option<&Artifact>) -> whimbrel_core::Result<EmStep> {
         let given = match common.job.method.step {
             Step::Constant(gamma) => Schedule::constant(gamma),
@@ -188,7 +213,8 @@ impl<K: MixtureKeys> EmPlan<K> {
             Step::Auto => return Ok(EmStep::Auto(self.auto_step(common))),
             Step::Theory => {
                 let gamma = theory.and_then(|a| a.tensor("gamma")).map(|t| t.values[0]);
-                let missing = || Error::internal("the constants of the theory were not estimated");
+                let missing =
+                    || Error::internal("the constants of step = \"theory\" were not estimated");
                 Schedule::constant(gamma.ok_or_else(missing)?)
             }
             Step::OverL(_) | Step::OverLRoot | Step::Parts { .. } => {
@@ -213,16 +239,16 @@ impl<K: MixtureKeys> EmPlan<K> {
                 (DownRule::Preserved { .. }, Some(omega)) => DownNoise::Preserved(omega),
                 (_, Some(omega)) => DownNoise::Degraded(omega),
             },
-            // Under variance reduction the noise of minibatches goes to zero.
+            // Variance reduction removes the noise of minibatches.
             falls: samples && !recursive,
             trusts: omega_with_sampling(omega, p) > 0.0 || samples && recursive || !exact_down,
         }
     }
 }
 
-impl<K: MixtureKeys> StagePlan for EmPlan<K> {
-    fn len(&self, common: &Common) -> usize {
-        self.stages(common).len()
+impl<K: MixtureKeys> FitStages for EmPlan<K> {
+    fn count(&self) -> usize {
+        self.stages.len()
     }
 
     fn build(
@@ -231,60 +257,45 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
         index: usize,
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
-        let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
-        let kind = self.stages(common)[index];
+        let kind = self.stages[index];
         let preparation = Preparation::from_delivered(delivered);
+        if kind == Kind::Prepare {
+            return self.preparing.build(common, preparation);
+        }
         let width = preparation.as_ref().map_or(self.width, Preparation::width);
-        if kind != Kind::Prepare && width != self.width {
-            // Which columns are constant is known for certain only now.
-            let (preparing, file) = (self.preparing.clone(), self.file.clone());
-            let files = Files::Sent { memory: self.memory() };
-            let plan = Self::of_width(common, &self.asked, preparing, width, file, files)?;
+        if width != self.width {
+            // Only the preparing stage determines the constant columns for certain.
+            let plan = self.again(common, self.asked.clone(), width)?;
             return plan.build(common, index, delivered);
         }
-        if let Some(choice) = Choice::of(delivered)
-            && choice.chosen()?.components as usize != self.model.components()
-        {
-            // A client's messages grow with the components: those that the job names, and no others.
-            let components = choice.chosen()?.components as usize;
-            if !self.asked.mixture.components().contains(&components) {
-                let what =
-                    format!("{components} components were chosen, which the job does not name");
-                return Err(Error::peer(what));
-            }
+        if let Some(components) = self.chosen_components(delivered)? {
             let mixture = self.asked.mixture.with_components(components);
             let asked = EmFit { mixture, ..self.asked.clone() };
-            let preparing = self.preparing.clone();
-            let files = Files::Sent { memory: self.memory() };
-            let plan = Self::of_width(common, &asked, preparing, self.width, None, files)?;
-            return plan.build(common, index, delivered);
+            return self.again(common, asked, self.width)?.build(common, index, delivered);
         }
-        let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
-            Some(affine) if kind != Kind::Prepare => {
-                let (job, mixture) = (&common.job, &self.asked.mixture);
-                mixture.model_and_start(job, self.width, self.file.as_ref(), Some(affine))?
-            }
-            _ => (self.model.clone(), self.start.clone()),
+        let (job, mixture) = (&common.job, &self.asked.mixture);
+        let affine = preparation.as_ref().and_then(Preparation::affine);
+        let (model, start) = match affine {
+            Some(_) => mixture.model_and_start(job, width, self.file.as_ref(), affine)?,
+            None => (self.model.clone(), self.start.clone()),
         };
-        // An earlier stage's parameters are in the units of the fit already.
+        // Parameters of an earlier stage are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
             Some(theta) => MixtureStart::Given(theta.values.clone()),
             None => start,
         };
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
-            Kind::Prepare => self.preparing.build(common, preparation)?,
             Kind::Choose => {
-                let affine = preparation.as_ref().and_then(Preparation::affine);
-                let (job, mixture) = (&common.job, &self.asked.mixture);
+                let Candidates { init, components, starts } = mixture.candidates();
                 let model = |k: &usize| {
                     let mixture = mixture.with_components(*k);
-                    mixture.model_and_start(job, self.width, None, affine).map(|(m, _)| m)
+                    mixture.model_and_start(job, width, None, affine).map(|(m, _)| m)
                 };
                 let choice = MixtureChoice {
-                    models: mixture.components().iter().map(model).collect::<Result<_, Error>>()?,
-                    starts: mixture.starts(),
-                    clusters: *mixture.init() == Init::FederatedKmeans,
+                    models: components.iter().map(model).collect::<Result<_, Error>>()?,
+                    starts,
+                    clusters: *init == Init::FederatedKmeans,
                     rows_min: common.group_min,
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
@@ -299,75 +310,51 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
                 let participation = common.participation_mean();
                 common.quiet("constants", bound(Constants { fit, participation }, preparation))
             }
-            Kind::Fit => {
-                let step = self.step(common, of_kind("theory"))?;
+            Kind::Prepare | Kind::Fit => {
+                let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
                 let fit = bound(self.fit(common, model, initial, step), preparation);
                 common.fit(fit, self.rounds(common))
             }
         })
     }
 
-    fn stand_in(&self, common: &Common, index: usize) -> Artifact {
-        let of = |kind: &str| Artifact::new(kind);
-        match self.stages(common)[index] {
+    fn stand_in(&self, index: usize) -> Artifact {
+        match self.stages[index] {
             Kind::Prepare => self.preparing.stand_in(index),
-            Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
+            Kind::Constants => Artifact::new(THEORY).with("gamma", &[], vec![1.0]),
             Kind::Choose => Choice::stand_in(self.model.components() as u32),
-            Kind::Kmeans => of("start"),
-            Kind::Fit => of(self.asked.mixture.words().0),
+            Kind::Kmeans => Artifact::new("start"),
+            Kind::Fit => Artifact::new(self.asked.mixture.words().0),
         }
-    }
-
-    fn uplink(&self) -> &Uplink {
-        &self.channels.uplinks[0]
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.channels.downlink
-    }
-
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&self.work, self.channels.opening())
-    }
-
-    fn warnings(&self, common: &Common) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.start == MixtureStart::Examples {
-            warnings.push(
-                "init = \"examples\" sends some of the clients' raw rows to the server".into(),
-            );
-        }
-        if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
-            warnings.push("there are no more rows than components".into());
-        }
-        warnings.extend(outer_loops::warning(&self.work));
-        warnings.extend(self.preparing.warnings());
-        warnings
-    }
-
-    fn notes(&self, _: &Common) -> Vec<String> {
-        let mut notes = self.preparing.notes();
-        notes.extend(outer_loops::note(&self.work));
-        notes
-    }
-
-    fn batch_min(&self, _: &Common) -> Option<u32> {
-        self.work.batch.size()
-    }
-
-    fn memory(&self) -> Option<&[f64]> {
-        match &self.channels.memories {
-            FirstMemories::Given(memory) => Some(memory),
-            FirstMemories::Oracle | FirstMemories::Zero => None,
-        }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
-/// A first memory as the coordinator sent it.
+impl<K: MixtureKeys> EmPlan<K> {
+    /// The chosen number of components, if it is not that of the plan. Clients refuse a number that
+    /// the job does not name: their messages grow with the components.
+    fn chosen_components(&self, delivered: &[Artifact]) -> whimbrel_core::Result<Option<usize>> {
+        let Some(choice) = Choice::of(delivered) else { return Ok(None) };
+        let components = choice.chosen()?.components as usize;
+        if !self.asked.mixture.candidates().components.contains(&components) {
+            let what = format!("{components} components were chosen, which the job does not name");
+            return Err(Error::peer(what));
+        }
+        Ok(Some(components).filter(|components| *components != self.model.components()))
+    }
+}
+
+fn stages(common: &Common, candidates: &Candidates<'_>, preparing: &Preparing) -> Vec<Kind> {
+    let start = if candidates.are_several() {
+        Some(Kind::Choose)
+    } else {
+        (*candidates.init == Init::FederatedKmeans).then_some(Kind::Kmeans)
+    };
+    let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
+    let prepare = vec![Kind::Prepare; preparing.stages()];
+    prepare.into_iter().chain(start).chain(constants).chain([Kind::Fit]).collect()
+}
+
+/// The first memory that the coordinator sent.
 fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
     match memory {
         Some(memory) if memory.len() == q => Ok(memory.to_vec()),

@@ -1,26 +1,27 @@
-//! A fitted mixture on new rows: labels, log-densities and responsibilities.
+//! Predictions of a Gaussian mixture: labels, log-densities and responsibilities.
 
 use super::start::init_of;
 use crate::failure::Result;
-use crate::family::{ModelUse, Predicted, Predictions};
+use crate::family::{ModelUse, Predicted};
 use crate::load::{read_any, read_images};
+use crate::usage::{mixture_columns, numbers};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use whimbrel_core::ClientData;
 use whimbrel_data::{Features, Input, is_idx};
 use whimbrel_methods::prepare::Preparation;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
 
-/// Label, log-density and responsibilities of each row.
 pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let (model, theta, columns) = load_model(run)?;
     let projection = load_projection(run, columns.len())?;
     if projection.as_ref().map_or(columns.len(), Preparation::width) != theta.columns() {
-        return Err(run.broken("`means` and `columns` do not fit each other"));
+        return Err(run.broken("`means` and `columns` do not match"));
     }
     let data = match run.model.get("byte_scale").and_then(Value::as_f64) {
         Some(scale) if let Some(file) = file.file().filter(|file| is_idx(file)) => {
-            read_images(file, scale)?
+            Arc::new(read_images(file, scale)?)
         }
         _ => read_any(file, None)?,
     };
@@ -34,19 +35,8 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let found = model.responsibilities(&theta, &bound)?;
     let k = model.components();
     let mean = found.log_density.iter().sum::<f64>() / rows as f64;
-    let names = (1..=k).map(|component| component.to_string()).collect();
-    let labels = found.labels.iter().map(|label| *label as usize).collect();
-    let of_component = |component: usize| {
-        let each = found.responsibilities.iter().skip(component).step_by(k);
-        (format!("p{}", component + 1), Predictions::Wide(each.copied().collect()))
-    };
-    let mut columns = vec![
-        ("label".into(), Predictions::Labels { of: labels, names }),
-        ("log_density".into(), Predictions::Wide(found.log_density)),
-    ];
-    columns.extend((0..k).map(of_component));
     Ok(Predicted {
-        columns,
+        columns: mixture_columns(&found.labels, found.log_density, &found.responsibilities, k),
         figures: vec![("mean_log_density", json!(mean))],
         words: match &projection {
             None => format!("mean log-density {mean:.6}"),
@@ -55,7 +45,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     })
 }
 
-/// The mixture of a `model.json`, and the columns it was fitted to.
+/// The mixture of a `model.json`, and its columns.
 fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
     let init = init_of(run.model, &run.path())?;
     let columns = run.columns()?;
@@ -72,17 +62,15 @@ fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
     Ok((model, theta, columns))
 }
 
-/// The map to the components that a mixture was fitted to; none for one of the columns.
+/// The projection to principal components, if the mixture was fitted to them.
 fn load_projection(run: &ModelUse<'_>, columns: usize) -> Result<Option<Preparation>> {
     let object = run.model;
     let Some(axes) = object.get("prepare").and_then(|prepare| prepare.get("axes")) else {
         return Ok(None);
     };
-    let list = |value: &Value| -> Option<Vec<f64>> {
-        value.as_array()?.iter().map(|x| x.as_f64().filter(|x| x.is_finite())).collect()
-    };
-    let of = |name: &str| object.get("prepare")?.get(name).and_then(list);
-    let rows = axes.as_array().and_then(|rows| rows.iter().map(list).collect::<Option<Vec<_>>>());
+    let of = |name: &str| object.get("prepare")?.get(name).and_then(numbers);
+    let rows: Option<Vec<Vec<f64>>> =
+        axes.as_array().and_then(|rows| rows.iter().map(numbers).collect());
     let (Some(means), Some(scales), Some(axes)) = (of("means"), of("scales"), rows) else {
         return Err(run.broken("`prepare` must hold lists of numbers: means, scales and axes"));
     };

@@ -1,7 +1,8 @@
-//! Stages that prepare the rows of a mixture, and what is known of them before they run.
+//! The stages that prepare the rows of a mixture.
 
 use super::keys::Init;
 use crate::failure::{AtKey, Result};
+use crate::family::refuse;
 use crate::job::{Job, Prepare};
 use crate::load::Loaded;
 use crate::plan::Common;
@@ -13,43 +14,42 @@ use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Columns, Pca, Preparation, Prepared};
 
-/// Columns that a message names one by one.
+/// Most columns named in a message.
 const NAMED_MAX: usize = 8;
 
-/// What a job does to its rows before the fit.
+/// The preparation of a job's rows before the fit.
 #[derive(Clone, Debug)]
 pub struct Preparing {
     asked: Prepare,
-    /// How many columns the data have.
+    /// Number of columns of the data.
     columns: usize,
-    /// Those with one value in every row of every client that is there from the start.
+    /// Columns that are constant over all rows of all clients except late joiners.
     constant: Vec<String>,
 }
 
 impl Preparing {
-    /// Where the rows are here to look at.
+    /// The preparation of rows in a simulation.
     pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
         let constant = constant_columns(common, loaded);
         Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
     }
 
-    /// Nothing, whatever the columns hold.
+    /// No preparation.
     pub fn nothing(columns: usize) -> Self {
         Self { asked: Prepare::default(), columns, constant: Vec::new() }
     }
 
-    /// Where they are not: which columns are constant shows once clients have sent their sums.
+    /// The preparation on a network: constant columns are known after clients have sent their sums.
     pub fn unseen(common: &Common, init: &Init, columns: usize) -> Result<Self> {
         let preparing = Self::asked(&common.job, columns);
         let file = matches!(init, Init::File(_));
         let Prepare { drop_constant, pca, .. } = preparing.asked;
         if drop_constant && pca.is_none() && file {
-            let error = Error::config(
-                "how many columns drop_constant leaves shows only once clients have joined, so an \
-                 init file cannot be for them",
-            )
-            .hint("list the columns that vary with `columns`, or use another `init`");
-            return Err(error.into());
+            return refuse(
+                "the number of columns after drop_constant is known only once clients have \
+                 joined, so an init file cannot match it",
+                "list the columns that vary with `columns`, or use another `init`",
+            );
         }
         preparing.checked()
     }
@@ -60,8 +60,7 @@ impl Preparing {
 
     fn checked(self) -> Result<Self> {
         if self.left() == 0 {
-            return Err(Error::data("every column is constant: there is nothing to fit"))
-                .at("data.path");
+            return Err(Error::data("all columns are constant")).at("data.path");
         }
         if let Some(components) = self.asked.pca {
             Pca::new(self.left(), components).at("data.prepare.pca")?;
@@ -73,22 +72,22 @@ impl Preparing {
         self.asked.is_something()
     }
 
-    /// How many stages there are: one for single columns, one for pairs.
+    /// Number of stages: one for single columns, one for pairs of columns.
     pub fn stages(&self) -> usize {
         usize::from(self.is_something()) + usize::from(self.asked.pca.is_some())
     }
 
-    /// How many numbers a prepared row will have, as far as the data tell.
+    /// Numbers per prepared row, as far as known.
     pub fn width(&self) -> usize {
         self.asked.pca.unwrap_or(self.left())
     }
 
-    /// How many columns are left of the data's.
+    /// Number of columns after dropping constant ones.
     fn left(&self) -> usize {
         self.columns - if self.asked.drop_constant { self.constant.len() } else { 0 }
     }
 
-    /// The first stage, or the second where that has delivered.
+    /// Builds the first stage, or the second one after `found` was delivered.
     pub fn build(
         &self,
         common: &Common,
@@ -109,7 +108,7 @@ impl Preparing {
         })
     }
 
-    /// What a stage would deliver if no column were constant.
+    /// The artifact of a stage if no column were constant.
     pub fn stand_in(&self, index: usize) -> Artifact {
         match (index, self.asked.pca) {
             (1, Some(components)) => Pca::stand_in(self.columns, components),
@@ -129,18 +128,18 @@ impl Preparing {
         let mut notes = Vec::new();
         if self.asked.drop_constant && !self.constant.is_empty() {
             let (names, are) = named(&self.constant);
-            notes.push(format!("{names} {are} constant, and left out"));
+            notes.push(format!("{names} {are} constant and left out"));
         }
         if let Some(components) = self.asked.pca {
             notes.push(format!(
-                "likelihoods are those of {components} principal components, not of the columns"
+                "likelihoods refer to {components} principal components, not to the columns"
             ));
         }
         notes
     }
 }
 
-/// A stage's method over rows as they are, or prepared.
+/// Binds a method to raw or prepared rows.
 pub(super) fn bound<M>(method: M, preparation: Option<Preparation>) -> Arc<dyn DynMethod>
 where
     M: Evaluate,
@@ -152,8 +151,7 @@ where
     }
 }
 
-/// Columns with one value in every row of every table; of clients that join late the stages before
-/// the fit know nothing.
+/// Columns that are constant over all tables; late joiners take no part in preparation.
 fn constant_columns(common: &Common, loaded: &Loaded) -> Vec<String> {
     let mut first: Option<Vec<f64>> = None;
     let mut varies = vec![false; loaded.columns.len()];
@@ -177,7 +175,7 @@ fn constant_columns(common: &Common, loaded: &Loaded) -> Vec<String> {
     names.filter(|(_, varies)| !varies).map(|(name, _)| name.clone()).collect()
 }
 
-/// Columns in words, and the verb that follows.
+/// Columns in words, with the verb that follows.
 fn named(columns: &[String]) -> (String, &'static str) {
     let some: Vec<String> = columns.iter().take(NAMED_MAX).map(|c| format!("`{c}`")).collect();
     let some = some.join(", ");

@@ -1,4 +1,4 @@
-//! A mixture as tables: how it was chosen, its parameters, and whose rows its components hold.
+//! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
 use crate::files::figure;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
@@ -8,17 +8,17 @@ use whimbrel_engine::metrics::Figure;
 use whimbrel_methods::choice::{Candidate, Choice};
 use whimbrel_methods::fedem::SHARES;
 
-/// Columns of the data in a table of parameters, and of a matrix.
+/// Most columns in a table of parameters.
 const COLUMNS_MAX: usize = 30;
-/// The largest matrix that is written out.
+/// Largest matrix that is shown.
 const MATRIX_MAX: usize = 12;
-/// Clients in the table of shares.
+/// Most clients in the table of shares.
 const CLIENTS_MAX: usize = 100;
-/// Blocks of a heat map downwards.
+/// Most rows of a heat map.
 const BLOCKS_MAX: usize = 200;
 
-/// In a sentence for the terminal.
-pub fn said_of_choice(choice: &Choice) -> Option<String> {
+/// The choice in a sentence for the terminal.
+pub fn choice_note(choice: &Choice) -> Option<String> {
     let chosen = choice.chosen().ok()?;
     let numbers = numbers_of_components(choice);
     let starts = choice.candidates.len() / numbers.len().max(1);
@@ -31,7 +31,7 @@ pub fn said_of_choice(choice: &Choice) -> Option<String> {
         all => {
             let all: Vec<String> = all.iter().map(u32::to_string).collect();
             let clipped = choice.candidates.iter().any(|c| c.clipped && c.compared);
-            let aside = if clipped { ", fits that had to be clipped aside" } else { "" };
+            let aside = if clipped { ", ignoring fits with clipped parameters" } else { "" };
             let all = all.join(", ");
             format!("{} components have the lowest BIC of {all}{aside}", chosen.components)
         }
@@ -40,7 +40,7 @@ pub fn said_of_choice(choice: &Choice) -> Option<String> {
     Some(said.join("; "))
 }
 
-/// Every candidate.
+/// The table of all candidates.
 pub fn of_choice(choice: &Choice) -> Section {
     let several = numbers_of_components(choice).len() > 1;
     let validated = choice.candidates.iter().any(|c| c.validation.is_some());
@@ -68,22 +68,19 @@ pub fn of_choice(choice: &Choice) -> Section {
         }
         let word = match c {
             c if c.chosen => "chosen",
-            c if c.failed => "no start, or EM failed",
+            c if c.failed => "no start or failed",
             c if c.clipped => "clipped",
             _ => "",
         };
         row.push(word.into());
         row
     };
-    let sentence = match several {
-        true => {
-            "The best start of each number of components ran on, and the lowest BIC of those that were not clipped was chosen; the \
-             fit starts from its parameters."
-        }
-        false => {
-            "Short runs of exact EM from each start; the fit starts from the parameters of the \
-             highest likelihood."
-        }
+    let sentence = if several {
+        "The best start of each number of components was continued; the fit starts from the \
+         parameters with the lowest BIC among runs without clipped parameters."
+    } else {
+        "Short runs of exact EM from each start; the fit starts from the parameters with the \
+         highest likelihood."
     };
     let table = Rows {
         heads: heads.into_iter().map(String::from).collect(),
@@ -102,8 +99,8 @@ fn numbers_of_components(choice: &Choice) -> Vec<u32> {
     numbers
 }
 
-/// The parameters, and each client's share of every component. `plane` is what a mixture of two
-/// columns shows already: its numbers of components are then those of all tables.
+/// The parameters, and each client's share of every component. `plane` is the section of a
+/// two-dimensional mixture, whose numbering of components the tables follow.
 pub fn section(
     model: &Artifact,
     columns: &[String],
@@ -113,9 +110,10 @@ pub fn section(
     let weights = &model.tensor("weights")?.values;
     let means = model.tensor("means")?;
     let width = means.values.len() / weights.len().max(1);
-    let names = match width == columns.len() {
-        true => columns.to_vec(),
-        false => (1..=width).map(|i| format!("PC {i}")).collect(),
+    let names = if width == columns.len() {
+        columns.to_vec()
+    } else {
+        (1..=width).map(|i| format!("PC {i}")).collect()
     };
     let entries = |exhibit: &Exhibit| match exhibit {
         Exhibit::Entries { order, .. } => Some(order.clone()),
@@ -126,24 +124,33 @@ pub fn section(
     let order = drawn.unwrap_or_else(|| (0..weights.len()).collect());
     let mut exhibits = plane.map_or_else(Vec::new, |section| section.exhibits);
     if !is_plane {
-        let deviations = deviations(model, weights.len(), width)?;
-        let spread = Some(&deviations[..]);
-        exhibits.push(parameters("Means", &order, weights, &means.values, &names, spread));
-        exhibits.push(parameters(
-            "Standard deviations",
-            &order,
-            weights,
-            &deviations,
-            &names,
-            None,
-        ));
-        exhibits.extend(matrices(model, &order, &names));
+        exhibits.extend(gaussians("Means", model, &order, &names)?);
     }
     exhibits.extend(shares(&order, &outcome.names, &outcome.own));
     Some(Section { title: "Mixture".into(), exhibits })
 }
 
-/// One row for each component, with digits enough to tell values apart that differ by a part of
+/// Means under this title, standard deviations and covariance matrices.
+pub(super) fn gaussians(
+    title: &str,
+    model: &Artifact,
+    order: &[usize],
+    names: &[String],
+) -> Option<Vec<Exhibit>> {
+    let weights = &model.tensor("weights")?.values;
+    let means = &model.tensor("means")?.values;
+    let deviations = deviations(model, weights.len(), names.len())?;
+    let table =
+        |title, values: &[f64], spread| parameters(title, order, weights, values, names, spread);
+    let mut exhibits = vec![
+        table(title, means, Some(&deviations[..])),
+        table("Standard deviations", &deviations, None),
+    ];
+    exhibits.extend(matrices(model, order, names));
+    Some(exhibits)
+}
+
+/// One row for each component, with enough digits to distinguish values that differ by a fraction of
 /// their `spread`.
 pub(super) fn parameters(
     title: &str,
@@ -162,7 +169,7 @@ pub(super) fn parameters(
     let row = |(place, &k): (usize, &usize)| {
         let numbers = (k * names.len()..).take(shown).map(|i| {
             let by = spread.map_or(0.0, |spread| (values[i] / spread[i]).abs().log10());
-            // A spread of zero needs no more digits than others; 17 are all there are.
+            // A double has at most 17 digits.
             let more = if by.is_finite() { by.clamp(1.0, 14.0).floor() as usize } else { 1 };
             figure(values[i], 3 + more)
         });
@@ -176,8 +183,8 @@ pub(super) fn parameters(
     })
 }
 
-/// Square roots of the variances, component after component.
-pub(super) fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f64>> {
+/// Standard deviations by component.
+fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f64>> {
     let root = |x: &f64| x.max(0.0).sqrt();
     if let Some(shared) = model.tensor("covariance") {
         let one: Vec<f64> = shared.values.iter().step_by(width + 1).map(root).collect();
@@ -194,8 +201,8 @@ pub(super) fn deviations(model: &Artifact, components: usize, width: usize) -> O
     })
 }
 
-/// Covariance matrices that are not too large to read.
-pub(super) fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit> {
+/// Covariance matrices of at most `MATRIX_MAX` columns.
+fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit> {
     let width = names.len();
     if width > MATRIX_MAX {
         return Vec::new();
@@ -214,7 +221,7 @@ pub(super) fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> V
         })
     };
     if let Some(shared) = model.tensor("covariance") {
-        return vec![table("Covariance of every component".into(), &shared.values)];
+        return vec![table("Covariance of all components".into(), &shared.values)];
     }
     let own = model.tensor("covariances").filter(|own| own.shape.len() == 3);
     let Some(own) = own else { return Vec::new() };
@@ -225,7 +232,7 @@ pub(super) fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> V
     order.iter().enumerate().map(matrix).collect()
 }
 
-/// Mean responsibilities of each client's rows: a heat map, and a table of the first clients.
+/// Mean responsibilities of each client's rows, as a heat map and a table.
 pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> Vec<Exhibit> {
     let of = |figures: &Vec<Figure>| {
         figures.iter().find(|figure| figure.name == SHARES).and_then(|figure| match &figure.value {
@@ -257,9 +264,7 @@ pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> 
         names: [names.to_vec(), (1..=order.len()).map(|k| k.to_string()).collect()],
         maps: vec![HeatMap {
             title: "Components of each client".into(),
-            caption:
-                "Mean responsibilities of a client's rows: clients downwards, components across"
-                    .into(),
+            caption: "Mean responsibilities of each client's rows (clients by components)".into(),
             values,
         }],
     });
@@ -269,9 +274,10 @@ pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> 
     };
     let known = names.iter().zip(&each).filter_map(|(name, own)| Some((name, own.as_ref()?)));
     let table = Exhibit::Table(Rows {
-        title: match each.len() > CLIENTS_MAX {
-            true => format!("Shares of components in the rows of the first {CLIENTS_MAX} clients"),
-            false => "Shares of components in each client's rows".into(),
+        title: if each.len() > CLIENTS_MAX {
+            format!("Shares of components in the rows of the first {CLIENTS_MAX} clients")
+        } else {
+            "Shares of components in each client's rows".into()
         },
         heads: std::iter::once("client".into())
             .chain((1..=order.len()).map(|k| format!("component {k}")))

@@ -1,67 +1,78 @@
-//! The family's keys: regressions in `[model]`; `momentum`, `average` and `compat` in `[method]`.
+//! Keys of regressions.
 
 use whimbrel_job::form::{BELOW_ONE, BOOLEAN, NOT_NEGATIVE};
 use whimbrel_job::{choices, form, table};
 use whimbrel_methods::sgd::Average;
 
-/// A linear predictor of a target.
+/// Settings of a linear predictor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regression {
-    /// The factor of half the squared norm of the coefficients.
+    /// Factor of half the squared norm of the coefficients.
     pub ridge: f64,
-    /// The factor of the bounded penalty that is not convex; zero where there is none.
+    /// Factor of the non-convex penalty.
     pub nonconvex: f64,
-    /// Whether a constant is added.
     pub intercept: bool,
+}
+
+impl Default for Regression {
+    fn default() -> Self {
+        Self { ridge: 0.0, nonconvex: 0.0, intercept: true }
+    }
 }
 
 table! {
     pub(crate) REGRESSION: Regression {
-        ridge: RIDGE = "ridge", NOT_NEGATIVE, default "0.0",
-            "the factor of half the squared norm of the coefficients, the intercept's too";
-        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default "0.0",
-            "the factor of `sum_j w_j^2 / (1 + w_j^2)`, a bounded penalty that is not convex, in place of \
-             the ridge: no minimum is computed, and `gradient_norm2` is reported where `excess_loss` would be";
-        intercept: INTERCEPT = "intercept", BOOLEAN, default "true", "whether a constant is added";
+        /// factor of half the squared norm of the coefficients, including the intercept
+        ridge: RIDGE = "ridge", NOT_NEGATIVE, default;
+        /// factor of the non-convex penalty `sum_j w_j^2 / (1 + w_j^2)` in place of the ridge; no
+        /// minimum is computed, and `gradient_norm2` is reported instead of `excess_loss`
+        nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default;
+        /// whether the predictor has an intercept
+        intercept: INTERCEPT = "intercept", BOOLEAN, default;
     }
 }
 
-/// How gradients are descended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Settings of gradient descent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Descent {
-    /// The server's momentum.
+    /// Of the server.
     pub momentum: f64,
-    /// Which model is delivered; `None`: what the step's theorem is about, else the last.
+    /// The resulting iterate; `None`: by the step's theorem, else the last.
     pub average: Option<Average>,
-    /// A departure from the paper that its own code made.
+    /// Reproduction of published code that departs from its paper.
     pub compat: Option<Compat>,
 }
 
 table! {
     pub(crate) DESCENT: Descent {
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default "0.0", "heavy-ball momentum on the server";
-        average: AVERAGE = "average", AVERAGES, default "\"auto\"",
-            "which model is evaluated and delivered";
-        compat: COMPAT = "compat", Compat::FORM, unset "as the paper has it",
-            "a departure of published code from its paper";
+        /// heavy-ball momentum on the server
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default;
+        /// the iterate that is evaluated and returned
+        average: AVERAGE = "average", AVERAGES, default;
+        /// reproduces published code that departs from its paper
+        compat: COMPAT = "compat", Compat::FORM, unset "as in the paper";
     }
 }
 
 form! {
-    /// Which model is delivered.
     pub(super) AVERAGES: Option<Average> {
-        None => "auto": "\"last\"; under step = \"theory\" what the theorem is about: \"weighted\" for noisy \
-         gradients of a strongly convex loss, \"uniform\" where it is not strongly convex",
-        Some(Average::Last) => "last": "the last one",
-        Some(Average::Uniform) => "uniform": "the mean of all (Polyak-Ruppert)",
-        Some(Average::Weighted) => "weighted": "their mean weighted by one over the step",
+        /// "last"; under step = "theory" that of the theorem: "weighted" for noisy gradients of a
+        /// strongly convex loss, "uniform" if the loss is not strongly convex
+        "auto" => None,
+        /// the last iterate
+        "last" => Some(Average::Last),
+        /// the mean of all iterates (Polyak-Ruppert)
+        "uniform" => Some(Average::Uniform),
+        /// the mean weighted by the inverse step
+        "weighted" => Some(Average::Weighted),
     }
 }
 
 choices! {
-    /// Departures of published code from its paper.
+    /// Published code that departs from its paper.
     pub enum Compat {
-        Mcm2021 = "mcm-2021": "1/L with Frobenius norms in place of spectral ones, and the step as \
-         Dore's share of the error, as the code of Philippenko and Dieuleveut (2021) has it",
+        /// the code of Philippenko and Dieuleveut (2021): 1/L with Frobenius instead of spectral
+        /// norms, and the step as Dore's share of the error
+        Mcm2021 = "mcm-2021",
     }
 }

@@ -7,9 +7,7 @@ mod plan;
 mod predict;
 
 use crate::failure::Result;
-use crate::family::{
-    Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, RunData, StagePlan, Tables, refuse,
-};
+use crate::family::{Family, Fit, FitReport, MethodKind, ModelKind, RunData, Tables, refuse};
 use crate::job::codec;
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
@@ -19,25 +17,22 @@ use crate::job::participation::PARTICIPATION;
 use crate::job::preset::{PRESETS, with_presets};
 use crate::job::{DownRule, Feedback, Job, MemoryStart, Step};
 use crate::load::{FileKind, Layout, Loaded};
-use crate::plan::{Common, Facts, Files};
+use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, REGRESSION, RIDGE};
 use keys::{Descent, Regression};
 use plan::GradientPlan;
+pub(crate) use plan::theory_note;
 use serde_json::{Map, Value};
 use whimbrel_core::method::Artifact;
-use whimbrel_data::Input;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::settings::Weights;
 
-/// Regressions by gradients.
-pub static FAMILY: Gradient = Gradient;
-
-/// Regressions by gradients.
-pub struct Gradient;
+pub static FAMILY: Family =
+    Family { name: "gradient", models: &MODELS, methods: &METHODS, read, suggest };
 
 const LINEAR: &str = "linear";
 const LOGISTIC: &str = "logistic";
@@ -50,55 +45,39 @@ static KEYS: &[&JobKey] = keys! {
     &[&CHANNELS], BY_MINIBATCHES, &[&STEP, &MOMENTUM, &AVERAGE, &PARTICIPATION, &WEIGHTS, &COMPAT],
     &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX],
 };
-/// `sgd`, and every preset of its channels as a method of its own.
+/// `sgd`, and a method for every preset of its channels.
 static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
     weights: Weights::Equal,
     ..MethodKind::new("sgd", "stochastic gradients; with `channels`, every other name below", KEYS)
 });
 
-impl Family for Gradient {
-    fn name(&self) -> &'static str {
-        "gradient"
-    }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
-        let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
-        Some(Suggestion {
-            model: if facts.classes == 2 { LOGISTIC } else { LINEAR },
-            model_keys: vec![(&RIDGE, "1e-4".into())],
-            method: "diana",
-            method_keys: vec![
-                (&ROUNDS, "500".into()),
-                (&BATCH, "\"full\"".into()),
-                (&STEP, "\"auto\"".into()),
-            ],
-            uplink_keys: vec![(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }".into())],
-        })
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let logistic = tables.model_kind == LOGISTIC;
-        let (regression, descent) = (REGRESSION.read(tables.model), DESCENT.read(tables.method));
-        Ok(Box::new(GradientFit { logistic, regression: regression?, descent: descent? }))
-    }
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
+    Some(Suggestion {
+        model: if facts.classes == 2 { LOGISTIC } else { LINEAR },
+        model_keys: vec![(&RIDGE, "1e-4".into())],
+        method: "diana",
+        method_keys: vec![
+            (&ROUNDS, "500".into()),
+            (&BATCH, "\"full\"".into()),
+            (&STEP, "\"auto\"".into()),
+        ],
+        uplink_keys: vec![(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }".into())],
+    })
 }
 
-/// What a job asks: a regression, and how gradients are descended.
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let logistic = tables.model_kind == LOGISTIC;
+    let (regression, descent) = (REGRESSION.read(tables.model), DESCENT.read(tables.method));
+    Ok(Box::new(GradientFit { logistic, regression: regression?, descent: descent? }))
+}
+
+/// A regression and the settings of gradient descent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientFit {
     /// Whether the target has two classes.
     pub logistic: bool,
-    /// The predictor.
     pub regression: Regression,
-    /// How gradients are descended.
     pub descent: Descent,
 }
 
@@ -129,20 +108,20 @@ impl Fit for GradientFit {
 
     fn check(&self, job: &Job, source: &Source<'_>) {
         if self.regression.ridge > 0.0 && self.regression.nonconvex > 0.0 {
-            let what = "a ridge and a penalty that is not convex exclude each other";
+            let what = "`ridge` and `nonconvex` cannot both be positive";
             source.report_at(&["model", "nonconvex"], what, "take one of them out");
         }
         if limit(&job.method.stop, &FIELD_NORM2).is_some() {
             source.report_at(
                 &["method", "stop", "field_norm2"],
-                "`field_norm2` has no meaning for sgd: only the EM methods have a field",
+                "sgd has no `field_norm2`: only the EM methods have a field",
                 "take `field_norm2` out",
             );
         }
         if let MemoryStart::File(_) = &job.uplink.start {
             source.report_at(
                 &["uplink", "start"],
-                "the memories of the gradient family start at a gradient or at zero, not in a file",
+                "memories of sgd start at a gradient or at zero, not in a file",
                 "write start = \"oracle\" or \"zero\"",
             );
         }
@@ -150,7 +129,7 @@ impl Fit for GradientFit {
         if !compresses && !job.uplink.codec.is_exact() {
             source.report_at(
                 &["uplink", "codec"],
-                "sgd compresses nothing: this codec would not be used",
+                "sgd does not compress: the codec would be ignored",
                 "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
             );
         }
@@ -167,36 +146,37 @@ impl Fit for GradientFit {
         facts: &Facts,
         rows: Option<&Loaded>,
         _: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
-        Ok(Box::new(match rows {
-            Some(loaded) => GradientPlan::simulated(common, self, loaded)?,
-            None => GradientPlan::new(common, self, facts.columns.len(), None, None)?,
-        }))
+    ) -> Result<Planned> {
+        match rows {
+            Some(loaded) => plan::simulated(common, self, loaded),
+            None => {
+                let plan = GradientPlan::new(common, self, facts.columns.len(), None, None)?;
+                Ok(plan.planned(common))
+            }
+        }
     }
 
     fn check_served(&self, job: &Job) -> Result<()> {
         if job.data.standardize() {
             return refuse(
-                "the columns of a regression are standardised while a simulation reads them, over \
-                 rows that no one has in one place on a network",
-                "set standardize = false in [data] and give the clients columns of like scale",
+                "a simulation standardises the columns of a regression over all rows, which nobody \
+                 holds on a network",
+                "set standardize = false in [data] and give the clients columns of similar scale",
             );
         }
         if self.descent.compat.is_some() {
             return refuse(
-                "`compat` takes constants from all rows in one place",
+                "`compat` computes constants from all rows",
                 "take `compat` out of [method]",
             );
         }
         Ok(())
     }
+}
 
+impl FitReport for GradientFit {
     fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
         Map::from_iter([("intercept".into(), self.regression.intercept.into())])
-    }
-
-    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-        predict::predict(model, file)
     }
 }
 
@@ -210,13 +190,13 @@ impl GradientFit {
         if job.method.step == Step::OverLRoot {
             source.report_at(
                 &["method", "compat"],
-                "`compat` is about constant steps: 1/L, or a number for Dore",
+                "`compat` is for constant steps: 1/L, or a number for Dore",
                 "take `compat` out",
             );
         } else if dore && !constant && !job.downlink.is_exact() {
             source.report_at(
                 &["method", "compat"],
-                "this takes the step for Dore's share of the error, and the step is not constant",
+                "`compat` uses the step as Dore's share of the error, but the step is not constant",
                 "give a constant step, such as \"1/L\"",
             );
         }

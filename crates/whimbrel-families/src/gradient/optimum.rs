@@ -1,10 +1,11 @@
-//! Minima of convex losses, solved once and kept in a folder.
+//! Minima of convex losses, with a cache.
 
 use super::GradientFit;
 use super::plan::Weighted;
 use crate::job::method::WEIGHT_WORDS;
 use crate::load::Loaded;
-use crate::plan::Common;
+use crate::plan::{Common, Minima};
+use crate::usage::numbers;
 use serde_json::{Value, json};
 use std::path::Path;
 use whimbrel_core::{ClientData, Result};
@@ -13,43 +14,45 @@ use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_methods::sgd::Reference;
 use whimbrel_models::convex::{Optimum, solve};
 
-/// The gradient's norm at a minimum.
+/// Gradient norm at which the solver stops.
 const TOLERANCE: f64 = 1e-10;
-/// Changes when the same settings would give another minimum.
+/// Part of the cache key; changes when the same settings give another minimum.
 const VERSION: &str = "optimum-1";
 
-/// A minimum.
-pub(super) struct Found {
+/// The minimum of a loss.
+pub(super) struct Minimum {
     pub reference: Reference,
     pub gradient_norm: f64,
-    /// Whether it was in the folder.
     pub cached: bool,
 }
 
-/// The minimum of the clients' weighted loss, from the cache folder or from the solver. What cannot
-/// be read is solved anew; what cannot be written is not kept.
+/// The minimum of the clients' weighted loss, from the cache or from the solver. Errors of the cache
+/// are ignored.
 pub(super) fn optimum(
     common: &Common,
     asked: &GradientFit,
     clients: &Weighted,
     loaded: &Loaded,
-) -> Result<Found> {
+) -> Result<Minimum> {
     let dimension = clients.clients.first().map_or(0, |(_, data)| data.dimension());
     let name = || format!("{}.json", name(common, asked, loaded));
-    let file = common.cache.as_ref().map(|folder| folder.join(name()));
+    let file = match &common.minima {
+        Minima::Cached(folder) => Some(folder.join(name())),
+        Minima::Solved | Minima::IfNeeded => None,
+    };
     if let Some(found) = file.as_deref().and_then(|file| read(file, dimension)) {
         return Ok(found);
     }
     let parts: Vec<_> = clients.clients.iter().map(|(weight, data)| (*weight, data)).collect();
     let Optimum { w, f_star, gradient_norm, .. } = solve(&clients.problem, &parts, TOLERANCE)?;
-    let found = Found { reference: Reference { w, f_star }, gradient_norm, cached: false };
+    let found = Minimum { reference: Reference { w, f_star }, gradient_norm, cached: false };
     if let Some(file) = file {
         keep(&file, &found);
     }
     Ok(found)
 }
 
-/// A name for everything the minimum depends on.
+/// The cache key: a hash of everything that determines the minimum.
 fn name(common: &Common, asked: &GradientFit, loaded: &Loaded) -> String {
     let mut hash = Sha256::new();
     let mut part = |bytes: &[u8]| {
@@ -69,18 +72,18 @@ fn name(common: &Common, asked: &GradientFit, loaded: &Loaded) -> String {
     hash.hex()
 }
 
-/// A minimum that was kept; none where the file is missing, broken or of another model.
-fn read(file: &Path, dimension: usize) -> Option<Found> {
+/// Reads a cached minimum; `None` if the file is missing, broken or of another model.
+fn read(file: &Path, dimension: usize) -> Option<Minimum> {
     let value: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    let w: Option<Vec<f64>> = value["w"].as_array()?.iter().map(Value::as_f64).collect();
-    let reference = Reference { w: w?, f_star: value["f_star"].as_f64()? };
-    let found = Found { reference, gradient_norm: value["gradient_norm"].as_f64()?, cached: true };
+    let reference = Reference { w: numbers(&value["w"])?, f_star: value["f_star"].as_f64()? };
+    let found =
+        Minimum { reference, gradient_norm: value["gradient_norm"].as_f64()?, cached: true };
     let intact = value["sha256"].as_str()? == checksum(&found);
     (intact && found.reference.w.len() == dimension).then_some(found)
 }
 
-fn keep(file: &Path, found: &Found) {
-    let Found { reference, gradient_norm, .. } = found;
+fn keep(file: &Path, found: &Minimum) {
+    let Minimum { reference, gradient_norm, .. } = found;
     let value = json!({
         "f_star": reference.f_star,
         "gradient_norm": gradient_norm,
@@ -89,14 +92,13 @@ fn keep(file: &Path, found: &Found) {
         "sha256": checksum(found),
     });
     let folder = file.parent().unwrap_or(Path::new("."));
-    // A run does not depend on its cache: the next one solves again.
     let _ = std::fs::create_dir_all(folder)
         .is_ok()
         .then(|| write_atomically(file, format!("{value}\n").as_bytes()));
 }
 
-fn checksum(found: &Found) -> String {
-    let Found { reference, gradient_norm, .. } = found;
+fn checksum(found: &Minimum) -> String {
+    let Minimum { reference, gradient_norm, .. } = found;
     let mut hash = Sha256::new();
     for number in [reference.f_star, *gradient_norm].iter().chain(&reference.w) {
         hash.update(&number.to_bits().to_le_bytes());

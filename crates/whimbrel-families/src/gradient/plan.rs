@@ -1,17 +1,17 @@
-//! Regressions: the gradient family over a job's channels.
+//! The stage of a regression.
 
 use super::GradientFit;
 use super::keys::Regression;
-use super::optimum::{Found, optimum};
+use super::optimum::{Minimum, optimum};
 use crate::failure::Result;
-use crate::family::StagePlan;
+use crate::family::refuse;
+use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Batch, Job, Step};
 use crate::load::Loaded;
-use crate::plan::Common;
 use crate::plan::channels::{Channels, Vectors};
-use std::any::Any;
+use crate::plan::{Common, FitStages, Minima, Planned};
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha};
+use whimbrel_codec::channel::{DownRule, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Erased, Error, Method};
 use whimbrel_engine::Stage;
@@ -32,15 +32,11 @@ pub(super) struct GradientPlan {
     average: Average,
     channels: Channels,
     reference: Option<Reference>,
-    /// The constants behind `step = "theory"`.
-    theory: Vec<(&'static str, f64)>,
-    warnings: Vec<String>,
-    notes: Vec<String>,
 }
 
 impl GradientPlan {
-    /// From the job alone; `share` is Dore's share of the error under `compat`, and `average` what
-    /// the theory asks for where only the data tell.
+    /// A plan from the job alone. `share` is Dore's share of the error under `compat`; `average` is
+    /// the average that the theory requires, if the data determine it.
     pub fn new(
         common: &Common,
         asked: &GradientFit,
@@ -49,7 +45,6 @@ impl GradientPlan {
         average: Option<Average>,
     ) -> Result<Self> {
         let job = &common.job;
-        let problem = problem(asked)?;
         let dimension = columns + usize::from(asked.regression.intercept);
         let blocks = &[dimension];
         let vectors = match job.method.step {
@@ -62,55 +57,30 @@ impl GradientPlan {
             None => average_without_data(job, &asked.regression)?,
         };
         Ok(Self {
-            dimension,
             asked: asked.clone(),
+            problem: problem(asked)?,
+            dimension,
             step: step(job, asked)?,
             average,
             channels,
             reference: None,
-            theory: Vec::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
-            problem,
         })
     }
 
-    /// With what a simulation can see in the rows: constants, and the minimum of the loss.
-    pub fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -> Result<Self> {
-        let job = &common.job;
-        let problem = problem(asked)?;
-        let clients = Weighted::new(problem, common.weights(), loaded)?;
-        let share = asked.descent.compat.map(|_| clients.compat_step(job));
-        let average = Some(clients.average_of_theory(job));
-        let mut plan = Self::new(common, asked, loaded.columns.len(), share, average)?;
-        let convex = plan.problem.penalty().is_convex();
-        match convex.then(|| optimum(common, asked, &clients, loaded)) {
-            None => plan.notes.push(
-                "the loss is not convex: gradient_norm2 is reported in place of excess losses"
-                    .into(),
-            ),
-            Some(Ok(Found { reference, gradient_norm, cached })) => {
-                let origin = if cached { ", from the cache" } else { "" };
-                plan.notes.push(format!(
-                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
-                    reference.f_star
-                ));
-                plan.reference = Some(reference);
-            }
-            Some(Err(error)) => {
-                plan.warnings.push(format!("excess losses are not reported: {error}"));
-            }
+    /// The plan, with a note on the row of the MCM paper's Table 1 that the channels realise.
+    pub fn planned(self, common: &Common) -> Planned {
+        let channels = self.channels.clone();
+        let (up, down) = (&channels.uplinks[0], &channels.downlink);
+        let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
+        Planned {
+            rounds: common.rounds(&common.work(), (0, 0.0)),
+            notes: vec![format!("{}: {row}", common.job.method.name())],
+            minimum: self.reference.as_ref().map(|reference| reference.f_star),
+            ..Planned::new(common, &channels, self)
         }
-        plan.notes.extend(clients.constants(job, asked));
-        if job.method.step == Step::Theory {
-            plan.theory = plan.constants_of_theory(common, &clients)?;
-            let each = plan.theory.iter().map(|(name, value)| format!("{name} {value:.4e}"));
-            plan.notes.push(format!("theory: {}", each.collect::<Vec<_>>().join(", ")));
-        }
-        Ok(plan)
     }
 
-    /// What the server will make of the clients' summaries when the run starts. `omega_up` counts
+    /// The constants that the server will derive from the clients' summaries. `omega_up` includes
     /// the sampling of clients; `gamma` is the first step.
     fn constants_of_theory(
         &self,
@@ -122,7 +92,8 @@ impl GradientPlan {
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
             if !common.faults.late.contains_key(&id) {
-                roster.push((id, method.enroll_rows(examples, keys.enrol(id))?.1));
+                let rows = examples.rows() as u64;
+                roster.push((id, method.enroll_rows(examples, rows, keys.enrol(id))?.1));
             }
         }
         let bounds = method.start(&mut roster.into_iter(), keys.start())?.global.bounds;
@@ -162,55 +133,61 @@ impl GradientPlan {
     }
 }
 
-impl StagePlan for GradientPlan {
-    fn len(&self, _: &Common) -> usize {
-        1
-    }
-
+impl FitStages for GradientPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
         let method = Arc::new(Erased(self.sgd(common), BindRows));
-        Ok(common.fit(method, self.rounds(common)))
-    }
-
-    fn uplink(&self) -> &Uplink {
-        &self.channels.uplinks[0]
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.channels.downlink
-    }
-
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&common.work(), (0, 0.0))
-    }
-
-    fn warnings(&self, _: &Common) -> Vec<String> {
-        self.warnings.clone()
-    }
-
-    /// The row of the MCM paper's Table 1 that the channels realise, and the constants in use.
-    fn notes(&self, common: &Common) -> Vec<String> {
-        let (up, down) = (&self.channels.uplinks[0], &self.channels.downlink);
-        let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
-        let row = format!("{}: {row}", common.job.method.name());
-        std::iter::once(row).chain(self.notes.iter().cloned()).collect()
-    }
-
-    fn minimum(&self) -> Option<f64> {
-        self.reference.as_ref().map(|reference| reference.f_star)
-    }
-
-    fn theory(&self) -> &[(&'static str, f64)] {
-        &self.theory
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
     }
 }
 
-/// The memory step of a downlink under `step = "theory"`: `1/(8 omega)`, which is above one for
-/// codecs that hardly compress.
+/// The plan of a simulation, which computes constants and the minimum of the loss from the rows.
+pub(super) fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -> Result<Planned> {
+    let job = &common.job;
+    let problem = problem(asked)?;
+    let clients = Weighted::new(problem, common.weights(), loaded)?;
+    let share = asked.descent.compat.map(|_| clients.compat_step(job));
+    let average = Some(clients.average_of_theory(job));
+    let mut plan = GradientPlan::new(common, asked, loaded.columns.len(), share, average)?;
+    let wanted = match common.minima {
+        Minima::Cached(_) | Minima::Solved => true,
+        Minima::IfNeeded => limit(&job.method.stop, &EXCESS_LOSS).is_some(),
+    };
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
+    if !problem.penalty().is_convex() {
+        notes.push(
+            "the loss is not convex: gradient_norm2 is reported instead of excess losses".into(),
+        );
+    } else if wanted {
+        match optimum(common, asked, &clients, loaded) {
+            Ok(Minimum { reference, gradient_norm, cached }) => {
+                let origin = if cached { ", from the cache" } else { "" };
+                notes.push(format!(
+                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
+                    reference.f_star
+                ));
+                plan.reference = Some(reference);
+            }
+            Err(error) => warnings.push(format!("excess losses are not reported: {error}")),
+        }
+    }
+    notes.extend(clients.constants(job, asked));
+    let mut theory = Vec::new();
+    if job.method.step == Step::Theory {
+        theory = plan.constants_of_theory(common, &clients)?;
+        notes.push(theory_note(&theory));
+    }
+    let mut planned = plan.planned(common);
+    planned.notes.extend(notes);
+    Ok(Planned { theory, warnings, ..planned })
+}
+
+/// The constants behind `step = "theory"` in words.
+pub(crate) fn theory_note(constants: &[(&'static str, f64)]) -> String {
+    let each = constants.iter().map(|(name, value)| format!("{name} {value:.4e}"));
+    format!("theory: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+/// The memory step of a downlink under `step = "theory"`: `1/(8 omega)`, at most 1/2.
 fn theory_alpha(omega: f64) -> f64 {
     (0.125 / omega).min(0.5)
 }
@@ -220,8 +197,7 @@ fn problem(asked: &GradientFit) -> Result<Problem> {
     if !asked.logistic {
         return Ok(Problem::least_squares(ridge, intercept)?);
     }
-    let bounded = nonconvex > 0.0;
-    let penalty = if bounded { Penalty::Bounded(nonconvex) } else { Penalty::Ridge(ridge) };
+    let penalty = if nonconvex > 0.0 { Penalty::Bounded(nonconvex) } else { Penalty::Ridge(ridge) };
     Ok(Problem::penalised_logistic(penalty, intercept)?)
 }
 
@@ -242,27 +218,24 @@ fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
     })
 }
 
-/// What the theorem behind the step is about, where the job tells: a ridge makes the loss strongly
-/// convex, and Theorem S11 is about gradients at the models themselves.
+/// The average in the theorem behind the step, if the job determines it: a ridge makes the loss
+/// strongly convex, and Theorem S11 uses gradients at the models themselves.
 fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
     let ridge = settings.ridge > 0.0;
     match (job.method.step, job.method.batch) {
         (Step::Theory, _) if settings.nonconvex > 0.0 => Ok(Average::Last),
         (Step::Theory, Batch::Full) if ridge => Ok(Average::Last),
         (Step::Theory, Batch::Sample { .. }) if ridge => Ok(Average::Weighted),
-        (Step::Theory, _) => {
-            let error = Error::config(
-                "which average the theory asks for depends on whether the loss is strongly \
-                 convex, and the rows that would tell are not here",
-            )
-            .hint("set `average` in [method], or a ridge in [model]");
-            Err(error.into())
-        }
+        (Step::Theory, _) => refuse(
+            "the average of step = \"theory\" depends on whether the loss is strongly convex, \
+                 which is unknown without the rows",
+            "set `average` in [method], or a ridge in [model]",
+        ),
         _ => Ok(Average::Last),
     }
 }
 
-/// All clients' rows with their shares of the loss.
+/// The rows of all clients, with their weights in the loss.
 pub(super) struct Weighted {
     pub problem: Problem,
     pub clients: Vec<(f64, Examples)>,
@@ -288,7 +261,7 @@ impl Weighted {
         self.clients.iter().map(|(weight, data)| weight * of(data)).sum()
     }
 
-    /// The constants behind a step that the job gives in terms of them.
+    /// A note on the constants behind a step that the job gives relative to them.
     fn constants(&self, job: &Job, asked: &GradientFit) -> Option<String> {
         let problem = self.problem;
         let smoothness = || self.mean(|data| problem.smoothness(data));
@@ -309,7 +282,7 @@ impl Weighted {
         }
     }
 
-    /// The constant step under `compat`, which the paper's code takes for Dore's share.
+    /// The constant step under `compat`, which the paper's code uses as Dore's share.
     fn compat_step(&self, job: &Job) -> f64 {
         let over = |factor: f64| factor / self.mean(|data| self.problem.frobenius(data));
         match job.method.step {
@@ -319,7 +292,7 @@ impl Weighted {
         }
     }
 
-    /// What the theorem behind the step is about; without a theorem the last model.
+    /// The average in the theorem behind the step; without a theorem, the last model.
     fn average_of_theory(&self, job: &Job) -> Average {
         if job.method.step != Step::Theory || !self.problem.penalty().is_convex() {
             return Average::Last;

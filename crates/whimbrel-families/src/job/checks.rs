@@ -1,4 +1,4 @@
-//! What only shows when several tables of a job are seen together, whatever its family.
+//! Checks between the tables of a job that are common to all families.
 
 use super::{DownRule, Job, Memories, Participation, Partition};
 use crate::job::DataSource;
@@ -10,25 +10,26 @@ impl Job {
         self.check_counts(source);
         let learner = matches!(self.fit.layout(), Layout::Samples { .. });
         if matches!(self.data.source, DataSource::Collection(_)) && !learner {
-            let what = format!("this source holds samples of learners, and {} is none", self.model);
-            let hint = "rows are read from csv, npy, libsvm and idx files";
+            let what = format!(
+                "this source has samples for learners, and {} is not a learner",
+                self.model
+            );
+            let hint = "use a csv, npy, libsvm or idx file";
             source.report_at(&["data", "source"], what, hint);
             return;
         }
         if self.data.shape.is_some() && !learner {
-            let what = format!("`shape` is for learners, and {} is none", self.model);
+            let what = format!("`shape` is for learners, and {} is not a learner", self.model);
             source.report_at(&["data", "shape"], what, "take it out");
         }
         match self.fit.layout() {
-            Layout::Cells(_) => self.check_cells(source),
-            Layout::Rows | Layout::Mixed => {
+            Layout::Cells { .. } => self.check_cells(source),
+            Layout::Rows | Layout::Mixed { .. } => {
                 self.check_no_cells(source);
                 if self.data.has_targets() {
-                    let what = format!(
-                        "{} fits rows without targets, and the data have one each",
-                        self.model
-                    );
-                    let hint = "use a csv file without `target` (a `label` is left out of the fit)";
+                    let what =
+                        format!("{} fits rows without targets, and these have targets", self.model);
+                    let hint = "use a csv file without `target` (a `label` is not a feature)";
                     source.report_at(&["data", "source"], what, hint);
                 }
             }
@@ -44,11 +45,10 @@ impl Job {
                 }
                 if !(self.data.has_targets() || learner && self.data.has_labels()) {
                     let what = format!("{} predicts a target, and the data have none", self.model);
-                    let hint = match learner {
-                        true => "name a csv file's column with `target`, or the `labels` of images",
-                        false => {
-                            "name a csv file's column with `target`, or use source = \"libsvm\""
-                        }
+                    let hint = if learner {
+                        "give the column of a csv file as `target`, or the `labels` of images"
+                    } else {
+                        "give the column of a csv file as `target`, or use source = \"libsvm\""
                     };
                     source.report_at(&["data", "source"], what, hint);
                 }
@@ -60,19 +60,19 @@ impl Job {
         self.check_subset(source);
     }
 
-    /// Learners take the bytes of images as they are.
+    /// Learners read bytes of images without scaling.
     fn check_bytes(&self, source: &Source<'_>) {
         let DataSource::Idx(idx) = &self.data.source else { return };
         for (key, given) in [("scale", idx.scale != 255.0), ("standardize", idx.standardize)] {
             if given {
                 let what = format!("`{key}` has no meaning for {}", self.model);
-                let hint = "take it out: learners read each byte over 255";
+                let hint = "take it out: learners divide each byte by 255";
                 source.report_at(&["data", key], what, hint);
             }
         }
     }
 
-    /// Who is left out of a simulation, and which rows.
+    /// Clients and rows that only a simulation can omit.
     fn check_subset(&self, source: &Source<'_>) {
         let pooled = self.method.kind.pooled;
         let subset = &self.data.subset;
@@ -84,8 +84,8 @@ impl Job {
         for (key, given, in_vain) in simulated {
             let why = match (in_vain, self.federation.is_some()) {
                 _ if !given => continue,
-                (true, _) => "all rows are with one client",
-                (_, true) => "everyone who joins a served job takes part with all rows",
+                (true, _) => "one client holds all rows",
+                (_, true) => "clients of a served job take part with all rows",
                 _ => continue,
             };
             let what = format!("`{key}` has no meaning here: {why}");
@@ -93,7 +93,7 @@ impl Job {
         }
     }
 
-    /// What only a table with gaps can use.
+    /// Refuses keys of tables with gaps.
     fn check_no_cells(&self, source: &Source<'_>) {
         if let DataSource::Csv(csv) = &self.data.source
             && let Some(key) = csv.cells.first_given()
@@ -103,13 +103,13 @@ impl Job {
             source.report_at(&["data", key], what, hint);
         }
         if matches!(self.data.partition(), Some(Partition::Rows { .. })) {
-            let what = "by = \"rows\" deals out the rows of a table with gaps";
-            let hint = "write by = \"iid\": every row is an example of its own";
+            let what = "by = \"rows\" is for tables with gaps";
+            let hint = "write by = \"iid\"";
             source.report_at(&["data", "split"], what, hint);
         }
     }
 
-    /// What a table with gaps needs of `[data]`.
+    /// Checks `[data]` of a table with gaps.
     fn check_cells(&self, source: &Source<'_>) {
         let report = |key: &str, what: String, hint: &str| {
             source.report_at(&["data", key], what, hint);
@@ -136,13 +136,12 @@ impl Job {
             | Partition::Rows { .. } => {}
             Partition::Labels { .. } | Partition::Natural | Partition::Clusters { .. } => report(
                 "split",
-                "cells of a table have no class and no neighbours to split by".to_owned(),
+                "cells of a table have no classes and no clusters to split by".to_owned(),
                 "write by = \"rows\" (whole rows) or by = \"iid\" (single cells)",
             ),
         }
         if csv.cells.value.is_some() && csv.columns.is_some() {
-            let what = "`columns` lists the columns of a wide table, and `value` says that the \
-                        file is long";
+            let what = "`columns` is for a wide table, and `value` for a long one";
             report("columns", what.to_owned(), "keep one of the two");
         }
     }
@@ -155,7 +154,7 @@ impl Job {
             source.report_at(
                 &["method", "participation", "size"],
                 format!("a cohort of {size} out of {clients} clients"),
-                "a cohort is at most as large as the federation",
+                "a cohort has at most as many clients as the federation",
             );
         }
         if let (DownRule::Preserved { memories: Memories::Groups(groups), .. }, Some(clients)) =

@@ -1,104 +1,93 @@
-//! Codecs as a job file names them.
+//! Codecs in a job file.
 
 use toml::de::DeTable;
-use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_codec::{BlockP, Codec, Dithering, Norm, Sparse};
 use whimbrel_job::Errors;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
 use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Source, Value, syntax_errors};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{form, integer, list};
+use whimbrel_job::{define_keys, form, integer, list};
 
 const fn word(name: &'static str, doc: &'static str) -> Word {
     Word { name, doc }
 }
 
-/// The words of a codec's `kind`: the names that codecs have.
+/// Names of the codecs.
 static KINDS: [Word; 8] = [
-    word("exact", "every number in full, at 64 bits"),
-    word("exact-f32", "every number in full, at 32 bits"),
-    word(
-        "dithering",
-        "random dithering: a norm, and for each coordinate a sign and \
-         one of a few levels",
-    ),
-    word(
-        "block-p",
-        "block-p-quantization: for each block a norm, and for each \
-         coordinate a sign or zero",
-    ),
-    word("sparse", "random sparsification: some coordinates in full, the others not at all"),
+    word("exact", "64 bits per number"),
+    word("exact-f32", "32 bits per number"),
+    word("dithering", "random dithering: a norm, and a sign and a level per coordinate"),
+    word("block-p", "block-p-quantization: a norm per block, and a sign or zero per coordinate"),
+    word("sparse", "random sparsification: some coordinates in full"),
     word("natural", "random rounding to powers of two"),
     word("top-k", "the k largest coordinates (biased: needs error feedback)"),
     word("sign", "signs and one scale (biased: needs error feedback)"),
 ];
 
-/// `codec`, in either direction.
-pub static CODEC: JobKey =
-    CODECS.default("codec", "\"exact\"", "how vectors are compressed and encoded");
+define_keys! {
+    /// compression and encoding of vectors
+    pub CODEC = "codec", CODECS, default(Codec::default());
+}
 
-/// How a codec stands in a job file.
 pub(crate) const CODECS: Form<Codec> =
     Form::new("a codec's name, or a table with its `kind` and settings", read_codec, write_codec)
         .words(&KINDS)
         .tables(const { &[&SECTION] });
 
 static KIND: JobKey = JobKey::required("kind", "", "the codec").words(&KINDS);
-static LEVELS: JobKey = LEVEL_COUNTS
-    .default("levels", "1", "levels between zero and the norm")
-    .only(&["dithering"], "only dithering has levels");
-static NORM: JobKey = NORMS
-    .default("norm", "2", "the norm that is sent in full")
-    .only(&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
-static BUCKET: JobKey = COUNT
-    .unset("bucket", "one norm for all", "how many coordinates share a norm")
-    .only(&["dithering"], "only dithering has buckets; block-p has `size`");
-static P: JobKey = BLOCK_NORMS
-    .default("p", "2", "the norm of a block that is sent in full")
-    .only(&["block-p"], "only block-p has it");
-static SIZE: JobKey = COUNT
-    .default("size", "64", "coordinates in a block; the last may be shorter")
-    .only(&["block-p"], "only block-p has blocks");
-static SIZES: JobKey = SIZE_LISTS
-    .unset(
-        "sizes",
-        "equal blocks of `size`",
-        "the size of each block, in place of `size`; they sum to the vector's length",
-    )
-    .only(&["block-p"], "only block-p has blocks");
-static Q: JobKey = ABOVE_ZERO
-    .default("q", "0.5", "the probability that a coordinate is sent")
-    .only(&["sparse"], "only sparse has it");
-static K: JobKey = COUNT
-    .unset("k", "for sparse, `q` decides; top-k needs it", "exactly how many coordinates are sent")
-    .only(&["sparse", "top-k"], "only sparse and top-k choose coordinates");
+define_keys! {
+    /// levels between zero and the norm
+    LEVELS = "levels", LEVEL_COUNTS, default(u32::from(Dithering::default().levels())), only (&["dithering"], "only dithering has levels");
+    /// the norm, sent in full
+    NORM = "norm", NORMS, default(Dithering::default().norm()),
+        only (&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
+    /// coordinates that share a norm
+    BUCKET = "bucket", COUNT, unset "one norm for all",
+        only (&["dithering"], "only dithering has buckets; block-p has `size`");
+    /// the norm of a block, sent in full
+    P = "p", BLOCK_NORMS, default(BlockP::default().norm()), only (&["block-p"], "only block-p has it");
+    /// coordinates in a block; the last may be shorter
+    SIZE = "size", COUNT, default(BlockP::default().size().unwrap_or(1)),
+        only (&["block-p"], "only block-p has blocks");
+    /// sizes of the blocks, in place of `size`; they sum to the vector's length
+    SIZES = "sizes", SIZE_LISTS, unset "equal blocks of `size`",
+        only (&["block-p"], "only block-p has blocks");
+    /// probability that a coordinate is sent
+    Q = "q", ABOVE_ZERO, default(Sparse::default().probability().unwrap_or(1.0)), only (&["sparse"], "only sparse has it");
+    /// number of coordinates that are sent
+    K = "k", COUNT, unset "set by `q`; required for top-k",
+        only (&["sparse", "top-k"], "only sparse and top-k select coordinates");
+}
 
-/// As many levels as the encoding of dithering has room for.
+/// Limited by the encoding of dithering.
 const LEVEL_COUNTS: Form<u32> = integer!(u32, 1 to 32767);
 const SIZE_LISTS: Form<Vec<usize>> = list!(some COUNT, "a list of integers of at least 1");
 
 form! {
     NORMS: Norm, "1, 2 or \"inf\"" {
-        Norm::Infinity => "inf": "the largest absolute value",
+        /// the largest absolute value
+        "inf" => Norm::Infinity,
     }
     number integer!(u32, 1 to 2) => Norm::P;
 }
 
 form! {
     BLOCK_NORMS: Norm, "an integer of at least 1 or \"inf\"" {
-        Norm::Infinity => "inf": "the largest absolute value",
+        /// the largest absolute value
+        "inf" => Norm::Infinity,
     }
     number COUNT_U32 => Norm::P;
 }
 
 static SECTION: Section = Section {
     name: "codec",
-    doc: "a codec and its settings; a bare name stands for a table with all defaults",
+    doc: "a codec and its settings; its name alone selects all defaults",
     keys: &[&KIND, &LEVELS, &NORM, &BUCKET, &P, &SIZE, &SIZES, &Q, &K],
     example: "[uplink]\ncodec = { kind = \"dithering\", levels = 4, norm = 2, bucket = 256 }\n",
 };
 
-/// A codec as a job file writes it.
+/// Reads a codec as in a job file.
 pub fn parse_codec(written: &str) -> Result<Codec, Errors> {
     static ALONE: Section = Section::of(&[&CODEC]);
     let line = format!("codec = {written}");
@@ -125,7 +114,7 @@ fn read_codec(value: &Value<'_>) -> Read<Codec> {
         }
     };
     reader.check_meaning(kind);
-    // What a codec itself refuses is reported at the key.
+    // Faults that the codec itself finds are reported at the key.
     read_settings(kind, &reader)?.map_err(|error| value.fail(error.to_string(), ""))
 }
 

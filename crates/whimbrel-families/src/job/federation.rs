@@ -1,4 +1,4 @@
-//! `[federation]`: who takes part on a network, and when a round closes there.
+//! `[federation]`: clients and round closing of a job on a network.
 
 use whimbrel_engine::Quorum;
 use whimbrel_job::form::{CLIENTS as CLIENT_NAMES, COUNT_U32, Form, POSITIVE};
@@ -11,35 +11,33 @@ use whimbrel_job::{form, integer, number, table};
 /// `[federation]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Federation {
-    /// Who may take part.
     pub clients: Clients,
-    /// How many uploads close a round.
+    /// Number of uploads that close a round.
     pub quorum: Quorum,
-    /// Seconds after which a round with its quorum closes; `None`: it waits for its whole cohort.
+    /// Seconds after which a round with its quorum closes; `None`: never before the whole cohort answered.
     pub deadline_s: Option<f64>,
-    /// Where clients reach the coordinator.
+    /// Address of the coordinator.
     pub listen: String,
-    /// Where the dashboard is; `None`: there is none.
+    /// Address of the dashboard.
     pub dashboard: Option<String>,
-    /// Seconds between signs of life.
+    /// Seconds between heartbeats.
     pub heartbeat_s: f64,
-    /// Seconds for which a finished coordinator waits for clients that have not fetched the model.
+    /// Seconds that a finished coordinator waits for clients to fetch the model.
     pub linger_s: f64,
-    /// The longest message that is taken.
+    /// Largest accepted message in bytes.
     pub message_max: u64,
 }
 
-/// Who may take part.
+/// Clients that may join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// These, sorted; a client's id is its rank.
+    /// Sorted names; a client's id is its rank.
     Named(Vec<String>),
-    /// This number of clients, under names that they bring.
+    /// This number of clients under any names.
     Number(u32),
 }
 
 impl Clients {
-    /// How many are expected.
     pub fn count(&self) -> usize {
         match self {
             Self::Named(names) => names.len(),
@@ -48,41 +46,39 @@ impl Clients {
     }
 }
 
-/// The longest name of a client.
+/// Maximal length of a client's name.
 const NAME_BYTES_MAX: usize = 200;
 
 table! {
     FEDERATION: Federation = "federation",
-        "Who takes part on a network, and when a round closes there. `whimbrel run` simulates the \
-         job without looking at it.", then check
+        "Clients of a job on a network, and when its rounds close. `whimbrel run`, which simulates the job, \
+         ignores this table.",
+        example "[federation]\nclients = [\"north\", \"south\", \"west\"]\nquorum = 2\n\
+                 deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
+        then check
     {
-        clients: CLIENTS = "clients", CLIENTS_FORM, required,
-            "who may take part: names, or how many clients there are under names of their own";
-        quorum: QUORUM = "quorum", QUORUMS, default "\"all\"",
-            "how many uploads let a round close: a number, or a share of those asked";
-        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "a round waits for its whole cohort",
-            "seconds after which a round closes once it has its quorum; without its quorum it waits on";
-        listen: LISTEN = "listen", ADDRESS, default "\"127.0.0.1:7443\"",
-            "where clients reach the coordinator";
-        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default "\"127.0.0.1:7480\"",
-            "where the dashboard is";
+        /// names of the clients that may join, or their number
+        clients: CLIENTS = "clients", CLIENTS_FORM, required;
+        /// uploads that close a round: a number, or a share of the cohort
+        quorum: QUORUM = "quorum", QUORUMS, default;
+        /// seconds after which a round with its quorum closes; without a quorum it stays open
+        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "rounds wait for the whole cohort";
+        /// address of the coordinator
+        listen: LISTEN = "listen", ADDRESS, default;
+        /// address of the dashboard
+        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default;
+        /// seconds between heartbeats; a client is away after three missed ones
         heartbeat_s: HEARTBEAT = "heartbeat_s",
-            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default "10.0",
-            "seconds between signs of life; a client silent for three times as long counts as away";
+            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default;
+        /// seconds that a finished coordinator waits for clients to fetch the model
         linger_s: LINGER = "linger_s",
-            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default "60.0",
-            "seconds for which a finished coordinator waits for clients that are to fetch the model";
-        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default "1073741824",
-            "bytes of the longest message that the coordinator or a client takes";
+            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default;
+        /// largest message in bytes that coordinator and clients accept
+        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default;
     }
 }
 
-/// `[federation]`.
-pub(crate) static SECTION: Section = Section {
-    example: "[federation]\nclients = [\"north\", \"south\", \"west\"]\nquorum = 2\n\
-              deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
-    ..FEDERATION.section
-};
+pub(crate) static SECTION: Section = FEDERATION.section;
 
 form! {
     CLIENTS_FORM: Clients, "a list of client names or an integer of at least 1" {}
@@ -92,7 +88,8 @@ form! {
 
 form! {
     QUORUMS: Quorum, "\"all\", an integer of at least 1, or a number above 0 and below 1" {
-        Quorum::All => "all": "a round waits for everyone whom it asked",
+        /// the whole cohort
+        "all" => Quorum::All,
     }
     number Form::new("", read_quorum, |quorum| match quorum {
         Quorum::Share(share) => POSITIVE.write(share),
@@ -122,11 +119,11 @@ const ADDRESS_OR_FALSE: Form<Option<String>> = Form::new(
     |address| address.as_ref().map_or("false".into(), |address| text(address)),
 );
 
-impl Federation {
-    /// This number of clients, and every other key left out.
-    pub fn of(clients: u32) -> Self {
+impl Default for Federation {
+    /// One client under any name.
+    fn default() -> Self {
         Self {
-            clients: Clients::Number(clients),
+            clients: Clients::Number(1),
             quorum: Quorum::All,
             deadline_s: None,
             listen: "127.0.0.1:7443".into(),
@@ -135,6 +132,13 @@ impl Federation {
             linger_s: 60.0,
             message_max: 1 << 30,
         }
+    }
+}
+
+impl Federation {
+    /// This number of clients, with defaults for all other keys.
+    pub fn of(clients: u32) -> Self {
+        Self { clients: Clients::Number(clients), ..Self::default() }
     }
 
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
@@ -151,7 +155,7 @@ fn check(reader: &Reader<'_>, asked: Federation) -> Read<Federation> {
     match (&asked.clients, asked.quorum) {
         (Clients::Named(names), Quorum::Number(quorum)) if quorum as usize > names.len() => {
             let what = format!("a quorum of {quorum} out of {} clients", names.len());
-            Err(reader.fault(&QUORUM, what, "a round closes with at most everyone"))
+            Err(reader.fault(&QUORUM, what, "a quorum is at most the number of clients"))
         }
         _ => Ok(asked),
     }
@@ -165,8 +169,8 @@ fn read_names(value: &Value<'_>) -> Read<Vec<String>> {
             return Ok(name);
         }
         Err(item.fail(
-            format!("{} is no name for a client", text(&name)),
-            format!("a name has no line breaks and at most {NAME_BYTES_MAX} bytes"),
+            format!("{} is not a valid client name", text(&name)),
+            format!("a name has at most {NAME_BYTES_MAX} bytes and no control characters"),
         ))
     })?;
     if names.is_empty() {
@@ -174,13 +178,13 @@ fn read_names(value: &Value<'_>) -> Read<Vec<String>> {
     }
     if let Some(i) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
         let what = format!("client {} is listed twice", text(&names[i]));
-        return Err(items[i].fail(what, "each client has a name of its own"));
+        return Err(items[i].fail(what, "names of clients are unique"));
     }
     names.sort();
     Ok(names)
 }
 
-/// Whether a client may be called so.
+/// Whether `name` is valid for a client.
 pub fn is_client_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }

@@ -1,8 +1,8 @@
-//! The job: what the user asks for, as plain values, one file for each table of the job file.
+//! The job as plain values, one file for each table of the job file.
 //!
-//! A file of this folder holds the values of its table, the definitions of its keys, and how one
-//! is read from and written to the other. `[model]`, and what is a family's own in `[method]`, is
-//! read by the [family](crate::family).
+//! A file of this folder has the values of its table, the definitions of its keys, and the functions that
+//! read and write them. `[model]` and the keys of `[method]` that belong to one [family](crate::family) are
+//! read by that family.
 
 pub mod channel;
 pub mod codec;
@@ -23,10 +23,10 @@ use toml::de::DeTable;
 use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
 use whimbrel_job::form::{COUNT_U32, Form, SEED as SEEDS_FORM};
-use whimbrel_job::integer;
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader, Source, syntax_errors};
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{define_keys, integer};
 
 use channel::{downlink, uplink};
 use preset::Asked;
@@ -47,75 +47,60 @@ pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
 pub use whimbrel_methods::settings::{Batch, Budget};
 
-/// A job: what to fit, on what, and how.
+/// A job: data, model and method.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Its name, of which run directories are made.
+    /// Prefix of run directories.
     pub name: String,
-    /// The seed of everything drawn.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// How many seeds are run, from `seed` on, on the same data; `None`: one, reported alone.
+    /// Number of runs with consecutive seeds on the same data; `None`: a single run.
     pub seeds: Option<u32>,
-    /// Where the rows come from and who holds them.
     pub data: Data,
-    /// What a job file calls the model.
+    /// The `kind` of `[model]`.
     pub model: &'static str,
-    /// What is fitted, and the family's own part of how.
+    /// The model, and the family's part of `[method]`.
     pub fit: Box<dyn Fit>,
-    /// How it is fitted, as every method has it.
     pub method: Method,
-    /// How vectors travel to the server.
     pub uplink: Uplink,
-    /// How the state travels to clients.
     pub downlink: Downlink,
-    /// What goes wrong on purpose.
     pub simulation: Simulation,
-    /// Who takes part on a network, and when a round closes there; `None`: the job is simulated.
+    /// `None`: the job is only simulated.
     pub federation: Option<Federation>,
-    /// The file it was read from.
     pub origin: Origin,
 }
 
-/// The longest name of a job: it becomes part of a directory's name.
+/// Maximal length of a name, which becomes part of a directory's name.
 const NAME_CHARS_MAX: usize = 100;
 
-/// `name`.
-pub(crate) static NAME: JobKey = NAMES.unset(
-    "name",
-    "the file's name without its ending",
-    "the job's name, of which run directories are made",
-);
-/// `seed`.
-pub(crate) static SEED: JobKey = SEEDS_FORM.default(
-    "seed",
-    "1",
-    "the seed of everything drawn: the same job, data and seed give the same bits",
-);
-static SEEDS: JobKey = integer!(u32, 1 to 4294967295).unset(
-    "seeds",
-    "one run",
-    "how many seeds are run, from `seed` on, on the same data and split",
-);
-static DATA: JobKey = JobKey::required("data", "a table", "where the rows come from");
-static MODEL: JobKey = JobKey::required("model", "a table", "what is fitted");
-static METHOD: JobKey = JobKey::required("method", "a table", "how the model is fitted");
+define_keys! {
+    /// name of the job, the prefix of its run directories
+    pub(crate) NAME = "name", NAMES, unset "the file's name without its extension";
+    /// seed of all random draws; equal jobs, data and seeds give equal bits
+    pub(crate) SEED = "seed", SEEDS_FORM, default(Job::SEED);
+    /// number of runs with consecutive seeds from `seed` on, on the same data and split
+    SEEDS = "seeds", integer!(u32, 1 to 4294967295), unset "one run";
+}
+static DATA: JobKey = JobKey::required("data", "a table", "rows and clients");
+static MODEL: JobKey = JobKey::required("model", "a table", "the model");
+static METHOD: JobKey = JobKey::required("method", "a table", "the algorithm");
 static UPLINK: JobKey =
-    JobKey::default("uplink", "a table", "{}", "how vectors travel to the server");
+    JobKey::default("uplink", "a table", || "{}".into(), "messages to the server");
 static DOWNLINK: JobKey =
-    JobKey::default("downlink", "a table", "{}", "how the state travels to clients");
+    JobKey::default("downlink", "a table", || "{}".into(), "messages to clients");
 static SIMULATION: JobKey =
-    JobKey::default("simulation", "a table", "{}", "what goes wrong on purpose");
+    JobKey::default("simulation", "a table", || "{}".into(), "simulated faults");
 static FEDERATION: JobKey = JobKey::optional(
     "federation",
     "a table",
-    "the job can be simulated and not served",
-    "who takes part on a network, and when a round closes there",
+    "the job cannot be served on a network",
+    "clients on a network, and when rounds close",
 );
 
-/// The top of the file.
+/// Keys above the first table.
 static ROOT: Section = Section {
     name: "",
-    doc: "Above the first table.",
+    doc: "These stand above the first table.",
     keys: &[
         &NAME,
         &SEED,
@@ -149,8 +134,10 @@ pub(crate) fn sections() -> [&'static Section; 10] {
 }
 
 impl Job {
-    /// Reads a job file; the file's name appears in errors and names a job that does not name
-    /// itself.
+    /// The default seed.
+    pub const SEED: u64 = 1;
+
+    /// Reads a job file. The file's name appears in errors and is the default of the job's name.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {
         let (root, faults) = DeTable::parse_recoverable(text);
         if !faults.is_empty() {
@@ -168,8 +155,8 @@ impl Job {
         let name = root.optional_as(&NAME, &NAMES);
         let seed = root.read_as(&SEED, &SEEDS_FORM);
         let seeds = root.optional_as(&SEEDS, &COUNT_U32);
-        // The other tables are read by the kind even where [method] has faults; where the kind
-        // itself is in doubt, what only it would settle is not reported as well.
+        // Other tables are read by the kind even if [method] has faults; checks that depend on an unknown
+        // kind are skipped.
         let asked = Asked::peek(source, registry);
         let method_table = root.table(&METHOD, &registry.method);
         let model_table = root.table(&MODEL, &registry.model);
@@ -208,39 +195,26 @@ impl Job {
             federation: federation?,
             origin: Origin::default(),
         };
-        job.fit.resolve(&job.downlink);
-        match job.fit.usual_frame(&job) {
-            Some(usual) => {
-                job.uplink.frame.get_or_insert(usual);
-            }
-            None if job.uplink.frame.take().is_some() => {
-                source.report_at(
-                    &["uplink", "frame"],
-                    "frames are for the compressed statistics of a mixture",
-                    "take `frame` out",
-                );
-            }
-            None => {}
-        }
+        let mut fit = job.fit.clone();
+        fit.resolve(&mut job, source);
+        job.fit = fit;
         job.check_tables(source);
         job.fit.check(&job, source);
         Ok(job)
     }
 
-    /// What it asks of its family, where it is of that type.
+    /// The family's part, if it has this type.
     pub fn fit_as<T: Fit>(&self) -> Option<&T> {
         (&*self.fit as &dyn std::any::Any).downcast_ref()
     }
 
-    /// The runs that `seeds` asks for: the same job on the same data, one for each seed; without
-    /// `seeds` the job itself.
+    /// The same job with each of its seeds; without `seeds` the job itself.
     pub fn each_seed(&self) -> Vec<Self> {
         let seeds = u64::from(self.seeds.unwrap_or(1));
         (0..seeds).map(|n| Self { seed: self.seed + n, seeds: None, ..self.clone() }).collect()
     }
 
-    /// The files that the job names, as written; the program that runs it resolves them against the
-    /// folder of the job file.
+    /// Files of the job as written; the program that runs it resolves them against the job's folder.
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let mut paths = self.data.paths_mut();
         paths.extend(self.fit.paths_mut());
@@ -250,7 +224,7 @@ impl Job {
         paths
     }
 
-    /// The job as a file with every default written out; it parses back to an equal job.
+    /// The job file with all defaults, which parses to an equal job.
     ///
     /// ```
     /// let text = "[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\ncomponents = 2\n\
@@ -286,7 +260,7 @@ impl Job {
     }
 }
 
-/// The model and the family that the method belongs to.
+/// Reads the model by the family of the method.
 fn read_fit(
     model: &Reader<'_>,
     method: &Reader<'_>,
@@ -299,23 +273,23 @@ fn read_fit(
         if families.is_empty() { Err(v.unknown_word(&word)) } else { Ok(families) }
     })?;
     let Some((family, method_kind)) = asked.family.zip(asked.kind) else {
-        // The kind of [method] is missing or unknown, which is reported where it is read.
+        // An unknown kind is reported by `Method::read`.
         return Err(whimbrel_job::reader::Reported);
     };
-    let own = families.iter().find(|(known, _)| known.name() == family.name());
+    let own = families.iter().find(|(known, _)| known.name == family.name);
     let Some((_, model_kind)) = own else {
         return Err(refuse_method(method, registry, families[0].1.word.name, asked));
     };
     let model_kind: &'static crate::family::ModelKind = model_kind;
     refuse_others(model, model_kind.keys, model_kind.word.name, registry, true);
     let tables = Tables { model_kind: model_kind.word.name, method_kind, model, method };
-    Ok((model_kind.word.name, family.read(&tables)?))
+    Ok((model_kind.word.name, (family.read)(&tables)?))
 }
 
-/// Methods named in an error.
+/// Most methods listed in an error.
 const METHODS_SHOWN: usize = 4;
 
-/// A method that cannot fit the model: names some that can.
+/// Reports a method that cannot fit the model, with some that can.
 fn refuse_method(
     method: &Reader<'_>,
     registry: &'static Registry,
@@ -326,7 +300,7 @@ fn refuse_method(
     let able = registry.models(model);
     let methods: Vec<String> = able
         .iter()
-        .flat_map(|(family, _)| family.methods())
+        .flat_map(|(family, _)| family.methods)
         .map(|kind| format!("\"{}\"", kind.word.name))
         .collect();
     let shown = methods.len().min(METHODS_SHOWN);
@@ -334,7 +308,7 @@ fn refuse_method(
     let models: Vec<String> = asked
         .family
         .iter()
-        .flat_map(|family| family.models())
+        .flat_map(|family| family.models)
         .map(|kind| format!("\"{}\"", kind.word.name))
         .collect();
     let result: Read<()> = method.read(registry.method_kind, |v| {
@@ -346,7 +320,7 @@ fn refuse_method(
     result.err().unwrap_or(whimbrel_job::reader::Reported)
 }
 
-/// Refuses the keys of a table that the kind does not take.
+/// Refuses keys of a table that do not apply to the kind.
 fn refuse_others(
     reader: &Reader<'_>,
     keys: &'static [&'static JobKey],
@@ -358,13 +332,12 @@ fn refuse_others(
     for key in section.keys.iter().skip(1) {
         if keys.iter().all(|own| own.name != key.name) {
             let kinds = registry.kinds_with(key, of_models);
-            let why = match kinds.contains(&kind) {
-                // Another family has a method of this name.
-                true => {
-                    let models = registry.models_with(key, kind).join(", ");
-                    format!("has no meaning for {kind} with this model: it is for {models}")
-                }
-                false => format!("has no meaning for {kind}: it is for {}", kinds.join(", ")),
+            // Another family may have a method of this name.
+            let why = if kinds.contains(&kind) {
+                let models = registry.models_with(key, kind).join(", ");
+                format!("has no meaning for {kind} with this model: it is for {models}")
+            } else {
+                format!("has no meaning for {kind}: it is for {}", kinds.join(", "))
             };
             reader.refuse_if_given(key, &why);
         }
@@ -383,7 +356,7 @@ const NAMES: Form<String> = Form::new(
     |name| text(name),
 );
 
-/// The stem of the file, with what a name cannot have replaced.
+/// The stem of the file, with characters that a name cannot have replaced.
 pub(crate) fn name_of_file(file_name: &str) -> String {
     let stem = Path::new(file_name).file_stem().unwrap_or_default().to_string_lossy();
     let name: String = stem

@@ -1,34 +1,32 @@
-//! `participation` in `[method]`: who takes part in a round.
+//! `participation` in `[method]`: the cohort of a round.
 
 use std::collections::BTreeMap;
-use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, Form};
-use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Value};
 use whimbrel_job::writer::{inline, number, text};
+use whimbrel_job::{define_keys, form};
 
-/// Who takes part in a round.
+/// The rule that draws the cohort of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Participation {
-    /// Every client, independently, with this probability; 1: everyone.
+    /// Each client independently with this probability; 1: all clients.
     Probability(f64),
-    /// This number of clients, drawn anew each round.
+    /// A random cohort of this size.
     Size(usize),
-    /// Every client, independently, with a probability of its own.
+    /// Each client independently with its own probability.
     PerClient {
-        /// For clients that are not listed.
+        /// Of clients that are not listed.
         default: f64,
-        /// By the client's name.
+        /// By name.
         clients: BTreeMap<String, f64>,
     },
 }
 
-/// `participation`.
-pub static PARTICIPATION: JobKey = PARTICIPATIONS.default(
-    "participation",
-    "1.0",
-    "who takes part in a round: the probability that a client does, or how many do",
-);
+define_keys! {
+    /// the cohort of a round: the probability of each client, or the number of clients
+    pub PARTICIPATION = "participation", PARTICIPATIONS, default(Participation::Probability(1.0));
+}
 
 form! {
     pub(crate) PARTICIPATIONS: Participation,
@@ -37,18 +35,17 @@ form! {
     table Form::new("", read_table, write_table).tables(const { &[&SECTION] });
 }
 
-static SIZE: JobKey = COUNT.unset(
-    "size",
-    "probabilities decide",
-    "exactly how many clients take part, drawn anew each round",
-);
-static DEFAULT: JobKey =
-    ABOVE_ZERO.default("default", "1.0", "the probability of clients that are not listed");
-static CLIENTS: JobKey =
-    PROBABILITIES.default("clients", "{}", "the probability of each listed client");
+define_keys! {
+    /// size of the cohort, which is drawn anew each round
+    SIZE = "size", COUNT, unset "by probability";
+    /// probability of clients that are not listed
+    DEFAULT = "default", ABOVE_ZERO, default(1.0);
+    /// probability of each listed client
+    CLIENTS = "clients", PROBABILITIES, default(BTreeMap::new());
+}
 static SECTION: Section = Section {
     name: "participation",
-    doc: "a cohort of fixed size, or a probability for each client",
+    doc: "a cohort of fixed size, or probabilities by client",
     keys: &[&SIZE, &DEFAULT, &CLIENTS],
     example: "[method]\nkind = \"fedem\"\nrounds = 100\n\
               participation = { default = 0.5, clients = { north = 0.9, south = 0.2 } }\n",

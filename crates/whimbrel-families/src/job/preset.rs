@@ -1,4 +1,4 @@
-//! Channel presets: the words of `channels`, and what `[method]` says about both channels.
+//! Channel presets: the words of `channels`, and their effect on both channels.
 
 use crate::family::{Family, MethodKind};
 use crate::job::method;
@@ -23,8 +23,8 @@ pub(crate) const PRESETS: [Word; NAMES.len()] = {
     words
 };
 
-/// A method, and each preset of its channels as a method of its own; the first name, no compression as a
-/// preset, is the method with channels that the job chooses.
+/// A method, and each of its channel presets as a further method. The first name is the method with the job's
+/// channels.
 pub(crate) const fn with_presets(free: MethodKind) -> [MethodKind; PRESETS.len()] {
     let free = MethodKind { names_presets: true, ..free };
     let mut methods = [free; PRESETS.len()];
@@ -36,7 +36,6 @@ pub(crate) const fn with_presets(free: MethodKind) -> [MethodKind; PRESETS.len()
     methods
 }
 
-/// How a preset stands in a job file.
 pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
     "",
     |v| {
@@ -47,17 +46,16 @@ pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
 )
 .words(&PRESETS);
 
-/// What `[method]` says about the channels, read before the tables are: a fault elsewhere in
-/// `[method]` does not change what the other tables mean.
+/// Words of `[method]` on which other tables depend, read first, so that a fault elsewhere in `[method]` does
+/// not change the meaning of other tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
-    /// The method; `None`: not known, so what only it would settle is not checked.
+    /// `None`: unknown, and checks that depend on it are skipped.
     pub kind: Option<&'static MethodKind>,
-    /// Its family.
-    pub family: Option<&'static dyn Family>,
+    pub family: Option<&'static Family>,
     pub preset: Option<Preset>,
     pub allow_divergence: bool,
-    /// Whether one of the words is in doubt.
+    /// Whether one of the words is missing or unknown.
     pub unclear: bool,
 }
 
@@ -77,20 +75,18 @@ impl Asked {
             unclear: kind.is_none() || (channels.is_some() && preset.is_none()),
         }
     }
-}
 
-impl Asked {
-    /// Whether nothing travels.
+    /// Whether one client holds all rows, so that no messages are sent.
     pub fn is_pooled(&self) -> bool {
         self.kind.is_some_and(|kind| kind.pooled)
     }
 
-    /// What the job calls the method, for messages.
+    /// Name of the method for messages.
     pub fn method(&self) -> &'static str {
         self.kind.map_or("the method", |kind| kind.algorithm)
     }
 
-    /// The uplink's rule where the job does not say.
+    /// The default rule of the uplink.
     pub fn uplink(&self) -> UpRule<Auto> {
         let of_method = || self.kind.map_or(UpRule::Plain, |kind| kind.up_rule);
         self.preset.map_or_else(of_method, |preset| preset.uplink())

@@ -1,4 +1,4 @@
-//! `[simulation]`: what goes wrong on purpose.
+//! `[simulation]`: simulated faults.
 
 use crate::family::MethodKind;
 use whimbrel_job::form::{BELOW_ONE, CLIENTS as NAMES, COUNT_U32, NOT_NEGATIVE, TEXT};
@@ -11,13 +11,11 @@ use whimbrel_methods::settings::Budget;
 /// `[simulation]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
-    /// The probability that an upload is lost.
+    /// Probability that an upload is lost.
     pub lost: f64,
-    /// Uploads lost by script.
+    /// Scripted losses.
     pub drops: Vec<Dropout>,
-    /// Clients that join late.
     pub late: Vec<LateJoin>,
-    /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
 }
 
@@ -33,9 +31,8 @@ pub struct Dropout {
 /// A client that is not there from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateJoin {
-    /// Its name.
     pub client: String,
-    /// The first round it can take part in, from 1.
+    /// The first round of the client, from 1.
     pub round: u32,
 }
 
@@ -47,30 +44,34 @@ impl Default for Simulation {
 
 table! {
     SIMULATION: Simulation = "simulation",
-        "What goes wrong on purpose, and how often the run is saved. The table may be left out."
+        "Simulated faults, and the interval of checkpoints. The table is optional."
     {
-        lost: LOST = "lost", BELOW_ONE, default "0.0",
-            "the probability that an upload is lost after it was computed";
-        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default "[]",
-            "uploads that are lost in given rounds";
-        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default "[]",
-            "clients that join after the start";
-        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default "10.0",
-            "seconds from one checkpoint to the next; 0 writes one every round";
+        /// probability that an upload is lost after its computation
+        lost: LOST = "lost", BELOW_ONE, default;
+        /// uploads lost in given rounds
+        drops: DROPS = "drops", list!(inline!(DROP), "a list of tables { round, clients }"), default;
+        /// clients that join after the start
+        late: LATE = "late", list!(inline!(JOIN), "a list of tables { client, round }"), default;
+        /// seconds between checkpoints; 0: one every round
+        checkpoint_seconds: CHECKPOINT = "checkpoint_seconds", NOT_NEGATIVE, default;
     }
 }
 
 table! {
     DROP: Dropout = "drops", "uploads lost in one round" {
-        round: ROUND = "round", COUNT_U32, required, "the round, from 1";
-        clients: CLIENTS = "clients", NAMES, required, "whose uploads are lost";
+        /// the round, from 1
+        round: ROUND = "round", COUNT_U32, required;
+        /// the clients whose uploads are lost
+        clients: CLIENTS = "clients", NAMES, required;
     }
 }
 
 table! {
     JOIN: LateJoin = "late", "a client that joins after the start" {
-        client: CLIENT = "client", TEXT.takes("a client name"), required, "who joins";
-        round: JOIN_ROUND = "round", COUNT_U32, required, "the round, from 1";
+        /// the client
+        client: CLIENT = "client", TEXT.takes("a client name"), required;
+        /// the round, from 1
+        round: JOIN_ROUND = "round", COUNT_U32, required;
     }
 }
 
@@ -82,7 +83,7 @@ pub(crate) static SECTION: Section = Section {
 };
 
 impl Simulation {
-    /// Reads `[simulation]` of a run by this method and of this length, where they are known.
+    /// Reads `[simulation]` for a method and a length, if they are known.
     pub(crate) fn read(
         reader: &Reader<'_>,
         method: Option<&MethodKind>,
@@ -90,7 +91,7 @@ impl Simulation {
     ) -> Read<Self> {
         if let Some(method) = method.filter(|method| method.pooled) {
             for key in [&LOST, &DROPS, &LATE] {
-                let why = "one client holds everything and sends nothing";
+                let why = "one client holds all rows and sends nothing";
                 reader.refuse_if_given(
                     key,
                     &format!("has no meaning for {}: {why}", method.algorithm),
@@ -124,7 +125,7 @@ impl Simulation {
     }
 }
 
-/// Refuses rounds of a list's tables that never come.
+/// Refuses rounds after the last one.
 fn check_rounds(
     reader: &Reader<'_>,
     key: &'static JobKey,
@@ -136,7 +137,7 @@ fn check_rounds(
         v.list()?.iter().try_for_each(|item| {
             item.table(section)?.read(round_key, |v| match v.count_u32()? {
                 round if round > last => Err(v.fail(
-                    format!("round {round} never comes: the run ends with round {last}"),
+                    format!("the run ends with round {last}, before round {round}"),
                     "name an earlier round, or raise `rounds` in [method]",
                 )),
                 _ => Ok(()),

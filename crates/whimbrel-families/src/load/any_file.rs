@@ -1,15 +1,16 @@
-//! A file by itself, without a job.
+//! Reads a file without a job.
 
 use crate::failure::Result;
 use std::path::Path;
+use std::sync::Arc;
 use whimbrel_data::{
     CsvOptions, Dataset, Input, is_idx, is_libsvm, is_npy, read_csv, read_idx_images, read_npy,
 };
 
-/// What bytes of images are divided by.
+/// Default divisor of image bytes.
 const BYTE_SCALE: f64 = 255.0;
 
-/// What a file holds, by its first bytes.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileKind {
     /// Delimited text.
@@ -24,7 +25,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// Looks at a file; whatever is nothing else is taken for delimited text.
+    /// Detects the format; delimited text is the fallback.
     pub fn of(file: &Path) -> Self {
         match file {
             file if is_idx(file) => Self::Idx,
@@ -34,7 +35,7 @@ impl FileKind {
         }
     }
 
-    /// The word of `source` in `[data]`.
+    /// The value of `source` in `[data]`.
     pub fn source(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -45,20 +46,20 @@ impl FileKind {
     }
 }
 
-/// A CSV or `.npy` file, or images, whose bytes are divided as a job does without being told.
-pub fn read_any(input: &Input, client: Option<&str>) -> Result<Dataset> {
+/// Reads a CSV or `.npy` file, or images with their bytes scaled as by default in a job.
+pub fn read_any(input: &Input, client: Option<&str>) -> Result<Arc<Dataset>> {
     let Some(file) = input.file() else { return Ok(input.read_csv(&CsvOptions::default())?) };
-    match FileKind::of(file) {
-        FileKind::Idx => read_images(file, BYTE_SCALE),
-        FileKind::Npy => Ok(read_npy(file)?),
+    Ok(Arc::new(match FileKind::of(file) {
+        FileKind::Idx => read_images(file, BYTE_SCALE)?,
+        FileKind::Npy => read_npy(file)?,
         FileKind::Csv | FileKind::Libsvm => {
             let text = client.into_iter().map(String::from).collect();
-            Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
+            read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?
         }
-    }
+    }))
 }
 
-/// Images as rows, each byte over `scale`.
+/// Reads images as rows of bytes divided by `scale`.
 pub fn read_images(file: &Path, scale: f64) -> Result<Dataset> {
     let images = read_idx_images(file)?;
     let table = images.table(0..images.rows(), scale)?;

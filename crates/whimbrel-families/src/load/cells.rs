@@ -1,9 +1,9 @@
-//! Tables with gaps.
+//! Reads tables with gaps.
 
 use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
 use crate::files::named;
-use crate::job::{Csv, Job, Labels, Partition};
+use crate::job::{Csv, Labels, Partition};
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
@@ -14,7 +14,7 @@ use whimbrel_data::{
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
 
-/// How a job's csv file holds its table.
+/// The layout of a table in the job's csv file.
 pub fn cell_options(csv: &Csv, entries: Entries, described: Described) -> Result<CellOptions> {
     let cells = &csv.cells;
     let client = match &csv.partition {
@@ -38,7 +38,7 @@ pub fn cell_options(csv: &Csv, entries: Entries, described: Described) -> Result
     })
 }
 
-/// The labels of one side of a table, where the job has them.
+/// The labels of one side of a table, if the job has them.
 pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> {
     Ok(match labels {
         None => None,
@@ -47,29 +47,29 @@ pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> 
     })
 }
 
-/// What describes the rows and columns of a job's table: from the file that it names, of which a
-/// coordinator need not have the values, and from the labels.
+/// Descriptions of a table's rows and columns, from the labels and the job's file; a coordinator's
+/// file need not hold values.
 pub(crate) fn described(
-    job: &Job,
     csv: &Csv,
     rows: &[String],
     columns: &[String],
+    by: Described,
 ) -> Result<Vec<Attribute>> {
-    let options = cell_options(csv, Entries::default(), job.fit.described())?;
+    let options = cell_options(csv, Entries::default(), by)?;
     Ok(csv.path.read_attributes(&options, rows, columns)?)
 }
 
-pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
-    let options = cell_options(csv, entries, job.fit.described())?;
+pub(super) fn from_csv(csv: &Csv, entries: Entries, by: &Described, key: Key) -> Result<Loaded> {
+    let options = cell_options(csv, entries, by.clone())?;
     let mut table = csv.path.read_cells(&options)?;
-    let attributes = described(job, csv, &table.rows, &table.columns)?;
+    let attributes = described(csv, &table.rows, &table.columns, by.clone())?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
         Partition::Iid { clients } => table.scattered(*clients, key).at("data.split")?,
         Partition::Rows { clients } => table.by_rows(*clients, key).at("data.split")?,
         Partition::Pooled => vec![CellsOf { name: POOLED.into(), cells: table.cells.clone() }],
         Partition::Labels { .. } | Partition::Natural | Partition::Clusters { .. } => {
-            return Err(Failure::config("this split is not for tables with gaps"));
+            return Err(Failure::config("this split does not apply to tables with gaps"));
         }
     };
     let mut clients = Vec::with_capacity(parts.len());
@@ -92,7 +92,7 @@ pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Resu
     Ok(Loaded { clients, columns, rows, hash, attributes, notes, warnings, ..Loaded::default() })
 }
 
-/// The cells of one client's own file, the same in the fit and out of it as in a simulation.
+/// Reads the cells of one client's file; holds out the same cells as a simulation.
 pub(crate) fn of_client(
     rows: &Input,
     options: &CellOptions,
@@ -105,7 +105,7 @@ pub(crate) fn of_client(
     Ok(Cells::new(table.rows, table.columns, observed, held_out)?)
 }
 
-/// The cells of one client's own that a job fits, and those that it keeps out.
+/// Splits one client's cells into fitted and held-out ones.
 pub fn kept_out(
     cells: Vec<Cell>,
     holdout: f64,
@@ -124,16 +124,16 @@ fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {
     let share = 100.0 * places.len() as f64 / (rows * columns) as f64;
     let kept_out = match hidden {
         0 => String::new(),
-        _ => format!(", {hidden} of them kept out of the fit"),
+        _ => format!(", {hidden} of them held out"),
     };
     format!(
-        "a table of {rows} rows and {columns} columns with {} observations of {share:.3} % \
-         of its cells{kept_out}",
+        "a table of {rows} rows and {columns} columns, {} observations in {share:.3} % of its \
+         cells{kept_out}",
         table.cells.len()
     )
 }
 
-/// Rows and columns without an observation, or with none but in cells that are kept out.
+/// Warnings about rows and columns without a fitted cell.
 fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
     let side = |noun: &str, labels: &[String], at: fn(&Cell) -> u32| {
         let (mut fitted, mut seen) = (vec![false; labels.len()], vec![false; labels.len()]);
@@ -147,12 +147,12 @@ fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
             let (verb, s) = if gaps.len() == 1 { ("has", "") } else { ("have", "s") };
             let why = match hidden {
                 0 => "never observed".to_owned(),
-                all if all == gaps.len() => "everything observed there is kept out".to_owned(),
-                some => format!("never observed; of {some} everything observed is kept out"),
+                all if all == gaps.len() => "all their observations are held out".to_owned(),
+                some => format!("never observed; all observations of {some} are held out"),
             };
             format!(
-                "{} {noun}{s} {verb} no cell in the fit ({why}): {}; imputed from what is common to \
-                 all, with wide intervals",
+                "{} {noun}{s} {verb} no cell in the fit ({why}): {}; imputed from the common effects, \
+                 with wide intervals",
                 gaps.len(),
                 named(&gaps, labels, NAMED_MAX)
             )

@@ -1,14 +1,17 @@
-//! Samples of learners in files of their own: LEAF, CIFAR, JPEG images, speeches.
+//! Samples of learners in special formats: LEAF, CIFAR, JPEG images, speeches.
 
-use super::{Loaded, by_label, everyone, hash_all, subset};
+use super::split::{Unsplit, split};
+use super::{Loaded, hash_all, subset};
 use crate::failure::{Failure, Result};
 use crate::family::counted;
 use crate::job::{Collection, Concatenated, Data, Format, Partition};
 use whimbrel_core::{Key, Samples, Targets};
 use whimbrel_data::{
-    Classes, LabelledImages, LeafClients, SpeechOptions, Speeches, iid_rows, read_cifar,
+    Classes, ClientRows, LabelledImages, LeafClients, SpeechOptions, Speeches, read_cifar,
     read_jpeg_folder, read_jpegs, read_leaf, read_speeches,
 };
+
+const ONLY_BY_CLASS: &str = "images are split at random or by their classes";
 
 pub(super) fn load(files: &Collection, data: &Data, key: Key) -> Result<Loaded> {
     let of_images = |images| share_out(images, &files.partition, key);
@@ -27,14 +30,13 @@ pub(super) fn load(files: &Collection, data: &Data, key: Key) -> Result<Loaded> 
             of_images(read_jpegs(&files.path, offsets, labels)?)?
         }
     };
-    // All files say what is fitted.
     Ok(Loaded {
         hash: hash_all(files.clone().paths_mut().into_iter().map(|path| &*path))?,
         ..loaded
     })
 }
 
-/// Named samples; columns are numbered.
+/// Named samples with numbered columns.
 pub(super) fn of_clients(clients: Vec<(String, Samples)>, hash: String) -> Loaded {
     let width = clients.first().map_or(0, |(_, samples)| samples.width());
     let columns = (0..width).map(|j| format!("p{j}")).collect();
@@ -42,25 +44,35 @@ pub(super) fn of_clients(clients: Vec<(String, Samples)>, hash: String) -> Loade
 }
 
 fn share_out(images: LabelledImages, partition: &Partition, key: Key) -> Result<Loaded> {
-    let LabelledImages { samples, classes, coarse } = images;
-    let numbers = |of: &[u16]| Classes::of_values(of.iter().map(|class| f64::from(*class)));
-    let class = |_: Option<&str>, of_coarse: bool| match (&samples.targets, of_coarse) {
-        (Targets::Classes { of, .. }, false) => Ok(numbers(of)?),
-        _ => Ok(numbers(&coarse)?),
-    };
-    let clients = match by_label(partition, class, key)? {
-        Some(clients) => clients,
-        None => match partition {
-            Partition::Iid { clients } => iid_rows(samples.len(), *clients, key)?,
-            Partition::Pooled => everyone(samples.len()),
-            _ => return Err(Failure::config("images are split at random or by their classes")),
-        },
-    };
+    let (clients, _) = split(partition, &images, key)?;
+    let LabelledImages { samples, classes, .. } = images;
     let clients = clients.into_iter().map(|c| (c.name, samples.at(&c.rows))).collect();
     Ok(Loaded { classes, ..of_clients(clients, String::new()) })
 }
 
-/// Speakers' windows, of which no two parts overlap; only speakers that are kept are cut.
+impl Unsplit for LabelledImages {
+    fn rows(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn by_column(&self, _: &str) -> Result<Vec<ClientRows>> {
+        Err(Failure::config(ONLY_BY_CLASS))
+    }
+
+    fn classes(&self, _: Option<&str>, coarse: bool) -> Result<Classes> {
+        let of = match &self.samples.targets {
+            Targets::Classes { of, .. } if !coarse => of,
+            _ => &self.coarse,
+        };
+        Ok(Classes::of_values(of.iter().map(|class| f64::from(*class)))?)
+    }
+
+    fn features(&self) -> Result<(Vec<f64>, usize)> {
+        Err(Failure::config(ONLY_BY_CLASS))
+    }
+}
+
+/// Windows of the chosen speakers; training and held-out windows do not overlap.
 fn from_speeches(
     speeches: Speeches,
     options: &SpeechOptions,
@@ -81,7 +93,7 @@ fn from_speeches(
     let window = options.window;
     let left_out = [
         (left_out, "speaker", format!("with fewer than {} speeches", options.speeches_min)),
-        (all - clients.len(), "speaker", format!("with too little for a window of {window}")),
+        (all - clients.len(), "speaker", format!("with too little text for a window of {window}")),
         (unknown, "character", "outside the alphabet".to_owned()),
     ];
     let left_out: Vec<String> = left_out
@@ -94,7 +106,7 @@ fn from_speeches(
         notes.push(format!("left out: {}", left_out.join(", ")));
     }
     if clients.is_empty() {
-        return Err(Failure::config("no speaker has said enough for a window"));
+        return Err(Failure::config("no speaker has enough text for a window"));
     }
     let classes = options.alphabet.names();
     Ok(Loaded { classes, notes, ..of_clients(clients, String::new()) })

@@ -1,14 +1,14 @@
-//! Which columns of a file are used and which are left out, in words.
+//! Notes on the columns that are used and left out.
 
 use super::Loaded;
 use crate::job::{Csv, Partition};
 use whimbrel_data::{Dataset, Described, Identifier, Kind};
 
-/// Columns named in a note; the others are counted.
+/// Most columns named in a note.
 const NAMED_MAX: usize = 20;
 
-/// Notes the columns that are used and those that are not, with the reason, and warns of used ones
-/// that look like identifiers.
+/// Notes the columns that are used and left out, with reasons; warns of used columns that look like
+/// identifiers.
 pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&str>) {
     let (mut used, mut left_out, mut suspects) = (Vec::new(), Vec::new(), Vec::new());
     for (at, column) in data.columns().iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&
     }
 }
 
-/// The same of a file that has no names for its columns: all are used but these, with the reason.
+/// Notes the columns of a file without names: all except `left_out` are used.
 pub(super) fn say_all(loaded: &mut Loaded, left_out: &[&str]) {
     let used = match &loaded.columns[..] {
         [first, .., last] => format!("all {}, {first:?} to {last:?}", loaded.columns.len()),
@@ -43,7 +43,7 @@ pub(super) fn say_all(loaded: &mut Loaded, left_out: &[&str]) {
     loaded.notes.push(said(&[used], &left_out));
 }
 
-/// Notes the classes that were found in the targets.
+/// Notes the classes of the targets.
 pub(super) fn say_classes(loaded: &mut Loaded) {
     if !loaded.classes.is_empty() {
         let (count, names) = (loaded.classes.len(), quoted(&loaded.classes));
@@ -61,7 +61,7 @@ pub(super) fn of_cells(header: &[String], csv: &Csv, described: &Described) -> S
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     for name in header {
         let part = match &csv.partition {
-            Partition::Column(client) if client == name => Some("who observed"),
+            Partition::Column(client) if client == name => Some("client"),
             _ if csv.cells.row.contains(name) => Some("row"),
             _ if csv.cells.column.contains(name) => Some("column"),
             _ if csv.cells.value.as_ref() == Some(name) => Some("value"),
@@ -94,7 +94,7 @@ fn reason(data: &Dataset, at: usize, csv: &Csv, role: Option<&str>) -> &'static 
     let column = &data.columns()[at];
     let is = |name: Option<&str>| name == Some(column.name.as_str());
     let split = match &csv.partition {
-        Partition::Column(client) if is(Some(client)) => Some("says who holds the row"),
+        Partition::Column(client) if is(Some(client)) => Some("the client"),
         other if other.columns().contains(&&column.name) => Some("splits the rows"),
         _ => None,
     };
@@ -102,7 +102,7 @@ fn reason(data: &Dataset, at: usize, csv: &Csv, role: Option<&str>) -> &'static 
         Some(split) => split,
         None if is(csv.target.as_deref()) => "the target",
         None if is(csv.label.as_deref()) => "the label",
-        None if is(role) => "says what the row is for",
+        None if is(role) => "train, validation or test",
         None if csv.columns.is_some() => "not in `columns`",
         None if !column.named => "has no name",
         None if column.kind == Kind::Text => "text",

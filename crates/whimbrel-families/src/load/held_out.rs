@@ -1,4 +1,4 @@
-//! Rows of each client that are kept out of the fit.
+//! Held-out rows of each client.
 
 use super::{Loaded, data_key};
 use crate::failure::Result;
@@ -6,10 +6,10 @@ use crate::job::HeldOut;
 use whimbrel_core::{ClientData, Error, Key};
 use whimbrel_data::{BadRow, Dataset, Error as DataError, LISTED_MAX, Parts};
 
-/// The draw of unseen clients, apart from all others.
+/// Random stream of unseen clients.
 const UNSEEN: u64 = 0x0A5E;
 
-/// Sets shares of every client's rows apart.
+/// Holds out shares of every client's rows.
 pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Result<()> {
     if asked.validation == 0.0 && asked.test == 0.0 {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Resul
     Ok(())
 }
 
-/// Sets rows apart as a column of their file says.
+/// Holds out rows by a column of the file.
 pub(super) fn by_role(loaded: &mut Loaded, file: &Dataset, role: &str) -> Result<()> {
     let column = file.column(role)?;
     refuse_other_roles(file, column)?;
@@ -40,20 +40,20 @@ pub(super) fn by_role(loaded: &mut Loaded, file: &Dataset, role: &str) -> Result
         let roles = own.rows.iter().map(|row| file.text(*row, column).unwrap_or_default());
         let parts = Parts::by_name(roles).map_err(|e| of(name, e))?;
         if parts.train.is_empty() && !matches!(data, ClientData::Samples(_)) {
-            return Err(of(name, Error::data("there is no row for training").into()).into());
+            return Err(of(name, Error::data("no row is for training").into()).into());
         }
         *data = parts.apply(data)?;
     }
     Ok(())
 }
 
-/// Draws the clients that are only evaluated; at least one trains.
+/// Draws the clients that are only evaluated; at least one client trains.
 pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
     let clients = loaded.clients.len();
     let count = ((share * clients as f64).round() as usize).min(clients.saturating_sub(1));
     if count == 0 {
         if share > 0.0 {
-            let what = format!("unseen = {share} of {clients} clients is none: everyone trains");
+            let what = format!("unseen = {share} of {clients} clients is none: all clients train");
             loaded.warnings.push(what);
         }
         return;
@@ -65,7 +65,7 @@ pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
     loaded.notes.push(format!("{count} of {clients} clients are only evaluated"));
 }
 
-/// Lists the rows whose role is none.
+/// Refuses rows with an unknown role, by line.
 fn refuse_other_roles(file: &Dataset, column: usize) -> Result<()> {
     let wrong = (0..file.rows()).filter_map(|row| {
         let role = file.text(row, column).unwrap_or_default().trim();
@@ -73,7 +73,7 @@ fn refuse_other_roles(file: &Dataset, column: usize) -> Result<()> {
     });
     let reason = |role: &str| match role {
         "" => "the value is missing".into(),
-        other => format!("{other:?} is no role"),
+        other => format!("{other:?} is not a role"),
     };
     let wrong: Vec<(usize, &str)> = wrong.collect();
     let listed = wrong.iter().take(LISTED_MAX).map(|(row, role)| BadRow {
@@ -85,17 +85,17 @@ fn refuse_other_roles(file: &Dataset, column: usize) -> Result<()> {
     if listed.is_empty() {
         return Ok(());
     }
-    let hint = Some("a row is for train, validation or test".into());
+    let hint = Some("the roles are train, validation and test".into());
     let file = file.name().into();
     Err(DataError::Rows { file, listed, count: wrong.len(), hint }.into())
 }
 
-/// Says whose rows are wrong.
+/// Adds the client to an error.
 fn of(name: &str, error: whimbrel_data::Error) -> Error {
     Error::data(format!("client {name:?}: {error}"))
 }
 
-/// Says how many rows are kept out, and counts only the others as a client's.
+/// Notes the number of held-out rows, and counts the training rows of each client.
 pub(super) fn count(loaded: &mut Loaded) {
     let (mut validation, mut test) = (0, 0);
     for ((_, data), rows) in loaded.clients.iter().zip(&mut loaded.rows) {
@@ -108,12 +108,12 @@ pub(super) fn count(loaded: &mut Loaded) {
     }
     for (rows, purpose) in [(validation, "validation"), (test, "tests")] {
         if rows > 0 {
-            loaded.notes.push(format!("{rows} rows for {purpose} are kept out of the fit"));
+            loaded.notes.push(format!("{rows} rows are held out for {purpose}"));
         }
     }
 }
 
-/// The same rows of one client's own file as in a simulation.
+/// Holds out rows of one client's file: the same as in a simulation.
 pub(crate) fn of_client(
     data: ClientData,
     asked: &HeldOut,

@@ -1,51 +1,29 @@
-//! Images, a row each.
+//! Images as rows.
 
-use super::{Layout, Loaded, by_label, clustered, collection, columns, everyone, hash_all};
+use super::split::{Unsplit, split};
+use super::{Layout, Loaded, collection, columns, hash_all};
 use crate::failure::{Failure, Result};
 use crate::job::data::idx::{LABEL, WRITER};
 use crate::job::{Idx, Partition};
 use whimbrel_core::{Key, Samples, Table, Targets};
 use whimbrel_data::{
     Classes, ClientRows, CsvOptions, Dataset, Images, by_column, by_number, class_numbers,
-    iid_rows, read_csv, read_idx_images, read_idx_numbers, standardize_table,
+    read_csv, read_idx_images, read_idx_numbers, standardize_table,
 };
 
-/// Where QMNIST's table has the writer.
+/// The writer's column in QMNIST's table.
 const WRITER_COLUMN: usize = 2;
 
-pub(super) fn from_idx(idx: &Idx, layout: Layout, standardize: bool, key: Key) -> Result<Loaded> {
+pub(super) fn from_idx(idx: &Idx, layout: &Layout, standardize: bool, key: Key) -> Result<Loaded> {
     let mut images = read_idx_images(&idx.path)?;
     if idx.transpose {
         images.transpose()?;
     }
-    let rows = images.rows();
-    let beside = Beside::read(idx, rows)?;
-    let (clients, note) = match &idx.partition {
-        Partition::Pooled => (everyone(rows), None),
-        Partition::Iid { clients } | Partition::Rows { clients } => {
-            (iid_rows(rows, *clients, key)?, None)
-        }
-        Partition::Column(column) => (beside.clients(column)?, None),
-        Partition::Labels { .. } => {
-            let classes = |column: Option<&str>, _| beside.classes(column.unwrap_or(LABEL));
-            (by_label(&idx.partition, classes, key)?.unwrap_or_default(), None)
-        }
-        Partition::Natural => return Err(Failure::config("the images have no writers")),
-        Partition::Clusters { .. } => {
-            let points = || {
-                let mut table = images.table(0..rows, idx.scale)?;
-                if standardize {
-                    standardize_table(&mut table)?;
-                }
-                Ok((table.values, table.columns.len()))
-            };
-            let split = clustered(&idx.partition, points, rows, key)?;
-            split.map_or_else(Default::default, |(clients, note)| (clients, Some(note)))
-        }
-    };
+    let beside = Beside::read(idx, &images, standardize)?;
+    let (clients, note) = split(&idx.partition, &beside, key)?;
     if matches!(layout, Layout::Samples { .. }) {
-        let loaded = samples(&images, &beside, clients, hash(idx)?)?;
-        let mut loaded = Loaded { notes: note.into_iter().collect(), ..loaded };
+        let mut loaded = samples(&beside, clients, hash(idx)?)?;
+        loaded.notes.extend(note);
         columns::say_all(&mut loaded, &["the labels (the target)"]);
         columns::say_classes(&mut loaded);
         return Ok(loaded);
@@ -64,63 +42,78 @@ pub(super) fn from_idx(idx: &Idx, layout: Layout, standardize: bool, key: Key) -
     Ok(loaded)
 }
 
-/// Bytes with the numbers of their labels.
-fn samples(
-    images: &Images,
-    beside: &Beside<'_>,
-    clients: Vec<ClientRows>,
-    hash: String,
-) -> Result<Loaded> {
+/// Images as bytes, with class numbers as targets.
+fn samples(beside: &Beside<'_>, clients: Vec<ClientRows>, hash: String) -> Result<Loaded> {
     let (labels, classes) = beside.labels()?;
     let client = |client: ClientRows| -> Result<(String, Samples)> {
         let of = client.rows.iter().map(|row| labels[*row]).collect();
         let targets = Targets::Classes { of, count: classes.len() };
-        Ok((client.name, images.samples(&client.rows, targets)?))
+        Ok((client.name, beside.images.samples(&client.rows, targets)?))
     };
     let clients = clients.into_iter().map(client).collect::<Result<_>>()?;
     Ok(Loaded { classes, ..collection::of_clients(clients, hash) })
 }
 
-/// What is known of the images beside their pixels.
+/// Images with the files that describe them.
 struct Beside<'a> {
     idx: &'a Idx,
-    rows: usize,
+    images: &'a Images,
+    standardize: bool,
     table: Option<Dataset>,
 }
 
-impl<'a> Beside<'a> {
-    fn read(idx: &'a Idx, rows: usize) -> Result<Self> {
-        let Some(path) = &idx.table else { return Ok(Self { idx, rows, table: None }) };
-        let table = read_csv(path, &CsvOptions::default())?;
-        if table.rows() != rows {
-            let what = format!("{} has {} lines for {rows} images", path.display(), table.rows());
-            return Err(Failure::config(what));
-        }
-        Ok(Self { idx, rows, table: Some(table) })
+impl Unsplit for Beside<'_> {
+    fn rows(&self) -> usize {
+        self.images.rows()
     }
 
-    /// The table, where a column is to be looked up in it.
-    fn table(&self, column: &str) -> Option<&Dataset> {
-        let elsewhere = (column == WRITER && self.idx.writers.is_some())
-            || (column == LABEL && self.idx.labels.is_some());
-        self.table.as_ref().filter(|_| !elsewhere)
-    }
-
-    fn clients(&self, column: &str) -> Result<Vec<ClientRows>> {
+    fn by_column(&self, column: &str) -> Result<Vec<ClientRows>> {
         match self.table(column) {
             Some(table) => Ok(by_column(table, column)?),
             None => Ok(by_number(&self.numbers(column)?, column)),
         }
     }
 
-    fn classes(&self, column: &str) -> Result<Classes> {
+    fn classes(&self, column: Option<&str>, _: bool) -> Result<Classes> {
+        let column = column.unwrap_or(LABEL);
         match self.table(column) {
             Some(table) => Ok(Classes::of_column(table, column)?),
             None => Ok(Classes::of_values(self.numbers(column)?.into_iter().map(f64::from))?),
         }
     }
 
-    /// The number of each image's class, and the names of the classes.
+    fn features(&self) -> Result<(Vec<f64>, usize)> {
+        let mut table = self.images.table(0..self.rows(), self.idx.scale)?;
+        if self.standardize {
+            standardize_table(&mut table)?;
+        }
+        Ok((table.values, table.columns.len()))
+    }
+}
+
+impl<'a> Beside<'a> {
+    fn read(idx: &'a Idx, images: &'a Images, standardize: bool) -> Result<Self> {
+        let mut table = None;
+        if let Some(path) = &idx.table {
+            let (read, rows) = (read_csv(path, &CsvOptions::default())?, images.rows());
+            if read.rows() != rows {
+                let what =
+                    format!("{} has {} lines for {rows} images", path.display(), read.rows());
+                return Err(Failure::config(what));
+            }
+            table = Some(read);
+        }
+        Ok(Self { idx, images, standardize, table })
+    }
+
+    /// The table, if it is the source of a column.
+    fn table(&self, column: &str) -> Option<&Dataset> {
+        let elsewhere = (column == WRITER && self.idx.writers.is_some())
+            || (column == LABEL && self.idx.labels.is_some());
+        self.table.as_ref().filter(|_| !elsewhere)
+    }
+
+    /// Class numbers of the images, and the names of the classes.
     fn labels(&self) -> Result<(Vec<u16>, Vec<String>)> {
         if let (Some(label), Some(table)) = (&self.idx.label, &self.table) {
             return Ok(class_numbers(table, label)?);
@@ -130,7 +123,7 @@ impl<'a> Beside<'a> {
         Ok((labels.into_iter().map(|label| label as u16).collect(), classes))
     }
 
-    /// The label or the writer of each image.
+    /// Label or writer of each image.
     fn numbers(&self, column: &str) -> Result<Vec<i32>> {
         let (path, at) = match column {
             WRITER => (&self.idx.writers, WRITER_COLUMN),
@@ -138,11 +131,11 @@ impl<'a> Beside<'a> {
         };
         let path = path.as_ref();
         let path = path.ok_or_else(|| Failure::config(format!("images have no `{column}`")))?;
-        Ok(read_idx_numbers(path, self.rows, at)?)
+        Ok(read_idx_numbers(path, self.images.rows(), at)?)
     }
 }
 
-/// Of the images, or of all files that say what is fitted.
+/// The hash of the images and the files beside them.
 fn hash(idx: &Idx) -> Result<String> {
     let beside = [&idx.labels, &idx.writers, &idx.table].into_iter().flatten();
     hash_all(std::iter::once(&idx.path).chain(beside))

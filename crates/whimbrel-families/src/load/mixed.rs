@@ -1,12 +1,14 @@
-//! Rows of numbers, counts and levels, in which cells may be missing.
+//! Rows of numbers, counts and levels, with missing cells.
 
+use super::split::split;
+use super::tables::TableRows;
 use super::{Loaded, columns, held_out, tables};
 use crate::failure::Result;
 use crate::job::Csv;
 use whimbrel_core::Key;
 use whimbrel_data::ColumnType;
 
-/// The columns that have levels, which are read as text.
+/// The columns with levels; these are read as text.
 pub(crate) fn leveled(types: &[(String, ColumnType)]) -> impl Iterator<Item = &String> {
     let has_levels = |kind: &ColumnType| !matches!(kind, ColumnType::Number | ColumnType::Count);
     types.iter().filter(move |(_, kind)| has_levels(kind)).map(|(name, _)| name)
@@ -23,7 +25,8 @@ pub(super) fn from_csv(
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let found = data.mixed_columns(csv.columns.as_deref(), types, &except)?;
     let table = data.mixed_table(&found)?;
-    let places = tables::places(&data, &csv.partition, key)?;
+    let unsplit = TableRows { data: &data, features: None, standardize: false };
+    let (places, _) = split(&csv.partition, &unsplit, key)?;
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
     let mut loaded = Loaded { places, ..Loaded::of_tables(each, csv.path.hash()?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();

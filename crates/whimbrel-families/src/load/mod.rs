@@ -1,4 +1,4 @@
-//! From `[data]` to clients with their rows.
+//! Reads `[data]` into clients with their rows.
 
 mod any_file;
 mod cells;
@@ -9,8 +9,9 @@ mod images;
 mod labelled;
 pub(crate) mod mixed;
 mod samples;
+mod split;
 mod subset;
-mod tables;
+pub(crate) mod tables;
 
 pub use any_file::{FileKind, read_any, read_images};
 pub use cells::{cell_options, kept_out};
@@ -20,23 +21,24 @@ pub(crate) use labelled::{class_names, number_declared};
 pub(crate) use samples::settle_classes;
 
 use crate::failure::{AtKey, Failure, Result};
+use crate::family::refuse;
 use crate::job::{DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
-    Attribute, Classes, ClientRows, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
-    ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path, read_embedding,
+    Attribute, ClientRows, ColumnType, Described, Entries, LogisticTruth, ReadHashes,
+    RepresentationTruth, Sha256, Standardization, hash_path,
 };
 
-/// The name of the one client that holds everything.
+/// The name of the client that holds all pooled rows.
 const POOLED: &str = "pooled";
 
-/// Splits and generators draw from streams of their own, apart from the run's.
+/// Separates the random streams of splits and generators from the run's.
 const DATA_KEY: u64 = 0xDA7A;
 
-/// How clients' rows are laid out for a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The form in which a model reads clients' rows.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Layout {
     /// Rows of numbers.
     Rows,
@@ -50,72 +52,75 @@ pub enum Layout {
         /// Whether the target is one of any number of classes.
         classes: bool,
     },
-    /// Rows of numbers, counts and levels, in which cells may be missing.
-    Mixed,
+    /// Rows of numbers, counts and levels, with missing cells.
+    Mixed {
+        /// Types of columns by name; others hold numbers.
+        types: Vec<(String, ColumnType)>,
+    },
     /// Cells of a table with gaps.
-    Cells(Entries),
+    Cells {
+        /// The kind of the values.
+        entries: Entries,
+        /// The columns of the file that describe rows and columns of the table.
+        described: Described,
+    },
 }
 
 impl Layout {
     /// Whether targets are classes.
-    pub fn has_classes(self) -> bool {
+    pub fn has_classes(&self) -> bool {
         matches!(self, Self::Targets { classes: true } | Self::Samples { classes: true })
     }
 }
 
-/// What is known of the law that generated data come from.
+/// The true model of generated data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth {
-    /// The components and each client's weights, by id.
+    /// The components, and each client's weights by id.
     pub law: LogisticTruth,
-    /// The share of each client's test rows that its Bayes rule predicts, by id; none where it has no
-    /// test rows.
+    /// Accuracy of the Bayes rule on each client's test rows, by id.
     pub bayes_accuracy: Vec<Option<f64>>,
 }
 
-/// The clients of a job and what is known of their data.
+/// The clients of a job with their data.
 #[derive(Clone, Default)]
 pub struct Loaded {
-    /// Names, sorted unless a journal gave them [numbers](Self::renumber), and what each holds.
+    /// Names and data, sorted by name unless [renumbered](Self::renumber) by a journal.
     pub clients: Vec<(String, ClientData)>,
-    /// Column names.
     pub columns: Vec<String>,
-    /// How many clients are planned for, where it is not their number: a coordinator plans for those
-    /// that it expects, whichever join it afterwards.
+    /// Number of clients to plan for, if it differs from the number here: the replayed coordinator
+    /// planned for the clients that it expected.
     pub expected: Option<usize>,
-    /// Rows by client; none for a stream.
+    /// Rows by client; `None` for a stream.
     pub rows: Vec<Option<u64>>,
-    /// Which rows of the file each client got, until parts are set apart by a column.
+    /// Each client's rows of the file, until a column separates test rows.
     places: Vec<ClientRows>,
-    /// SHA-256 of the file, or of what was generated.
+    /// SHA-256 of the file or of the generated rows.
     pub hash: String,
-    /// SHA-256 of each file that the job names, beside the file.
+    /// The files that the job names, with their SHA-256.
     pub files: Vec<(String, String)>,
-    /// What was done to the columns, so that it can be done to new rows.
+    /// The standardisation of the columns, to be applied to new rows.
     pub standardization: Option<Standardization>,
-    /// The classes as the data have them, in the order of their numbers; of two that became -1 and 1
-    /// the former first. Empty for targets that are numbers.
+    /// Classes of the target by number; the first of two is coded as -1. Empty without classes.
     pub classes: Vec<String>,
-    /// The levels of each column of a mixed table; empty for others.
+    /// Levels of each column of a mixed table; empty for other data.
     pub levels: Vec<Vec<String>>,
-    /// What describes the rows and columns of a table with gaps.
+    /// Descriptions of the rows and columns of a table with gaps.
     pub attributes: Vec<Attribute>,
-    /// Which clients are only evaluated, by id; empty where everyone trains.
+    /// Flags of clients that are only evaluated, by id; empty if all train.
     pub unseen: Vec<bool>,
-    /// What generated data come from.
+    /// The true model of a generated mixture.
     pub truth: Option<Truth>,
-    /// The representation that drawn clients share, and each one's predictor, by id.
+    /// The true representation of generated clients, and their predictors by id.
     pub representation: Option<RepresentationTruth>,
-    /// Test samples that were drawn beside the clients' own, until rows are set apart.
+    /// Generated test samples, until rows are held out.
     drawn_tests: Vec<Samples>,
-    /// What is worth saying about them.
     pub notes: Vec<String>,
-    /// What should be looked at.
     pub warnings: Vec<String>,
 }
 
 impl Loaded {
-    /// Rows of all clients; none for streams.
+    /// Rows of all clients; `None` for streams.
     pub fn total_rows(&self) -> Option<u64> {
         self.rows.iter().copied().sum()
     }
@@ -127,7 +132,7 @@ impl Loaded {
         all.map(|(i, client)| (ClientId(i as u32), client))
     }
 
-    /// The lengths of one input, of samples for learners.
+    /// The shape of one input of a learner.
     pub fn shape(&self) -> Option<&[usize]> {
         match self.clients.first() {
             Some((_, ClientData::Samples(samples))) => Some(&samples.shape),
@@ -135,7 +140,7 @@ impl Loaded {
         }
     }
 
-    /// The labels of a table's rows; empty where rows are examples.
+    /// Row labels of a table with gaps; empty for other data.
     pub fn row_labels(&self) -> Vec<String> {
         match self.clients.first() {
             Some((_, ClientData::Cells(cells))) => cells.rows.to_vec(),
@@ -143,10 +148,9 @@ impl Loaded {
         }
     }
 
-    /// Makes them the clients of a run that is replayed: with the numbers that its journal gave these
-    /// names, and a plan for those whom `[federation]` expects. Those who are only evaluated follow
-    /// where the journal does not name them; whom else it does not name took no part and is left out.
-    /// Returns the names of those.
+    /// Renumbers the clients for a replay, in the order of the journal's `names`. Clients that are
+    /// only evaluated follow; other clients absent from the journal are dropped, and their names
+    /// returned.
     pub fn renumber(&mut self, names: &[String], job: &Job) -> Result<Vec<String>> {
         self.expected = job.federation.as_ref().map(|federation| federation.clients.count());
         let mut places: BTreeMap<&str, usize> =
@@ -154,10 +158,9 @@ impl Loaded {
         let mut order = Vec::with_capacity(names.len());
         for name in names {
             let Some(place) = places.remove(name.as_str()) else {
-                let what = format!("the journal has a client `{name}`, and the data do not");
-                let error = Error::data(what)
-                    .hint("a replay needs the rows of everyone who took part, under the same name");
-                return Err(error.into());
+                let what = format!("the journal names client `{name}`, which the data do not have");
+                let hint = "a replay needs the rows of all participants, under the same names";
+                return Err(Error::data(what).hint(hint).into());
             };
             order.push(place);
         }
@@ -178,7 +181,7 @@ impl Loaded {
         Ok(absent)
     }
 
-    /// Up to `count` rows spread evenly over all tables, for a picture; none for streams.
+    /// Up to `count` rows spread evenly over all tables, for a plot; `None` for streams.
     pub fn preview(&self, count: usize) -> Option<Vec<Vec<f64>>> {
         let total = self.total_rows()? as usize;
         let step = total.div_ceil(count.max(1)).max(1);
@@ -224,51 +227,53 @@ impl Loaded {
     fn standardized(mut self, found: Option<Standardization>) -> Self {
         if let Some(n) = found.as_ref().map(|found| found.constant).filter(|n| *n > 0) {
             let columns = if n == 1 { "1 column is".into() } else { format!("{n} columns are") };
-            self.notes.push(format!("{columns} constant, and zero once standardised"));
+            self.notes.push(format!("{columns} constant, and 0 after standardisation"));
         }
         self.standardization = found;
         self
     }
 }
 
-/// The items at these different places; a list that has none of them stays empty.
+/// Reorders by distinct indices; an empty list stays empty.
 fn reorder<T>(items: &mut Vec<T>, order: &[usize]) {
     let mut all: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
     items.extend(order.iter().filter_map(|place| all.get_mut(*place)?.take()));
 }
 
-/// The key of splits, generators and hold-outs.
+/// The random key of splits, generators and hold-outs.
 fn data_key(seed: u64) -> Key {
     Key::root(seed).child(DATA_KEY)
 }
 
-/// Reads or draws the data of a job whose paths are resolved.
+/// Reads or generates the data of a job with resolved paths.
 pub fn load(job: &Job) -> Result<Loaded> {
     load_as(job, job.fit.layout())
 }
 
-/// The same in another layout than the job's model takes.
+/// Reads or generates the data in a layout other than that of the job's model.
 pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
-    // Files are hashed as they are read.
-    let loaded = ReadHashes::default().during(|| read_or_draw(job, layout));
+    // Files are hashed while they are read.
+    let loaded = ReadHashes::default().during(|| read_or_draw(job, &layout));
     loaded.map_err(|failure| failure.placed(job))
 }
 
-fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
+fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
     let key = data_key(job.data.seed);
     let pooled = job.method.kind.pooled;
     if !pooled && job.data.partition() == Some(&Partition::Pooled) {
-        let error = Error::config("nothing in [data] says who holds which row")
-            .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
-        return Err(error).at("data");
+        return refuse(
+            "[data] does not tell which client holds a row",
+            "`whimbrel serve` runs this job; to simulate it, name a column with `client`",
+        )
+        .at("data");
     }
     let role = job.data.held_out.role.as_deref();
     let mut loaded = match &job.data.source {
-        Source::Csv(csv) if let Layout::Cells(entries) = layout => {
-            cells::from_csv(job, csv, entries, key)?
+        Source::Csv(csv) if let Layout::Cells { entries, described } = layout => {
+            cells::from_csv(csv, *entries, described, key)?
         }
-        Source::Csv(csv) if layout == Layout::Mixed => {
-            mixed::from_csv(csv, job.fit.types(), role, key)?
+        Source::Csv(csv) if let Layout::Mixed { types } = layout => {
+            mixed::from_csv(csv, types, role, key)?
         }
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
         Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,
@@ -287,7 +292,7 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
     let speeches = matches!(&job.data.source, Source::Collection(files) if files.is_cut());
     let mut subset = job.data.subset;
     if speeches {
-        // Speakers were chosen and their parts cut where the windows were.
+        // Speakers were chosen, and held-out windows cut, by the reader.
         subset.clients = None;
     }
     subset::take(&mut loaded, &subset, key)?;
@@ -308,7 +313,7 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// All rows with one client, in the clients' order.
+/// Gives all rows to one client, in the clients' order.
 fn pool(loaded: Loaded) -> Result<Loaded> {
     let Loaded { clients, columns, hash, standardization, levels, notes, warnings, .. } = loaded;
     let (mut values, mut held_out) = (Vec::new(), HeldOut::default());
@@ -320,12 +325,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
                 append(&mut held_out.validation, table.held_out.validation);
                 append(&mut held_out.test, table.held_out.test);
             }
-            ClientData::Stream(_)
-            | ClientData::Labelled(_)
-            | ClientData::Samples(_)
-            | ClientData::Cells(_) => {
-                return Err(Failure::config("only tables can be pooled"));
-            }
+            _ => return Err(Failure::config("only tables can be pooled")),
         }
     }
     let table = Table { held_out, ..Table::new(columns, values)? };
@@ -333,7 +333,6 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
     Ok(Loaded { standardization, levels, notes, warnings, ..pooled })
 }
 
-/// Adds rows to others.
 fn append(to: &mut Option<Box<Table>>, rows: Option<Box<Table>>) {
     match (to.as_mut(), rows) {
         (Some(to), Some(rows)) => to.values.extend(rows.values),
@@ -342,54 +341,7 @@ fn append(to: &mut Option<Box<Table>>, rows: Option<Box<Table>>) {
     }
 }
 
-/// Everything with one client.
-fn everyone(rows: usize) -> Vec<ClientRows> {
-    vec![ClientRows { name: POOLED.into(), rows: (0..rows).collect() }]
-}
-
-/// Clients by classes: `classes` has those of a column, or of the targets, or the coarse ones.
-fn by_label(
-    partition: &Partition,
-    classes: impl Fn(Option<&str>, bool) -> Result<Classes>,
-    key: Key,
-) -> Result<Option<Vec<ClientRows>>> {
-    let Partition::Labels { clients, split, column, coarse } = partition else { return Ok(None) };
-    let coarse = match split {
-        LabelSplit::Pachinko { .. } => Some(classes(coarse.as_deref(), true)?),
-        _ => None,
-    };
-    let classes = classes(column.as_deref(), false)?;
-    Ok(Some(split.deal(classes, coarse.as_ref(), *clients, key).at("data.split")?))
-}
-
-/// Clients as clusters of points, of an embedding or else of the features (`width` numbers each).
-fn clustered(
-    partition: &Partition,
-    features: impl FnOnce() -> Result<(Vec<f64>, usize)>,
-    rows: usize,
-    key: Key,
-) -> Result<Option<(Vec<ClientRows>, String)>> {
-    let Partition::Clusters { clients, embedding, using } = partition else { return Ok(None) };
-    let (points, width) = match embedding {
-        Some(path) => read_embedding(path, rows)?,
-        None => features()?,
-    };
-    let clustering = Clustering { rule: *using, ..Clustering::default() };
-    let Clustered { clients, found, moves } =
-        clusters(&points, width, *clients, &clustering, key).at("data.split")?;
-    let extremes = |sizes: &mut dyn Iterator<Item = usize>| {
-        sizes.fold((usize::MAX, 0), |(low, high), n| (low.min(n), high.max(n)))
-    };
-    let (low, high) = extremes(&mut found.iter().copied());
-    let (least, most) = extremes(&mut clients.iter().map(|c| c.rows.len()));
-    let note = format!(
-        "clusters of {low} to {high} rows; after {moves} moves of half a cluster clients hold \
-         {least} to {most}"
-    );
-    Ok(Some((clients, note)))
-}
-
-/// The hash of a file, or of the hashes of several.
+/// The hash of a file, or the hash of several files' hashes.
 fn hash_all<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<String> {
     let hashes: Vec<String> =
         paths.into_iter().map(hash_path).collect::<std::result::Result<_, _>>()?;

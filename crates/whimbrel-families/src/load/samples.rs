@@ -1,4 +1,4 @@
-//! Samples for learners, and rows made of drawn samples.
+//! Samples of learners, and rows of generated samples.
 
 use super::{Layout, Loaded, Truth, held_out};
 use crate::failure::{AtKey, Failure, Result};
@@ -8,7 +8,7 @@ use whimbrel_data::{
     number_classes, samples,
 };
 
-/// Clients' rows for a learner; `classes` are those that targets count.
+/// Converts clients' rows to samples; `classes` is the number of classes.
 pub(super) fn of_rows(
     clients: Vec<(String, Labelled)>,
     classes: Option<usize>,
@@ -20,29 +20,25 @@ pub(super) fn of_rows(
     Ok(Loaded::of_samples(clients, columns, hash))
 }
 
-/// Makes targets the numbers of their classes, from 0, and names the classes; `names` has those that
-/// targets count already, where the file names them.
+/// Codes targets by class number, from 0, and returns the class names. `names` are the classes that
+/// targets index, if the file names them.
 pub(crate) fn settle_classes(targets: &mut [f64], names: &[String]) -> Result<Vec<String>> {
     let found = number_classes(targets)?;
     let name = |class: f64| names.get(class as usize).cloned().unwrap_or(class.to_string());
     match &found[..] {
-        [only] => {
-            let what =
-                format!("every target is {}, where classes are to be told apart", name(*only));
-            Err(Failure::config(what))
-        }
+        [only] => Err(Failure::config(format!("every target is {}: one class", name(*only)))),
         _ => Ok(found.into_iter().map(name).collect()),
     }
 }
 
-/// Gives every sample the lengths that a job asks for.
+/// Gives every sample the job's shape.
 pub(super) fn reshape(loaded: &mut Loaded, shape: Option<&[usize]>) -> Result<()> {
     let Some(shape) = shape else { return Ok(()) };
     let width: usize = shape.iter().product();
     for (_, data) in &mut loaded.clients {
         let ClientData::Samples(samples) = data else { continue };
         if samples.width() != width {
-            let what = format!("shape = {shape:?}, and an input has {} numbers", samples.width());
+            let what = format!("shape = {shape:?}, but an input has {} numbers", samples.width());
             return Err(Failure::config(what)).at("data.shape");
         }
         let HeldOut { validation, test, .. } = &mut samples.held_out;
@@ -72,8 +68,7 @@ pub(super) fn from_representation(spec: &RepresentationSpec, key: Key) -> Result
     Ok(Loaded { representation: Some(truth), ..loaded })
 }
 
-/// Once rows are set apart: the test samples that were drawn take the place of a share of the
-/// client's own, and the Bayes rule is judged by those that are used.
+/// Replaces held-out test rows by generated test samples, and evaluates the Bayes rule on them.
 pub(super) fn settle_tests(loaded: &mut Loaded) {
     for ((_, data), test) in loaded.clients.iter_mut().zip(std::mem::take(&mut loaded.drawn_tests))
     {
@@ -90,8 +85,8 @@ pub(super) fn settle_tests(loaded: &mut Loaded) {
     }
 }
 
-/// Drawn samples in the layout of a model that is no learner.
-pub(super) fn laid_out(mut loaded: Loaded, layout: Layout) -> Result<Loaded> {
+/// Converts generated samples for models that are not learners.
+pub(super) fn laid_out(mut loaded: Loaded, layout: &Layout) -> Result<Loaded> {
     if matches!(layout, Layout::Samples { .. }) {
         return Ok(loaded);
     }
@@ -103,7 +98,7 @@ pub(super) fn laid_out(mut loaded: Loaded, layout: Layout) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// Clients without training rows are only evaluated.
+/// Excludes clients without training rows from training.
 pub(super) fn leave_out_empty(loaded: &mut Loaded) {
     let is_empty =
         |data: &ClientData| matches!(data, ClientData::Samples(_)) && held_out::rows_of(data) == 0;
@@ -113,8 +108,7 @@ pub(super) fn leave_out_empty(loaded: &mut Loaded) {
         loaded.unseen.resize(loaded.clients.len(), false);
         loaded.unseen[i] = true;
         let name = &loaded.clients[i].0;
-        loaded.warnings.push(format!(
-            "client {name:?} has no training rows: it takes part in evaluations only"
-        ));
+        let what = format!("client {name:?} has no training rows: it is only evaluated");
+        loaded.warnings.push(what);
     }
 }

@@ -1,4 +1,4 @@
-//! A part of the data, chosen at random.
+//! Random subsets of the data.
 
 use super::{Loaded, held_out};
 use crate::failure::Result;
@@ -6,11 +6,11 @@ use crate::job::{KeptClients, Subset};
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::Parts;
 
-/// Draws of subsets, apart from all others.
+/// Random streams of subsets.
 const ROWS: u64 = 0x5AB5;
 const CLIENTS: u64 = 0x5ABC;
 
-/// Keeps some of the clients, in their order.
+/// Keeps some clients, in order.
 pub(super) fn keep<T>(clients: &mut Vec<T>, kept: Option<KeptClients>, key: Key) {
     let all = clients.len();
     let count = match kept {
@@ -26,13 +26,13 @@ pub(super) fn keep<T>(clients: &mut Vec<T>, kept: Option<KeptClients>, key: Key)
     clients.retain(|_| is_kept.next().unwrap_or_default());
 }
 
-/// Keeps the share of the rows and the clients that a job asks for.
+/// Keeps the job's shares of rows and clients.
 pub(super) fn take(loaded: &mut Loaded, subset: &Subset, key: Key) -> Result<()> {
     if let Some(KeptClients::Number(asked)) = subset.clients
         && asked > loaded.clients.len()
     {
         loaded.warnings.push(format!(
-            "keep_clients = {asked}, and there are {}: all are kept",
+            "keep_clients = {asked}, but there are {}: all are kept",
             loaded.clients.len()
         ));
     }
@@ -50,7 +50,7 @@ pub(super) fn take(loaded: &mut Loaded, subset: &Subset, key: Key) -> Result<()>
     Ok(())
 }
 
-/// A share of a client's rows, and of those that its source keeps out.
+/// A share of a client's training rows and of its given test rows.
 fn some_rows(data: &ClientData, share: f64, key: Key, name: &str) -> Result<ClientData> {
     let rows = held_out::rows_of(data);
     let train = Parts::draw(rows, 0.0, 1.0 - share, key, name).train;

@@ -1,13 +1,14 @@
 //! Rows without targets.
 
-use super::{Loaded, by_label, clustered, columns, everyone, held_out};
-use crate::failure::{AtKey, Failure, Result};
+use super::split::{Unsplit, split};
+use super::{Loaded, columns, held_out};
+use crate::failure::{Failure, Result};
 use crate::job::{Csv, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
     Classes, ClientRows, CsvOptions, Dataset, Features, Mixture, Sha256, by_client, by_column,
-    hash_path, hash_tables, iid, read_npy, standardize_table,
+    hash_path, hash_tables, read_npy, standardize_table,
 };
 
 pub(super) fn from_csv(
@@ -37,27 +38,27 @@ pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded>
     Ok(loaded)
 }
 
-/// The file, and the columns that are kept as text and are no features: client, class and label.
-pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Dataset, Vec<String>)> {
+/// The file, and its columns of text that are not features: client, class and label.
+pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Arc<Dataset>, Vec<String>)> {
     read_with(csv, role, &[])
 }
 
-/// The same with further columns of text.
+/// Reads the file with `more` columns of text.
 pub(super) fn read_with(
     csv: &Csv,
     role: Option<&str>,
     more: &[&String],
-) -> Result<(Dataset, Vec<String>)> {
+) -> Result<(Arc<Dataset>, Vec<String>)> {
     let role = role.map(String::from);
     let by = csv.partition.columns().into_iter();
     let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let all = text.iter().chain(more.iter().copied()).cloned().collect();
-    let options = CsvOptions { delimiter, text: all, ..CsvOptions::default() };
+    let options = CsvOptions { delimiter, text: all };
     Ok((csv.path.read_csv(&options)?, text))
 }
 
-pub(super) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {
+pub(crate) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {
     match &csv.columns {
         Some(columns) => Features::Listed(columns),
         None => Features::All { except },
@@ -72,55 +73,47 @@ fn share_out(
     hash: String,
     key: Key,
 ) -> Result<Loaded> {
-    let clients = match partition {
-        Partition::Column(column) => {
-            let places = by_column(data, column)?;
-            let tables = by_client(data, column, features)?;
-            return Ok(Loaded { places, ..Loaded::of_tables(tables, hash) });
-        }
-        Partition::Pooled
-        | Partition::Iid { .. }
-        | Partition::Rows { .. }
-        | Partition::Natural
-        | Partition::Labels { .. } => places(data, partition, key)?,
-        Partition::Clusters { .. } => {
-            let points = || {
-                let mut table = data.table(&data.features(features)?)?;
-                // The rows themselves are standardised by a stage of the fit.
-                if standardize {
-                    standardize_table(&mut table)?;
-                }
-                Ok((table.values, table.columns.len()))
-            };
-            let (clients, note) =
-                clustered(partition, points, data.rows(), key)?.unwrap_or_default();
-            let tables = data.tables(&data.features(features)?, &clients)?;
-            let loaded = Loaded::of_tables(tables, hash);
-            return Ok(Loaded { notes: vec![note], places: clients, ..loaded });
-        }
+    let unsplit = TableRows { data, features: Some(features), standardize };
+    let (places, note) = split(partition, &unsplit, key)?;
+    let tables = match partition {
+        Partition::Column(column) => by_client(data, column, features)?,
+        _ => data.tables(&data.features(features)?, &places)?,
     };
-    let tables = data.tables(&data.features(features)?, &clients)?;
-    Ok(Loaded { places: clients, ..Loaded::of_tables(tables, hash) })
+    let notes = note.into_iter().collect();
+    Ok(Loaded { places, notes, ..Loaded::of_tables(tables, hash) })
 }
 
-/// Which rows each client gets, where their values do not matter.
-pub(super) fn places(data: &Dataset, partition: &Partition, key: Key) -> Result<Vec<ClientRows>> {
-    Ok(match partition {
-        Partition::Column(column) => by_column(data, column)?,
-        Partition::Pooled => everyone(data.rows()),
-        Partition::Iid { clients } | Partition::Rows { clients } => {
-            iid(data, *clients, key).at("data.split")?
+/// Rows of a table; without `features` they are mixed.
+pub(super) struct TableRows<'a> {
+    pub data: &'a Dataset,
+    pub features: Option<&'a Features<'a>>,
+    pub standardize: bool,
+}
+
+impl Unsplit for TableRows<'_> {
+    fn rows(&self) -> usize {
+        self.data.rows()
+    }
+
+    fn by_column(&self, column: &str) -> Result<Vec<ClientRows>> {
+        Ok(by_column(self.data, column)?)
+    }
+
+    fn classes(&self, column: Option<&str>, _: bool) -> Result<Classes> {
+        Ok(Classes::of_column(self.data, column.unwrap_or_default())?)
+    }
+
+    fn features(&self) -> Result<(Vec<f64>, usize)> {
+        let Some(features) = self.features else {
+            return Err(Failure::config("clusters need numeric columns, and this table is mixed"));
+        };
+        let mut table = self.data.table(&self.data.features(features)?)?;
+        // A stage of the fit standardises the rows themselves.
+        if self.standardize {
+            standardize_table(&mut table)?;
         }
-        Partition::Natural => return Err(Failure::config("the file names no clients")),
-        Partition::Labels { .. } => {
-            let classes =
-                |column: Option<&str>, _| Ok(Classes::of_column(data, column.unwrap_or_default())?);
-            by_label(partition, classes, key)?.unwrap_or_default()
-        }
-        Partition::Clusters { .. } => {
-            return Err(Failure::config("clusters are made of numbers, and this table is mixed"));
-        }
-    })
+        Ok((table.values, table.columns.len()))
+    }
 }
 
 pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
@@ -131,7 +124,7 @@ pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
 
 pub(super) fn streams(table: &MixtureTable, key: Key) -> Result<Loaded> {
     let mixture = Arc::new(Mixture::new(table.spec.clone(), key)?);
-    // The first rows stand for the stream: they name its law and its key.
+    // The first rows identify the stream: they depend on its law and its key.
     let heads = mixture.tables()?;
     let mut hash = Sha256::new();
     hash.update(b"stream");

@@ -1,14 +1,14 @@
-//! The fewest rows that a figure of a client may rest on.
+//! Minimum numbers of rows behind the figures of a client.
 
 use crate::failure::Result;
 use whimbrel_core::{ClientData, Error, HeldOut};
 
-/// Rows below which a client keeps to itself.
+/// A client's minimum numbers of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Minimum {
-    /// Training rows with which it takes part at all.
+    /// Fewest training rows with which it takes part.
     pub rows: usize,
-    /// Rows behind any one figure.
+    /// Fewest rows behind any figure.
     pub group: usize,
 }
 
@@ -19,8 +19,8 @@ impl Default for Minimum {
 }
 
 impl Minimum {
-    /// Refuses too few training rows, and takes out the rows kept for validation and tests where they
-    /// are so few that figures over them would say much about each.
+    /// Refuses too few training rows, and removes validation and test rows if they are too few:
+    /// figures over few rows can reveal individual rows.
     pub fn apply(&self, mut data: ClientData) -> Result<ClientData> {
         let rows = match &mut data {
             ClientData::Table(table) => {
@@ -47,16 +47,14 @@ impl Minimum {
         if rows >= least {
             return Ok(data);
         }
-        let what = format!(
-            "there are {rows} rows to train with, and sums over so few say much about each"
-        );
-        let hint = format!("have {least} at least, or lower --min-rows and --min-group");
+        let what =
+            format!("there are {rows} training rows; sums over so few can reveal individual rows");
+        let hint = format!("provide at least {least}, or lower --min-rows and --min-group");
         Err(Error::data(what).hint(hint).into())
     }
 
-    /// Refuses columns of numbers and counts that fewer training rows have than a group has: their
-    /// sums leave at enrolment, and the sum of one value is that value. `levels` are those of each
-    /// column, empty for numbers and counts; of levels only counts of rows leave.
+    /// Refuses columns of numbers and counts with fewer observed values than a group: their sums leave
+    /// at enrolment. `levels` are the levels of each column; columns with levels are only counted.
     pub fn check_columns(&self, data: &ClientData, levels: &[Vec<String>]) -> Result<()> {
         let ClientData::Table(table) = data else { return Ok(()) };
         let mut observed = vec![0; table.width()];
@@ -77,11 +75,11 @@ impl Minimum {
             return Ok(());
         }
         let what = format!(
-            "{} in the rows to train with, and --min-group is {}: sums over so few say much about each",
+            "{} in the training rows, and --min-group is {}: sums over so few can reveal individual rows",
             few.join(", "),
             self.group
         );
-        let hint = "remove these cells from the file, or let them leave with --min-group 1";
+        let hint = "remove these cells from the file, or allow them with --min-group 1";
         Err(Error::data(what).hint(hint).into())
     }
 }
@@ -107,7 +105,7 @@ mod tests {
         let train = |count| minimum.apply(ClientData::Table(rows(count)));
         assert!(train(20).is_ok());
         let error = train(19).err().unwrap().to_string();
-        assert!(error.contains("19 rows") && error.contains("--min-rows"), "{error}");
+        assert!(error.contains("19 training rows") && error.contains("--min-rows"), "{error}");
         assert!(Minimum { rows: 1, group: 1 }.apply(ClientData::Table(rows(1))).is_ok());
         assert!(Minimum { rows: 1, group: 5 }.apply(ClientData::Table(rows(4))).is_err());
         let mut table = rows(30);
@@ -121,7 +119,7 @@ mod tests {
     fn columns_that_few_rows_have_are_kept_to_oneself() {
         let names = ["age", "pressure", "falls", "housing"].map(str::to_owned).to_vec();
         let levels = [vec![], vec![], vec![], vec!["alone".to_owned(), "family".to_owned()]];
-        // A column that no client has is skipped; one with levels is counted, not summed.
+        // Unobserved columns are skipped; columns with levels are counted, not summed.
         let data = |pressure: usize, falls: usize| {
             let cell = |has: bool, x: f64| if has { x } else { f64::NAN };
             let row = |i: usize| {

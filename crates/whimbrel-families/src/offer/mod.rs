@@ -1,7 +1,7 @@
-//! What a coordinator offers to a client: the job without paths, and the form its file must have.
+//! The coordinator's offer to a client: the job without paths, and the schema of the client's file.
 //!
-//! From an offer a client builds the same methods as the server, reads its own file, and shows what
-//! would leave the machine. An offer comes from a peer: its text is bounded and read strictly.
+//! From an offer a client builds the server's methods, reads its own file, and shows which messages
+//! would leave the machine. An offer comes from a peer: its text is bounded and parsed strictly.
 
 mod groups;
 mod schema;
@@ -9,7 +9,7 @@ mod schema;
 pub use groups::Minimum;
 pub use schema::{Schema, SourceForm, TargetForm};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::job::federation::is_client_name;
 use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation};
 use crate::load::{Layout, rows_of_client};
@@ -20,34 +20,33 @@ use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Input, Sha256};
 use whimbrel_engine::OFFER_BYTES_MAX;
 
-/// Changes when an older program would misread an offer.
+/// Changes when older programs would misread an offer.
 const VERSION: u32 = 1;
-/// Stands where the job named a file: a client has its own, or needs none.
-const ELSEWHERE: &str = "elsewhere";
+/// Replaces a path of the coordinator: a client has its own file, or needs none.
+pub(crate) fn elsewhere(ending: &str) -> PathBuf {
+    PathBuf::from(format!("elsewhere.{ending}"))
+}
 
 /// An invitation to a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
     version: u32,
-    /// The job, resolved, as TOML.
+    /// The resolved job as TOML.
     job: String,
-    /// The form of a client's file.
     schema: Schema,
-    /// How many clients there are.
     clients: u32,
-    /// Their names by id, without those who are invited later; empty where clients bring names of
-    /// their own.
+    /// Names by id, without clients invited later; empty if clients choose their names.
     names: Vec<String>,
-    /// Every client's first memory, where the job gives it.
+    /// The first memory of every client, if the job gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     memory: Option<Vec<f64>>,
-    /// SHA-256 of all the above.
+    /// SHA-256 of the other fields.
     hash: String,
 }
 
 impl Offer {
-    /// What a job offers to clients, checked as [`Plan::on_network`] checks it.
+    /// The offer of a job, checked like [`Plan::on_network`].
     pub fn of(job: &Job, facts: &Facts) -> Result<Self> {
         let plan = Plan::on_network(job, facts)?;
         let schema = Schema::of(job, facts)?;
@@ -62,15 +61,13 @@ impl Offer {
             hash: String::new(),
         };
         offer.hash = offer.digest();
-        // What a client would refuse is better refused here.
+        // Refuse here what clients would refuse.
         offer.check()?;
         let bytes = offer.to_json().len();
         if bytes > OFFER_BYTES_MAX {
-            let what = format!(
-                "what clients are told of this job has {bytes} bytes, and {OFFER_BYTES_MAX} are \
-                 possible"
-            );
-            return Err(Error::config(what).into());
+            return Err(Failure::config(format!(
+                "the offer of this job has {bytes} bytes; at most {OFFER_BYTES_MAX} are possible"
+            )));
         }
         Ok(offer)
     }
@@ -80,7 +77,7 @@ impl Offer {
         serde_json::to_string(self).expect("an offer is plain data")
     }
 
-    /// Reads an offer that came over the wire.
+    /// Parses an offer from the wire.
     pub fn from_json(text: &[u8]) -> Result<Self> {
         if text.len() > OFFER_BYTES_MAX {
             let what = format!("an offer of {} bytes is too long", text.len());
@@ -98,42 +95,42 @@ impl Offer {
             return refuse(format!("has version {}, this program reads {VERSION}", self.version));
         }
         if self.hash != self.digest() {
-            return refuse("is not the one that its hash names".into());
+            return refuse("does not match its hash".into());
         }
         let named = self.names.is_empty() || self.names.len() == self.clients as usize;
         if !named || self.clients == 0 || !self.names.iter().all(|name| is_client_name(name)) {
-            return refuse("names its clients wrongly".into());
+            return refuse("has invalid client names".into());
         }
         self.schema.check()?;
         let job = self.job()?;
         if matches!(job.fit.layout(), Layout::Targets { .. }) && self.schema.classes().len() > 2 {
-            return refuse("has more than two classes, which its model cannot take".into());
+            return refuse("has more than two classes, which its model does not support".into());
         }
-        if (job.fit.layout() == Layout::Mixed) == self.schema.levels.is_empty() {
-            return refuse("lists levels for another model, or lacks them".into());
+        let is_mixed = matches!(job.fit.layout(), Layout::Mixed { .. });
+        if is_mixed == self.schema.levels.is_empty() {
+            return refuse("has levels for another model, or lacks them".into());
         }
         if is_table(&job) == self.schema.rows.is_empty() {
-            return refuse("lists a table's rows for another model, or lacks them".into());
+            return refuse("has row labels for another model, or lacks them".into());
         }
         Ok(())
     }
 
-    /// Its identity: equal hashes are equal offers.
+    /// SHA-256 of the offer.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The form of a client's file.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The names of the clients by id; empty where they bring their own.
+    /// Names of the clients by id; empty if clients choose their names.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The job, without the paths that it had.
+    /// The job without the coordinator's paths.
     pub fn job(&self) -> Result<Job> {
         let job = Job::parse(&self.job, "the offered job")
             .map_err(|e| Error::peer(format!("the offered job cannot be read: {e}")))?;
@@ -145,7 +142,7 @@ impl Offer {
         self.plan_with(&Minimum::default())
     }
 
-    /// The same for a client that keeps to itself what rests on few rows.
+    /// The client's plan, with its minimum numbers of rows.
     pub fn plan_with(&self, minimum: &Minimum) -> Result<Plan> {
         let facts = Facts {
             clients: self.clients as usize,
@@ -161,23 +158,18 @@ impl Offer {
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), minimum.group)
     }
 
-    /// Reads a client's rows and checks them against the schema. The client need not be one of
-    /// [`Offer::names`]: who was invited while the job ran takes part as clients do for whom the job
-    /// sets nothing apart.
+    /// Reads a client's rows and checks them against the schema. Clients invited later need not be in
+    /// [`Offer::names`].
     pub fn read(&self, rows: impl Into<Input>, client_name: &str) -> Result<ClientData> {
         let rows = &rows.into();
         let job = self.job()?;
         match job.fit.layout() {
-            Layout::Cells(entries) => {
-                let cells = self.schema.read_cells(rows, client_name, &job, entries)?;
+            Layout::Cells { entries, described } => {
+                let cells = self.schema.read_cells(rows, client_name, &job, entries, described)?;
                 Ok(ClientData::Cells(cells))
             }
-            Layout::Mixed => {
-                let rows = self.schema.read_mixed(rows, client_name, job.fit.types())?;
-                rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
-            }
-            layout @ (Layout::Rows | Layout::Targets { .. } | Layout::Samples { .. }) => {
-                let rows = self.schema.read(rows, client_name, layout)?;
+            layout => {
+                let rows = self.schema.read(rows, client_name, &layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }
@@ -191,48 +183,44 @@ impl Offer {
     }
 }
 
-/// The job as a client may see it: nothing that is a path, a simulation's, or the coordinator's.
+/// The job for clients: without paths and without the settings of simulations and the coordinator.
 fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     let mut federation = Federation::of(clients);
     if let Some(set) = &job.federation {
-        // What a client takes is bounded by it too.
+        // The limit also applies to messages that a client receives.
         federation.message_max = set.message_max;
     }
     let mut job =
         Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };
-    // What clients keep out of a fit is drawn from it; splits are a simulation's.
+    // The data seed draws held-out rows; without them, only simulations use it.
     let cells = is_table(&job);
     if !cells && !job.data.held_out.is_something() {
         job.data.seed = job.seed;
     }
-    let elsewhere = |ending: &str| PathBuf::from(format!("{ELSEWHERE}.{ending}"));
     match &mut job.data.source {
         DataSource::Csv(csv) => {
             csv.path = elsewhere("csv").into();
-            match cells {
-                // The schema has them.
-                true => (csv.cells.row_labels, csv.cells.column_labels) = (None, None),
-                false => csv.columns = Some(schema.columns.clone()),
+            if cells {
+                // The schema has the labels.
+                (csv.cells.row_labels, csv.cells.column_labels) = (None, None);
+            } else {
+                csv.columns = Some(schema.columns.clone());
             }
         }
         DataSource::Npy(npy) => npy.path = elsewhere("npy"),
-        DataSource::Libsvm(_)
-        | DataSource::Idx(_)
-        | DataSource::Collection(_)
-        | DataSource::Mixture(_)
-        | DataSource::Toy(_)
-        | DataSource::SyntheticMixture(_)
-        | DataSource::SyntheticRepresentation(_) => {}
+        _ => {}
     }
-    job.fit.hide_paths(plan.stages(), &elsewhere);
+    if let Some(offered) = plan.offered() {
+        job.fit = offered.boxed();
+    }
     if let MemoryStart::File(path) = &mut job.uplink.start {
         *path = elsewhere("json");
     }
     job
 }
 
-/// A job with the files of `[data]` where another one has them: a coordinator has no rows, and its
-/// folder may be restored on another machine.
+/// A job with the data paths of another one, for comparison: a coordinator's folder may be restored
+/// on another machine.
 pub fn with_data_paths_of(job: &Job, other: &Job) -> Job {
     let (mut job, mut other) = (job.clone(), other.clone());
     let (own, others) = (job.data.paths_mut(), other.data.paths_mut());
@@ -243,5 +231,5 @@ pub fn with_data_paths_of(job: &Job, other: &Job) -> Job {
 }
 
 fn is_table(job: &Job) -> bool {
-    matches!(job.fit.layout(), Layout::Cells(_))
+    matches!(job.fit.layout(), Layout::Cells { .. })
 }

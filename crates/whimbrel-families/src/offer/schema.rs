@@ -1,48 +1,46 @@
-//! The form that a client's file must have.
+//! The schema of a client's file.
 
 use crate::failure::Result;
 use crate::job::{DataSource, Job, Partition};
 use crate::load::{Layout, cell_options, number_declared, of_client};
-use crate::plan::Facts;
+use crate::plan::{Facts, not_on_network};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
-    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, Input, MixedColumn,
-    Parts, by_column, read_npy, samples,
+    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Described, Entries, Features, Input,
+    MixedColumn, Parts, by_column, read_npy, samples,
 };
 
-/// The most columns a file may be asked for, and the most rows of a table with gaps.
+/// Most columns of a file, and most rows of a table with gaps.
 const COLUMNS_MAX: usize = 1 << 20;
 
 /// Columns and their types.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
-    /// The file's format.
     pub source: SourceForm,
-    /// The columns of numbers that are used, in order; of a table with gaps, the labels of its
-    /// columns.
+    /// The used columns in order, or the column labels of a table with gaps.
     pub columns: Vec<String>,
-    /// The labels of the rows of a table with gaps; empty where rows are examples.
+    /// Row labels of a table with gaps; empty for other data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<String>,
-    /// The levels of each column of a mixed table, in the order of their numbers; none for numbers and
-    /// counts. Empty for other models.
+    /// Levels of each column of a mixed table by number, empty for numbers and counts; empty for other
+    /// data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Vec<String>>,
-    /// What describes the rows and columns of a table with gaps, where the model needs it.
+    /// Descriptions of the rows and columns of a table with gaps, if the model uses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
-    /// The column that is predicted.
     pub target: Option<TargetForm>,
-    /// A column that, where the file has it, names the client in every row.
+    /// The column of client names; optional in the file.
     pub client: Option<String>,
-    /// A column that is kept as text and not used.
+    /// An unused column of text.
     pub label: Option<String>,
-    /// A column that says of each row whether it is for training, validation or tests.
+    /// The column that assigns rows to training, validation and tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What separates cells; none: told from the header.
+    /// The delimiter; `None`: detected from the header.
     pub delimiter: Option<char>,
 }
 
@@ -52,39 +50,36 @@ pub struct Schema {
 pub enum SourceForm {
     /// Text with a header line.
     Csv,
-    /// A NumPy array; its columns are called `c1`, `c2` and so on.
+    /// A NumPy array with columns `c1`, `c2` and so on.
     Npy,
 }
 
-/// What is predicted.
+/// The target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetForm {
-    /// The column.
     pub column: String,
-    /// Its classes in the order of their numbers, or the one that becomes -1 first; empty where it
-    /// holds numbers.
+    /// Classes by number; the first of two is coded as -1. Empty for numeric targets.
     pub classes: Vec<String>,
 }
 
-/// What the rows of a client's file are for.
+/// The roles of the rows of a client's file.
 fn roles(data: &Dataset, role: &str) -> Result<Parts> {
     let column = data.column(role)?;
     let roles = (0..data.rows()).map(|row| data.text(row, column).unwrap_or_default());
     let parts = Parts::by_name(roles)?;
     if parts.train.is_empty() {
-        return Err(Error::data("there is no row for training").into());
+        return Err(Error::data("no row is for training").into());
     }
     Ok(parts)
 }
 
 impl Schema {
-    /// The form of the files of a job.
+    /// The schema of a job's files.
     pub fn of(job: &Job, facts: &Facts) -> Result<Self> {
-        let columns = facts.columns.clone();
         let plain = |source| Self {
             source,
-            columns,
+            columns: facts.columns.clone(),
             rows: facts.rows.clone(),
             levels: facts.levels.clone(),
             attributes: facts.attributes.clone(),
@@ -94,35 +89,26 @@ impl Schema {
             role: None,
             delimiter: None,
         };
-        Ok(match &job.data.source {
-            DataSource::Csv(csv) => Self {
-                target: csv.target.as_ref().map(|column| TargetForm {
-                    column: column.clone(),
-                    classes: facts.classes.clone(),
-                }),
-                client: match &csv.partition {
-                    Partition::Column(column) => Some(column.clone()),
-                    _ => None,
-                },
-                label: csv.label.clone(),
-                role: job.data.held_out.role.clone(),
-                delimiter: csv.delimiter,
-                ..plain(SourceForm::Csv)
+        let csv = match &job.data.source {
+            DataSource::Csv(csv) => csv,
+            DataSource::Npy(_) => return Ok(plain(SourceForm::Npy)),
+            other => return Err(not_on_network(other)),
+        };
+        let classes = facts.classes.clone();
+        Ok(Self {
+            target: csv.target.clone().map(|column| TargetForm { column, classes }),
+            client: match &csv.partition {
+                Partition::Column(column) => Some(column.clone()),
+                _ => None,
             },
-            DataSource::Npy(_) => plain(SourceForm::Npy),
-            DataSource::Libsvm(_)
-            | DataSource::Idx(_)
-            | DataSource::Collection(_)
-            | DataSource::Mixture(_)
-            | DataSource::Toy(_)
-            | DataSource::SyntheticMixture(_)
-            | DataSource::SyntheticRepresentation(_) => {
-                return Err(Error::config("clients on a network hold csv or npy files").into());
-            }
+            label: csv.label.clone(),
+            role: job.data.held_out.role.clone(),
+            delimiter: csv.delimiter,
+            ..plain(SourceForm::Csv)
         })
     }
 
-    /// The classes of the target; empty where there are none.
+    /// The classes of the target; empty for numeric targets.
     pub fn classes(&self) -> &[String] {
         self.target.as_ref().map_or(&[], |target| &target.classes)
     }
@@ -141,7 +127,7 @@ impl Schema {
             || !columns
             || self.rows.len() > COLUMNS_MAX
         {
-            return Err(Error::peer("the offer's schema is no table's").into());
+            return Err(Error::peer("the offer's schema is invalid").into());
         }
         Ok(())
     }
@@ -151,26 +137,20 @@ impl Schema {
         &self,
         rows: &Input,
         client_name: &str,
-        layout: Layout,
+        layout: &Layout,
     ) -> Result<ClientData> {
-        let data = match (&self.source, rows.file()) {
-            (SourceForm::Npy, Some(file)) => read_npy(file)?,
-            _ => {
-                let text = self.client.iter().chain(&self.label).chain(&self.role);
-                let text = text.cloned().collect();
-                let delimiter = self.delimiter.map(|c| c as u8);
-                rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?
-            }
+        if let Layout::Mixed { types } = layout {
+            return self.read_mixed(rows, client_name, types);
+        }
+        let data = match (self.source, rows.file()) {
+            (SourceForm::Npy, Some(file)) => Arc::new(read_npy(file)?),
+            _ => rows.read_csv(&self.csv_options([]))?,
         };
         self.check_client(&data, client_name)?;
         let features = Features::Listed(&self.columns);
-        let parts = self.role.as_deref().map(|role| roles(&data, role)).transpose()?;
-        let apart = |rows: ClientData| match &parts {
-            Some(parts) => Ok(parts.apply(&rows)?),
-            None => Ok(rows),
-        };
         let Some(target) = &self.target else {
-            return apart(ClientData::Table(data.table(&data.features(&features)?)?));
+            let table = data.table(&data.features(&features)?)?;
+            return self.held_out(&data, ClientData::Table(table));
         };
         let mut rows = data.labelled(&target.column, &features)?;
         if !target.classes.is_empty() {
@@ -179,16 +159,31 @@ impl Schema {
             let what = format!("column {:?} holds text, not numbers", target.column);
             return Err(Error::data(what).into());
         }
-        apart(match layout {
+        let rows = match layout {
             Layout::Samples { classes } => {
                 ClientData::Samples(samples(&rows, classes.then_some(target.classes.len()))?)
             }
             _ => ClientData::Labelled(rows),
-        })
+        };
+        self.held_out(&data, rows)
     }
 
-    /// Reads a client's rows of a mixed table.
-    pub(super) fn read_mixed(
+    /// The options of a csv file, with `more` columns of text.
+    fn csv_options<'a>(&'a self, more: impl IntoIterator<Item = &'a String>) -> CsvOptions {
+        let text = self.client.iter().chain(&self.label).chain(&self.role).chain(more);
+        let delimiter = self.delimiter.map(|c| c as u8);
+        CsvOptions { delimiter, text: text.cloned().collect(), ..CsvOptions::default() }
+    }
+
+    /// Holds out rows by the column of roles.
+    fn held_out(&self, data: &Dataset, rows: ClientData) -> Result<ClientData> {
+        match &self.role {
+            Some(role) => Ok(roles(data, role)?.apply(&rows)?),
+            None => Ok(rows),
+        }
+    }
+
+    fn read_mixed(
         &self,
         rows: &Input,
         client_name: &str,
@@ -200,16 +195,9 @@ impl Schema {
         };
         let columns: Vec<MixedColumn> = self.columns.iter().zip(&self.levels).map(column).collect();
         let leveled = columns.iter().filter(|column| !column.levels.is_empty());
-        let text = self.client.iter().chain(&self.label).chain(&self.role).cloned();
-        let text = text.chain(leveled.map(|column| column.name.clone())).collect();
-        let delimiter = self.delimiter.map(|c| c as u8);
-        let data = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+        let data = rows.read_csv(&self.csv_options(leveled.map(|column| &column.name)))?;
         self.check_client(&data, client_name)?;
-        let rows = ClientData::Table(data.mixed_table(&columns)?);
-        match &self.role {
-            Some(role) => Ok(roles(&data, role)?.apply(&rows)?),
-            None => Ok(rows),
-        }
+        self.held_out(&data, ClientData::Table(data.mixed_table(&columns)?))
     }
 
     /// Reads a client's cells of a table with gaps.
@@ -219,15 +207,16 @@ impl Schema {
         client_name: &str,
         job: &Job,
         entries: Entries,
+        described: Described,
     ) -> Result<Cells> {
         let data = &job.data;
         let DataSource::Csv(csv) = &data.source else {
-            return Err(Error::peer("the offered table is in no csv file").into());
+            return Err(Error::peer("the offered table is not a csv file").into());
         };
         let mut options = CellOptions {
             row_labels: Some(self.rows.clone()),
             column_labels: Some(self.columns.clone()),
-            ..cell_options(csv, entries, job.fit.described())?
+            ..cell_options(csv, entries, described)?
         };
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];
@@ -239,7 +228,7 @@ impl Schema {
         of_client(rows, &options, csv.cells.holdout, data.seed, client_name)
     }
 
-    /// Rows of somebody else are somebody else's.
+    /// Refuses rows of other clients.
     fn check_client(&self, data: &Dataset, client_name: &str) -> Result<()> {
         let named = |column: &&String| data.columns().iter().any(|known| known.name == **column);
         let Some(column) = self.client.as_ref().filter(named) else { return Ok(()) };
@@ -248,7 +237,7 @@ impl Schema {
             None => Ok(()),
             Some(other) => {
                 let what = format!(
-                    "{}: row {} has {:?} in column {column:?}, and this client is {client_name:?}",
+                    "{}: row {} has {:?} in column {column:?}, but this client is {client_name:?}",
                     data.name(),
                     other.rows.first().map_or(0, |row| row + 1),
                     other.name

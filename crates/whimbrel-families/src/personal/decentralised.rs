@@ -1,4 +1,4 @@
-//! Methods without a server: the keys of their graph, and the graph itself.
+//! Methods without a server: the graph and its keys.
 
 use crate::failure::Result;
 use crate::job::{Job, UpRule};
@@ -8,30 +8,33 @@ use whimbrel_core::Error;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::topology::{ROUNDING, unreached};
 use whimbrel_engine::{Graphs, Topology, Weighting};
-use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, BOOLEAN, Form, PATH as FILE};
 use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Source, Value};
-use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::writer::{Writer, inline, list, number, text};
+use whimbrel_job::{define_keys, form};
 use whimbrel_methods::personal::Scaling;
 
 form! {
-    /// How neighbours weigh each other.
     MIXINGS: Weighting {
-        Weighting::Metropolis => "metropolis": "1/(1 + the larger degree of both)",
-        Weighting::MaximumDegree => "maximum-degree": "1/(1 + the largest degree of all)",
-        Weighting::FastestMixing => "fastest-mixing": "the largest spectral gap that convex \
-         optimisation finds",
-        Weighting::Given => "given": "the weights of the edge list",
+        /// 1/(1 + the larger degree of both)
+        "metropolis" => Weighting::Metropolis,
+        /// 1/(1 + the largest degree of all)
+        "maximum-degree" => Weighting::MaximumDegree,
+        /// the largest spectral gap, by convex optimisation
+        "fastest-mixing" => Weighting::FastestMixing,
+        /// the weights of the edge list
+        "given" => Weighting::Given,
     }
 }
 
 form! {
-    /// How a client's samples enter.
     SCALINGS: Scaling {
-        Scaling::Samples => "samples": "the local change times T n_t/n: on the complete graph with \
-         uniform weights the star-shaped method",
-        Scaling::Paper => "paper": "the local step times n_t/n, as Algorithm 4 prints it",
+        /// the local change times T n_t/n: equal to the method with a server on the complete graph
+        /// with uniform weights
+        "samples" => Scaling::Samples,
+        /// the local step times n_t/n, as Algorithm 4 prints it
+        "paper" => Scaling::Paper,
     }
 }
 
@@ -39,85 +42,74 @@ form! {
 pub(super) static TOPOLOGY: JobKey = JobKey::default(
     "topology",
     "a word, or a table { kind, p, redraw, edges, path }",
-    "{ kind = \"erdos-renyi\", p = 0.5 }",
-    "who is whose neighbour, among the clients that train",
+    || inline([(KIND.name, text(ERDOS_RENYI)), (P.name, number(EDGE_PROBABILITY))]),
+    "graph of the training clients",
 )
 .words(&SHAPES)
 .tables(&[&TOPOLOGY_SECTION]);
-/// `mixing`.
-pub(super) static MIXING: JobKey = MIXINGS.default(
-    "mixing",
-    "\"metropolis\"",
-    "the weights of the mixing matrix; what a client does not give to neighbours it gives to itself",
-);
-/// `scaling`.
-pub(super) static SCALING: JobKey =
-    SCALINGS.default("scaling", "\"samples\"", "how a client's number of samples enters");
+define_keys! {
+    /// weights of the mixing matrix; the rest of each row is the client's own weight
+    pub(super) MIXING = "mixing", MIXINGS, default(Weighting::default());
+    /// effect of a client's number of samples
+    pub(super) SCALING = "scaling", SCALINGS, default(Scaling::default());
+}
 
 const COMPLETE: &str = "complete";
 const RING: &str = "ring";
 const TORUS: &str = "torus";
 const ERDOS_RENYI: &str = "erdos-renyi";
+/// The default of `p`.
+const EDGE_PROBABILITY: f64 = 0.5;
 const EDGES: &str = "edges";
 
 static SHAPES: [Word; 5] = [
-    Word { name: COMPLETE, doc: "everyone with everyone" },
-    Word { name: RING, doc: "each client and the next, in the order of names" },
-    Word { name: TORUS, doc: "a grid whose sides meet, as near to a square as the number divides" },
-    Word { name: ERDOS_RENYI, doc: "every pair with probability `p`; drawn until it is connected" },
+    Word { name: COMPLETE, doc: "all pairs" },
+    Word { name: RING, doc: "each client with the next by name" },
+    Word { name: TORUS, doc: "a periodic grid, as square as possible" },
+    Word {
+        name: ERDOS_RENYI,
+        doc: "each pair with probability `p`, drawn until the graph is connected",
+    },
     Word { name: EDGES, doc: "the pairs of `edges`, or of the file `path`" },
 ];
-static KIND: JobKey = JobKey::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
-static P: JobKey = ABOVE_ZERO
-    .default("p", "0.5", "the probability of an edge")
-    .only(&[ERDOS_RENYI], "its edges are not drawn");
-static REDRAW: JobKey = BOOLEAN
-    .default(
-        "redraw",
-        "false",
-        "whether every round has a graph of its own: erdos-renyi is drawn anew (and need not be \
-         connected), ring and torus take the clients in a new order",
-    )
-    .only(&[ERDOS_RENYI, RING, TORUS], "it is the same in every round");
-static PAIRS: JobKey = PAIR_LIST
-    .unset(
-        "edges",
-        "`path` names a file",
-        "the pairs, such as [\"a\", \"b\"] or [\"a\", \"b\", 0.25]; with mixing = \"given\" a pair of a \
-         client with itself gives its own weight",
-    )
-    .only(&[EDGES], "its edges follow from the number of clients");
-static PATH: JobKey = FILE
-    .unset(
-        "path",
-        "`edges` lists the pairs",
-        "a text file of edges: two names and at most a weight on a line, apart by commas or blanks",
-    )
-    .only(&[EDGES], "its edges follow from the number of clients");
+static KIND: JobKey = JobKey::default("kind", "", || text(ERDOS_RENYI), "the shape").words(&SHAPES);
+define_keys! {
+    /// probability of an edge
+    P = "p", ABOVE_ZERO, default(EDGE_PROBABILITY), only (&[ERDOS_RENYI], "its edges are not drawn");
+    /// whether the graph changes every round: erdos-renyi is redrawn, connected or not; ring and
+    /// torus permute the clients
+    REDRAW = "redraw", BOOLEAN, default(false), only (&[ERDOS_RENYI, RING, TORUS], "it is fixed");
+    /// pairs such as ["a", "b"] or ["a", "b", 0.25]; with mixing = "given" a pair of a client with
+    /// itself has its own weight
+    PAIRS = "edges", PAIR_LIST, unset "`path` names a file",
+        only (&[EDGES], "its edges follow from the number of clients");
+    /// a text file with two names and optionally a weight per line, separated by commas or blanks
+    PATH = "path", FILE, unset "`edges` lists the pairs",
+        only (&[EDGES], "its edges follow from the number of clients");
+}
 static TOPOLOGY_SECTION: Section = Section {
     name: "topology",
-    doc: "who is whose neighbour",
+    doc: "graph of the clients",
     keys: &[&KIND, &P, &REDRAW, &PAIRS, &PATH],
     example: "",
 };
 
-/// What a job asks of neighbours.
+/// The graph of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbours {
-    /// The graph's shape.
     pub shape: GraphShape,
-    /// Whether every round has one of its own.
+    /// Whether every round has a new graph.
     pub redraw: bool,
-    /// The weights.
+    /// The weights of the mixing matrix.
     pub mixing: Weighting,
-    /// How a client's samples enter.
+    /// The role of a client's number of samples.
     pub scaling: Scaling,
 }
 
 /// The shape of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GraphShape {
-    /// One that the number of clients settles.
+    /// A shape determined by the number of clients.
     Of(Topology),
     /// Pairs by name.
     Edges(Vec<Edge>),
@@ -125,12 +117,10 @@ pub enum GraphShape {
     File(PathBuf),
 }
 
-/// Two neighbours.
+/// An edge between two clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// Their names.
     pub ends: [String; 2],
-    /// Their weight, where it is given.
     pub weight: Option<f64>,
 }
 
@@ -139,10 +129,10 @@ impl Neighbours {
         let graph = reader.read(&TOPOLOGY, |v| match v.shape() {
             Shape::Text => {
                 let word = v.text()?;
-                match shape_of(&word, 0.5).filter(|_| word != EDGES) {
+                match shape_of(&word, EDGE_PROBABILITY).filter(|_| word != EDGES) {
                     Some(shape) => Ok((shape, false)),
                     None if word == EDGES => Err(v.fail(
-                        "an edge list has edges",
+                        "an edge list needs edges",
                         "write topology = { kind = \"edges\", edges = [[\"a\", \"b\"], ..] }",
                     )),
                     None => Err(v.unknown_word(&word)),
@@ -155,11 +145,11 @@ impl Neighbours {
             let listed = matches!(&graph, Ok((GraphShape::Edges(_) | GraphShape::File(_), _)));
             match (mixing, &graph) {
                 (Weighting::Given, Ok(_)) if !listed => Err(v.fail(
-                    "only an edge list gives weights",
+                    "only an edge list has weights",
                     "write mixing = \"metropolis\", or kind = \"edges\" in `topology`",
                 )),
                 (Weighting::FastestMixing, Ok((_, true))) => Err(v.fail(
-                    "fastest-mixing weights are computed for one graph, not for one every round",
+                    "fastest-mixing weights are computed for a fixed graph",
                     "write mixing = \"metropolis\", or take `redraw` out",
                 )),
                 _ => Ok(mixing),
@@ -193,13 +183,13 @@ impl Neighbours {
         out.put(&SCALING, SCALINGS.write(&self.scaling));
     }
 
-    /// Reports what a method without a server cannot have.
+    /// Reports settings that a method without a server does not support.
     pub(super) fn check(&self, method: &str, job: &Job, source: &Source<'_>) {
         let (up, down) = (&job.uplink, &job.downlink);
         let plain = up.rule == UpRule::Plain && up.codec.is_exact() && up.own.is_empty();
         let tables = [("uplink", plain), ("downlink", down.is_exact() && down.own.is_empty())];
         for (table, _) in tables.iter().filter(|(_, fine)| !fine) {
-            let what = format!("{method} has no server, and so no [{table}]");
+            let what = format!("{method} has no server, so it has no [{table}]");
             let hint = "take the table out: neighbours send each other exact vectors";
             source.report_at(&[table], what, hint);
         }
@@ -211,12 +201,11 @@ impl Neighbours {
         ];
         for (key, _) in given.iter().filter(|(_, given)| *given) {
             let what =
-                format!("`{key}` has no meaning for {method}: everyone takes part in every round");
+                format!("{method} does not support `{key}`: all clients take part in every round");
             source.report_at(&["simulation", key], what, "take it out");
         }
     }
 
-    /// The files that it names.
     pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         match &mut self.shape {
             GraphShape::File(path) => vec![path],
@@ -224,7 +213,7 @@ impl Neighbours {
         }
     }
 
-    /// The graph of every round, over the clients that train.
+    /// The graphs of the rounds, over the clients that train.
     pub(super) fn graphs(&self, common: &Common) -> Result<Graphs> {
         let clients = common.clients as u32;
         let topology = match &self.shape {
@@ -232,18 +221,15 @@ impl Neighbours {
             GraphShape::Edges(edges) => self.listed(edges, common)?,
             GraphShape::File(path) => self.listed(&read_edges(path)?, common)?,
         };
-        let graphs = match self.redraw {
-            true => Graphs::redrawn(topology, self.mixing, clients)?,
-            false => {
-                // The fit is the job's first stage.
-                let key = StageKeys::new(common.job.seed, 0).graph();
-                Graphs::fixed(&topology, self.mixing, clients, key)?
-            }
-        };
-        Ok(graphs)
+        if self.redraw {
+            return Ok(Graphs::redrawn(topology, self.mixing, clients)?);
+        }
+        // The fit is the job's first stage.
+        let key = StageKeys::new(common.job.seed, 0).graph();
+        Ok(Graphs::fixed(&topology, self.mixing, clients, key)?)
     }
 
-    /// A list of edges; refuses, by name, those that `mixing` cannot use.
+    /// The topology of a list of edges; refuses edges that do not match `mixing`.
     fn listed(&self, edges: &[Edge], common: &Common) -> Result<Topology> {
         let given = self.mixing == Weighting::Given;
         for Edge { ends: [a, b], weight } in edges {
@@ -260,7 +246,7 @@ impl Neighbours {
         Ok(Topology::Edges(places(edges, common)?))
     }
 
-    /// The graph in words.
+    /// A description of the graph.
     pub(super) fn describe(&self, graphs: &Graphs, common: &Common) -> Result<String> {
         let graph = graphs.graph(&StageKeys::new(common.job.seed, 0))?;
         let gap =
@@ -326,7 +312,7 @@ fn read_edge(value: &Value<'_>) -> Read<Edge> {
     Ok(Edge { ends: [a, b], weight })
 }
 
-/// The edges of a file.
+/// Reads edges from a file.
 fn read_edges(path: &Path) -> Result<Vec<Edge>> {
     let content = std::fs::read_to_string(path)
         .map_err(|e| Error::data(format!("{}: {e}", path.display())))?;
@@ -336,9 +322,10 @@ fn read_edges(path: &Path) -> Result<Vec<Edge>> {
         if line.is_empty() {
             continue;
         }
-        let parts: Vec<&str> = match line.contains(',') {
-            true => line.split(',').map(str::trim).collect(),
-            false => line.split_whitespace().collect(),
+        let parts: Vec<&str> = if line.contains(',') {
+            line.split(',').map(str::trim).collect()
+        } else {
+            line.split_whitespace().collect()
         };
         let edge = match parts[..] {
             [a, b] => Some((a, b, None)),
@@ -360,16 +347,15 @@ fn read_edges(path: &Path) -> Result<Vec<Edge>> {
     Ok(edges)
 }
 
-/// Edges by the places of their ends among the clients that train; a pair that is listed both ways with
-/// one weight counts once.
+/// Edges by the indices of their ends among the clients that train; an edge listed in both directions
+/// with the same weight counts once.
 fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)>> {
     let roster = common.roster();
     let is_unseen = |at: usize| common.unseen.get(at).copied().unwrap_or_default();
     let place = |name: &String| -> Result<u32> {
         let at = roster.id_of(name, "topology.edges")?.0 as usize;
         if is_unseen(at) {
-            let what =
-                format!("`topology.edges` names client `{name}`, which is unseen in training");
+            let what = format!("`topology.edges` names client `{name}`, which does not train");
             return Err(Error::config(what).hint("list the clients that train").into());
         }
         Ok((0..at).filter(|before| !is_unseen(*before)).count() as u32)
@@ -392,8 +378,7 @@ fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)
     Ok(found)
 }
 
-/// Refuses, with the clients' names, a graph that is not connected and weights that sum to more than one, or
-/// with a client's own to less.
+/// Refuses a graph that is not connected, and weights that are not doubly stochastic.
 fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()> {
     let trains = |at: &usize| !common.unseen.get(*at).copied().unwrap_or_default();
     let names: Vec<&String> =
@@ -411,9 +396,10 @@ fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()>
             let what = format!(
                 "the mixing matrix is not doubly stochastic: the weights of `{name}` sum to {sum}"
             );
-            let hint = match has_own {
-                true => "with its own weight they must sum to one",
-                false => "they must sum to at most one",
+            let hint = if has_own {
+                "with its own weight they must sum to one"
+            } else {
+                "they must sum to at most one"
             };
             return Err(Error::config(what).hint(hint).into());
         }

@@ -1,59 +1,58 @@
-//! The keys of `[method]` that the family's methods share: local training and the server's step.
+//! Keys of local training and of the server's step.
 
 use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
 use whimbrel_job::form::{ABOVE_ZERO, BELOW_ONE, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table};
-use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::{form, inline, list, table};
-use whimbrel_methods::personal::{Adaptive, Length, Sampling, ServerStep};
+use whimbrel_job::key::Section;
+use whimbrel_job::{define_keys, form, inline, list, table};
+use whimbrel_methods::personal::{Adaptive, FedOpt, Length, Sampling, ServerStep};
 use whimbrel_nn::Optimiser;
 
-/// What a job asks of local training.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings of local training.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Training {
-    /// How long.
     pub length: Length,
-    /// When the local step falls.
+    /// Of the local step.
     pub decay: Decay,
-    /// The rule of local steps.
     pub optimiser: Optimiser,
-    /// What clients that are not sampled count for.
+    /// Treatment of clients that are not sampled.
     pub sampling: Sampling,
 }
 
-/// Milestones at which the local step falls.
+/// Milestones of the local step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decay {
-    /// What the step is multiplied by ...
+    /// Factor at each milestone.
     pub factor: f64,
-    /// ... at these shares of the rounds.
+    /// Milestones as shares of the rounds.
     pub at: Vec<f64>,
+}
+
+impl Default for Decay {
+    fn default() -> Self {
+        Self { factor: 0.1, at: Vec::new() }
+    }
 }
 
 table! {
     pub(super) TRAINING: Training {
         + length: LENGTH;
-        decay: DECAY = "decay", inline!(DECAYS), default "{ factor = 0.1, at = [] }",
-            "milestones at which the local step falls";
-        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS),
-            default "{ kind = \"sgd\", momentum = 0.0, weight_decay = 0.0 }",
-            "the rule of local steps; its state starts anew in every round";
+        /// milestones at which the local step decreases
+        decay: DECAY = "decay", inline!(DECAYS), default;
+        /// optimiser of local steps; its state is reset every round
+        optimiser: OPTIMISER = "optimiser", inline!(OPTIMISERS), default;
+        /// treatment of clients that are not sampled
         sampling: SAMPLING = "sampling", SAMPLINGS,
-            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::KeepOld,
-            "what clients that are not sampled count for";
+            unset "\"keep-old\"; for scaffold and sgd \"unbiased\"" or Sampling::default();
     }
 }
 
-/// `local_epochs`.
-pub(super) static LOCAL_EPOCHS: JobKey =
-    COUNT_U32.default("local_epochs", "1", "passes over a client's samples in a round");
-/// `minibatches`.
-pub(super) static MINIBATCHES: JobKey = COUNT_U32.unset(
-    "minibatches",
-    "`local_epochs` decides",
-    "local steps of a round, in place of `local_epochs`",
-);
+define_keys! {
+    /// passes over a client's samples per round
+    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(1);
+    /// local steps per round, in place of `local_epochs`
+    pub(super) MINIBATCHES = "minibatches", COUNT_U32, unset "set by `local_epochs`";
+}
 
-/// Passes or steps.
 const LENGTH: Table<Length> = Table {
     section: Section::of(const { &[&LOCAL_EPOCHS, &MINIBATCHES] }),
     read: |reader| {
@@ -69,13 +68,15 @@ const LENGTH: Table<Length> = Table {
 };
 
 table! {
-    DECAYS: Decay = "decay", "milestones at which the local step falls" {
-        factor: FACTOR = "factor", ABOVE_ZERO, default "0.1", "what the step is multiplied by";
-        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default "[]",
-            "when: shares of the rounds, such as [0.5, 0.75]";
+    DECAYS: Decay = "decay", "milestones at which the local step decreases" {
+        /// factor of the step at each milestone
+        factor: FACTOR = "factor", ABOVE_ZERO, default;
+        /// milestones as shares of the rounds, such as [0.5, 0.75]
+        at: AT = "at", list!(SHARE, "a list of numbers from 0 to 1"), default;
     }
 }
 
+#[derive(Default)]
 struct OptimiserKeys {
     adam: bool,
     momentum: f64,
@@ -83,18 +84,22 @@ struct OptimiserKeys {
 }
 
 table! {
-    OPTIMISER_KEYS: OptimiserKeys = "optimiser", "the rule of local steps" {
-        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default "\"sgd\"", "the rule";
-        momentum: MOMENTUM = "momentum", BELOW_ONE, default "0.0", "heavy-ball momentum of sgd";
-        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default "0.0",
-            "the factor of half the squared norm of the parameters";
+    OPTIMISER_KEYS: OptimiserKeys = "optimiser", "optimiser of local steps" {
+        /// the rule
+        adam: OPTIMISER_KIND = "kind", OPTIMISER_KINDS, default;
+        /// heavy-ball momentum of sgd
+        momentum: MOMENTUM = "momentum", BELOW_ONE, default;
+        /// factor of half the squared norm of the parameters
+        weight_decay: WEIGHT_DECAY = "weight_decay", NOT_NEGATIVE, default;
     }
 }
 
 form! {
     OPTIMISER_KINDS: bool {
-        false => "sgd": "stochastic gradients with momentum",
-        true => "adam": "Adam, with 0.9 and 0.999",
+        /// stochastic gradients with momentum
+        "sgd" => false,
+        /// Adam, with 0.9 and 0.999
+        "adam" => true,
     }
 }
 
@@ -123,50 +128,51 @@ const OPTIMISERS: Table<Optimiser> = Table {
     },
 };
 
-/// The number that was written: the shortest that reads as this one.
+/// The shortest decimal number that parses to `x`.
 fn short(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
 form! {
-    /// What clients that are not sampled count for.
     pub(super) SAMPLINGS: Sampling {
-        Sampling::KeepOld => "keep-old": "clients that are not sampled count with the old model",
-        Sampling::Renormalise => "renormalise": "the mean is over the sampled clients; plain uplinks \
-         only",
-        Sampling::Unbiased => "unbiased": "a sampled client counts for the others too",
+        /// they enter the mean with the old model
+        "keep-old" => Sampling::KeepOld,
+        /// the mean is over the sampled clients only; plain uplinks
+        "renormalise" => Sampling::Renormalise,
+        /// sampled clients are weighted by the inverse of their probability
+        "unbiased" => Sampling::Unbiased,
     }
 }
 
 form! {
-    /// How the server's second moment moves.
     SERVER_KINDS: Adaptive {
-        Adaptive::Adam => "adam": "exponential averages (FedAdam)",
-        Adaptive::Yogi => "yogi": "additive moves of the second moment (FedYogi)",
-        Adaptive::Adagrad => "adagrad": "the sum of squares (FedAdagrad)",
+        /// exponential averages (FedAdam)
+        "adam" => Adaptive::Adam,
+        /// additive moves of the second moment (FedYogi)
+        "yogi" => Adaptive::Yogi,
+        /// the sum of squares (FedAdagrad)
+        "adagrad" => Adaptive::Adagrad,
     }
 }
 
-/// `server_step`.
-pub(super) static SERVER_STEP: JobKey = POSITIVE.unset(
-    "server_step",
-    "1; for fedopt 0.1",
-    "the server's step along the clients' mean change (beta of pfedme)",
-);
-/// `server`.
-pub(super) static SERVER: JobKey = inline!(SERVERS).default(
-    "server",
-    "{ kind = \"adam\", first = 0.9, second = 0.99, floor = 0.001 }",
-    "fedopt: the server's optimiser, with its two averages and the floor of its denominators",
-);
+define_keys! {
+    /// step of the server along the clients' mean change (beta of pfedme)
+    pub(super) SERVER_STEP = "server_step", POSITIVE, unset "1; for fedopt 0.1";
+    /// fedopt: optimiser of the server
+    pub(super) SERVER = "server", inline!(SERVERS), default(FedOpt::default());
+}
 
 table! {
-    SERVERS: ServerStep::Adaptive = "server", "the server's optimiser" {
-        rule: SERVER_KIND = "kind", SERVER_KINDS, default "\"adam\"", "how the second moment moves";
-        first: FIRST = "first", BELOW_ONE, default "0.9", "beta_1";
-        second: SECOND = "second", BELOW_ONE, default "0.99", "beta_2";
-        floor: FLOOR = "floor", POSITIVE, default "0.001", "tau, which keeps steps finite";
-        ..{ step: 0.1 }
+    SERVERS: FedOpt = "server", "optimiser of the server" {
+        /// update of the second moment
+        rule: SERVER_KIND = "kind", SERVER_KINDS, default;
+        /// beta_1
+        first: FIRST = "first", BELOW_ONE, default;
+        /// beta_2
+        second: SECOND = "second", BELOW_ONE, default;
+        /// tau, added to the denominators
+        floor: FLOOR = "floor", POSITIVE, default;
+        ..from FedOpt::default()
     }
 }
 
@@ -186,16 +192,13 @@ table! {
 pub(super) const FEDOPT: Table<ServerStep> = Table {
     section: Section::of(const { &[&SERVER_STEP, &SERVER] }),
     read: |reader| {
-        let given = reader.optional_as(&SERVER_STEP, &POSITIVE);
-        let mut server = reader.read_as(&SERVER, &inline!(SERVERS))?;
-        if let (ServerStep::Adaptive { step, .. }, Some(given)) = (&mut server, given?) {
-            *step = given;
-        }
-        Ok(server)
+        let step = reader.optional_as(&SERVER_STEP, &POSITIVE);
+        let server = reader.read_as(&SERVER, &inline!(SERVERS))?;
+        Ok(ServerStep::Adaptive(FedOpt { step: step?.unwrap_or(server.step), ..server }))
     },
     write: |server, out| {
-        if let ServerStep::Adaptive { step, .. } = server {
-            out.put(&SERVER_STEP, POSITIVE.write(step));
+        if let ServerStep::Adaptive(server) = server {
+            out.put(&SERVER_STEP, POSITIVE.write(&server.step));
             out.put(&SERVER, SERVERS.inline(server));
         }
     },

@@ -1,4 +1,4 @@
-//! The family's methods: a row each, with the keys of its settings.
+//! The family's methods and the keys of their settings.
 
 use super::decentralised::{MIXING, SCALING, TOPOLOGY};
 use super::keys::{
@@ -22,7 +22,7 @@ use whimbrel_job::form::{BELOW_ONE, BOOLEAN, COUNT_U32, NOT_NEGATIVE, POSITIVE, 
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, inline, integer, keys, table};
+use whimbrel_job::{define_keys, form, inline, integer, keys, table};
 use whimbrel_methods::personal::{
     Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Local, LocalRule, Mocha, PFedMe, Sampling,
     Scaffold, ServerStep, Weighing,
@@ -31,14 +31,14 @@ use whimbrel_methods::settings::Weights;
 
 /// The keys of local steps.
 const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
-/// How a run is watched, and what it may keep.
+/// The keys of evaluation, stopping and limits.
 const WATCH: &[&JobKey] = &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH];
-/// Local training with a server.
+/// The keys of local training with a server.
 const TRAINING: &[&JobKey] = keys! {
     &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH], STEPS, &[&PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS],
     WATCH, &[&OWN, &OUTSIDE],
 };
-/// The same without one.
+/// The keys of local training without a server.
 const NEIGHBOURS: &[&JobKey] = keys! {
     &[&ROUNDS, &BATCH], STEPS, &[&WEIGHTS, &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING],
 };
@@ -50,17 +50,17 @@ macro_rules! fixed {
     };
 }
 
-/// A method: its word and keys, how its settings stand in a job, and what holds where the job does not say.
+/// A method: its word and keys, the form of its settings, and its defaults.
 pub(super) struct RuleKind {
     method: MethodKind,
     settings: &'static dyn Settings,
     /// The server's step.
     pub server: &'static Table<ServerStep>,
-    /// What clients that are not sampled count for.
+    /// Default treatment of clients that are not sampled.
     pub sampling: Sampling,
 }
 
-/// The methods beside `sgd`.
+/// The methods except `sgd`.
 const ROWS: &[RuleKind] = &[
     rule(
         "fedmix",
@@ -68,41 +68,36 @@ const ROWS: &[RuleKind] = &[
         keys!(TRAINING, &[&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS]),
         &FEDMIX,
     ),
-    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FEDAVG)),
+    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FedAvg::default())),
     rule(
         "fedavg+",
-        "fedavg, with one more local training before a client predicts",
+        "fedavg with one more local training before predictions",
         TRAINING,
-        fixed!(FedAvg { fine_tune: true, ..FEDAVG }),
+        fixed!(FedAvg { fine_tune: true, ..FedAvg::default() }),
     ),
     rule(
         "fedprox",
-        "fedavg with a pull towards the received model",
+        "fedavg with a proximal term towards the received model",
         keys!(TRAINING, &[&MU]),
         &FEDPROX,
     ),
-    rule("local", "a model for each client, and nothing shared", TRAINING, fixed!(Local)),
+    rule("local", "a separate model per client", TRAINING, fixed!(Local)),
     rule(
         "pfedme",
-        "models of the clients' own around a shared one, by Moreau envelopes",
+        "personal models around a shared one, by Moreau envelopes",
         keys!(TRAINING, &[&LAMBDA, &INNER_STEPS, &INNER_STEP]),
         &PFEDME,
     ),
     rule(
         "apfl",
-        "interpolations of each client's model and the shared one",
+        "interpolations of a personal and the shared model",
         keys!(TRAINING, &[&ALPHA, &ADAPTIVE]),
         &APFL,
     ),
-    rule(
-        "fedrep",
-        "shared layers and a head of each client's own",
-        keys!(TRAINING, &[&HEAD_EPOCHS]),
-        &FEDREP,
-    ),
+    rule("fedrep", "shared layers with personal heads", keys!(TRAINING, &[&HEAD_EPOCHS]), &FEDREP),
     rule(
         "ditto",
-        "fedavg, and a model of each client's own near it",
+        "fedavg with personal models near the shared one",
         keys!(TRAINING, &[&LAMBDA]),
         &DITTO,
     ),
@@ -122,18 +117,18 @@ const ROWS: &[RuleKind] = &[
             "fedopt",
             "fedavg with an adaptive optimiser on the server",
             keys!(TRAINING, &[&SERVER]),
-            fixed!(FEDAVG),
+            fixed!(FedAvg::default()),
         )
     },
     rule(
         "clustered",
-        "clusters of clients, split where their updates point apart",
+        "clusters of clients, which are split when their updates disagree",
         keys! { &[&ROUNDS, &EPOCHS, &BATCH], STEPS, &[&SPLIT, &PARTICIPATION, &WEIGHTS], WATCH },
         &CLUSTERED,
     ),
     rule(
         "mocha",
-        "related linear models, one for each client, by the hinge loss",
+        "related linear models, one per client, with the hinge loss",
         keys!(&[&ROUNDS, &EPOCHS, &LOCAL_EPOCHS, &LAMBDA, &RELATION_EVERY, &PARTICIPATION], WATCH),
         &MOCHA,
     ),
@@ -143,7 +138,7 @@ const ROWS: &[RuleKind] = &[
         keys!(NEIGHBOURS, &[&COMPONENTS, &UNSEEN_WEIGHTS]),
         &FEDMIX,
     ),
-    rule("d-fedavg", "fedavg without a server", NEIGHBOURS, fixed!(FEDAVG)),
+    rule("d-fedavg", "fedavg without a server", NEIGHBOURS, fixed!(FedAvg::default())),
     rule("d-fedprox", "fedprox without a server", keys!(NEIGHBOURS, &[&MU]), &FEDPROX),
     rule(
         "d-pfedme",
@@ -153,7 +148,7 @@ const ROWS: &[RuleKind] = &[
     ),
 ];
 
-/// The gradient family's words, for learners: one minibatch's gradient a round.
+/// `sgd` and its presets for learners: the gradient of one minibatch per round.
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
         weights: Weights::Equal,
@@ -166,12 +161,12 @@ const SGD: RuleKind = RuleKind {
             },
         )
     },
-    settings: fixed!(FEDAVG),
+    settings: fixed!(FedAvg::default()),
     server: &HEAVY_BALL,
     sampling: Sampling::Unbiased,
 };
 
-/// The words of `kind`.
+/// Values of `kind` in `[method]`.
 pub(super) static METHODS: [MethodKind; ROWS.len() + PRESETS.len()] = {
     let presets = with_presets(SGD.method);
     let mut all = [presets[0]; ROWS.len() + PRESETS.len()];
@@ -199,12 +194,12 @@ const fn rule(
 }
 
 impl RuleKind {
-    /// That of an algorithm.
+    /// The row of an algorithm.
     pub fn of(algorithm: &str) -> &'static Self {
         ROWS.iter().find(|row| row.method.word.name == algorithm).unwrap_or(&SGD)
     }
 
-    /// Whether neighbours talk to each other, without a server.
+    /// Whether the method has no server.
     pub fn has_neighbours(&self) -> bool {
         self.method.keys.iter().any(|key| key.name == TOPOLOGY.name)
     }
@@ -219,12 +214,12 @@ impl RuleKind {
 #[derive(Clone)]
 pub struct Rule {
     pub(super) kind: &'static RuleKind,
-    /// What its clients do.
+    /// The clients' part.
     pub local: Arc<dyn LocalRule>,
 }
 
 impl Rule {
-    /// What a job calls the method.
+    /// The method's name in a job.
     pub fn method(&self) -> &'static str {
         self.kind.method.word.name
     }
@@ -246,7 +241,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// How a method's settings stand in a job.
+/// The form of a method's settings in a job.
 trait Settings: Sync {
     fn read(&self, reader: &Reader<'_>) -> Read<Arc<dyn LocalRule>>;
     fn write(&self, rule: &dyn LocalRule, out: &mut Writer);
@@ -264,100 +259,102 @@ impl<R: LocalRule> Settings for Table<R> {
     }
 }
 
-const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
-
 table! {
     pub(super) FEDMIX: FedMix {
-        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default,
-            "how many components are mixed";
-        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default,
-            "fedmix: a client trains and sends only components whose weight on it is above this (the largest \
-             always); the server keeps the others as they are; plain uplinks only";
-        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default,
-            "how a client that took no part in training gets its mixture weights";
+        /// number of components
+        components: COMPONENTS = "components", integer!(usize, 1 to 1000), default;
+        /// fedmix: clients train and send only components whose weight exceeds this, and always the
+        /// largest; plain uplinks only
+        send_above: SEND_ABOVE = "send_above", BELOW_ONE, default;
+        /// mixture weights of clients that were not trained on
+        weighing: UNSEEN_WEIGHTS = "unseen_weights", WEIGHINGS, default;
     }
 }
 
 table! {
     FEDPROX: FedAvg {
-        mu: MU = "mu", NOT_NEGATIVE, default "0.01",
-            "fedprox: the factor of half the squared distance to the received model";
+        /// fedprox: factor of half the squared distance to the received model
+        mu: MU = "mu", NOT_NEGATIVE, default(FedAvg::PROX_MU);
         ..{ fine_tune: false }
     }
 }
 
-/// `lambda`.
-static LAMBDA: JobKey = POSITIVE.unset(
-    "lambda",
-    "15 for pfedme, 0.1 for ditto, 10 for mocha",
-    "the factor of half the squared distance between the client's model and the shared one; of \
-     mocha that of half the squared norm of the models",
-);
+define_keys! {
+    /// factor of half the squared distance between the personal and the shared model; for mocha
+    /// factor of half the squared norm of the models
+    LAMBDA = "lambda", POSITIVE, unset "15 for pfedme, 0.1 for ditto, 10 for mocha";
+}
 
 table! {
     PFEDME: PFedMe {
-        & lambda: LAMBDA, POSITIVE, unset or 15.0;
-        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default "5",
-            "pfedme: steps of the inner solver on each minibatch";
-        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default "\"auto\"",
-            "pfedme: the step of the inner solver";
+        & lambda: LAMBDA, POSITIVE, unset or PFedMe::default().lambda;
+        /// pfedme: steps of the inner solver on each minibatch
+        inner_steps: INNER_STEPS = "inner_steps", COUNT_U32, default;
+        /// pfedme: step of the inner solver
+        inner_rate: INNER_STEP = "inner_step", INNER_RATES, default;
     }
 }
 
 form! {
     INNER_RATES: Option<f64>, "a positive number or \"auto\"" {
-        None => "auto": "1/(L + lambda), with L the smoothness of the client's loss at the first model",
+        /// 1/(L + lambda), with L the smoothness of the client's loss at the initial model
+        "auto" => None,
     }
     number POSITIVE => Some;
 }
 
 table! {
     APFL: Apfl {
-        alpha: ALPHA = "alpha", SHARE, default "0.5", "apfl: the first share of the client's own model";
-        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default "true", "apfl: whether the share is learned";
+        /// apfl: initial share of the personal model
+        alpha: ALPHA = "alpha", SHARE, default;
+        /// apfl: whether the share is learned
+        adaptive: ADAPTIVE = "adaptive", BOOLEAN, default;
     }
 }
 
 table! {
     FEDREP: FedRep {
-        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default "10",
-            "fedrep: local trainings of the head in a round, before the one of the shared layers";
+        /// fedrep: local trainings of the head per round, before that of the shared layers
+        head_trainings: HEAD_EPOCHS = "head_epochs", COUNT_U32, default;
     }
 }
 
 table! {
     DITTO: Ditto {
-        & lambda: LAMBDA, POSITIVE, unset or 0.1;
+        & lambda: LAMBDA, POSITIVE, unset or Ditto::default().lambda;
     }
 }
 
 table! {
-    CLUSTERED: Clustered = "clustered", "when a cluster is split" {
-        SPLIT = "split", inline!(SPLITS), default "{ below = 0.4, above = 1.6 }",
-            "clustered: a cluster is split where its mean update is shorter than `below` while a \
-             member's is longer than `above`";
+    CLUSTERED: Clustered = "clustered", "criterion for splitting a cluster" {
+        /// clustered: a cluster is split if its mean update is shorter than `below` and that of a
+        /// member longer than `above`
+        SPLIT = "split", inline!(SPLITS), default;
     }
 }
 
 table! {
-    SPLITS: Clustered = "split", "when a cluster is split" {
-        stationary: BELOW = "below", POSITIVE, default "0.4", "the norm of the cluster's mean update";
-        apart: ABOVE = "above", POSITIVE, default "1.6", "the norm of a member's update";
+    SPLITS: Clustered = "split", "criterion for splitting a cluster" {
+        /// norm of the cluster's mean update
+        stationary: BELOW = "below", POSITIVE, default;
+        /// norm of a member's update
+        apart: ABOVE = "above", POSITIVE, default;
     }
 }
 
 table! {
     MOCHA: Mocha {
-        & lambda: LAMBDA, POSITIVE, unset or 10.0;
-        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default "10",
-            "mocha: rounds between two updates of how clients are related";
+        & lambda: LAMBDA, POSITIVE, unset or Mocha::default().lambda;
+        /// mocha: rounds between updates of the clients' relation
+        relation_every: RELATION_EVERY = "relation_every", COUNT_U32, default;
     }
 }
 
 form! {
-    /// How an unseen client gets its weights.
     WEIGHINGS: Weighing {
-        Weighing::Converged => "converged": "E-steps until the weights converge",
-        Weighing::Once => "one-step": "one E-step from uniform weights, as in the paper",
+        /// E-steps until the weights converge
+        "converged" => Weighing::Converged,
+        /// one E-step from uniform weights, as in the paper
+        "one-step" => Weighing::Once,
     }
 }

@@ -1,4 +1,4 @@
-//! Learners trained on the clients: mixtures of learners, and the methods they are compared with.
+//! Learners trained on the clients: mixtures of learners, and methods to compare with.
 
 pub mod decentralised;
 pub mod keys;
@@ -12,15 +12,12 @@ pub(crate) mod predict;
 mod results;
 
 use crate::failure::Result;
-use crate::family::{
-    AdaptOptions, Adapted, Ended, Family, Fit, FittedClient, MethodKind, ModelKind, ModelUse,
-    Predicted, Results, RunData, StagePlan, Tables, refuse,
-};
+use crate::family::{Family, Fit, Tables, refuse};
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files};
+use crate::plan::{Common, Facts, Files, Planned};
 use crate::predictions::OUTSIDE;
 use crate::template::{DataFacts, Suggestion};
 use decentralised::Neighbours;
@@ -28,129 +25,103 @@ use keys::{LOCAL_EPOCHS, SAMPLING, TRAINING, Training};
 use methods::{COMPONENTS, METHODS, Rule, RuleKind};
 use model::{LOGISTIC, MODELS, Model, SOFTMAX};
 use own::{OWN, OwnTraining};
-use plan::PersonalPlan;
-use serde_json::{Map, Value};
-use std::any::Any;
-use std::path::{Path, PathBuf};
-use whimbrel_core::method::Artifact;
-use whimbrel_data::Input;
+use std::path::PathBuf;
 use whimbrel_job::form::PATH;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::personal::{FedAvg, FedMix, Length, LocalRule, Sampling, ServerStep};
+use whimbrel_methods::personal::{FedMix, Length, LocalRule, Sampling, ServerStep};
 
-/// Learners trained on the clients.
-pub static FAMILY: Personal = Personal;
-
-/// Learners trained on the clients.
-pub struct Personal;
+pub static FAMILY: Family =
+    Family { name: "personal", models: &MODELS, methods: &METHODS, read, suggest };
 
 const SCAFFOLD: &str = "scaffold";
 const SGD: &str = "sgd";
 
-impl Family for Personal {
-    fn name(&self) -> &'static str {
-        "personal"
+/// For data with classes: a mixture of learners if the file names clients, otherwise `fedavg`.
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    let facts = facts.filter(|facts| facts.target.is_some())?;
+    let mut method_keys = vec![
+        (&ROUNDS, "100".into()),
+        (&BATCH, "32".into()),
+        (&LOCAL_EPOCHS, "1".into()),
+        (&STEP, "0.1".into()),
+    ];
+    if facts.client.is_some() {
+        method_keys.insert(0, (&COMPONENTS, "2".into()));
     }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    /// Classes to predict: with clients of a file's own a mixture of learners, else one for all.
-    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
-        let facts = facts.filter(|facts| facts.target.is_some())?;
-        let mut method_keys = vec![
-            (&ROUNDS, "100".into()),
-            (&BATCH, "32".into()),
-            (&LOCAL_EPOCHS, "1".into()),
-            (&STEP, "0.1".into()),
-        ];
-        if facts.client.is_some() {
-            method_keys.insert(0, (&COMPONENTS, "2".into()));
-        }
-        Some(Suggestion {
-            model: if facts.classes == 2 { LOGISTIC } else { SOFTMAX },
-            method: if facts.client.is_some() { "fedmix" } else { "fedavg" },
-            method_keys,
-            ..Suggestion::default()
-        })
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let kind = RuleKind::of(tables.method_kind.algorithm);
-        let model = Model::read(tables.model_kind, tables.model);
-        let training = TRAINING.read(tables.method).map(|mut training| {
-            if !tables.method.has(&SAMPLING) {
-                training.sampling = kind.sampling;
-            }
-            if tables.method_kind.algorithm == SGD {
-                training.length = Length::Steps(1);
-            }
-            training
-        });
-        let rule = kind.read(tables.method);
-        let server = kind.server.read(tables.method);
-        let own = tables.method.read(&OWN, own::read_all);
-        let outside = tables.method.optional_as(&OUTSIDE, &PATH);
-        let neighbours = kind.has_neighbours().then(|| Neighbours::read(tables.method)).transpose();
-        Ok(Box::new(PersonalFit {
-            model: model?,
-            training: training?,
-            rule: rule?,
-            server: server?,
-            own: own?,
-            outside: outside?,
-            neighbours: neighbours?,
-        }))
-    }
+    Some(Suggestion {
+        model: if facts.classes == 2 { LOGISTIC } else { SOFTMAX },
+        method: if facts.client.is_some() { "fedmix" } else { "fedavg" },
+        method_keys,
+        ..Suggestion::default()
+    })
 }
 
-/// What a job asks: a learner, and how it is trained.
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let kind = RuleKind::of(tables.method_kind.algorithm);
+    let model = Model::read(tables.model_kind, tables.model);
+    let training = TRAINING.read(tables.method).map(|mut training| {
+        if !tables.method.has(&SAMPLING) {
+            training.sampling = kind.sampling;
+        }
+        if tables.method_kind.algorithm == SGD {
+            training.length = Length::Steps(1);
+        }
+        training
+    });
+    let rule = kind.read(tables.method);
+    let server = kind.server.read(tables.method);
+    let own = tables.method.read(&OWN, own::read_all);
+    let outside = tables.method.optional_as(&OUTSIDE, &PATH);
+    let neighbours = kind.has_neighbours().then(|| Neighbours::read(tables.method)).transpose();
+    Ok(Box::new(PersonalFit {
+        model: model?,
+        training: training?,
+        rule: rule?,
+        server: server?,
+        own: own?,
+        outside: outside?,
+        neighbours: neighbours?,
+    }))
+}
+
+/// A learner and its training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonalFit {
-    /// The learner.
     pub model: Model,
-    /// Local training.
     pub training: Training,
-    /// The method, and what it does with it.
+    /// The method with its settings.
     pub rule: Rule,
-    /// How the server moves.
+    /// The server's step.
     pub server: ServerStep,
-    /// Clients that train in their own way.
+    /// Local solvers of single clients.
     pub own: Vec<OwnTraining>,
-    /// Images unlike the data, for the report.
+    /// Unrelated images, for the report.
     pub outside: Option<PathBuf>,
-    /// The graph, of methods without a server.
+    /// The graph of methods without a server.
     pub neighbours: Option<Neighbours>,
 }
 
 impl PersonalFit {
-    /// The method's settings, where they are of this type.
+    /// The method's settings, if they have this type.
     fn setting<R: LocalRule>(&self) -> Option<&R> {
         self.rule.local.downcast_ref()
     }
 }
 
-/// Reports what no method over learners takes.
+/// Reports settings that no method over learners supports.
 pub(crate) fn check_learners(method: &str, job: &Job, source: &Source<'_>) {
     if !job.method.stop.limits.is_empty() {
         source.report_at(
             &["method", "stop"],
-            format!("{method} has neither a field nor a known minimum"),
-            "stop with `patience`, or at a number of rounds",
+            format!("{method} has neither a mean field nor a known minimum"),
+            "stop by `patience`, or after a number of rounds",
         );
     }
     if let MemoryStart::File(_) = &job.uplink.start {
         source.report_at(
             &["uplink", "start"],
-            format!(
-                "the memories of {method} start at the first uploads or at zero, not in a file"
-            ),
+            format!("memories of {method} start at the first uploads or at zero, not in a file"),
             "write start = \"oracle\" or \"zero\"",
         );
     }
@@ -188,7 +159,7 @@ impl Fit for PersonalFit {
         if self.rule.method() == SGD && !compresses && !job.uplink.codec.is_exact() {
             source.report_at(
                 &["uplink", "codec"],
-                "sgd compresses nothing: this codec would not be used",
+                "sgd does not compress: the codec would be ignored",
                 "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
             );
         }
@@ -210,16 +181,15 @@ impl Fit for PersonalFit {
         {
             source.report_at(
                 &["method", "send_above"],
-                "components that are not sent are for plain uplinks: memories and error feedback \
-                 are about all of them",
+                "`send_above` needs a plain uplink: memories and error feedback cover all components",
                 "take `send_above` out, or compress without memories (channels = \"qsgd\")",
             );
         }
         if self.training.sampling == Sampling::Renormalise && !plain {
             source.report_at(
                 &["method", "sampling"],
-                "a mean over the sampled clients is for plain uplinks: memories and error feedback \
-                 count on those who are not sampled",
+                "a mean over sampled clients needs a plain uplink: memories and error feedback \
+                 include the others",
                 "write sampling = \"keep-old\" or \"unbiased\"",
             );
         }
@@ -227,14 +197,14 @@ impl Fit for PersonalFit {
         if self.rule.method() == SCAFFOLD && compresses {
             source.report_at(
                 &["method", if job.method.channels.is_some() { "channels" } else { "kind" }],
-                "the control variates of clients and server drift apart where messages lose something",
+                "lossy messages make the control variates of clients and server drift apart",
                 "send exactly, or use kind = \"fedavg\" or \"fedprox\" over this channel",
             );
         }
         if self.rule.local.sends_exactly() && compresses {
             source.report_at(
                 &["method", "kind"],
-                format!("{} sends what it sends exactly", self.rule.method()),
+                format!("{} does not compress its messages", self.rule.method()),
                 "take the codecs out",
             );
         }
@@ -245,33 +215,14 @@ impl Fit for PersonalFit {
         graph.into_iter().chain(&mut self.outside).collect()
     }
 
-    fn without_own(&self, run: &Path) -> Option<(String, String)> {
-        let (Some(rule), None) = (self.setting::<FedAvg>(), &self.neighbours) else { return None };
-        let (method, run) = (self.rule.method(), run.display());
-        Some(match rule.fine_tune {
-            true => (
-                format!(
-                    "{method} keeps no personal model: a client makes its own from the shared one"
-                ),
-                format!(
-                    "`whimbrel adapt {run} --data ROWS --out FOLDER` makes one from the client's rows, and \
-                     `whimbrel predict {run} --client FOLDER` uses it"
-                ),
-            ),
-            false => {
-                (format!("{method} has one model for all clients"), "leave --client out".into())
-            }
-        })
-    }
-
     fn check_served(&self, _: &Job) -> Result<()> {
-        match self.neighbours {
-            None => Ok(()),
-            Some(_) => refuse(
-                &format!("{} has no server: neighbours talk to each other", self.rule.method()),
-                "simulate it with `whimbrel run`, or serve the method without `d-`",
-            ),
+        if self.neighbours.is_none() {
+            return Ok(());
         }
+        refuse(
+            format!("{} has no server: neighbours exchange messages", self.rule.method()),
+            "simulate it with `whimbrel run`, or serve the method without `d-`",
+        )
     }
 
     fn layout(&self) -> Layout {
@@ -284,41 +235,7 @@ impl Fit for PersonalFit {
         facts: &Facts,
         rows: Option<&Loaded>,
         _: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
-        Ok(Box::new(PersonalPlan::new(common, self, facts, rows)?))
-    }
-
-    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
-        let mut keys = self.model.keys();
-        let remembered = data.remembered.as_ref();
-        let kept = remembered.and_then(|kept| kept.downcast_ref::<results::Remembered>());
-        let shape = kept.map_or_else(|| vec![data.columns.len()], |r| r.kept.shape.clone());
-        keys.insert("shape".into(), shape.into());
-        keys
-    }
-
-    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-        results::remember(loaded)
-    }
-
-    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
-        results::results(self, ended)
-    }
-
-    fn predict(&self, model: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-        predict::predict(self, model, file)
-    }
-
-    fn adapt_rows(
-        &self,
-        run: &ModelUse<'_>,
-        rows: &Input,
-        labels: Option<&Path>,
-    ) -> Result<FittedClient> {
-        predict::adapt_rows(self, run, rows, labels)
-    }
-
-    fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        self.adapt_rows(run, options.data, options.labels)?.write(run, options)
+    ) -> Result<Planned> {
+        plan::planned(common, self, facts, rows)
     }
 }

@@ -1,7 +1,7 @@
-//! The family's models: learners by name.
+//! Learners by name.
 
 use super::own_learner;
-use crate::family::ModelKind;
+use crate::family::{ModelKind, RunData};
 use crate::gradient::keys::INTERCEPT;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ModelKind::new(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
     ModelKind::new(
         REPRESENTATION,
-        "a linear representation of the inputs under a linear head",
+        "a linear head on a linear representation of the inputs",
         &[&LATENT],
     ),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", &[&INTERCEPT]),
@@ -39,40 +39,49 @@ pub(super) static MODELS: [ModelKind; 11] = [
     ModelKind::new("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
     ModelKind::new(
         OWN,
-        "a learner of the program's own, from Python or Rust",
+        "a learner supplied by a program in Python or Rust",
         &[&LEARNER, &CLASSIFIES],
     ),
 ];
 
-/// What is trained.
+/// The trained model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The learner, but for its inputs and classes, which the data tell.
+    /// The learner, except its inputs and classes, which the data determine.
     pub architecture: Architecture,
-    /// The name of a program's own learner.
+    /// The name of a learner supplied by the program.
     pub learner: String,
-    /// Whether that one predicts classes.
+    /// Whether the supplied learner predicts classes.
     pub own_classifies: bool,
 }
 
 table! {
     pub(crate) ARCHITECTURE: Architecture {
         & intercept: INTERCEPT, BOOLEAN, default;
-        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default "[]",
-            "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm";
-        embedding: EMBEDDING = "embedding", COUNT, default "8", "numbers that stand for a symbol";
-        latent: LATENT = "latent", COUNT, default "2", "latent features of the representation";
-        ..from Architecture::new("", &[], 0)
+        /// widths of the hidden layers; empty: [200, 200] for mlp, [256] for both layers of lstm
+        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default;
+        /// length of the embedding of a symbol
+        embedding: EMBEDDING = "embedding", COUNT, default;
+        /// number of latent features
+        latent: LATENT = "latent", COUNT, default;
+        ..from Architecture::default()
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let architecture = Architecture::default();
+        Self { architecture, learner: OWN.into(), own_classifies: true }
     }
 }
 
 table! {
     pub(crate) MODEL: Model {
         + architecture: ARCHITECTURE;
-        learner: LEARNER = "learner", TEXT.takes("a name"), default "\"own\"",
-            "the learner that the program which runs the job brings along under this name";
-        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
-            "whether an own learner predicts classes; otherwise it predicts numbers";
+        /// name of the learner in the program that runs the job
+        learner: LEARNER = "learner", TEXT.takes("a name"), default;
+        /// whether the learner predicts classes rather than numbers
+        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default;
     }
 }
 
@@ -96,7 +105,6 @@ impl Model {
         }
     }
 
-    /// Whether it predicts classes.
     pub fn classifies(&self) -> bool {
         match self.architecture.kind.as_str() {
             LINEAR | REPRESENTATION => false,
@@ -106,11 +114,16 @@ impl Model {
     }
 
     /// Keys of `model.json`.
-    pub(crate) fn keys(&self) -> Map<String, Value> {
-        Map::from_iter([("intercept".into(), self.architecture.intercept.into())])
+    pub(crate) fn keys(&self, data: &RunData) -> Map<String, Value> {
+        let columns = || vec![data.facts.columns.len()];
+        let shape = data.tests.as_ref().map_or_else(columns, |tests| tests.shape.clone());
+        Map::from_iter([
+            ("intercept".into(), self.architecture.intercept.into()),
+            ("shape".into(), shape.into()),
+        ])
     }
 
-    /// The learner for inputs of this shape and targets of this number of classes.
+    /// The learner for inputs of this shape and this number of classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
         if self.architecture.kind == OWN {
             return own_learner::build(&self.learner, shape, classes);

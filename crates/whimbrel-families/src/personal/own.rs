@@ -1,5 +1,4 @@
-//! `[[method.for]]`: clients that train in their own way (Marfoq et al. 2021, App. H: local solvers may
-//! differ).
+//! `[[method.for]]`: local solvers of single clients (Marfoq et al. 2021, App. H).
 
 use super::keys::{LOCAL_EPOCHS, MINIBATCHES};
 use crate::failure::Result;
@@ -16,12 +15,11 @@ use whimbrel_methods::personal::{Length, OwnSolver, Solver};
 
 pub(super) static OWN: JobKey = inline!(OWN_TRAINING)
     .takes("a list of tables, `[[method.for]]`")
-    .default("for", "[]", "clients with a local solver of their own");
+    .default("for", || "[]".into(), "local solvers of single clients");
 
-/// A local solver for some clients; what is not given is everyone's.
+/// A local solver for some clients; missing keys are taken from the common solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnTraining {
-    /// The names of the clients.
     pub clients: Vec<String>,
     length: Option<Length>,
     batch: Option<u32>,
@@ -30,29 +28,30 @@ pub struct OwnTraining {
 
 table! {
     OWN_TRAINING: OwnTraining = "for",
-        "a local solver that some clients use in place of everyone's; written `[[method.for]]` or \
-         `for = [{ ... }]`"
+        "a local solver for some clients, written `[[method.for]]` or `for = [{ ... }]`"
     {
         + length: OWN_LENGTH;
-        clients: CLIENTS = "clients", NAMES, required, "who uses it";
-        batch: OWN_BATCH = "batch", COUNT_U32, unset "as everyone", "samples of a minibatch";
-        step: OWN_STEP = "step", POSITIVE, unset "as everyone",
-            "the first local step; it falls as everyone's does";
+        /// the clients
+        clients: CLIENTS = "clients", NAMES, required;
+        /// samples of a minibatch
+        batch: OWN_BATCH = "batch", COUNT_U32, unset "that of all clients";
+        /// initial local step, with the decay of all clients
+        step: OWN_STEP = "step", POSITIVE, unset "that of all clients";
     }
 }
 
 static OWN_EPOCHS: JobKey = COUNT_U32.unset(
     LOCAL_EPOCHS.name,
-    "as everyone",
-    "passes over the client's samples in a round",
+    "that of all clients",
+    "passes over the client's samples per round",
 );
 static OWN_MINIBATCHES: JobKey = COUNT_U32.unset(
     MINIBATCHES.name,
-    "as everyone",
-    "local steps of a round, in place of `local_epochs`",
+    "that of all clients",
+    "local steps per round, in place of `local_epochs`",
 );
 
-/// Passes or steps.
+/// Length of local training: epochs or steps.
 const OWN_LENGTH: Table<Option<Length>> = Table {
     section: Section::of(const { &[&OWN_EPOCHS, &OWN_MINIBATCHES] }),
     read: |reader| {
@@ -68,7 +67,7 @@ const OWN_LENGTH: Table<Option<Length>> = Table {
     },
 };
 
-/// A list of entries in which no client is named twice.
+/// Reads a list of entries in which no client is named twice.
 pub(super) fn read_all(value: Value<'_>) -> Read<Vec<OwnTraining>> {
     read_entries(&value, &inline!(OWN_TRAINING), |entry| &entry.clients, "two solvers")
 }
@@ -78,7 +77,7 @@ pub(super) fn write_all(entries: &[OwnTraining]) -> String {
 }
 
 impl OwnTraining {
-    /// The solvers, and which of them a client has, by id.
+    /// The solvers, and the number of each client's solver by id.
     pub(super) fn solvers(
         entries: &[Self],
         common: &Common,

@@ -1,29 +1,29 @@
-//! Learners that a program brings along: `kind = "own"` in `[model]`.
+//! Learners supplied by a program: `kind = "own"` in `[model]`.
 //!
-//! A program that embeds this one, such as the Python package, offers a learner under a name with
-//! [`OwnLearner::new`]; jobs find it for as long as the value lives.
+//! A program that embeds this crate, such as the Python package, registers a learner by name with
+//! [`OwnLearner::new`]; jobs can use it while the value lives.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::{Error, Result};
 use whimbrel_nn::Learner;
 
-/// Builds a learner for inputs of a shape and a number of classes; none where targets are numbers.
+/// Builds a learner for a shape of inputs and a number of classes; 0 for numeric targets.
 pub type Build = dyn Fn(&[usize], usize) -> Result<Arc<dyn Learner>> + Send + Sync;
 
 static OFFERED: Mutex<BTreeMap<String, Arc<Build>>> = Mutex::new(BTreeMap::new());
 
-/// A learner that jobs can name.
+/// A registered learner.
 pub struct OwnLearner {
     name: String,
 }
 
 impl OwnLearner {
-    /// Offers a learner; a name that is taken is refused.
+    /// Registers a learner under an unused name.
     pub fn new(name: &str, build: Arc<Build>) -> Result<Self> {
         let mut all = offered();
         if all.contains_key(name) {
-            let what = format!("another run is using an own learner of the name {name:?}");
+            let what = format!("a learner of the name {name:?} is in use by another run");
             return Err(Error::config(what)
                 .hint("give this one another name, and write it as `learner` in [model]"));
         }
@@ -42,11 +42,11 @@ fn offered() -> MutexGuard<'static, BTreeMap<String, Arc<Build>>> {
     OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The learner of this name.
+/// Builds a registered learner.
 pub(super) fn build(name: &str, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
     let build = offered().get(name).cloned();
     let build = build.ok_or_else(|| {
-        Error::config(format!("this program brings no learner of the name {name:?} along"))
+        Error::config(format!("the program supplies no learner of the name {name:?}"))
             .hint("from Python: whimbrel.run(job, learner=...), whimbrel.Run(folder, learner=...)")
     })?;
     build(shape, classes)

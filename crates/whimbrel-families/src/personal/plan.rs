@@ -1,18 +1,15 @@
-//! A learner and the method that trains it, over a job's channels.
+//! The stage that trains a learner.
 
 use super::PersonalFit;
 use super::own::OwnTraining;
 use crate::failure::Result;
-use crate::family::StagePlan;
 use crate::job::{Job, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts};
+use crate::plan::{Common, Facts, FitStages, Planned};
 use crate::predictions::check_outside;
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::DynMethod;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::{Graphs, Stage, StageMethod};
@@ -22,59 +19,60 @@ use whimbrel_methods::personal::{
 use whimbrel_methods::settings::Budget;
 use whimbrel_nn::Learner;
 
-/// The local step where the job does not say.
+/// Default local step.
 const STEP: f64 = 0.1;
 
-pub(super) struct PersonalPlan {
+struct PersonalPlan {
     asked: PersonalFit,
     learner: Arc<dyn Learner>,
     channels: Channels,
     own_solvers: (Vec<OwnSolver>, BTreeMap<u32, u8>),
     graphs: Option<(Graphs, Scaling)>,
-    warnings: Vec<String>,
-    notes: Vec<String>,
+}
+
+pub(super) fn planned(
+    common: &Common,
+    asked: &PersonalFit,
+    facts: &Facts,
+    rows: Option<&Loaded>,
+) -> Result<Planned> {
+    let job = &common.job;
+    let columns = [facts.columns.len()];
+    let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
+    if rows.is_some() {
+        check_outside(asked.outside.as_deref(), shape)?;
+    }
+    let learner = asked.model.learner(shape, facts.classes.len())?;
+    let (rule, shape) = (&asked.rule.local, Shape::new(&*learner));
+    rule.check(&shape)?;
+    let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
+    let own_solvers = OwnTraining::solvers(&asked.own, common, &solver(asked, job), rate(job))?;
+    let mut warnings = Vec::new();
+    if let Some(fedmix) = asked.setting::<FedMix>()
+        && fedmix.components > common.clients
+    {
+        warnings.push(format!(
+            "{} components for {} clients: at most one per client can be identified",
+            fedmix.components, common.clients
+        ));
+    }
+    let mut notes = vec![format!("{} parameters", learner.parameters())];
+    let graphs = match &asked.neighbours {
+        None => None,
+        Some(neighbours) => {
+            let graphs = neighbours.graphs(common)?;
+            notes.push(neighbours.describe(&graphs, common)?);
+            Some((graphs, neighbours.scaling))
+        }
+    };
+    let own_batches = own_solvers.0.iter().filter_map(|own| own.solver.batch);
+    let batch_min = own_batches.chain(common.batch().size()).min();
+    let (asked, planned) = (asked.clone(), channels.clone());
+    let plan = PersonalPlan { asked, learner, channels, own_solvers, graphs };
+    Ok(Planned { batch_min, warnings, notes, ..Planned::new(common, &planned, plan) })
 }
 
 impl PersonalPlan {
-    pub fn new(
-        common: &Common,
-        asked: &PersonalFit,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-    ) -> Result<Self> {
-        let job = &common.job;
-        let columns = [facts.columns.len()];
-        let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
-        if rows.is_some() {
-            check_outside(asked.outside.as_deref(), shape)?;
-        }
-        let learner = asked.model.learner(shape, facts.classes.len())?;
-        let (rule, shape) = (&asked.rule.local, Shape::new(&*learner));
-        rule.check(&shape)?;
-        let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
-        let usual = solver(asked, job);
-        let own_solvers = OwnTraining::solvers(&asked.own, common, &usual, rate(job))?;
-        let mut warnings = Vec::new();
-        if let Some(fedmix) = asked.setting::<FedMix>()
-            && fedmix.components > common.clients
-        {
-            warnings.push(format!(
-                "{} components for {} clients: at most one per client can be told apart",
-                fedmix.components, common.clients
-            ));
-        }
-        let mut notes = vec![format!("{} parameters", learner.parameters())];
-        let graphs = match &asked.neighbours {
-            None => None,
-            Some(neighbours) => {
-                let graphs = neighbours.graphs(common)?;
-                notes.push(neighbours.describe(&graphs, common)?);
-                Some((graphs, neighbours.scaling))
-            }
-        };
-        Ok(Self { asked: asked.clone(), learner, channels, own_solvers, graphs, warnings, notes })
-    }
-
     fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
         let (own_solvers, solver_of) = self.own_solvers.clone();
         let training = Personal { own_solvers, solver_of, ..self.training(common) };
@@ -85,7 +83,7 @@ impl PersonalPlan {
         let training = &self.asked.training;
         let rounds = match common.budget() {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
-            // An epoch is a pass of everyone.
+            // An epoch is a pass of all clients.
             Budget::Epochs(epochs) => epochs / common.participation_mean(),
         };
         Personal {
@@ -114,19 +112,15 @@ pub(super) fn rate(job: &Job) -> f64 {
     }
 }
 
-/// How a client descends.
+/// The local solver.
 pub(super) fn solver(asked: &PersonalFit, job: &Job) -> Solver {
     let batch = job.method.batch.size().flatten();
     Solver { length: asked.training.length, batch, optimiser: asked.training.optimiser }
 }
 
-impl StagePlan for PersonalPlan {
-    fn len(&self, _: &Common) -> usize {
-        1
-    }
-
+impl FitStages for PersonalPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let rounds = self.rounds(common);
+        let rounds = common.given_rounds();
         if let (Some((graphs, scaling)), Some(rounds)) = (&self.graphs, rounds) {
             let method = Arc::new(DecentralisedPersonal {
                 oracle: self.training(common),
@@ -138,34 +132,5 @@ impl StagePlan for PersonalPlan {
             return Ok(common.fit_by(method, Some(rounds)));
         }
         Ok(common.fit(self.method(common), rounds))
-    }
-
-    fn uplink(&self) -> &Uplink {
-        &self.channels.uplinks[0]
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.channels.downlink
-    }
-
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        common.given_rounds()
-    }
-
-    fn batch_min(&self, common: &Common) -> Option<u32> {
-        let own = self.own_solvers.0.iter().filter_map(|own| own.solver.batch);
-        own.chain(common.batch().size()).min()
-    }
-
-    fn warnings(&self, _: &Common) -> Vec<String> {
-        self.warnings.clone()
-    }
-
-    fn notes(&self, _: &Common) -> Vec<String> {
-        self.notes.clone()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

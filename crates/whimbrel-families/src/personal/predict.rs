@@ -1,16 +1,13 @@
-//! A trained learner on new rows, and a client that took no part in training.
+//! Predictions of a trained learner, and personal models of new clients.
 
 use super::PersonalFit;
 use super::model::Model;
 use super::plan::{rate, solver};
 use crate::failure::{Failure, Result};
-use crate::family::{
-    AdaptOptions, Adapted, FittedClient, ModelUse, Predicted, Predictions, counted, refuse,
-};
-use crate::files::artifact_bytes;
+use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, refuse};
 use crate::job::DataSource;
 use crate::load::{FileKind, read_any, settle_classes};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
@@ -18,26 +15,27 @@ use whimbrel_data::{
     Features, Input, Standardization, dense_rows, is_idx, read_idx_images, read_idx_numbers,
     read_libsvm,
 };
-use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{Adaptation, LocalRule, Mixture, Own, PARAMETERS, Shape, Work};
+use whimbrel_methods::personal::{
+    Adaptation, FedAvg, LocalRule, Mixture, Own, PARAMETERS, Shape, Work,
+};
 use whimbrel_nn::Learner;
 
-/// Where a file without a name for it has the target.
+/// Default name of the target column.
 const TARGET: &str = "target";
 
-/// A finished run's learner, and how files are read for it.
+/// A trained learner, and the form of its input files.
 pub(crate) struct Reading {
     pub learner: Arc<dyn Learner>,
     shape: Vec<usize>,
     columns: Vec<String>,
     classes: Vec<String>,
     standardization: Option<Standardization>,
-    /// Whether images have rows and columns exchanged, as the job's have.
+    /// Whether images are transposed, as in the job.
     transpose: bool,
 }
 
-/// The same with the parameters of a method of this family.
+/// A trained learner with the parameters of a method of this family.
 struct Trained {
     reading: Reading,
     rule: Arc<dyn LocalRule>,
@@ -57,19 +55,19 @@ impl Trained {
         let learner = &reading.learner;
         let rule = asked.rule.local.clone();
         let tensors = run.tensors()?;
-        // Without a server every client has its own copy of what is shared.
+        // Without a server every client has its own copy of the shared parameters.
         let copy = run.own.map_or(&[][..], |own| &own.narrow);
         let mut found =
             copy.iter().chain(&tensors.narrow).filter(|t| t.name == PARAMETERS).cloned();
         let found = found.next();
         let found = found.ok_or_else(|| run.broken("the model has no `parameters`"))?;
         let (len, expected) = match found.shape[..] {
-            // Clusters and related models are several of them.
+            // Clusters and related models have several parameter vectors.
             [_, len] => (len as usize, learner.parameters()),
             _ => (found.values.len(), rule.blocks(&Shape::new(&**learner)).iter().sum()),
         };
         if len != expected {
-            return Err(run.broken(&format!("{len} parameters where {expected} belong")));
+            return Err(run.broken(&format!("{len} parameters, expected {expected}")));
         }
         let w = found.values;
         Ok(Self { reading, rule, w })
@@ -87,28 +85,14 @@ impl Reading {
             .map(|all| all.iter().filter_map(|n| n.as_u64().map(|n| n as usize)).collect());
         let shape = shape.filter(|shape| !shape.is_empty());
         let shape = shape.ok_or_else(|| run.broken("`shape` must be a list of lengths"))?;
-        let classes: Vec<String> = list("classes")
-            .map(|all| all.iter().filter_map(|c| c.as_str().map(String::from)).collect())
-            .unwrap_or_default();
-        let columns = run.columns()?;
-        let standardization = match run.model.get("standardization") {
-            None => None,
-            Some(done) => {
-                let numbers = |key: &str| -> Option<Vec<f64>> {
-                    done.get(key)?.as_array()?.iter().map(Value::as_f64).collect()
-                };
-                let (Some(means), Some(scales)) = (numbers("means"), numbers("scales")) else {
-                    return Err(run.broken("`standardization` must hold `means` and `scales`"));
-                };
-                Some(Standardization { columns: columns.clone(), means, scales, constant: 0 })
-            }
-        };
+        let classes = run.names("classes").unwrap_or_default();
+        let (columns, standardization) = (run.columns()?, run.standardization()?);
         let learner = model.learner(&shape, classes.len())?;
         let transpose = matches!(&run.job.data.source, DataSource::Idx(idx) if idx.transpose);
         Ok(Self { learner, shape, columns, classes, standardization, transpose })
     }
 
-    /// Inputs of a file, and their targets where `target` names a column that the file has.
+    /// Inputs of a file, with targets if `target` names their column.
     pub fn samples(&self, rows: &Input, libsvm: bool, target: Option<&str>) -> Result<Samples> {
         let width: usize = self.shape.iter().product();
         if let Some(file) = rows.file().filter(|file| is_idx(file)) {
@@ -147,7 +131,7 @@ impl Reading {
         Ok(Samples::new(self.shape.clone(), inputs, targets)?)
     }
 
-    /// Images, and their labels where a file has them.
+    /// Images, with the labels of a label file.
     fn images(&self, file: &Path, labels: Option<&Path>) -> Result<Samples> {
         let mut images = read_idx_images(file)?;
         if self.transpose {
@@ -156,7 +140,7 @@ impl Reading {
         let (rows, bytes) = (images.rows(), images.bytes().to_vec());
         if bytes.len() != rows * self.shape.iter().product::<usize>() {
             let what =
-                format!("{} has images of another size than {:?}", file.display(), self.shape);
+                format!("{}: the size of the images is not {:?}", file.display(), self.shape);
             return Err(Error::data(what).into());
         }
         let targets = match labels {
@@ -170,7 +154,7 @@ impl Reading {
         Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), targets)?)
     }
 
-    /// A new client's rows with their targets.
+    /// A new client's rows with targets.
     pub fn samples_with_targets(
         &self,
         run: &ModelUse<'_>,
@@ -186,14 +170,14 @@ impl Reading {
         };
         let samples = match (FileKind::of(file), labels) {
             (FileKind::Idx, None) => {
-                let what = "a file of images has no targets to fit a client's own part to";
-                return refuse(what, "give the file of their labels with --labels");
+                let what = "images have no targets to fit a personal part to";
+                return refuse(what, "give the label file with --labels");
             }
             (FileKind::Idx, labels) => self.images(file, labels)?,
             (_, Some(_)) => return refuse("--labels is for images", "take it out"),
             (FileKind::Npy, None) => {
-                let what = "a npy file has no targets to fit a client's own part to";
-                return refuse(what, "give a CSV file or LIBSVM's text, or images with --labels");
+                let what = "a npy file has no targets to fit a personal part to";
+                return refuse(what, "give a CSV or LIBSVM file, or images with --labels");
             }
             (FileKind::Libsvm, None) => self.samples(rows, true, Some(target))?,
             (FileKind::Csv, None) => self.samples(rows, false, Some(target))?,
@@ -201,24 +185,24 @@ impl Reading {
         not_empty(samples)
     }
 
-    /// Targets that are not read.
+    /// Placeholder targets.
     fn none(&self, rows: usize) -> Targets {
-        match self.learner.classifies() {
-            true => Targets::Classes { of: vec![0; rows], count: self.classes.len() },
-            false => Targets::Values(vec![0.0; rows]),
+        if self.learner.classifies() {
+            Targets::Classes { of: vec![0; rows], count: self.classes.len() }
+        } else {
+            Targets::Values(vec![0.0; rows])
         }
     }
 
-    /// Classes by the run's numbers.
+    /// Codes targets by the run's classes.
     fn numbered(&self, values: &mut [f64], names: &[String]) -> Result<Targets> {
-        let found = match values.iter().all(|y| *y == values[0]) {
-            // A new client may know one class alone.
-            true if !values.is_empty() => {
-                let name = names.first().cloned().unwrap_or_else(|| values[0].to_string());
-                values.fill(0.0);
-                vec![name]
-            }
-            _ => settle_classes(values, names)?,
+        // A new client may have a single class.
+        let found = if !values.is_empty() && values.iter().all(|y| *y == values[0]) {
+            let name = names.first().cloned().unwrap_or_else(|| values[0].to_string());
+            values.fill(0.0);
+            vec![name]
+        } else {
+            settle_classes(values, names)?
         };
         let places: Vec<u16> = found
             .iter()
@@ -226,7 +210,7 @@ impl Reading {
                 let place = self.classes.iter().position(|class| class == name);
                 place.map(|at| at as u16).ok_or_else(|| {
                     let classes = self.classes.join(", ");
-                    let what = format!("class {name:?} is none of the run's: {classes}");
+                    let what = format!("class {name:?} is not one of the run's classes: {classes}");
                     Failure::from(Error::data(what))
                 })
             })
@@ -235,7 +219,7 @@ impl Reading {
         Ok(Targets::Classes { of, count: self.classes.len() })
     }
 
-    /// What is said of each row.
+    /// The predictions as columns.
     pub fn table(&self, predictions: &[f32]) -> Predicted {
         let rows = predictions.len() / self.learner.outputs();
         if !self.learner.classifies() {
@@ -266,83 +250,82 @@ impl Reading {
 
 /// Refuses a client without rows.
 fn not_empty(samples: Samples) -> Result<Samples> {
-    match samples.is_empty() {
-        true => refuse("the new client has no rows", "give at least one row with its target"),
-        false => Ok(samples),
+    if samples.is_empty() {
+        return refuse("the new client has no rows", "give at least one row with its target");
     }
+    Ok(samples)
 }
 
-pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
-    let trained = Trained::read(asked, run)?;
-    let own = run.own.map(Own::from_artifact).unwrap_or_default();
-    if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
-        let what = format!("a model of {} predicts for a client", asked.rule.method());
-        let hint =
-            "name one with --client, or let a new client `whimbrel adapt` and name its folder";
-        return refuse(&what, hint);
+impl FitUse for PersonalFit {
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+        let trained = Trained::read(self, run)?;
+        let own = run.own.map(Own::from_artifact).unwrap_or_default();
+        if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
+            return refuse(
+                format!("a model of {} predicts for a client", self.rule.method()),
+                "name one with --client, or let a new client `whimbrel adapt` and name its folder",
+            );
+        }
+        let samples = trained.samples(rows, run.libsvm, None)?;
+        Ok(trained.table(&trained.mixture(&own)?.predict(&*trained.learner, &samples)))
     }
-    let samples = trained.samples(file, run.libsvm, None)?;
-    Ok(trained.table(&trained.mixture(&own)?.predict(&*trained.learner, &samples)))
-}
 
-pub(super) fn adapt_rows(
-    asked: &PersonalFit,
-    run: &ModelUse<'_>,
-    rows: &Input,
-    labels: Option<&Path>,
-) -> Result<FittedClient> {
-    let trained = Trained::read(asked, run)?;
-    if !trained.rule.adaptation().is_possible() {
-        let what = format!("{} has nothing of a client's own to fit", asked.rule.method());
-        let hint = match trained.rule.adaptation() {
-            Adaptation::Impossible => "clients share nothing: train on the new client's rows alone",
-            _ => "the shared model serves every client: `whimbrel predict`",
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        rows: &Input,
+        labels: Option<&Path>,
+    ) -> Result<FittedClient> {
+        let trained = Trained::read(self, run)?;
+        let adaptation = trained.rule.adaptation();
+        if !adaptation.is_possible() {
+            let hint = match adaptation {
+                Adaptation::Impossible => {
+                    "clients share nothing: train on the new client's rows alone"
+                }
+                _ => "all clients use the shared model: `whimbrel predict`",
+            };
+            return refuse(format!("{} has no personal part to fit", self.rule.method()), hint);
+        }
+        let samples = trained.samples_with_targets(run, rows, labels)?;
+        let solver = solver(self, run.job);
+        let key = whimbrel_core::Key::root(run.job.seed);
+        let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);
+        let own = trained.rule.adapt(&mut work, &trained.w)?;
+        let mixture = trained.mixture(&own)?;
+        let score = mixture.score(&*trained.learner, &samples);
+        let names = ["train_loss", "train_accuracy"].into_iter();
+        let mut fitted = FittedClient {
+            artifact: own.artifact(trained.learner.name()),
+            predicted: trained.table(&mixture.predict(&*trained.learner, &samples)),
+            rows: samples.len(),
+            figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
+            notes: Vec::new(),
         };
-        return refuse(&what, hint);
+        if mixture.weights.len() > 1 {
+            let weights = mixture.weights.iter();
+            fitted.figures.push(("weights", weights.clone().map(|w| number(*w)).collect()));
+            let weights = weights.map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
+            fitted.notes.push(format!("mixture weights: {weights}"));
+        }
+        Ok(fitted)
     }
-    let samples = trained.samples_with_targets(run, rows, labels)?;
-    let solver = solver(asked, run.job);
-    let key = whimbrel_core::Key::root(run.job.seed);
-    let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);
-    let own = trained.rule.adapt(&mut work, &trained.w)?;
-    let mixture = trained.mixture(&own)?;
-    let score = mixture.score(&*trained.learner, &samples);
-    let names = ["train_loss", "train_accuracy"].into_iter();
-    let mut fitted = FittedClient {
-        artifact: own.artifact(trained.learner.name()),
-        predicted: trained.table(&mixture.predict(&*trained.learner, &samples)),
-        rows: samples.len(),
-        figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
-        notes: Vec::new(),
-    };
-    if mixture.weights.len() > 1 {
-        let weights = mixture.weights.iter();
-        fitted.figures.push(("weights", weights.clone().map(|w| number(*w)).collect()));
-        let weights = weights.map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
-        fitted.notes.push(format!("mixture weights: {weights}"));
-    }
-    Ok(fitted)
-}
 
-impl FittedClient {
-    /// Writes the new client's folder, and says what to do with it.
-    pub(crate) fn write(self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
-        let (folder, out) = (run.folder.display(), options.out.display());
-        let write = |name: &str, bytes: &[u8]| write_atomically(&options.out.join(name), bytes);
-        write("model.safetensors", &artifact_bytes(&self.artifact)?)?;
-        write("predictions.csv", self.predicted.text().as_bytes())?;
-        let mut figures = Map::new();
-        figures.insert("run".into(), folder.to_string().into());
-        figures.insert("rows".into(), self.rows.into());
-        figures.extend(self.figures.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let text = serde_json::to_string_pretty(&figures).unwrap_or_default();
-        write("summary.json", (text + "\n").as_bytes())?;
-        figures.insert("out".into(), out.to_string().into());
-        let mut notes = self.notes;
-        notes.push(format!("{}: {out}", counted(self.rows, "row")));
-        notes.push(format!(
-            "predict with: whimbrel predict {folder} --client {out} --data FILE --out FILE"
-        ));
-        Ok(Adapted { figures, warnings: Vec::new(), notes })
+    fn without_own(&self, run: &Path) -> Option<(String, String)> {
+        let (Some(rule), None) = (self.setting::<FedAvg>(), &self.neighbours) else { return None };
+        let (method, run) = (self.rule.method(), run.display());
+        if !rule.fine_tune {
+            return Some((
+                format!("{method} has one model for all clients"),
+                "leave --client out".into(),
+            ));
+        }
+        Some((
+            format!("{method} keeps no personal models: a client fine-tunes the shared one"),
+            format!(
+                "`whimbrel adapt {run} --data ROWS --out FOLDER` fine-tunes it to the client's \
+                 rows, and `whimbrel predict {run} --client FOLDER` uses it"
+            ),
+        ))
     }
 }

@@ -1,17 +1,15 @@
-//! What a run's files say about personal models: the Bayes rule of generated data, what the clients'
-//! predictions are worth, and their mixture weights.
+//! Results of personal models: calibration, mixture weights, and distances to the true model of
+//! generated data.
 
 use super::PersonalFit;
 use super::model::LOGISTIC;
 use super::plan::{rate, solver};
 use crate::failure::Result;
-use crate::family::{Ended, Results};
+use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::read_artifact;
 use crate::job::Job;
-use crate::load::Loaded;
-use crate::predictions::{Kept, Stated, measures, read_clients};
-use serde_json::Map;
-use std::any::Any;
+use crate::predictions::{Stated, TestRows, measures, read_clients};
+use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,79 +24,56 @@ use whimbrel_methods::personal::{
 };
 use whimbrel_nn::Learner;
 
-/// Maximum rows of a heat map.
+/// Most rows of a heat map.
 const BLOCKS_MAX: usize = 200;
 
-/// What is kept of the data.
-pub(super) struct Remembered {
-    /// Test rows and the truth behind drawn numbers.
-    pub kept: Kept,
-    /// The share of test rows that the Bayes rule predicts: over clients that train, and over others.
-    bayes: [Option<f64>; 2],
-    /// The law behind a drawn mixture.
-    law: Option<LogisticTruth>,
-}
+impl FitReport for PersonalFit {
+    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
+        self.model.keys(data)
+    }
 
-pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-    let mean = |unseen: bool| {
-        let truth = loaded.truth.as_ref()?;
-        let (mut total, mut sum) = (0.0, 0.0);
-        for (id, accuracy) in truth.bayes_accuracy.iter().enumerate() {
-            let is_unseen = loaded.unseen.get(id).copied().unwrap_or_default();
-            let rows = loaded.rows.get(id).copied().flatten();
-            if let (Some(accuracy), Some(rows), true) = (accuracy, rows, is_unseen == unseen) {
-                total += rows as f64;
-                sum += rows as f64 * accuracy;
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let (mut summary, mut sections) = (Map::new(), Vec::new());
+        let notes = unsplit(self, ended.folder)?.into_iter().collect();
+        let Some(tests) = &ended.data.tests else {
+            return Ok(Results { notes, ..Results::default() });
+        };
+        let clients = read_clients(ended.folder, &tests.names);
+        let fedmix = self.setting::<FedMix>();
+        if let Some(fedmix) = fedmix {
+            sections.extend(weights_section(&clients, fedmix.components));
+        }
+        let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
+        for (name, accuracy) in names.into_iter().zip(tests.bayes) {
+            summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
+        }
+        if let Some(predictors) = Predictors::read(self, ended.folder, tests, clients)? {
+            let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
+            summary.extend(tests.prediction_errors(
+                &|name, rows| match tests.unseen.get(name) {
+                    Some(own) => predictors.adapted(self, ended.job, own, rows),
+                    None => predictors.stated(name, rows),
+                },
+            )?);
+            if let (Some(fedmix), Some(law)) = (fedmix, &tests.law)
+                && fedmix.components == law.components.len()
+                && predictors.learner.name() == LOGISTIC
+            {
+                let names = ["component_distance", "weights_distance"];
+                let found = predictors.distances(law, &tests.names);
+                summary.extend(names.map(str::to_owned).into_iter().zip(found.map(number)));
+            }
+            let (figures, exhibits) = tests.calibration(self.outside.as_deref(), &predict)?;
+            summary.extend(figures);
+            if !exhibits.is_empty() {
+                sections.push(Section { title: "Uncertainty".into(), exhibits });
             }
         }
-        (total > 0.0).then(|| sum / total)
-    };
-    let law = loaded.truth.as_ref().map(|truth| truth.law.clone());
-    Some(Box::new(Remembered { kept: Kept::of(loaded)?, bayes: [mean(false), mean(true)], law }))
+        Ok(Results { summary, measures: measures(), notes, sections, ..Results::default() })
+    }
 }
 
-pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results> {
-    let (mut summary, mut sections) = (Map::new(), Vec::new());
-    let notes = unsplit(asked, ended.folder)?.into_iter().collect();
-    let remembered = ended.data.remembered.as_ref();
-    let Some(Remembered { kept, bayes, law }) = remembered.and_then(|kept| kept.downcast_ref())
-    else {
-        return Ok(Results { notes, ..Results::default() });
-    };
-    let clients = read_clients(ended.folder, &kept.names);
-    let fedmix = asked.setting::<FedMix>();
-    if let Some(fedmix) = fedmix {
-        sections.extend(weights_section(&clients, fedmix.components));
-    }
-    let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
-    for (name, accuracy) in names.into_iter().zip(bayes) {
-        summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
-    }
-    let predictors = Predictors::read(asked, ended.folder, kept, clients)?;
-    if let Some(predictors) = predictors {
-        let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
-        summary.extend(kept.prediction_errors(&|name, rows| match kept.unseen.get(name) {
-            Some(own) => predictors.adapted(asked, ended.job, own, rows),
-            None => predictors.stated(name, rows),
-        })?);
-        if let (Some(fedmix), Some(law)) = (fedmix, law)
-            && fedmix.components == law.components.len()
-            && predictors.learner.name() == LOGISTIC
-        {
-            let names = ["component_distance", "weights_distance"];
-            let found = predictors.distances(law, &kept.names);
-            summary.extend(names.map(str::to_owned).into_iter().zip(found.map(number)));
-        }
-        let (figures, exhibits) = kept.calibration(asked.outside.as_deref(), &predict)?;
-        summary.extend(figures);
-        if !exhibits.is_empty() {
-            sections.push(Section { title: "Uncertainty".into(), exhibits });
-        }
-    }
-    Ok(Results { summary, measures: measures(), notes, sections, ..Results::default() })
-}
-
-/// What is said of clusters that were never split.
+/// A note on clusters that were never split.
 fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
     let Some(split) = asked.setting::<Clustered>() else { return Ok(None) };
     let model = folder.join("model/model.safetensors");
@@ -109,15 +84,15 @@ fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
     let clusters = artifact.tensor(CLUSTER).into_iter().flat_map(|tensor| &tensor.values);
     Ok(clusters.fold(0.0, |most: f64, c| c.max(most)).eq(&0.0).then(|| {
         format!(
-            "no cluster was split, so that everyone has one model, that of fedavg: `split` asks for a mean \
-             update shorter than {} while a client's is longer than {}, norms that depend on \
-             the model, the step and the length of local training",
+            "no cluster was split: all clients share the model of fedavg. A split needs a mean update \
+             shorter than {} and a client's update longer than {}; these norms depend on the model, \
+             the step and the length of local training",
             split.stationary, split.apart
         )
     }))
 }
 
-/// The clients' predictors, as a finished run left them.
+/// The clients' predictors of a finished run.
 struct Predictors {
     learner: Arc<dyn Learner>,
     rule: Arc<dyn LocalRule>,
@@ -126,14 +101,14 @@ struct Predictors {
 }
 
 impl Predictors {
-    /// None where they are made from training rows, which are no longer here.
+    /// `None` if predictors are fine-tuned on training rows, which are gone.
     fn read(
         asked: &PersonalFit,
         folder: &Path,
-        kept: &Kept,
+        tests: &TestRows,
         clients: BTreeMap<String, Artifact>,
     ) -> Result<Option<Self>> {
-        let learner = asked.model.learner(&kept.shape, kept.classes)?;
+        let learner = asked.model.learner(&tests.shape, tests.classes)?;
         let rule = asked.rule.local.clone();
         let artifact = read_artifact(&folder.join("model/model.safetensors"))?;
         let Some(shared) = parameters(&artifact) else { return Ok(None) };
@@ -147,11 +122,11 @@ impl Predictors {
         if own.is_empty() && !self.rule.adaptation().shared_predicts() {
             return None;
         }
-        // Without a server every client has its own copy of what is shared.
+        // Without a server every client has its own copy of the shared parameters.
         self.stated_by(artifact.and_then(parameters).unwrap_or(&self.shared), &own, rows)
     }
 
-    /// The same of a client that took no part in training and has these rows.
+    /// The predictions of a client that did not train, adapted to its rows.
     fn adapted(
         &self,
         asked: &PersonalFit,
@@ -176,8 +151,8 @@ impl Predictors {
         Some(Stated { mean: mixture.predict(&*self.learner, rows), deviations: Vec::new() })
     }
 
-    /// The largest cosine distance of a component, and the clients' mean of that of their weights, to the
-    /// law behind drawn data. Components are matched in the order of their distances.
+    /// Cosine distances to the true mixture: the largest of a component, and the mean of the clients'
+    /// weights. Components are matched greedily by distance.
     fn distances(&self, law: &LogisticTruth, names: &[String]) -> [f64; 2] {
         let learned: Vec<Vec<f64>> = self
             .shared
@@ -189,7 +164,7 @@ impl Predictors {
             .iter()
             .enumerate()
             .flat_map(|(m, truth)| {
-                // Without the intercept, which drawn data do not have.
+                // Generated data have no intercept.
                 learned
                     .iter()
                     .enumerate()
@@ -215,18 +190,18 @@ impl Predictors {
     }
 }
 
-/// One less the cosine of the angle between two vectors.
+/// One minus the cosine of the angle between two vectors.
 fn cosine_distance(a: &[f64], b: &[f64]) -> f64 {
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     1.0 - product(a, b) / (product(a, a) * product(b, b)).sqrt()
 }
 
-/// What is shared, in a model's file.
+/// The shared parameters in a model's file.
 fn parameters(artifact: &Artifact) -> Option<&[f32]> {
     artifact.narrow.iter().find(|tensor| tensor.name == PARAMETERS).map(|t| &t.values[..])
 }
 
-/// The clients' mixture weights, those of one cluster together.
+/// The clients' mixture weights, grouped by their largest component.
 fn weights_section(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Section> {
     let mut clients: Vec<Vec<f64>> = clients
         .values()
@@ -258,8 +233,7 @@ fn weights_section(clients: &BTreeMap<String, Artifact>, components: usize) -> O
     let map = HeatMap {
         title: "Mixture weights".into(),
         caption: format!(
-            "A row for each client, a column for each component; clients with the same largest \
-             weight stand together (clusters of {})",
+            "Clients by components; clients are grouped by their largest weight (clusters of {})",
             sizes.join(", ")
         ),
         values: values.map(|(block, m)| mean(block, m)).collect(),

@@ -1,4 +1,4 @@
-//! Channels: from the words of a job to codecs, rules and their constants.
+//! The channels of a job: codecs, rules and their constants.
 
 use super::{Common, Roster};
 use crate::failure::Result;
@@ -13,7 +13,7 @@ use whimbrel_codec::channel::{
 use whimbrel_core::Error;
 use whimbrel_methods::federated::{FirstMemories, Terms};
 
-/// How fast memories follow where the job says `auto`, from the codec's `omega`.
+/// The memory step of `auto`, as a function of the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
 
 /// Reads a memory from a file.
@@ -21,23 +21,22 @@ type ReadMemory<'a> = dyn Fn(&Path) -> Result<Vec<f64>> + 'a;
 
 /// The vectors that a star-shaped method sends.
 pub struct Vectors<'a> {
-    /// The blocks of an upload, and how fast its memories follow by default.
+    /// The blocks of an upload, and the default step of its memories.
     pub up: (&'a [usize], Alpha),
-    /// The same of the state.
+    /// The blocks of the state, and the default step of its memories.
     pub down: (&'a [usize], Alpha),
-    /// Dore's share of the error, where it is not the published one.
+    /// Dore's share of the error; `None`: the published one.
     pub share: Option<f64>,
-    /// Reads every client's first memory; none where the method takes no file.
+    /// Reads the first memory of every client; `None` if the method takes no file.
     pub read_memory: Option<&'a ReadMemory<'a>>,
 }
 
 impl<'a> Vectors<'a> {
-    /// Uploads and states of these blocks, with these memories.
     pub fn new(up: (&'a [usize], Alpha), down: (&'a [usize], Alpha)) -> Self {
         Self { up, down, share: None, read_memory: None }
     }
 
-    /// Gradients, or changes of a model, of these blocks.
+    /// Gradients or changes of a model.
     pub fn gradients(blocks: &'a [usize]) -> Self {
         Self::new((blocks, gradient_alpha), (blocks, gradient_alpha))
     }
@@ -46,17 +45,16 @@ impl<'a> Vectors<'a> {
 /// The channels of a star-shaped method.
 #[derive(Clone)]
 pub struct Channels {
-    /// Everyone's uplink, then those of clients with codecs of their own.
+    /// The common uplink, then those of clients with own codecs.
     pub uplinks: Vec<Uplink>,
     own_uplinks: BTreeMap<u32, u8>,
-    /// The downlink.
     pub downlink: Downlink,
-    /// Where the uplinks' memories start.
+    /// The start of the uplinks' memories.
     pub memories: FirstMemories,
 }
 
 impl Channels {
-    /// Those of a job, for these vectors.
+    /// The job's channels for these vectors.
     pub fn new(common: &Common, vectors: &Vectors<'_>) -> Result<Self> {
         let (job, roster) = (&common.job, common.roster());
         let (uplinks, own_uplinks) = uplinks(job, &roster, vectors.up.0, vectors.up.1)?;
@@ -66,9 +64,8 @@ impl Channels {
             (MemoryStart::Zero, _) => FirstMemories::Zero,
             (MemoryStart::File(path), Some(read)) => FirstMemories::Given(read(path)?),
             (MemoryStart::File(_), None) => {
-                let method = job.method.name();
                 return refuse(
-                    &format!("the memories of {method} do not start in a file"),
+                    format!("memories of {} cannot start in a file", job.method.name()),
                     "write start = \"oracle\" or \"zero\" in [uplink]",
                 );
             }
@@ -76,13 +73,13 @@ impl Channels {
         Ok(Self { uplinks, own_uplinks, downlink, memories })
     }
 
-    /// Rounds and passes over the rows before the first sampled cohort of an EM method: the first
-    /// statistic is a round of everyone, and memories that start at the field take another pass.
+    /// Rounds and passes over the rows before the first sampled cohort of an EM method: a round of all
+    /// clients for the first statistic, and a pass for memories that start at the field.
     pub fn opening(&self) -> (u32, f64) {
         (1, if self.memories == FirstMemories::Oracle { 2.0 } else { 1.0 })
     }
 
-    /// The terms of a fit over them.
+    /// The terms of a fit over these channels.
     pub fn terms(&self, common: &Common) -> Terms {
         Terms {
             budget: common.budget(),
@@ -95,8 +92,8 @@ impl Channels {
     }
 }
 
-/// Everyone's uplink and those of clients with codecs of their own, by id, for vectors made of these
-/// blocks.
+/// The uplinks for vectors of these blocks: the common one, then those of clients with own codecs,
+/// with the index of each such client's uplink.
 pub fn uplinks(
     job: &Job,
     roster: &Roster<'_>,
@@ -125,8 +122,8 @@ fn uplink_with(job: &Job, codec: &Codec, blocks: &[usize], auto: Alpha) -> Resul
     Ok(Uplink::new(codec.clone(), rule, blocks.iter().sum())?.with_blocks(blocks)?)
 }
 
-/// The downlink, for states made of these blocks; `share` is Dore's share of the error where it is not
-/// the published one.
+/// The downlink for states of these blocks; `share` is Dore's share of the error, if not the
+/// published one.
 pub fn downlink(
     job: &Job,
     roster: &Roster<'_>,
@@ -141,9 +138,10 @@ pub fn downlink(
     if let DownRule::Preserved { memories: Memories::Groups(groups), .. } = rule
         && groups as usize > roster.clients
     {
-        let error = Error::config(format!("{groups} groups of {} clients", roster.clients))
-            .hint("memories in [downlink] is at most the number of clients");
-        return Err(error.into());
+        return refuse(
+            format!("{groups} groups of {} clients", roster.clients),
+            "memories in [downlink] is at most the number of clients",
+        );
     }
     let mut downlink =
         Downlink::new(codec, rule, d, job.method.allow_divergence)?.with_blocks(blocks)?;
@@ -161,25 +159,24 @@ pub fn downlink(
     Ok(downlink)
 }
 
-/// Refuses memories for single clients that the server has no room for.
+/// Refuses per-client memories that exceed `memory_max`.
 pub fn check_memory(job: &Job, downlink: &Downlink, clients: usize) -> Result<()> {
     let bytes = memory_bytes(downlink, clients);
     if bytes <= job.method.memory_max {
         return Ok(());
     }
-    let what = format!(
-        "a downlink memory for each of {clients} clients takes {} on the server, and memory_max is {}",
-        size(bytes),
-        size(job.method.memory_max)
-    );
-    let error = Error::config(what).hint(
+    refuse(
+        format!(
+            "downlink memories of {clients} clients take {} on the server; memory_max is {}",
+            size(bytes),
+            size(job.method.memory_max)
+        ),
         "memories = \"single\" or a number of groups in [downlink] need no vector per client; or \
          raise memory_max in [method]",
-    );
-    Err(error.into())
+    )
 }
 
-/// What memories for single clients cost, where there are any.
+/// The size of per-client memories, if there are any.
 pub fn memory_note(downlink: &Downlink, clients: usize) -> Option<String> {
     let bytes = memory_bytes(downlink, clients);
     (bytes > 0)
@@ -200,7 +197,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// Says that a preset which compresses has a codec that does not.
+/// The warning about exact codecs of a preset that compresses.
 pub fn uncompressed(job: &Job) -> Option<String> {
     let preset = job.method.channels?;
     let (up, down) = preset.compresses();
@@ -213,13 +210,13 @@ pub fn uncompressed(job: &Job) -> Option<String> {
         (false, false) => return None,
     };
     Some(format!(
-        "{} compresses nothing where codecs are exact, in {tables}; write codec = {{ kind = \
-         \"dithering\", levels = 1 }} there",
+        "{} compresses nothing with exact codecs; write codec = {{ kind = \"dithering\", levels = 1 }} \
+         in {tables}",
         preset.name()
     ))
 }
 
-/// The constants of the codecs and memories in use.
+/// The constants of codecs and memories in words.
 pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(up) = up.filter(|up| !up.codec().is_exact()) {

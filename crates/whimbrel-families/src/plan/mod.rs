@@ -1,6 +1,6 @@
 //! From a job and its clients to the chain of stages that the engine runs.
 //!
-//! What is common to all families stands here; which stages there are is [the family's](StagePlan).
+//! This module holds the part common to all families; a family supplies its [stages](FitStages).
 
 pub mod channels;
 
@@ -8,86 +8,173 @@ mod facts;
 mod network;
 
 pub use facts::Facts;
+pub(crate) use facts::not_on_network;
 pub use network::StageDisclosures;
 
 use crate::failure::{AtKey, Result};
-use crate::family::StagePlan;
+use crate::family::{Fit, refuse};
 use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Job, Participation as ParticipationKey};
 use crate::load::Loaded;
+use channels::Channels;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, DynMethod, Error, Probability};
+use whimbrel_core::{ClientId, DynMethod, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 
-/// Evaluations of a run that does not say how many it wants.
+/// Default number of evaluations of a run.
 const EVALUATIONS: u32 = 100;
+/// The kind of an artifact with constants that a stage estimated for `step = "theory"`.
+pub(crate) const THEORY: &str = "theory";
 
-/// A job with its clients known: everything checked that can be checked without running.
+/// A job with known clients; everything that can be checked without running has been checked.
 pub struct Plan {
     common: Common,
-    stages: Box<dyn StagePlan>,
-    /// What the data have to say.
+    fit: Planned,
+    /// Notes about the data.
     notes: Vec<String>,
-    /// What should be looked at in them.
+    /// Warnings about the data.
     warnings: Vec<String>,
-    /// The journal of a run that is replayed.
+    /// The journal of a replayed run.
     journal: Option<String>,
 }
 
-/// What every family's plan starts from.
-pub struct Common {
-    /// The job.
-    pub job: Job,
-    /// How many clients train.
-    pub clients: usize,
-    /// The names of all by id; empty where they are not known yet.
-    pub names: Vec<String>,
-    /// Which of them are only evaluated; empty where everyone trains.
-    pub unseen: Vec<bool>,
-    /// Rows of all clients that train, where they are known.
-    pub total_rows: Option<u64>,
-    /// Who takes part in a round.
-    pub participation: Participation,
-    /// What goes wrong on purpose.
-    pub faults: Faults,
-    /// The fewest rows behind a cluster's centre that leaves a client.
-    pub group_min: usize,
-    /// A folder for what can be computed again.
-    pub cache: Option<PathBuf>,
+/// A family's part of a plan.
+pub struct Planned {
+    pub stages: Box<dyn FitStages>,
+    /// The uplink of clients without an own codec.
+    pub uplink: Uplink,
+    /// Whether the uplink's constants are known before clients join.
+    pub uplink_is_known: bool,
+    pub downlink: Downlink,
+    /// Rounds of the fit, if the job or the data determine them.
+    pub rounds: Option<u32>,
+    pub warnings: Vec<String>,
+    pub notes: Vec<String>,
+    /// The minimum of the loss.
+    pub minimum: Option<f64>,
+    /// Constants behind `step = "theory"`, if found before the run.
+    pub theory: Vec<(&'static str, f64)>,
+    /// Smallest minibatch of any client; `None`: full batches.
+    pub batch_min: Option<u32>,
+    /// The first memory of every client, if a file gives it.
+    pub memory: Option<Vec<f64>>,
+    /// The fit as clients on a network receive it, if it must not name the coordinator's files.
+    pub offered: Option<Box<dyn Fit>>,
 }
 
-/// Where the files are that a fit starts from.
+impl Planned {
+    /// A plan over these channels, with the job's rounds and minibatches.
+    pub fn new(common: &Common, channels: &Channels, stages: impl FitStages + 'static) -> Self {
+        Self::over(common, channels.uplinks[0].clone(), channels.downlink.clone(), stages)
+    }
+
+    /// The same for a family that builds its channels by itself.
+    pub fn over(
+        common: &Common,
+        uplink: Uplink,
+        downlink: Downlink,
+        stages: impl FitStages + 'static,
+    ) -> Self {
+        Self {
+            stages: Box::new(stages),
+            uplink,
+            uplink_is_known: true,
+            downlink,
+            rounds: common.given_rounds(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            minimum: None,
+            theory: Vec::new(),
+            batch_min: common.batch().size(),
+            memory: None,
+            offered: None,
+        }
+    }
+}
+
+/// The stages of a family's plan.
+pub trait FitStages: Send + Sync {
+    /// Number of stages.
+    fn count(&self) -> usize {
+        1
+    }
+    /// Builds a stage from the artifacts of the earlier ones.
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage>;
+    /// An artifact of the form that a stage delivers, to build later stages without running it.
+    fn stand_in(&self, _index: usize) -> Artifact {
+        Artifact::default()
+    }
+    /// Whether the fit can be tried without this stage.
+    fn can_skip(&self, _index: usize) -> bool {
+        false
+    }
+}
+
+/// The part of a plan that does not depend on the family.
+pub struct Common {
+    pub job: Job,
+    /// Number of clients that train.
+    pub clients: usize,
+    /// The names of all clients by id; empty if they are not known yet.
+    pub names: Vec<String>,
+    /// Flags of clients that are only evaluated; empty if all train.
+    pub unseen: Vec<bool>,
+    /// Training rows of all clients, if known.
+    pub total_rows: Option<u64>,
+    pub participation: Participation,
+    pub faults: Faults,
+    /// Fewest rows behind a cluster centre that leaves a client.
+    pub group_min: usize,
+    pub minima: Minima,
+}
+
+/// Treatment of the minimum of a convex loss, to which excess losses refer.
+#[derive(Clone, Debug, Default)]
+pub enum Minima {
+    /// Solve for it, and keep it in a folder for later runs.
+    Cached(PathBuf),
+    /// Solve for it.
+    Solved,
+    /// Solve for it only if the job stops at an excess loss.
+    #[default]
+    IfNeeded,
+}
+
+/// The location of the files that a fit starts from.
 #[derive(Clone, Copy)]
 pub enum Files<'a> {
     /// On this machine.
     Here,
-    /// With the coordinator: a client knows what it was sent, which is all it needs.
+    /// With the coordinator; a client knows only the parts it was sent.
     Sent {
-        /// Every client's first memory, where a file gives it.
+        /// The first memory of every client, if a file gives it.
         memory: Option<&'a [f64]>,
     },
 }
 
-/// How a client estimates its statistic, and from which rows.
+/// A client's estimator of its statistic, and the rows of one estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// The estimator.
     pub estimator: Estimator,
-    /// The rows.
     pub batch: Batch,
 }
 
-/// Who a job's names of clients can mean.
+/// The clients that names in a job refer to.
 pub struct Roster<'a> {
     names: &'a [String],
-    /// How many clients there are.
+    /// Number of clients.
     pub clients: usize,
 }
 
@@ -100,23 +187,29 @@ fn cache_of_user() -> Option<PathBuf> {
 }
 
 impl Plan {
-    /// Checks a job against its clients. Minima that a solver finds are kept in the user's cache
-    /// folder: `WHIMBREL_CACHE`, else `whimbrel` in `XDG_CACHE_HOME` or in `~/.cache`.
+    /// Checks a job against its clients. Minima of convex losses are kept in the user's cache
+    /// folder: `WHIMBREL_CACHE`, or else `whimbrel` in `XDG_CACHE_HOME` or in `~/.cache`.
     pub fn new(job: &Job, loaded: &Loaded) -> Result<Self> {
-        Self::with_cache(job, loaded, cache_of_user().as_deref())
+        Self::with_minima(job, loaded, cache_of_user().map_or(Minima::Solved, Minima::Cached))
     }
 
-    /// The same with another cache folder, or with none.
+    /// Checks a job against its clients, with another cache folder or without one.
     pub fn with_cache(job: &Job, loaded: &Loaded, folder: Option<&Path>) -> Result<Self> {
-        Self::simulated(job, loaded, folder).map_err(|failure| failure.placed(job))
+        let folder = folder.map(Path::to_path_buf);
+        Self::with_minima(job, loaded, folder.map_or(Minima::Solved, Minima::Cached))
     }
 
-    fn simulated(job: &Job, loaded: &Loaded, folder: Option<&Path>) -> Result<Self> {
+    /// Checks a job against its clients. Nothing is written unless minima are cached.
+    pub fn with_minima(job: &Job, loaded: &Loaded, minima: Minima) -> Result<Self> {
+        Self::simulated(job, loaded, minima).map_err(|failure| failure.placed(job))
+    }
+
+    fn simulated(job: &Job, loaded: &Loaded, minima: Minima) -> Result<Self> {
         let facts = Facts::of(loaded);
         let mut common = Common::new(job, &facts)?;
-        common.cache = folder.map(Path::to_path_buf);
-        let stages = job.fit.plan(&common, &facts, Some(loaded), Files::Here)?;
-        let mut plan = Self::of_stages(common, stages)?;
+        common.minima = minima;
+        let fit = job.fit.plan(&common, &facts, Some(loaded), Files::Here)?;
+        let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
         if job.federation.is_some() {
@@ -125,95 +218,95 @@ impl Plan {
         Ok(plan)
     }
 
-    fn of_stages(common: Common, stages: Box<dyn StagePlan>) -> Result<Self> {
-        let (notes, warnings) = (Vec::new(), Vec::new());
-        let plan = Self { common, stages, notes, warnings, journal: None };
-        let job = &plan.common.job;
-        channels::check_memory(job, plan.downlink(), plan.common.clients)?;
-        if limit(&job.method.stop, &EXCESS_LOSS).is_some() && plan.f_star().is_none() {
-            let error = Error::config("without a known minimum no run can end at an excess loss")
-                .hint("take `excess_loss` out of `stop` in [method]");
-            return Err(error).at("method.stop.excess_loss");
+    fn checked(common: Common, fit: Planned) -> Result<Self> {
+        let job = &common.job;
+        channels::check_memory(job, &fit.downlink, common.clients)?;
+        if limit(&job.method.stop, &EXCESS_LOSS).is_some() && fit.minimum.is_none() {
+            return refuse(
+                "a run can stop at an excess loss only if the minimum of the loss is known",
+                "take `excess_loss` out of `stop` in [method]",
+            )
+            .at("method.stop.excess_loss");
         }
-        Ok(plan)
+        let (notes, warnings) = (Vec::new(), Vec::new());
+        Ok(Self { common, fit, notes, warnings, journal: None })
     }
 
-    /// The same plan with the losses and late joins of a journal in place of those of
-    /// `[simulation]`: what happened on a network, again. The clients it was made for have the
-    /// journal's numbers ([`Loaded::renumber`]).
+    /// The plan with the losses and late joins of a journal instead of those of `[simulation]`.
+    /// Its clients must have the journal's ids ([`Loaded::renumber`]).
     #[must_use]
     pub fn replaying(self, journal: String) -> Self {
         Self { journal: Some(journal), ..self }
     }
 
-    /// The length of the vectors that clients send.
+    /// Length of the vectors that clients send.
     pub fn vector_len(&self) -> usize {
-        self.uplink().dimension()
+        self.fit.uplink.dimension()
     }
 
-    /// The uplink of clients without one of their own, its codec's constants resolved.
+    /// The uplink of clients without an own codec.
     pub fn uplink(&self) -> &Uplink {
-        self.stages.uplink()
+        &self.fit.uplink
     }
 
-    /// The downlink, its codec's constants resolved.
     pub fn downlink(&self) -> &Downlink {
-        self.stages.downlink()
+        &self.fit.downlink
     }
 
-    /// The minimum of the loss, where a solver found it.
+    /// The minimum of the loss, if a solver found it.
     pub fn f_star(&self) -> Option<f64> {
-        self.stages.minimum()
+        self.fit.minimum
     }
 
-    /// The constants behind `step = "theory"`, by name, where they were found before the run.
-    pub fn theory(&self) -> &[(&'static str, f64)] {
-        self.stages.theory()
+    /// The constants behind `step = "theory"`: found before the run, or by a stage of it.
+    pub fn theory(&self, delivered: &[Artifact]) -> Vec<(String, f64)> {
+        match delivered.iter().find(|artifact| artifact.kind == THEORY) {
+            Some(found) => found.numbers().map(|(name, x)| (name.to_owned(), x)).collect(),
+            None => self.fit.theory.iter().map(|(name, x)| ((*name).to_owned(), *x)).collect(),
+        }
     }
 
-    /// The rounds that are planned, where the job or the data tell.
+    /// Rounds of the fit, if the job or the data determine them.
     pub fn rounds(&self) -> Option<u32> {
-        self.stages.rounds(&self.common)
+        self.fit.rounds
     }
 
-    /// The fewest rows of a minibatch of any client; none where all rows are taken.
+    /// Smallest minibatch of any client; `None`: full batches.
     pub fn batch_min(&self) -> Option<u32> {
-        self.stages.batch_min(&self.common)
+        self.fit.batch_min
     }
 
-    /// Whether the fit can be tried without what this stage delivers.
+    /// Whether the fit can be tried without this stage.
     pub fn can_skip(&self, index: usize) -> bool {
-        self.stages.can_skip(&self.common, index)
+        self.fit.stages.can_skip(index)
     }
 
-    /// What should be looked at before the run starts.
+    /// Warnings to show before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
         warnings.extend(channels::uncompressed(&self.common.job));
-        warnings.extend(self.stages.warnings(&self.common));
+        warnings.extend_from_slice(&self.fit.warnings);
         warnings
     }
 
-    /// What is worth knowing before the run starts: what the data have to say, what the family adds,
-    /// and the constants in use.
+    /// Notes to show before the run starts: about the data, the fit, and the constants in use.
     pub fn notes(&self) -> Vec<String> {
-        let (up, down) = (self.uplink(), self.downlink());
-        let mut notes = self.notes.clone();
-        notes.extend(self.stages.notes(&self.common));
-        let known = !self.stages.uplink_is_unknown(&self.common);
-        notes.extend(channels::describe(known.then_some(up), down));
-        notes.extend(channels::memory_note(down, self.common.clients));
-        notes
+        let Planned { uplink, downlink, uplink_is_known, notes, .. } = &self.fit;
+        let mut all = self.notes.clone();
+        all.extend_from_slice(notes);
+        all.extend(channels::describe(uplink_is_known.then_some(uplink), downlink));
+        all.extend(channels::memory_note(downlink, self.common.clients));
+        all
     }
 }
 
 impl Chain for Plan {
     fn len(&self) -> usize {
-        self.stages.len(&self.common)
+        self.fit.stages.count()
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let mut stage = self.stages.build(&self.common, index, delivered)?;
+        let mut stage = self.fit.stages.build(&self.common, index, delivered)?;
         if let Some(journal) = &self.journal {
             let replay = Some(Journal::parse(journal, index as u32)?);
             stage.faults = Faults { replay, ..Faults::default() };
@@ -235,7 +328,7 @@ impl Common {
             faults: faults(job, &roster)?,
             total_rows: facts.total_rows,
             job: job.clone(),
-            cache: None,
+            minima: Minima::default(),
             group_min: ROWS_MIN,
             clients: facts.clients,
             names: facts.names.clone(),
@@ -243,13 +336,13 @@ impl Common {
         })
     }
 
-    /// Who the job's names of clients can mean.
+    /// The clients that the job's names refer to.
     pub fn roster(&self) -> Roster<'_> {
         Roster { names: &self.names, clients: self.clients }
     }
 
-    /// The rounds of a job that gives epochs, for methods whose upload is this work; `before` is the
-    /// number of rounds and passes over the rows before the first sampled cohort.
+    /// The rounds of a job, from its epochs if it gives those. `work` is the work behind an upload;
+    /// `before` counts the rounds and the passes over the rows before the first sampled cohort.
     pub fn rounds(&self, work: &Work, before: (u32, f64)) -> Option<u32> {
         match self.job.method.length {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
@@ -265,17 +358,16 @@ impl Common {
         }
     }
 
-    /// The probability that a client takes part in a round, on average.
+    /// Mean probability that a client takes part in a round.
     pub fn participation_mean(&self) -> f64 {
         self.participation.mean(self.clients)
     }
 
-    /// When the fit ends.
     pub fn budget(&self) -> Budget {
         self.job.method.length
     }
 
-    /// The rounds of a job that gives them.
+    /// The rounds of the job, unless it gives epochs.
     pub fn given_rounds(&self) -> Option<u32> {
         match self.budget() {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
@@ -283,23 +375,21 @@ impl Common {
         }
     }
 
-    /// The rows behind one upload; a family with an automatic minibatch finds its size.
+    /// The rows behind one upload. Families with automatic minibatches determine the size themselves.
     pub fn batch(&self) -> Batch {
         self.job.method.batch.settled(None)
     }
 
-    /// What a client computes for an upload, of methods without outer loops.
+    /// The work behind an upload of methods without outer loops.
     pub fn work(&self) -> Work {
         Work { estimator: Estimator::Minibatch, batch: self.batch() }
     }
 
-    /// How clients are weighted.
     pub fn weights(&self) -> Weights {
         self.job.method.weights
     }
 
-    /// A stage with everyone who is there from the start, in which nothing is evaluated and no
-    /// upload is lost. Who joins the fit late is not heard before it.
+    /// A stage without evaluations and losses, in which all clients except late joiners take part.
     pub fn quiet(&self, name: &'static str, method: Arc<dyn DynMethod>) -> Stage {
         let late = self.faults.late.keys().map(|id| (*id, u32::MAX)).collect();
         Stage {
@@ -312,12 +402,12 @@ impl Common {
         }
     }
 
-    /// The stage that fits the model, in this number of rounds where it is known.
+    /// The stage that fits the model; `rounds` sets the default interval of evaluations.
     pub fn fit(&self, method: Arc<dyn DynMethod>, rounds: Option<u32>) -> Stage {
         self.fit_by(method.into(), rounds)
     }
 
-    /// The same for methods of any kind.
+    /// The fitting stage of a method with or without a server.
     pub fn fit_by(&self, method: StageMethod, rounds: Option<u32>) -> Stage {
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {
@@ -338,9 +428,8 @@ fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Result<Particip
         ParticipationKey::Size(size) => {
             if *size > roster.clients {
                 let what = format!("a cohort of {size} out of {} clients", roster.clients);
-                let error = Error::config(what)
-                    .hint("participation = { size } is at most the number of clients");
-                return Err(error).at("method.participation");
+                return refuse(what, "participation = { size } is at most the number of clients")
+                    .at("method.participation");
             }
             Participation::Fixed(*size as u32)
         }
@@ -369,29 +458,25 @@ fn faults(job: &Job, roster: &Roster<'_>) -> Result<Faults> {
         late.insert(roster.id_of(&join.client, "simulation.late")?, join.round);
     }
     if late.len() == roster.clients && roster.clients > 0 {
-        let error = Error::config("every client joins late: none is there at the start")
-            .hint("leave one out of `late`");
-        return Err(error).at("simulation.late");
+        return refuse("all clients join late: none is left to start", "leave one out of `late`")
+            .at("simulation.late");
     }
     Ok(Faults { lost: job.simulation.lost, drops, late, replay: None })
 }
 
 impl Roster<'_> {
-    /// The client of that name; `key` is where the job names it.
+    /// The id of a client; `key` is the job key that names it, for the error.
     pub fn id_of(&self, name: &str, key: &'static str) -> Result<ClientId> {
         if let Some(at) = self.names.iter().position(|n| n == name) {
             return Ok(ClientId(at as u32));
         }
         if self.names.is_empty() && self.clients > 0 {
-            let what = format!("`{key}` names client `{name}`, and clients bring their own names");
-            let error = Error::config(what).hint("list the clients by name in [federation]");
-            return Err(error).at(key);
+            let what = format!("`{key}` names client `{name}`, but clients choose their own names");
+            return refuse(what, "list the clients by name in [federation]").at(key);
         }
         let some: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
         let more = if self.names.len() > some.len() { ", ..." } else { "" };
-        let error =
-            Error::config(format!("`{key}` names client `{name}`, which the data do not have"))
-                .hint(format!("the clients are {}{more}", some.join(", ")));
-        Err(error).at(key)
+        let what = format!("`{key}` names client `{name}`, which the data do not have");
+        refuse(what, format!("the clients are {}{more}", some.join(", "))).at(key)
     }
 }

@@ -1,32 +1,30 @@
-//! Plans without rows: the coordinator's, and a client's from what it was offered.
+//! Plans without rows: of the coordinator, and of a client that received an offer.
 
-use super::{Common, Facts, Files, Plan};
+use super::{Common, Facts, Files, Plan, not_on_network};
 use crate::failure::Result;
+use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
-use whimbrel_core::Error;
 use whimbrel_core::method::Disclosure;
-use whimbrel_engine::{Agreement, Chain, Consent, Faults};
+use whimbrel_engine::{Agreement, Chain, Consent, Faults, Stage};
 use whimbrel_methods::kmeans::ROWS_MIN;
 
-/// What leaves a client in one stage.
+/// The messages that leave a client in one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageDisclosures {
-    /// The stage's name.
     pub stage: &'static str,
-    /// Each message's content.
     pub disclosures: Vec<Disclosure>,
 }
 
 impl Plan {
-    /// The coordinator's plan: the same methods as a simulation's, built without a row.
+    /// The coordinator's plan: the methods of a simulation, built without rows.
     pub fn on_network(job: &Job, facts: &Facts) -> Result<Self> {
         check_servable(job)?;
         Self::without_rows(job, facts, Files::Here, ROWS_MIN)
     }
 
-    /// A client's plan, from a job and facts that it was sent, with the fewest rows that it lets a
-    /// figure rest on.
+    /// A client's plan from an offered job and its facts. `group_min` is the fewest rows behind any
+    /// figure that leaves the client.
     pub(crate) fn on_client(
         job: &Job,
         facts: &Facts,
@@ -39,79 +37,72 @@ impl Plan {
     fn without_rows(job: &Job, facts: &Facts, files: Files<'_>, group_min: usize) -> Result<Self> {
         let mut common = Common::new(job, facts)?;
         common.group_min = group_min;
-        // Losses are real on a network; those of [simulation] are for simulations.
+        // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();
-        let stages = job.fit.plan(&common, facts, None, files)?;
-        Self::of_stages(common, stages)
+        let fit = job.fit.plan(&common, facts, None, files)?;
+        Self::checked(common, fit)
     }
 
-    /// Whether clients are asked for evaluations on a network: only where the job says so.
+    /// Whether clients on a network are asked for evaluations: only if the job sets `evaluate`.
     pub fn evaluates(&self) -> bool {
         self.common.job.method.evaluate_every.is_some()
     }
 
-    /// The first memory of every client, where a file gives it.
+    /// The first memory of every client, if a file gives it.
     pub(crate) fn memory(&self) -> Option<&[f64]> {
-        self.stages.memory()
+        self.fit.memory.as_deref()
     }
 
-    /// The family's plan.
-    pub(crate) fn stages(&self) -> &dyn crate::family::StagePlan {
-        &*self.stages
+    /// The fit as clients receive it, if it differs from the job's.
+    pub(crate) fn offered(&self) -> Option<&dyn Fit> {
+        self.fit.offered.as_deref()
     }
 
-    /// The most that a client answers, stage by stage.
+    /// A client's limits on its answers, by stage.
     pub fn agreements(&self, consent: &Consent) -> Result<Vec<Agreement>> {
         let consent = Consent { evaluates: consent.evaluates && self.evaluates(), ..*consent };
-        let mut delivered = Vec::new();
-        let mut all = Vec::new();
-        for index in 0..self.len() {
-            all.push(Agreement::of(&self.build(index, &delivered)?, &consent)?);
-            delivered.push(self.stages.stand_in(&self.common, index));
-        }
-        Ok(all)
+        self.each_stage(|stage| Ok(Agreement::of(stage, &consent)?))
     }
 
-    /// Everything that leaves a client, stage by stage. Stages that wait for what earlier ones
-    /// deliver are built on stand-ins of the same sizes.
+    /// The contents of all messages that leave a client, by stage.
     pub fn disclosures(&self) -> Result<Vec<StageDisclosures>> {
-        let mut delivered = Vec::new();
-        let mut all = Vec::new();
-        for index in 0..self.len() {
-            let stage = self.build(index, &delivered)?;
-            let mut disclosures = stage.method.disclosures();
+        self.each_stage(|stage| {
+            let mut disclosures = stage.method.declare().disclosures;
             if stage.evaluate_every.is_none() || !self.evaluates() {
                 disclosures.retain(|d| d.message != "answer");
             }
-            all.push(StageDisclosures { stage: stage.name, disclosures });
-            delivered.push(self.stages.stand_in(&self.common, index));
+            Ok(StageDisclosures { stage: stage.name, disclosures })
+        })
+    }
+
+    /// Builds every stage, on stand-ins of the same size for what earlier stages deliver.
+    fn each_stage<T>(&self, of: impl Fn(&Stage) -> Result<T>) -> Result<Vec<T>> {
+        let mut delivered = Vec::new();
+        let mut all = Vec::new();
+        for index in 0..self.len() {
+            all.push(of(&self.build(index, &delivered)?)?);
+            delivered.push(self.fit.stages.stand_in(index));
         }
         Ok(all)
     }
 }
 
-/// Refuses what only a simulation can do.
+/// Refuses settings that only a simulation supports.
 fn check_servable(job: &Job) -> Result<()> {
-    let refuse = |what: &str, hint: &str| Err(Error::config(what).hint(hint).into());
     match job.data.partition() {
-        None => {
-            return refuse(
-                "drawn rows are in no file that clients could hold",
-                "set source = \"csv\" in [data]",
-            );
-        }
+        None => return Err(not_on_network(&job.data.source)),
         Some(Partition::Column(_) | Partition::Pooled) => {}
         Some(_) => {
             return refuse(
-                "[data.split] makes clients up, and on a network they are real",
+                "[data.split] creates clients, but those of a network are real",
                 "take [data.split] out",
             );
         }
     }
     if job.data.unseen > 0.0 {
         return refuse(
-            "on a network every client trains, and `unseen` sets some apart that do not",
-            "take `unseen` out; who only uses the model needs no invitation (`predict`, `adapt`)",
+            "on a network all clients train, but `unseen` excludes some from training",
+            "take `unseen` out; users of the model need no invitation (`predict`, `adapt`)",
         );
     }
     if job.seeds.is_some() {
@@ -128,8 +119,8 @@ fn check_servable(job: &Job) -> Result<()> {
     let stops = limit(stop, &FIELD_NORM2).is_some() || stop.patience.is_some();
     if stops && job.method.evaluate_every.is_none() {
         return refuse(
-            "`stop` looks at evaluations, and on a network clients answer them only where the job \
-             says so",
+            "`stop` needs evaluations, which clients on a network answer only if the job asks for \
+             them",
             "set evaluate = { every = .. } in [method], or take `stop` out",
         );
     }

@@ -1,4 +1,4 @@
-//! A finished run meets a client that was not there.
+//! Adapts a fitted table to a new client.
 
 use super::TableFit;
 use super::completed::Completed;
@@ -6,58 +6,85 @@ use super::impute::Run;
 use super::observed::Observations;
 use super::sheet::{Place, Sheet};
 use crate::failure::Result;
-use crate::family::{AdaptOptions, Adapted as Outcome, ModelUse, counted, refuse};
+use crate::family::{AdaptOptions, Adapted, FittedClient, ModelUse, counted, refuse};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use whimbrel_core::Cell;
-use whimbrel_data::{CellOptions, CellTable};
+use whimbrel_core::method::Artifact;
+use whimbrel_data::{CellOptions, CellTable, Input};
 use whimbrel_engine::checkpoint::{write_atomically, write_atomically_with};
 use whimbrel_engine::metrics::number;
 use whimbrel_models::lowrank::NewRow;
 
-/// Where the intervals of new rows come from.
-const NEW_ROWS: &str = "90 % from the run's errors and from how little a new row's own cells say, \
-                        not checked against cells that were kept out";
+/// The origin of the intervals of new rows.
+const NEW_ROWS: &str = "90 % from the run's errors and the uncertainty of a new row's factors, not \
+                        checked on held-out cells";
 
-/// Fits what is the client's own and completes its table.
-pub(super) fn adapt(
+/// Fits the client's effect and its new rows in memory. The predictions are the cells row by row.
+pub(super) fn adapt_rows(
     asked: &TableFit,
     run: &ModelUse<'_>,
-    options: &AdaptOptions<'_>,
-) -> Result<Outcome> {
-    if options.labels.is_some() {
-        return refuse("--labels is for images", "take it out");
-    }
+    rows: &Input,
+) -> Result<FittedClient> {
     let run = Run::read(asked, run)?;
+    let (mut read, _) = read_rows(&run, rows)?;
+    if rows.file().is_none() && run.labels_are_lines()? {
+        // Line numbers do not identify rows of the run.
+        read.rows = read.rows.iter().map(|label| format!("new {label}")).collect();
+    }
+    let client = NewClient::fit(&run.table, read, run.run.job.seed)?;
+    let effect = client.sheet.effect;
+    Ok(FittedClient {
+        artifact: Artifact::new("low-rank-client").with("effect", &[], vec![effect]),
+        predicted: client.sheet.predicted(),
+        rows: client.sheet.rows.len(),
+        figures: vec![("effect", number(effect))],
+        notes: vec![format!("intervals: {}", client.intervals())],
+    })
+}
+
+/// Reads a new client's cells, with warnings about them.
+fn read_rows(run: &Run<'_>, rows: &Input) -> Result<(CellTable, Vec<String>)> {
     let reading = CellOptions {
         row_labels: None,
         column_labels: Some(run.table.columns.clone()),
-        ..run.options(options.data)?
+        ..run.options(rows)?
     };
-    let read = options.data.read_cells(&reading)?;
+    let read = rows.read_cells(&reading)?;
     let mut warnings = read.warnings.clone();
-    let (rows, columns) = (&run.table.rows, &run.table.columns);
-    let known = run.attributes()?;
-    warnings.extend(options.data.contradictions(&reading, &known, rows, columns)?);
+    let (known, labels) = (run.attributes()?, (&run.table.rows, &run.table.columns));
+    warnings.extend(rows.contradictions(&reading, &known, labels.0, labels.1)?);
     if read.client_names().len() > 1 {
         let names: Vec<&str> = read.client_names().take(3).collect();
         warnings.push(format!(
-            "{} names {} clients ({}{}): they are taken as one, with one effect",
-            options.data,
+            "{rows} names {} clients ({}{}): they are treated as one, with one effect",
             read.client_names().len(),
             names.join(", "),
             if read.client_names().len() > 3 { ", ..." } else { "" }
         ));
     }
-    let client = Adapted::fit(&run.table, read, run.run.job.seed)?;
+    Ok((read, warnings))
+}
+
+/// Fits the client's effect and its new rows, and writes its completed table.
+pub(super) fn adapt(
+    asked: &TableFit,
+    run: &ModelUse<'_>,
+    options: &AdaptOptions<'_>,
+) -> Result<Adapted> {
+    if options.labels.is_some() {
+        return refuse("--labels is for images", "take it out");
+    }
+    let run = Run::read(asked, run)?;
+    let (read, mut warnings) = read_rows(&run, options.data)?;
+    let client = NewClient::fit(&run.table, read, run.run.job.seed)?;
     let rows = &client.sheet.rows;
     let is_empty = |place: &Place| matches!(place, Place::New(row) if row.observations == 0);
     let empty = rows.iter().filter(|(_, place)| is_empty(place)).count();
     if empty > 0 {
         warnings.push(format!(
-            "{empty} new rows have no observation: filled in from the run's rows, with wide \
-             intervals"
+            "{empty} new rows have no observation: imputed from the run's rows, with wide intervals"
         ));
     }
     write_atomically_with(&options.out.join("imputed.csv"), |out| {
@@ -79,19 +106,19 @@ pub(super) fn adapt(
             options.out.display()
         ),
     ];
-    Ok(Outcome { figures: summary, warnings, notes })
+    Ok(Adapted { figures: summary, warnings, notes })
 }
 
 /// A new client's table.
-struct Adapted<'a> {
+struct NewClient<'a> {
     sheet: Sheet<'a>,
 }
 
-impl<'a> Adapted<'a> {
+impl<'a> NewClient<'a> {
     fn fit(table: &'a Completed, read: CellTable, seed: u64) -> Result<Self> {
         let index: HashMap<&String, usize> =
             table.rows.iter().enumerate().map(|(at, name)| (name, at)).collect();
-        // A row that the run lists but has no cell of is as new as any other.
+        // A row without a cell in the run is new as well.
         let known = |label| index.get(label).copied().filter(|row| table.knows_row(*row));
         let known: Vec<Option<usize>> = read.rows.iter().map(known).collect();
         let mut cells_of_run = Vec::new();
@@ -115,12 +142,12 @@ impl<'a> Adapted<'a> {
         Ok(Self { sheet: Sheet { table, rows, effect, seen, seed } })
     }
 
-    /// How many cells it observed.
+    /// Number of observed cells.
     fn observed(&self) -> usize {
         self.sheet.seen.as_ref().map_or(0, Observations::count)
     }
 
-    /// The rows that the run does not know and the client observed.
+    /// Observed rows that are new to the run.
     fn new_rows(&self) -> impl Iterator<Item = (&String, &NewRow)> {
         self.sheet.rows.iter().filter_map(|(label, place)| match place {
             Place::New(row) if row.observations > 0 => Some((label, row)),
@@ -128,13 +155,13 @@ impl<'a> Adapted<'a> {
         })
     }
 
-    /// Where the intervals come from, in words: those of new rows were checked against nothing.
+    /// The origin of the intervals, in words.
     fn intervals(&self) -> String {
         let run = self.sheet.table.intervals();
         let of_run = |(_, place): &(String, Place)| matches!(place, Place::Known(_));
         match (self.new_rows().count(), self.sheet.rows.iter().any(of_run)) {
             (0, _) => run,
-            (_, true) => format!("of the run's rows {run}; of new rows {NEW_ROWS}"),
+            (_, true) => format!("the run's rows: {run}; new rows: {NEW_ROWS}"),
             (_, false) => NEW_ROWS.into(),
         }
     }
@@ -147,7 +174,7 @@ impl<'a> Adapted<'a> {
             "kind": "low-rank-client",
             "effect": number(self.sheet.effect),
             "rows": self.new_rows().map(|(label, _)| label).collect::<Vec<_>>(),
-            "row_effects": self.new_rows().map(|(_, row)| number(fit.effect_of(row))).collect::<Value>(),
+            "row_effects": self.new_rows().map(|(_, row)| number(fit.new_row_effect(row))).collect::<Value>(),
             "u": self.new_rows().map(|(_, row)| numbers(&row.own[..rank])).collect::<Value>(),
             "row_ceiling": self.new_rows().map(|(_, row)| number(row.ceiling)).collect::<Value>(),
         });

@@ -1,69 +1,63 @@
-//! A completed table: what a fitted low-rank model says about each cell.
+//! A completed table: estimates of a fitted low-rank model for each cell.
 
-use crate::failure::{Failure, Result};
-use crate::family::counted;
-use crate::files::{read_artifact, read_object};
-use serde_json::{Map, Value};
-use std::path::Path;
+use crate::failure::Result;
+use crate::family::{ModelUse, counted};
+use serde_json::Value;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_models::lowrank::{Family, KIND, LowRankFit, NewRow, Parameter, Share};
+use whimbrel_models::lowrank::{ErrorPart, Family, KIND, LowRankFit, NewRow, Parameter};
 
 /// Rows with fewer observations are named in a warning.
 const FEW: u32 = 5;
-/// Their number.
+/// Most rows named in it.
 const NAMED_MAX: usize = 10;
 
 /// A fitted table with its labels.
 #[derive(Clone, Debug)]
 pub struct Completed {
-    /// The fit.
     pub fit: LowRankFit,
-    /// Labels of the rows.
     pub rows: Vec<String>,
-    /// Labels of the columns.
     pub columns: Vec<String>,
-    /// Whether clients had effects of their own.
+    /// Whether clients have personal effects.
     pub personal: bool,
-    /// Rows and columns in which the fit had no cell.
+    /// Rows and columns without a fitted cell.
     pub bare: [Vec<usize>; 2],
-    /// The largest `theta` of known rows and columns.
+    /// The largest `theta` of rows and columns with fitted cells.
     highest: f64,
 }
 
-/// What stands for a row.
+/// A row of a completed table.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A row of the run.
     Known(usize),
-    /// Factors fitted to a new client's cells, of which there may be none.
+    /// A new row with factors fitted to its cells, if any.
     New(NewRow),
 }
 
-/// A cell's parameter, and the parts of its error.
+/// A cell's parameter with its error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsure {
-    /// The parameter.
     pub parameter: Parameter,
-    /// What its error is made of.
-    pub shares: Vec<Share>,
+    /// The components of the error.
+    pub shares: Vec<ErrorPart>,
 }
 
-/// What is said about one cell.
+/// The estimate of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The expected value.
+    /// Expected value.
     pub mean: f64,
-    /// The standard deviation of draws.
+    /// Standard deviation of draws.
     pub sd: f64,
-    /// The lower end of an interval that holds about nine values in ten.
+    /// Lower limit of the 90 % interval.
     pub lower: f64,
-    /// Its upper end.
+    /// Upper limit.
     pub upper: f64,
 }
 
 impl Completed {
-    /// From a delivered model and the labels of its table.
+    /// The table of a delivered model with its labels.
     pub fn new(
         model: &Artifact,
         rows: Vec<String>,
@@ -72,7 +66,7 @@ impl Completed {
     ) -> whimbrel_core::Result<Self> {
         let fit = LowRankFit::from_artifact(model)?;
         if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
-            return Err(Error::data("the labels and the factors do not fit each other"));
+            return Err(Error::data("the labels do not match the factors"));
         }
         let bare = unobserved(&fit);
         let [known_rows, known_columns] = observed_lines(&fit, |count| count > 0);
@@ -84,74 +78,56 @@ impl Completed {
         Ok(Self { fit, rows, columns, personal, bare, highest })
     }
 
-    /// Reads `model/` of a run's folder.
-    pub fn read(run: &Path) -> Result<Self> {
-        let path = run.join("model/model.json");
-        if !path.is_file() {
-            let error = Error::config(format!("{} does not exist", path.display()))
-                .hint("the run has no model: it is unfinished, or it failed");
-            return Err(error.into());
-        }
-        let object = read_object(&path)?;
-        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-        if kind != KIND {
-            let error = Error::config(format!(
-                "{} holds a model of kind `{kind}`, which has no table to complete",
-                run.display()
-            ))
-            .hint("use a run of a job with kind = \"low-rank\" in [model]; other models predict");
-            return Err(error.into());
-        }
-        let labels = |key: &str| {
-            let broken = || Failure::config(format!("{}: `{key}` is missing", path.display()));
-            names(&object, key).ok_or_else(broken)
-        };
-        let (rows, columns) = (labels("rows")?, labels("columns")?);
-        let tensors = read_artifact(&run.join("model/model.safetensors"))?;
-        let personal = object.get("personal").and_then(Value::as_bool).unwrap_or(false);
-        let model = Artifact { kind: kind.into(), ..tensors };
-        Ok(Self::new(&model, rows, columns, personal)?)
+    /// The table of a finished run.
+    pub fn of(run: &ModelUse<'_>) -> Result<Self> {
+        let rows = run.names("rows").ok_or_else(|| run.broken("`rows` is missing"))?;
+        let personal = run.model.get("personal").and_then(Value::as_bool).unwrap_or(false);
+        let model = Artifact { kind: KIND.into(), ..run.tensors()?.into_owned() };
+        Ok(Self::new(&model, rows, run.columns()?, personal)?)
     }
 
-    /// What is known of a cell of the run, with a client's own effect added.
+    /// A cell of the run, with a client's effect added.
     pub fn cell(&self, row: usize, column: usize, effect: f64) -> Unsure {
-        self.unsure(self.fit.sure(row, column, effect), self.fit.shares(row, column), effect)
+        self.with_errors(
+            self.fit.point(row, column, effect),
+            self.fit.error_parts(row, column),
+            effect,
+        )
     }
 
-    /// The same of a row that a client brings; `number` tells it from others of the client.
+    /// A cell of a client's row; `number` distinguishes the client's rows.
     pub fn cell_of(&self, place: &Place, number: usize, column: usize, effect: f64) -> Unsure {
         match place {
             Place::Known(row) => self.cell(*row, column, effect),
             Place::New(row) => {
-                let shares = self.fit.shares_of(row, number, column);
-                self.unsure(self.fit.sure_of(row, column, effect), shares, effect)
+                let shares = self.fit.new_row_error_parts(row, number, column);
+                self.with_errors(self.fit.new_row_point(row, column, effect), shares, effect)
             }
         }
     }
 
-    /// A parameter with these errors. No count is drawn from a mean above the largest estimate.
-    fn unsure(&self, sure: Parameter, shares: Vec<Share>, effect: f64) -> Unsure {
-        let mut parameter = self.fit.unsure(sure, &shares);
+    /// A parameter with these errors. Draws of counts are limited by the largest estimate.
+    fn with_errors(&self, sure: Parameter, shares: Vec<ErrorPart>, effect: f64) -> Unsure {
+        let mut parameter = self.fit.with_errors(sure, &shares);
         if self.fit.model.family() == Family::Poisson {
             parameter.ceiling = self.highest + effect;
         }
         Unsure { parameter, shares }
     }
 
-    /// What is said about a cell with this parameter.
     pub fn estimate(&self, parameter: Parameter) -> Estimate {
         let (lower, upper) = self.fit.interval(parameter);
         let mean = self.fit.model.family().mean(parameter.theta);
         Estimate { mean, sd: self.fit.sd(parameter), lower, upper }
     }
 
-    /// Rows of which the fit had fewer than five observations, and some.
+    /// Rows with one to four observations in the fit.
     pub fn hardly_observed(&self) -> Vec<&str> {
         let [rows, _] = observed_lines(&self.fit, |count| (1..FEW).contains(&count));
         rows.iter().map(|row| &self.rows[*row][..]).collect()
     }
 
-    /// The same in words; none where there are none.
+    /// The warning about such rows.
     pub fn warning_of_few(&self) -> Option<String> {
         let rows = self.hardly_observed();
         let have = if rows.len() == 1 { "has" } else { "have" };
@@ -167,24 +143,25 @@ impl Completed {
         })
     }
 
-    /// Whether the fit had a cell in the row.
+    /// Whether the row has a fitted cell.
     pub fn knows_row(&self, row: usize) -> bool {
         self.fit.observations[0][row] > 0
     }
 
-    /// Whether the fit had cells in the row and in the column.
+    /// Whether both row and column have a fitted cell.
     pub fn knows(&self, row: usize, column: usize) -> bool {
         self.knows_row(row) && self.fit.observations[1][column] > 0
     }
 
-    /// Where the intervals come from, in words: around the means of a client, its own effect added
-    /// where it has one.
+    /// The origin of the intervals around a client's means, in words.
     pub fn intervals(&self) -> String {
         match &self.fit.calibration {
-            None => "90 % from the family alone: the run ended before its errors were known".into(),
+            None => {
+                "90 % from the family alone: the run ended before its errors were estimated".into()
+            }
             Some(c) if c.calibrated => {
                 let share = c.coverage.map_or(String::new(), |share| {
-                    format!("; cross-checked, they hold {:.1} % of them", 100.0 * share)
+                    format!("; cross-checked coverage {:.1} %", 100.0 * share)
                 });
                 let groups = match c.groups.len() {
                     0 | 1 => String::new(),
@@ -193,43 +170,40 @@ impl Completed {
                 format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
             }
             Some(c) => {
-                let doubt = match c.doubtful {
-                    true => "; a guess, as there are fewer than two observations per parameter",
-                    false => "",
+                let doubt = if c.doubtful {
+                    "; uncertain, with fewer than two observations per parameter"
+                } else {
+                    ""
                 };
                 format!(
-                    "90 % from the model's own residuals (dispersion {:.3}), not checked against \
-                     held-out cells, of which there are none or too few{doubt}",
+                    "90 % from the model's residuals (dispersion {:.3}), not checked: there are no or \
+                     too few held-out cells{doubt}",
                     c.dispersion
                 )
             }
         }
     }
 
-    /// The same around the means of the table itself. Where effects are personal, the scores were
-    /// taken with each client's own added, and say nothing sure about means without one.
+    /// The origin of the intervals around the means of the table, in words. With personal effects, the
+    /// calibration includes them and does not apply to means without one.
     pub fn intervals_without_effects(&self) -> String {
         let calibrated = self.fit.calibration.as_ref().is_some_and(|c| c.calibrated);
         if !(self.personal && calibrated) {
             return self.intervals();
         }
-        "as wide as held 90 % of the held-out cells with each client's own effect added; around \
-         this table, which has no such effect, not calibrated: they may hold fewer"
+        "90 %, calibrated on the held-out cells with personal effects; not calibrated for this table \
+         without personal effects: the coverage may be lower"
             .into()
     }
 }
 
-/// Rows and columns in which the fit had no cell.
+/// Rows and columns without a fitted cell.
 pub(super) fn unobserved(fit: &LowRankFit) -> [Vec<usize>; 2] {
     observed_lines(fit, |count| count == 0)
 }
 
-/// Rows, and columns, that were observed so often.
+/// Rows and columns whose number of observations satisfies a condition.
 fn observed_lines(fit: &LowRankFit, often: impl Fn(u32) -> bool) -> [Vec<usize>; 2] {
     let of = |counts: &Vec<u32>| (0..counts.len()).filter(|at| often(counts[*at])).collect();
     fit.observations.each_ref().map(of)
-}
-
-fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {
-    object.get(key)?.as_array()?.iter().map(|name| name.as_str().map(String::from)).collect()
 }

@@ -1,5 +1,4 @@
-//! A completed table made small: totals, maps, how far its intervals can be trusted, and whether a
-//! simpler model would have done.
+//! The report of a completed table: totals, heat maps, coverage, and comparison with simpler models.
 
 use super::completed::Completed;
 use super::observed::{Observations, ObservedTable};
@@ -9,18 +8,18 @@ use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Serie
 use whimbrel_methods::fedmiss::select::{Candidate, Selection};
 use whimbrel_models::lowrank::{KIND, Scores};
 
-/// Most blocks of a heat map on each side.
+/// Most rows and columns of a heat map.
 const BLOCKS_MAX: usize = 200;
-/// Levels at which intervals are checked.
+/// Nominal levels at which coverage is checked.
 const LEVELS: [f64; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
-/// Deviances that differ by less than this share are called equal.
+/// Relative difference below which deviances count as equal.
 const EQUAL: f64 = 0.005;
 
-/// Mean deviances of the fit and of simpler models on the cells that were kept out.
+/// Mean deviances of the fit and of simpler models on held-out cells.
 pub struct Comparison {
-    /// Of the fit; none where it was not evaluated, which a network does only where asked.
+    /// Deviance of the fit; `None` without evaluation.
     pub fitted: Option<f64>,
-    /// Of the simpler models, by name.
+    /// Deviances of the simpler models by name.
     pub simpler: Vec<(String, f64)>,
 }
 
@@ -29,14 +28,14 @@ impl Comparison {
         self.simpler.iter().min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// The name of the best of all.
+    /// The name of the best model.
     pub fn best(&self) -> Option<&str> {
         let (fitted, (name, simpler)) = (self.fitted?, self.best_simpler()?);
-        // Rank 0 is one of the simpler models, to rounding: it does not lose to itself.
+        // A fit of rank 0 equals one of the simpler models up to rounding.
         Some(if (1.0 - 1e-9) * fitted <= *simpler { KIND } else { name })
     }
 
-    /// Whether a simpler model does as well, in words.
+    /// The comparison in words.
     pub fn verdict(&self) -> Option<String> {
         let fitted = self.fitted.filter(|deviance| deviance.is_finite())?;
         let (name, best) = self.best_simpler().filter(|(_, deviance)| deviance.is_finite())?;
@@ -48,22 +47,23 @@ impl Comparison {
         let percent = 100.0 * excess.abs();
         if excess <= -EQUAL {
             return Some(format!(
-                "on the cells kept out this fit has deviance {fitted:.4}, {percent:.1} % below the \
-                 best simpler model ({name}, {best:.4})"
+                "on held-out cells this fit has deviance {fitted:.4}, {percent:.1} % below the best \
+                 simpler model ({name}, {best:.4})"
             ));
         }
-        let (does, worse) = match excess < EQUAL {
-            true => ("as well", String::new()),
-            false => ("better", format!(" ({percent:.1} % worse)")),
+        let (does, worse) = if excess < EQUAL {
+            ("as well", String::new())
+        } else {
+            ("better", format!(" ({percent:.1} % worse)"))
         };
         Some(format!(
-            "on the cells kept out a simpler model does {does}: {name}, deviance {best:.4} against \
+            "on held-out cells a simpler model does {does}: {name}, deviance {best:.4} against \
              {fitted:.4} of this fit{worse}"
         ))
     }
 }
 
-/// The section of a report; without totals and maps where the clients' cells are unknown.
+/// The section of the report; without totals and maps if the clients' cells are unknown.
 pub fn section(
     table: &Completed,
     facts: Option<&ObservedTable>,
@@ -80,7 +80,7 @@ pub fn section(
     Section { title: "Completed table".into(), exhibits }
 }
 
-/// The total of each column: observed cells as observed, the others as estimated.
+/// Totals of the columns.
 fn totals(table: &Completed, totals: &[Total]) -> Exhibit {
     let point = |(label, own): (&String, &Total)| SeriesPoint {
         label: label.clone(),
@@ -91,13 +91,13 @@ fn totals(table: &Completed, totals: &[Total]) -> Exhibit {
     };
     Exhibit::Series(Series {
         title: "Totals per column".into(),
-        caption: "Observed cells as observed, missing ones as draws have them on average".into(),
+        caption: "Observed cells, and the mean of the imputations for missing cells".into(),
         counted: "missing cells".into(),
         points: table.columns.iter().zip(totals).map(point).collect(),
     })
 }
 
-/// Means over blocks of cells.
+/// Heat maps of means over blocks of cells.
 fn heat(table: &Completed, seen: &Observations) -> Exhibit {
     let (rows, columns) = (table.rows.len(), table.columns.len());
     let (down, across) = (rows.min(BLOCKS_MAX), columns.min(BLOCKS_MAX));
@@ -117,7 +117,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
             add(&mut completed[block], value.unwrap_or_else(|| table.fit.mean(row, column)));
         }
     }
-    // Four digits are enough for a colour.
+    // Four digits suffice for a colour.
     let rounded = |x: f64| format!("{x:.3e}").parse().unwrap_or(x);
     let map = |title: &str, caption: &str, sums: &[(f64, u32)]| HeatMap {
         title: title.into(),
@@ -127,7 +127,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
             .map(|&(sum, count)| (count > 0).then(|| rounded(sum / f64::from(count))))
             .collect(),
     };
-    let first = "Rows downwards, columns across; empty where nothing was observed";
+    let first = "Blocks without observations are empty";
     Exhibit::Heat(Heat {
         rows: down,
         columns: across,
@@ -135,14 +135,13 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
         names: [table.rows.clone(), table.columns.clone()],
         maps: vec![
             map("Observed", first, &observed),
-            map("Completed", "The same cells, the missing ones estimated", &completed),
+            map("Completed", "Missing cells estimated", &completed),
         ],
     })
 }
 
-/// How often intervals of each level hold held-out cells, each checked against the others. Without
-/// cells that the table alone explains (personal effects and, on a network, cells stay with their
-/// clients), only the level that the clients counted is known.
+/// Coverage of held-out cells by level, cross-checked. With personal effects, and on a network, only
+/// the coverage at the level that the clients evaluated is known.
 fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhibit> {
     let points: Vec<[f64; 2]> = match facts.filter(|facts| !facts.held_out.is_empty()) {
         None => table
@@ -158,7 +157,7 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             let mut scores = Scores::default();
             for cell in &facts.held_out {
                 let (row, column) = (cell.row as usize, cell.column as usize);
-                let known = table.fit.sure(row, column, 0.0).observations;
+                let known = table.fit.point(row, column, 0.0).observations;
                 let at = (table.fit.model.position(cell), known);
                 scores.add_held_out(family, at, cell.value, table.fit.mean(row, column));
             }
@@ -173,14 +172,14 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             axis: "level of the interval".into(),
             bounds: Some([0.4, 1.0]),
             lines: vec![
-                ("share of kept-out cells inside".into(), points),
+                ("share of held-out cells covered".into(), points),
                 ("nominal".into(), vec![[0.4, 0.4], [1.0, 1.0]]),
             ],
         })
     })
 }
 
-/// What cross-validation tried, and what it chose.
+/// The candidates of cross-validation.
 fn tried(selection: &Selection) -> Exhibit {
     let rows = selection.tried.iter().map(|(candidate, deviance, error, _)| {
         let chosen = if *candidate == selection.chosen { " (chosen)" } else { "" };
@@ -207,7 +206,7 @@ fn tried(selection: &Selection) -> Exhibit {
     })
 }
 
-/// The ridges on the effects, one for all or one for each term.
+/// The ridges on the effects: one, or one for each term.
 fn ridges(candidate: &Candidate) -> String {
     match &candidate.term_ridges[..] {
         [] => figure(candidate.lambda_effects, 3),
@@ -215,7 +214,7 @@ fn ridges(candidate: &Candidate) -> String {
     }
 }
 
-/// With a capital letter and a full stop.
+/// The text with a capital letter and a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase).into_iter().flatten();

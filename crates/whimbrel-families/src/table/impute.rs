@@ -1,11 +1,11 @@
 //! The completed table of a run.
 
-use super::TableFit;
 use super::completed::Completed;
 use super::observed::{Observations, ObservedTable};
 use super::sheet::{Place, Sheet};
+use super::{TableFit, terms};
 use crate::failure::{Failure, Result};
-use crate::family::{Fit, ImputeOptions, Imputed, ModelUse, counted, refuse};
+use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
 use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
@@ -14,7 +14,7 @@ use std::io::Write;
 use whimbrel_core::{Cell, Error};
 use whimbrel_data::{Attribute, CellOptions, Error as DataError, Input};
 
-/// Labels named in a warning.
+/// Most labels named in a warning.
 const NAMED_MAX: usize = 3;
 
 /// Writes estimates, intervals and imputations of every cell.
@@ -26,7 +26,7 @@ pub(super) fn impute(
 ) -> Result<Imputed> {
     if options.wide && options.draws > 0 {
         return refuse(
-            "--wide holds one number per cell, and --draws needs more",
+            "--wide has one number per cell, but --draws needs several",
             "leave out one of the two",
         );
     }
@@ -42,9 +42,7 @@ pub(super) fn impute(
     let without_effects = table.personal && options.client.is_none();
     if without_effects {
         notes.push(
-            "clients have effects of their own: this is the table of one without; --client NAME \
-             writes a client's"
-                .into(),
+            "this table has no personal effect; --client NAME writes the table of a client".into(),
         );
     }
     let [rows, columns] = &table.bare;
@@ -55,18 +53,14 @@ pub(super) fn impute(
     let seed = run.run.job.seed;
     let seen = cells.map(|facts| facts.seen);
     let sheet = Sheet { table, rows: places.collect(), effect, seen, seed };
-    let written = match options.wide {
-        true => sheet.write_wide(out),
-        false => sheet.write_long(options.draws, out),
-    };
+    let written =
+        if options.wide { sheet.write_wide(out) } else { sheet.write_long(options.draws, out) };
     written.map_err(|e| Error::storage("the completed table", e))?;
     let cells = table.rows.len() * table.columns.len();
     let observed = sheet.seen.as_ref().map(Observations::count);
     let imputed = cells - observed.unwrap_or(0);
-    let intervals = match without_effects {
-        true => table.intervals_without_effects(),
-        false => table.intervals(),
-    };
+    let intervals =
+        if without_effects { table.intervals_without_effects() } else { table.intervals() };
     let figures = json!({
         "rows": table.rows.len(), "columns": table.columns.len(),
         "observed": observed, "held_out": sheet.seen.as_ref().map(Observations::held_out),
@@ -95,31 +89,35 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn read(asked: &'a TableFit, run: &'a ModelUse<'a>) -> Result<Self> {
-        let table = Completed::read(run.folder)?;
+        let table = Completed::of(run)?;
         let summary = read_object(&run.folder.join("summary.json")).unwrap_or_default();
         let data_hash = summary.get("data_hash").and_then(|hash| hash.as_str()).map(String::from);
         Ok(Self { asked, run, table, data_hash })
     }
 
-    /// What describes the table's rows and columns.
+    /// Descriptions of the table's rows and columns.
     pub fn attributes(&self) -> Result<Vec<Attribute>> {
-        let path = self.run.folder.join("model/model.json");
-        let known = read_object(&path)?.remove("attributes").unwrap_or_else(|| json!([]));
-        serde_json::from_value(known)
-            .map_err(|e| Failure::config(format!("{}: {e}", path.display())))
+        let known = self.run.model.get("attributes").cloned().unwrap_or_else(|| json!([]));
+        serde_json::from_value(known).map_err(|e| self.run.broken(&e.to_string()))
     }
 
-    /// How the job's data name rows, columns and values.
+    /// The job's csv file.
     fn csv(&self) -> Result<&Csv> {
         match &self.run.job.data.source {
             DataSource::Csv(csv) => Ok(csv),
-            _ => Err(Failure::config("the run's job has no table with gaps")),
+            _ => Err(Failure::config("the run's job does not read a table with gaps")),
         }
     }
 
-    /// How to read a file of this table; it need not name clients.
+    /// Whether the job labels rows by line numbers.
+    pub fn labels_are_lines(&self) -> Result<bool> {
+        Ok(self.csv()?.cells.row.is_empty())
+    }
+
+    /// The options to read a file of this table, with or without a column of clients.
     pub fn options(&self, rows: &Input) -> Result<CellOptions> {
-        let mut options = cell_options(self.csv()?, self.asked.entries(), self.asked.described())?;
+        let mut options =
+            cell_options(self.csv()?, self.asked.entries(), terms::described(&self.asked.table))?;
         if let Some(client) = &options.client {
             let names = rows.read_csv(&Default::default())?;
             if !names.columns().iter().any(|column| column.name == *client) {
@@ -129,12 +127,9 @@ impl<'a> Run<'a> {
         Ok(options)
     }
 
-    /// What was observed, by everyone or by one client: in `--data`, else in the file the run was
-    /// fitted to. Nothing where that is unknown.
-    ///
-    /// What was kept out is drawn again, from the file of the run or, as on a network, from the
-    /// name of the client and its cells. In other files that is unknown, and nothing counts as
-    /// such.
+    /// The observed cells of all clients or of one, from `--data` or the run's file; `None` if they
+    /// are unknown. Held-out cells are drawn again from the run's file, or from the client's name and
+    /// cells; in other files no cell counts as held out.
     fn cells(
         &self,
         given: Option<&Input>,
@@ -145,26 +140,25 @@ impl<'a> Run<'a> {
         let rows = given.unwrap_or(&csv.path);
         if given.is_none() {
             let reason = match self.data_hash.as_deref() {
-                Some("") => "the clients kept what they observed".to_owned(),
+                Some("") => "only the clients hold the observations".to_owned(),
                 _ if !rows.exists() => format!("{rows} does not exist"),
                 _ => String::new(),
             };
             if !reason.is_empty() && client.is_some() {
-                let error = Error::config(reason).hint("--data names a file of the client");
+                let error = Error::config(reason).hint("give the client's file with --data");
                 return Err(error.into());
             }
             if !reason.is_empty() {
                 warnings.push(format!(
-                    "{reason}: every cell is written as an estimate; --data names a file"
+                    "{reason}: all cells are written as estimates; --data gives observations"
                 ));
                 return Ok(None);
             }
         }
         let is_same = rows.exists() && Some(rows.hash()?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
-            warnings.push(format!(
-                "{rows} has changed since the run: which cells were held out is not known"
-            ));
+            warnings
+                .push(format!("{rows} has changed since the run: the held-out cells are unknown"));
         }
         if is_same && client.is_none() {
             return self.of_the_run(rows).map(Some);
@@ -177,7 +171,7 @@ impl<'a> Run<'a> {
         };
         let mut read = rows.read_cells(&options).map_err(unknown_labels)?;
         let (Some(client), Some(column)) = (client, &options.client) else {
-            // A client's own file need not name it.
+            // The file of a single client need not name it.
             let has_names = matches!(csv.partition, Partition::Column(_) | Partition::Pooled);
             let owner = client.filter(|_| given.is_some() && has_names);
             return self.parted(owner, read.cells).map(Some);
@@ -195,7 +189,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All cells of the run's own file.
+    /// All cells of the run's file.
     fn of_the_run(&self, rows: &Input) -> Result<ObservedTable> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
@@ -204,11 +198,10 @@ impl<'a> Run<'a> {
             csv.cells.column_labels = Some(Labels::Listed(self.table.columns.clone()));
         }
         let facts = ObservedTable::of(&load(&job)?.clients);
-        facts.ok_or_else(|| Failure::config("the run's job has no table with gaps"))
+        facts.ok_or_else(|| Failure::config("the run's job does not read a table with gaps"))
     }
 
-    /// Cells of one client, and which of them were kept out; without their owner, of an unknown
-    /// one.
+    /// The cells of a client, split into fitted and held-out ones if the client is known.
     fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<ObservedTable> {
         let holdout = self.csv()?.cells.holdout;
         let (fitted, held_out) = match owner {
@@ -219,14 +212,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A client's own effect, from its cells of the fit in rows and columns that the fit knows.
+/// A client's effect, from its fitted cells in rows and columns with fitted cells.
 fn own_effect(table: &Completed, cells: &[Cell]) -> Result<f64> {
     let known = |cell: &&Cell| table.knows(cell.row as usize, cell.column as usize);
     let cells: Vec<Cell> = cells.iter().filter(known).copied().collect();
     Ok(table.fit.own_effect(&cells)?)
 }
 
-/// Says what can be done about rows that the run does not know.
+/// Adds a hint to an error about unknown rows.
 fn unknown_labels(error: DataError) -> Failure {
     match error {
         DataError::Rows { file, listed, count, .. }
@@ -235,8 +228,7 @@ fn unknown_labels(error: DataError) -> Failure {
                 .flat_map(|row| &row.reasons)
                 .any(|(_, why)| why.contains(" labels")) =>
         {
-            let hint =
-                Some("rows that the run does not know are fitted by `whimbrel adapt`".into());
+            let hint = Some("`whimbrel adapt` fits rows that are new to the run".into());
             DataError::Rows { file, listed, count, hint }.into()
         }
         other => other.into(),
@@ -246,7 +238,7 @@ fn unknown_labels(error: DataError) -> Failure {
 fn warning_of_bare(noun: &str, bare: &[usize], labels: &[String]) -> Option<String> {
     (!bare.is_empty()).then(|| {
         format!(
-            "{} had no cell in the fit ({}): estimated without any of their own, with wide intervals",
+            "{} with no cell in the fit ({}): estimated from the common effects, with wide intervals",
             counted(bare.len(), noun),
             named(bare, labels, NAMED_MAX)
         )

@@ -1,97 +1,112 @@
-//! The family's keys: a low-rank table in `[model]`, `copies` in `[method]`.
+//! Keys of low-rank tables and of `fedmiss`.
 
 use super::terms::TERMS_MAX;
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT_U32, Form, NOT_NEGATIVE, POSITIVE};
-use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, integer, list, table};
+use whimbrel_job::{define_keys, form, integer, list, table};
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{self, Family, Variance};
 
 /// A low-rank table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankKeys {
-    /// What entries are.
     pub family: Family,
-    /// The noise of Gaussian entries.
+    /// Of Gaussian entries.
     pub variance: Variance,
-    /// The rank of the table; `None`: chosen by cross-validation.
+    /// `None`: chosen by cross-validation.
     pub rank: Option<usize>,
-    /// The penalty on the factors; `None`: chosen by cross-validation.
+    /// Penalty on the factors; `None`: chosen by cross-validation.
     pub lambda: Option<f64>,
-    /// Main effects beside the factors.
     pub effects: EffectsKey,
-    /// Columns of numbers that describe rows or columns.
+    /// Numeric columns that describe rows or columns of the table.
     pub covariates: Vec<String>,
-    /// The penalty on main and personal effects; `None`: chosen where rank or lambda is, or there are
-    /// no effects.
+    /// Penalty on main and personal effects; `None`: chosen with rank or lambda, or no effects.
     pub lambda_effects: Option<f64>,
-    /// Whether each client has an effect of its own, which it keeps.
+    /// Whether clients have personal effects.
     pub personal: bool,
-    /// Whether estimates of unobserved counts are capped.
+    /// Whether estimates of counts are capped.
     pub ceiling: bool,
+}
+
+impl Default for LowRankKeys {
+    fn default() -> Self {
+        Self {
+            family: Family::Gaussian,
+            variance: Variance::default(),
+            rank: None,
+            lambda: None,
+            effects: EffectsKey::None,
+            covariates: Vec::new(),
+            lambda_effects: None,
+            personal: false,
+            ceiling: true,
+        }
+    }
 }
 
 table! {
     pub(super) LOW_RANK: LowRankKeys, then check {
-        family: FAMILY = "family", FAMILIES, required, "what the table's entries are";
-        variance: VARIANCE = "variance", VARIANCES, default "\"estimated\"",
-            "the noise of Gaussian entries";
-        rank: RANK = "rank", RANKS, default "\"auto\"",
-            "the rank of the table, main effects apart; below both of its sides";
-        lambda: LAMBDA = "lambda", LAMBDAS, default "\"auto\"",
-            "the ridge penalty on the factors, of each client: the sum over clients weighs on the table's \
-             singular values";
+        /// distribution of the entries
+        family: FAMILY = "family", FAMILIES, required;
+        /// noise of Gaussian entries
+        variance: VARIANCE = "variance", VARIANCES, default;
+        /// rank of the table without main effects, below both of its dimensions
+        rank: RANK = "rank", RANKS, default;
+        /// ridge penalty on the factors per client; the sum over clients penalises the table's
+        /// singular values
+        lambda: LAMBDA = "lambda", LAMBDAS, default;
+        /// main effects, fitted with the factors; an automatic rank starts from them
         effects: EFFECTS = "effects", EFFECTS_WORDS,
             unset "\"row+column\" where `rank` or `lambda` is \"auto\", else \"none\""
-            or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None },
-            "main effects beside the factors, which are what is left after them; a choice of the rank \
-             starts from them";
-        covariates: COVARIATES = "covariates", COLUMNS, default "[]",
-            "columns of numbers that describe rows or columns, each with a slope (of the number less its mean, \
-             over its standard deviation)";
+            or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None };
+        /// numeric columns that describe rows or columns of the table, each with a slope; they are
+        /// standardised
+        covariates: COVARIATES = "covariates", COLUMNS, default;
+        /// ridge penalty on main and personal effects, which keeps effects of zero counts finite
         lambda_effects: LAMBDA_EFFECTS = "lambda_effects", POSITIVE,
-            unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
-            "the ridge penalty on main and personal effects: a row of zeros would otherwise have the \
-             logarithm of zero";
-        personal: PERSONAL = "personal", BOOLEAN, default "false",
-            "whether each client has an effect of its own, which never leaves it: experts and beginners \
-             then count differently";
-        ceiling: CEILING = "ceiling", BOOLEAN, default "true",
-            "whether no count is estimated above the larger of two fitted values: the largest among the \
-             observed cells of its row, and among those of its column; for tables with factors";
+            unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3";
+        /// whether clients have personal effects, such as different levels of experience, which
+        /// they do not send
+        personal: PERSONAL = "personal", BOOLEAN, default;
+        /// whether estimates of counts are capped at the largest fitted value of the observed cells
+        /// in the same row or column; for tables with factors
+        ceiling: CEILING = "ceiling", BOOLEAN, default;
     }
 }
 
 form! {
-    /// What entries are.
     pub FAMILIES: Family {
-        Family::Gaussian => "gaussian": "any numbers, with normal noise",
-        Family::Poisson => "poisson": "counts; the table holds logarithms of their means",
-        Family::Bernoulli => "bernoulli": "0 or 1; the table holds log-odds",
+        /// numbers with normal noise
+        "gaussian" => Family::Gaussian,
+        /// counts; the table has the logarithms of their means
+        "poisson" => Family::Poisson,
+        /// 0 or 1; the table has log-odds
+        "bernoulli" => Family::Bernoulli,
     }
 }
 
 form! {
-    /// The noise of Gaussian entries.
     pub(super) VARIANCES: Variance {
-        Variance::Unit => "unit": "variance 1",
-        Variance::Estimated => "estimated": "from the residuals; it widens intervals and leaves the \
-         fit as it is",
+        /// variance 1
+        "unit" => Variance::Unit,
+        /// from the residuals, for intervals; the fit does not depend on it
+        "estimated" => Variance::Estimated,
     }
 }
 
 form! {
     RANKS: Option<usize>, "an integer of at least 0 or \"auto\"" {
-        None => "auto": "chosen by cross-validation over all clients, before the fit",
+        /// chosen by cross-validation over all clients, before the fit
+        "auto" => None,
     }
     number integer!(usize, 0 to 4294967295) => Some;
 }
 
 form! {
     LAMBDAS: Option<f64>, "a number of at least 0 or \"auto\"" {
-        None => "auto": "chosen by cross-validation over all clients, before the fit",
+        /// chosen by cross-validation over all clients, before the fit
+        "auto" => None,
     }
     number NOT_NEGATIVE => Some;
 }
@@ -99,34 +114,35 @@ form! {
 /// Main effects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EffectsKey {
-    /// None.
     None,
-    /// A number for each row.
+    /// One per row.
     Row,
-    /// A number for each column.
+    /// One per column.
     Column,
     /// Both.
     RowColumn,
-    /// A number for each value of these columns of the file, or for each combination of several; each
-    /// with a ridge of its own.
+    /// One per value of these columns of the file, or per combination of several; each with its own ridge.
     Terms(Vec<String>),
 }
 
 const COLUMNS: Form<Vec<String>> = list!(COLUMN, "a list of column names");
 
 form! {
-    /// Main effects.
-    pub EFFECTS_WORDS: EffectsKey, "a word, or a list of column names, with `:` between those whose combinations count" {
-        EffectsKey::None => "none": "the factors alone",
-        EffectsKey::Row => "row": "a number for each row",
-        EffectsKey::Column => "column": "a number for each column",
-        EffectsKey::RowColumn => "row+column": "a number for each row and each column",
+    pub EFFECTS_WORDS: EffectsKey, "a word, or a list of column names, joined by `:` for interactions" {
+        /// the factors alone
+        "none" => EffectsKey::None,
+        /// one per row
+        "row" => EffectsKey::Row,
+        /// one per column
+        "column" => EffectsKey::Column,
+        /// one per row and one per column
+        "row+column" => EffectsKey::RowColumn,
     }
     list list!(some COLUMN, "") => EffectsKey::Terms;
 }
 
 impl EffectsKey {
-    /// In words.
+    /// Description for messages.
     pub fn words(&self) -> String {
         match self {
             Self::Terms(names) => names.join(", "),
@@ -145,10 +161,10 @@ fn is_none<T>(read: &Read<Option<T>>) -> bool {
 fn check(reader: &Reader<'_>, mut keys: LowRankKeys) -> Read<LowRankKeys> {
     let chooses = keys.rank.is_none() || keys.lambda.is_none();
     if keys.family != Family::Poisson {
-        reader.refuse_if_given(&CEILING, "is for counts only: other means do not run away");
+        reader.refuse_if_given(&CEILING, "applies to counts only");
     }
     if keys.family != Family::Gaussian {
-        reader.refuse_if_given(&VARIANCE, "is the noise of Gaussian entries only");
+        reader.refuse_if_given(&VARIANCE, "applies to Gaussian entries only");
     }
     let terms = match &keys.effects {
         EffectsKey::Terms(names) => names.len(),
@@ -173,14 +189,14 @@ fn check(reader: &Reader<'_>, mut keys: LowRankKeys) -> Read<LowRankKeys> {
     if keys.effects == EffectsKey::None && !keys.covariates.is_empty() {
         return Err(reader.fault(
             &COVARIATES,
-            "covariates come with main effects, whose intercept they need",
+            "covariates require main effects, which include the intercept",
             "write effects = \"row+column\"",
         ));
     }
     if keys.effects == EffectsKey::None && chooses {
         return Err(reader.fault(
             &EFFECTS,
-            "an automatic rank or lambda starts from main effects",
+            "an automatic rank or lambda requires main effects",
             "write effects = \"row+column\", or give rank and lambda as numbers",
         ));
     }
@@ -192,7 +208,7 @@ fn check(reader: &Reader<'_>, mut keys: LowRankKeys) -> Read<LowRankKeys> {
     if keys.rank == Some(0) && keys.effects == EffectsKey::None {
         return Err(reader.fault(
             &RANK,
-            "rank 0 without effects leaves nothing to fit",
+            "a table of rank 0 without effects has no parameters",
             "give effects = \"row+column\", or a rank of at least 1",
         ));
     }
@@ -221,34 +237,23 @@ impl LowRankKeys {
 }
 
 form! {
-    /// The number of completed-data copies.
     pub(super) COPIES_WORDS: Copies {
-        Copies::Auto => "auto": "\"fewest\", with a given step cut where the memories could not keep \
-         up with it; \"clients\" with a given step, minibatches or a codec, and no memories",
-        Copies::Clients => "clients": "one for each client, as in the paper",
-        Copies::Fewest => "fewest": "as many as a cell has observations: the largest steps that are \
-         sure to descend",
+        /// "fewest", with a given step reduced to a stable one for the memories; "clients" for a
+        /// given step with minibatches or a codec and without memories
+        "auto" => Copies::Auto,
+        /// one per client, as in the paper
+        "clients" => Copies::Clients,
+        /// the number of observations of each cell: the largest steps with guaranteed descent
+        "fewest" => Copies::Fewest,
     }
 }
 
-/// How many starts.
-pub(super) static STARTS: JobKey = COUNT_U32.default(
-    "starts",
-    "1",
-    "where rank and lambda are given: number of random starts, of which the fit with the lowest \
-     objective is taken",
-);
-/// The paper's iterates.
-pub(super) static EXACT: JobKey = BOOLEAN.default(
-    "exact",
-    "false",
-    "the paper's iterates: T carried out to the end in every round, one copy for each client, no \
-     ceiling",
-);
-
-/// The number of completed-data copies.
-pub(super) static COPIES: JobKey = COPIES_WORDS.default(
-    "copies",
-    "\"auto\"",
-    "number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual",
-);
+define_keys! {
+    /// number of random starts for given rank and lambda, of which the lowest objective is used
+    pub(super) STARTS = "starts", COUNT_U32, default(1);
+    /// whether to use the paper's iterates: full convergence of T in every round, one copy per
+    /// client, no ceiling
+    pub(super) EXACT = "exact", BOOLEAN, default(false);
+    /// number of completed-data copies, M: a step of 1 moves a cell by 1/M of its residual
+    pub(super) COPIES = "copies", COPIES_WORDS, default(Copies::default());
+}

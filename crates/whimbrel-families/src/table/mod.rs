@@ -15,8 +15,8 @@ mod totals;
 
 use crate::failure::Result;
 use crate::family::{
-    AdaptOptions, Adapted, Ended, Family, Fit, ImputeOptions, Imputed, MethodKind, ModelKind,
-    ModelUse, Predicted, Results, RunData, StagePlan, Tables, refuse,
+    AdaptOptions, Adapted, Family, Fit, FitUse, FittedClient, ImputeOptions, Imputed, MethodKind,
+    ModelKind, ModelUse, Predicted, Tables, refuse,
 };
 use crate::job::channel::UpRule;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
@@ -26,21 +26,15 @@ use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
 use crate::job::{Job, Step, codec};
 use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files};
+use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
     COPIES, COPIES_WORDS, EFFECTS, EXACT, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK,
     LowRankKeys, RANK, STARTS,
 };
-use observed::ObservedTable;
-use plan::TablePlan;
-use serde_json::{Map, Value};
-use std::any::Any;
 use std::io::Write;
-use whimbrel_core::method::Artifact;
-use whimbrel_data::Input;
-use whimbrel_data::{Described, Entries};
-use whimbrel_engine::Ending;
+use std::path::Path;
+use whimbrel_data::{Entries, Input};
 use whimbrel_job::form::{BOOLEAN, COUNT_U32};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
@@ -50,11 +44,8 @@ use whimbrel_methods::fedmiss::Copies;
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::lowrank;
 
-/// Tables with gaps.
-pub static FAMILY: Table = Table;
-
-/// Tables with gaps.
-pub struct Table;
+pub static FAMILY: Family =
+    Family { name: "table", models: &MODELS, methods: &METHODS, read, suggest };
 
 static MODELS: [ModelKind; 1] = [ModelKind::new(
     "low-rank",
@@ -67,7 +58,6 @@ static KEYS: &[&JobKey] = keys! {
 };
 static METHODS: [MethodKind; 1] = [MethodKind {
     up_rule: UpRule::Memory { alpha: None },
-    // Every observation counts the same.
     weights: Weights::Equal,
     ..MethodKind::new(
         "fedmiss",
@@ -76,65 +66,50 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     )
 }];
 
-impl Family for Table {
-    fn name(&self) -> &'static str {
-        "table"
-    }
-
-    fn models(&self) -> &'static [ModelKind] {
-        &MODELS
-    }
-
-    fn methods(&self) -> &'static [MethodKind] {
-        &METHODS
-    }
-
-    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let table = LOW_RANK.read(tables.model);
-        let copies = tables.method.read_as(&COPIES, &COPIES_WORDS);
-        let starts = tables.method.read_as(&STARTS, &COUNT_U32);
-        let exact = tables.method.read_as(&EXACT, &BOOLEAN);
-        let fit = TableFit { table: table?, copies: copies?, starts: starts?, exact: exact? };
-        Ok(Box::new(fit))
-    }
-
-    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
-        let table = facts?.table.as_ref()?;
-        let codec = "{ kind = \"dithering\", levels = 8, bucket = 64 }";
-        Some(Suggestion {
-            model: "low-rank",
-            model_keys: vec![
-                (&ENTRIES, FAMILIES.write(&family_of(table.entries))),
-                (&RANK, "\"auto\"".into()),
-                (&LAMBDA, "\"auto\"".into()),
-                (&EFFECTS, "\"row+column\"".into()),
-            ],
-            method: "fedmiss",
-            method_keys: vec![
-                (&EPOCHS, "100".into()),
-                (&BATCH, "\"full\"".into()),
-                (&STEP, "\"auto\"".into()),
-            ],
-            uplink_keys: vec![(&codec::CODEC, codec.into())],
-        })
-    }
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let table = LOW_RANK.read(tables.model);
+    let copies = tables.method.read_as(&COPIES, &COPIES_WORDS);
+    let starts = tables.method.read_as(&STARTS, &COUNT_U32);
+    let exact = tables.method.read_as(&EXACT, &BOOLEAN);
+    let fit = TableFit { table: table?, copies: copies?, starts: starts?, exact: exact? };
+    Ok(Box::new(fit))
 }
 
-/// What a job asks: a low-rank table, and how EM completes it.
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    let table = facts?.table.as_ref()?;
+    let codec = "{ kind = \"dithering\", levels = 8, bucket = 64 }";
+    Some(Suggestion {
+        model: "low-rank",
+        model_keys: vec![
+            (&ENTRIES, FAMILIES.write(&family_of(table.entries))),
+            (&RANK, "\"auto\"".into()),
+            (&LAMBDA, "\"auto\"".into()),
+            (&EFFECTS, "\"row+column\"".into()),
+        ],
+        method: "fedmiss",
+        method_keys: vec![
+            (&EPOCHS, "100".into()),
+            (&BATCH, "\"full\"".into()),
+            (&STEP, "\"auto\"".into()),
+        ],
+        uplink_keys: vec![(&codec::CODEC, codec.into())],
+    })
+}
+
+/// A low-rank table and the settings of EM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableFit {
-    /// The table.
     pub table: LowRankKeys,
-    /// The number of completed-data copies.
+    /// Number of completed-data copies.
     pub copies: Copies,
-    /// Random starts of a fit whose rank and lambda are given.
+    /// Random starts of a fit with given rank and lambda.
     pub starts: u32,
-    /// Whether the iterates are the paper's.
+    /// Whether to compute exactly the paper's iterates.
     pub exact: bool,
 }
 
 impl TableFit {
-    /// What values of the family are.
+    /// The values of the family.
     pub(crate) fn entries(&self) -> Entries {
         match self.table.family {
             lowrank::Family::Gaussian => Entries::Numbers,
@@ -175,39 +150,35 @@ impl Fit for TableFit {
     fn check(&self, job: &Job, source: &Source<'_>) {
         let hint = "write step = \"auto\", or give a number";
         if !matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::Decreasing { .. }) {
-            let what = "fedmiss has one step, which no smoothness constant or theorem bounds";
+            let what = "fedmiss has one step, without a smoothness constant or a theorem";
             source.report_at(&["method", "step"], what, hint);
         }
         let chosen = self.table.rank.is_none() || self.table.lambda.is_none();
         if self.starts > 1 && chosen {
             source.report_at(
                 &["method", "starts"],
-                "`starts` is for a given rank and lambda; a chosen model is fitted from four starts",
+                "`starts` needs a given rank and lambda; a chosen model is fitted from four starts",
                 "take it out, or give `rank` and `lambda` as numbers",
             );
         }
         if self.exact && self.copies == Copies::Fewest {
             source.report_at(
                 &["method", "copies"],
-                "the paper's iterates have one copy for each client",
+                "the paper's iterates need one copy per client",
                 "take `copies` out, or `exact`",
             );
         }
         if limit(&job.method.stop, &EXCESS_LOSS).is_some() {
             source.report_at(
                 &["method", "stop", "excess_loss"],
-                "`excess_loss` has no meaning for fedmiss: its minimum is not known",
+                "fedmiss has no `excess_loss`: its minimum is unknown",
                 "take `excess_loss` out",
             );
         }
     }
 
     fn layout(&self) -> Layout {
-        Layout::Cells(self.entries())
-    }
-
-    fn described(&self) -> Described {
-        terms::described(&self.table)
+        Layout::Cells { entries: self.entries(), described: terms::described(&self.table) }
     }
 
     fn plan(
@@ -216,37 +187,15 @@ impl Fit for TableFit {
         facts: &Facts,
         _: Option<&Loaded>,
         _: Files<'_>,
-    ) -> Result<Box<dyn StagePlan>> {
-        Ok(Box::new(TablePlan::new(common, self, facts)?))
+    ) -> Result<Planned> {
+        plan::planned(common, self, facts)
     }
+}
 
-    fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
-        results::model_keys(self, data, model)
-    }
-
-    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-        ObservedTable::of(&loaded.clients)
-            .map(|facts| Box::new(facts) as Box<dyn Any + Send + Sync>)
-    }
-
-    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
-        if matches!(ended.outcome.ending, Ending::Failed(_)) {
-            return Ok(Results::default());
-        }
-        Ok(results::results(self, ended)?.unwrap_or_default())
-    }
-
-    fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &["holdout_deviance", "holdout_rmse", "coverage"]
-    }
-
-    fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
-        results::findings(self, delivered)
-    }
-
+impl FitUse for TableFit {
     fn predict(&self, _: &ModelUse<'_>, _: &Input) -> Result<Predicted> {
         refuse(
-            "a table is completed, not predicted row by row",
+            "a low-rank table is completed, not predicted row by row",
             "`whimbrel impute` writes it, `whimbrel adapt` adds a client",
         )
     }
@@ -258,6 +207,15 @@ impl Fit for TableFit {
         out: &mut dyn Write,
     ) -> Result<Imputed> {
         impute::impute(self, run, options, out)
+    }
+
+    fn adapt_rows(
+        &self,
+        run: &ModelUse<'_>,
+        rows: &Input,
+        _: Option<&Path>,
+    ) -> Result<FittedClient> {
+        adapt::adapt_rows(self, run, rows)
     }
 
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {

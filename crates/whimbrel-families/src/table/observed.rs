@@ -1,27 +1,26 @@
-//! What was observed of a table.
+//! Observed cells of a table.
 
 use std::collections::HashMap;
 use whimbrel_core::{Cell, ClientData};
 
-/// What all clients observed of a table, kept while the fit has their cells.
+/// The observed cells of all clients.
 #[derive(Clone, Debug)]
 pub struct ObservedTable {
-    /// Cells of the fit.
+    /// Fitted cells.
     pub fitted: Vec<Cell>,
-    /// Cells kept out of it.
+    /// Held-out cells.
     pub held_out: Vec<Cell>,
-    /// Everything observed, kept out or not.
+    /// All observations, fitted or held out.
     pub seen: Observations,
 }
 
 impl ObservedTable {
-    /// Of these cells.
     pub fn new(fitted: Vec<Cell>, held_out: Vec<Cell>) -> Self {
         let seen = Observations::new(&fitted, &held_out);
         Self { fitted, held_out, seen }
     }
 
-    /// Gathers the clients' cells; none where they hold something else.
+    /// The clients' cells; `None` for other data.
     pub fn of(clients: &[(String, ClientData)]) -> Option<Self> {
         let (mut fitted, mut held_out) = (Vec::new(), Vec::new());
         for (_, data) in clients {
@@ -33,23 +32,23 @@ impl ObservedTable {
     }
 }
 
-/// Values by cell: the mean where a cell was observed several times.
+/// Values by cell; the mean of repeated observations.
 #[derive(Clone, Debug, Default)]
 pub struct Observations {
     cells: HashMap<(u32, u32), Seen>,
 }
 
-/// What was observed of one cell.
+/// The observations of one cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     sum: f64,
     count: u32,
-    /// Whether the fit had one of them.
+    /// Whether one of them was fitted.
     in_fit: bool,
 }
 
 impl Observations {
-    /// Of cells that the fit had or may have had, and of cells that were kept out of it.
+    /// The observations in fitted and held-out cells.
     pub fn new(fitted: &[Cell], held_out: &[Cell]) -> Self {
         let mut all = Self::default();
         let fitted = fitted.iter().map(|cell| (cell, true));
@@ -62,23 +61,23 @@ impl Observations {
         all
     }
 
-    /// What was observed of a cell.
+    /// The observed value of a cell.
     pub fn value(&self, row: usize, column: usize) -> Option<f64> {
         let seen = self.cells.get(&(row as u32, column as u32))?;
         Some(seen.sum / f64::from(seen.count))
     }
 
-    /// Whether a cell was observed, and all that was observed of it was kept out of the fit.
+    /// Whether a cell was observed and all its observations were held out.
     pub fn is_held_out(&self, row: usize, column: usize) -> bool {
         self.cells.get(&(row as u32, column as u32)).is_some_and(|seen| !seen.in_fit)
     }
 
-    /// How many cells of the table were kept out of the fit.
+    /// Number of held-out cells.
     pub fn held_out(&self) -> usize {
         self.cells.values().filter(|seen| !seen.in_fit).count()
     }
 
-    /// How many cells of the table were observed.
+    /// Number of observed cells.
     pub fn count(&self) -> usize {
         self.cells.len()
     }

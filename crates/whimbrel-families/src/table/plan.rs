@@ -1,16 +1,14 @@
-//! Tables with gaps: stages that fit a low-rank table.
+//! The stages of a low-rank table.
 
 use super::keys::EffectsKey;
 use super::{TableFit, terms};
 use crate::failure::Result;
-use crate::family::StagePlan;
 use crate::job::{MemoryStart, Step};
-use crate::plan::{Common, Facts, channels};
-use std::any::Any;
+use crate::plan::{Common, Facts, FitStages, Planned, channels};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Auto, Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
+use whimbrel_codec::channel::{em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
@@ -21,22 +19,17 @@ use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
 
 /// A low-rank table and the method that fits it.
-pub(super) struct TablePlan {
+struct TablePlan {
     asked: TableFit,
-    /// The model with the rank and the penalty that the job gives; any where they are chosen on the
-    /// way.
+    /// The model, with placeholders for a rank and a penalty that are chosen by cross-validation.
     model: LowRank,
-    /// Everyone's codec, then those of clients with one of their own.
+    /// The common codec, then those of single clients.
     codecs: Vec<Codec>,
     own_codecs: BTreeMap<u32, u8>,
-    rule: UpRule<Auto>,
-    /// The uplink of a client of middling size, for what is said about it; without a size where
-    /// the sizes of clients are unknown.
-    uplink: Uplink,
-    downlink: Downlink,
+    stages: Vec<Kind>,
 }
 
-/// What a stage is for.
+/// The purpose of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Select,
@@ -44,43 +37,51 @@ enum Kind {
     Fit,
 }
 
-impl TablePlan {
-    pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
-        let job = &common.job;
-        let model = LowRank::new(settings(asked, facts)?)?;
-        let downlink =
-            channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
-        let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
-        let batch = common.batch().expectations(cells.max(1)) as usize;
-        let (uplinks, own_codecs) = channels::uplinks(job, &common.roster(), &[batch], em_alpha)?;
-        let codecs = uplinks.iter().map(|uplink| uplink.codec().clone()).collect();
-        let (asked, uplink) = (asked.clone(), uplinks[0].clone());
-        let plan =
-            Self { asked, model, codecs, own_codecs, rule: job.uplink.rule, uplink, downlink };
-        plan.method(common, &plan.model)?.check()?;
-        if plan.stages(common).contains(&Kind::Select) {
-            plan.selection(common)?;
-        }
-        Ok(plan)
+pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Planned> {
+    let job = &common.job;
+    let model = LowRank::new(settings(asked, facts)?)?;
+    let downlink =
+        channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
+    // The uplink of a client of average size, for messages about it.
+    let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
+    let batch = common.batch().expectations(cells.max(1)) as usize;
+    let (uplinks, own_codecs) = channels::uplinks(job, &common.roster(), &[batch], em_alpha)?;
+    let codecs = uplinks.iter().map(|uplink| uplink.codec().clone()).collect();
+    let stages = stages(asked, job.data.holdout() > 0.0);
+    let plan = TablePlan { asked: asked.clone(), model, codecs, own_codecs, stages };
+    plan.method(common, &plan.model)?.check()?;
+    if plan.stages.contains(&Kind::Select) {
+        plan.selection(common)?;
     }
+    Ok(Planned {
+        rounds: rounds(common),
+        uplink_is_known: common.total_rows.is_some(),
+        ..Planned::over(common, uplinks[0].clone(), downlink, plan)
+    })
+}
 
-    fn stages(&self, common: &Common) -> Vec<Kind> {
-        let chosen = self.is_chosen() || self.asked.starts > 1;
-        let judged = common.job.data.holdout() > 0.0;
-        let select = chosen.then_some(Kind::Select);
-        let baselines = judged.then_some(Kind::Baselines);
-        // Baselines have the ridges that were chosen. Starts of a given model are in the place that
-        // its only fit would have: so they draw the same first start.
-        let [first, second] =
-            if self.is_chosen() { [select, baselines] } else { [baselines, select] };
-        first.into_iter().chain(second).chain([Kind::Fit]).collect()
-    }
+fn stages(asked: &TableFit, judged: bool) -> Vec<Kind> {
+    let select = (asked.is_chosen() || asked.starts > 1).then_some(Kind::Select);
+    let baselines = judged.then_some(Kind::Baselines);
+    // Baselines use the chosen ridges. Several starts of a given model replace its only fit at the
+    // same index, so that they draw the same first start.
+    let [first, second] = if asked.is_chosen() { [select, baselines] } else { [baselines, select] };
+    first.into_iter().chain(second).chain([Kind::Fit]).collect()
+}
 
-    /// Whether rank or lambda is left to cross-validation.
+/// Opening the memories takes a pass over the cells.
+fn rounds(common: &Common) -> Option<u32> {
+    common.rounds(&common.work(), (0, f64::from(opens_memories(common))))
+}
+
+impl TableFit {
+    /// Whether rank or lambda is chosen by cross-validation.
     fn is_chosen(&self) -> bool {
-        self.asked.table.rank.is_none() || self.asked.table.lambda.is_none()
+        self.table.rank.is_none() || self.table.lambda.is_none()
     }
+}
 
+impl TablePlan {
     fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
         let (settings, key) = (self.model.settings().clone(), &self.asked.table);
         let given = Given {
@@ -91,16 +92,14 @@ impl TablePlan {
             personal: key.personal,
             uncapped: !key.ceiling || self.asked.exact,
         };
-        match self.is_chosen() {
-            true => Select::new(settings, given, select::ROUNDS, common.job.data.seed),
-            false => {
-                let rounds = match common.budget() {
-                    Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds,
-                    Budget::Epochs(epochs) => epochs.ceil() as u32,
-                };
-                Select::starts(settings, given, self.asked.starts, rounds.max(1))
-            }
+        if self.asked.is_chosen() {
+            return Select::new(settings, given, select::ROUNDS, common.job.data.seed);
         }
+        let rounds = match common.budget() {
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds,
+            Budget::Epochs(epochs) => epochs.ceil() as u32,
+        };
+        Select::starts(settings, given, self.asked.starts, rounds.max(1))
     }
 
     fn method(&self, common: &Common, model: &LowRank) -> whimbrel_core::Result<FedMiss> {
@@ -117,7 +116,7 @@ impl TablePlan {
                 ));
             }
         };
-        // The factors of another rank are another vector.
+        // The length of the state depends on the rank.
         let downlink =
             channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)
                 .map_err(|failure| Error::config(failure.to_string()))?;
@@ -129,7 +128,7 @@ impl TablePlan {
             copies: if self.asked.exact { Copies::Clients } else { self.asked.copies },
             codecs: self.codecs.clone(),
             own_codecs: self.own_codecs.clone(),
-            rule: self.rule,
+            rule: job.uplink.rule,
             open_memories: opens_memories(common),
             personal: self.asked.table.personal,
             participation: common.participation_mean(),
@@ -141,9 +140,9 @@ impl TablePlan {
     }
 }
 
-impl StagePlan for TablePlan {
-    fn len(&self, common: &Common) -> usize {
-        self.stages(common).len()
+impl FitStages for TablePlan {
+    fn count(&self) -> usize {
+        self.stages.len()
     }
 
     fn build(
@@ -158,51 +157,27 @@ impl StagePlan for TablePlan {
             None => self.model.clone(),
             Some(selection) => LowRank::new(selection.chosen.of(self.model.settings()))?,
         };
-        Ok(match self.stages(common)[index] {
+        Ok(match self.stages[index] {
             Kind::Select => {
                 let method = self.selection(common)?;
-                let name = if self.is_chosen() { "rank and penalty" } else { "starts" };
+                let name = if self.asked.is_chosen() { "rank and penalty" } else { "starts" };
                 common.quiet(name, Arc::new(Erased(method, BindCells)))
             }
             Kind::Baselines => {
-                // With the ridge on effects that was found best: no weaker opponent than can be.
-                let settings = model.settings().clone();
-                let method = Select::baselines(settings)?;
+                let method = Select::baselines(model.settings().clone())?;
                 common.quiet("simpler models", Arc::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
                 let start = selection.and_then(|selection| selection.factors);
                 let method = FedMiss { start, ..self.method(common, &model)? };
-                common.fit(Arc::new(Erased(method, BindCells)), self.rounds(common))
+                common.fit(Arc::new(Erased(method, BindCells)), rounds(common))
             }
         })
     }
 
-    fn uplink(&self) -> &Uplink {
-        &self.uplink
-    }
-
-    fn downlink(&self) -> &Downlink {
-        &self.downlink
-    }
-
-    /// The residuals that memories open with are a pass over the cells.
-    fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&common.work(), (0, f64::from(opens_memories(common))))
-    }
-
-    /// The constants of the uplink depend on how many cells there are.
-    fn uplink_is_unknown(&self, common: &Common) -> bool {
-        common.total_rows.is_none()
-    }
-
-    /// Where the rank is chosen on the way, any rank will do.
-    fn can_skip(&self, common: &Common, index: usize) -> bool {
-        index + 1 < self.stages(common).len()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+    /// Any rank will do to try the fit.
+    fn can_skip(&self, index: usize) -> bool {
+        index + 1 < self.stages.len()
     }
 }
 
@@ -210,7 +185,7 @@ fn opens_memories(common: &Common) -> bool {
     common.job.uplink.start == MemoryStart::Oracle
 }
 
-/// What a job says of its model, with any numbers for what is to be chosen.
+/// The job's settings of the model, with placeholders for values that are chosen.
 fn settings(asked: &TableFit, facts: &Facts) -> Result<Settings> {
     let (rows, columns) = (facts.rows.len(), facts.columns.len());
     let (key, smaller) = (&asked.table, rows.min(columns));

@@ -1,134 +1,189 @@
-//! What a run writes about a completed table.
+//! Results of a completed table.
 
 use super::completed::{Completed, unobserved};
 use super::exhibits::{self, Comparison};
-use super::observed::ObservedTable;
 use super::totals::{Total, totals};
 use super::{TableFit, terms};
-use crate::family::{Ended, Results, RunData};
+use crate::failure::Result;
+use crate::family::{Ended, FitReport, Results, RunData};
 use crate::job::Step;
+use crate::plan::Facts;
 use serde_json::{Map, Value, json};
-use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Attribute;
-use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
+use whimbrel_engine::{Ending, Outcome};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
-/// A field that is longer than this share of the completed table is still moving it.
+/// Relative norm of the field above which the fit has not converged.
 const FIELD_MAX: f64 = 1e-4;
 
-/// Keys of `model.json`.
-pub(super) fn model_keys(asked: &TableFit, data: &RunData, model: &Artifact) -> Map<String, Value> {
-    let mut object = Map::new();
-    object.insert("family_name".into(), asked.family_name().into());
-    object.insert("personal".into(), asked.table.personal.into());
-    object.insert("rows".into(), data.row_labels.clone().into());
-    let attribute = |one: &Attribute| json!({ "name": one.name, "of": one.of, "levels": one.levels, "values": one.values });
-    if !data.attributes.is_empty() {
-        object.insert("attributes".into(), data.attributes.iter().map(attribute).collect());
+impl FitReport for TableFit {
+    fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
+        let mut object = Map::new();
+        object.insert("family_name".into(), self.family_name().into());
+        object.insert("personal".into(), self.table.personal.into());
+        object.insert("rows".into(), data.facts.rows.clone().into());
+        if !data.facts.attributes.is_empty() {
+            let attributes = data.facts.attributes.iter().map(|one| {
+                let Attribute { name, of, levels, values } = one;
+                json!({ "name": name, "of": of, "levels": levels, "values": values })
+            });
+            object.insert("attributes".into(), attributes.collect());
+        }
+        if let Ok(fit) = LowRankFit::from_artifact(model) {
+            let [rows, columns] = unobserved(&fit);
+            object.insert("unobserved_rows".into(), rows.into());
+            object.insert("unobserved_columns".into(), columns.into());
+        }
+        object
     }
-    if let Ok(fit) = LowRankFit::from_artifact(model) {
-        let [rows, columns] = unobserved(&fit);
-        object.insert("unobserved_rows".into(), rows.into());
-        object.insert("unobserved_columns".into(), columns.into());
+
+    /// Results that need the clients' cells are omitted if these are unknown.
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let model = ended.outcome.delivered.last().filter(|model| model.kind == KIND);
+        let Some(model) = model else { return Ok(Results::default()) };
+        if matches!(ended.outcome.ending, Ending::Failed(_)) {
+            return Ok(Results::default());
+        }
+        let Facts { rows, columns, .. } = &ended.data.facts;
+        let (rows, columns) = (rows.clone(), columns.clone());
+        let table = Completed::new(model, rows, columns, self.table.personal)?;
+        let deviance = last(ended.outcome, "held_out_deviance");
+        let compared = compared(&ended.outcome.delivered, deviance);
+        let selection = selection(&ended.outcome.delivered)?;
+        let cells = ended.data.cells.as_ref();
+        let totals = cells.map(|cells| totals(&table, &cells.seen));
+        let mut summary = self.settings_of(&table, &term_names(self, &ended.data.facts));
+        let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
+        if let Some(cells) = cells {
+            put("observations", (cells.fitted.len() + cells.held_out.len()).into());
+            put("held_out", cells.held_out.len().into());
+        }
+        if let Some(all) = &totals {
+            put("totals", table.columns.iter().zip(all).map(total_of).collect());
+        }
+        let field_relative = field_relative(&table.fit, ended.outcome);
+        summary.extend(figures(&table, ended.outcome, field_relative));
+        if let Some(selection) = &selection {
+            let names = term_names(self, &ended.data.facts);
+            summary.insert("selection".into(), tried(selection, &names));
+        }
+        if !compared.simpler.is_empty() {
+            let simpler = compared.simpler.iter().map(|(name, it)| (name.clone(), number(*it)));
+            let simpler = simpler.collect::<Map<String, Value>>();
+            summary.insert("baselines".into(), simpler.into());
+            summary.insert("best".into(), compared.best().into());
+        }
+        let verdict = compared.verdict();
+        let (all, said) = (totals.as_deref(), verdict.as_deref());
+        let section = exhibits::section(&table, cells, all, said, selection.as_ref());
+        let notes = [unconverged(field_relative), shortened(&ended.job.method.step, &summary)];
+        Ok(Results {
+            notes: notes.into_iter().flatten().collect(),
+            warnings: table.warning_of_few().into_iter().collect(),
+            said: verdict.into_iter().collect(),
+            sections: vec![section],
+            summary,
+            ..Results::default()
+        })
     }
-    object
+
+    fn spread_over_seeds(&self) -> &'static [&'static str] {
+        &["holdout_deviance", "holdout_rmse", "coverage"]
+    }
+
+    fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
+        let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
+        let Selection { chosen, tried, .. } = &selection;
+        let own: Vec<String> = chosen.term_ridges.iter().map(f64::to_string).collect();
+        let ridges = match &own[..] {
+            [] => format!("ridge {}", chosen.lambda_effects),
+            own => format!("ridges {}", own.join(", ")),
+        };
+        vec![format!(
+            "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with {ridges}",
+            tried.len(),
+            chosen.rank,
+            chosen.lambda,
+            self.table.effects.words(),
+        )]
+    }
 }
 
-/// Looks at a finished fit; none where the run fitted something else, or nothing. What would take
-/// the clients' cells is left out where they are unknown.
-pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Results>> {
-    let (outcome, facts) = (ended.outcome, ended.data);
-    let remembered = facts.remembered.as_ref();
-    let seen: Option<&ObservedTable> = remembered.and_then(|kept| kept.downcast_ref());
-    let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
-        return Ok(None);
-    };
-    let labels = (facts.row_labels.clone(), facts.columns.clone());
-    let table = Completed::new(model, labels.0, labels.1, asked.table.personal)?;
-    let fit = &table.fit;
-    // As the clients answered at the last evaluation, their own effects included.
-    let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
-    let compared = compared(&outcome.delivered, last("held_out_deviance"));
-    let names = term_names(asked, facts);
+impl TableFit {
+    /// The fitted model's settings, for the summary.
+    fn settings_of(&self, table: &Completed, terms: &[String]) -> Map<String, Value> {
+        let settings = table.fit.model.settings();
+        let mut summary = Map::new();
+        let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
+        put("rank", settings.rank.into());
+        put("lambda", number(settings.lambda));
+        put("lambda_effects", number(settings.lambda_effects));
+        put("effects", self.table.effects.words().into());
+        if !self.table.covariates.is_empty() {
+            put("covariates", self.table.covariates.clone().into());
+        }
+        if !settings.term_ridges.is_empty() {
+            put("ridges", ridges_of(terms, &settings.term_ridges));
+        }
+        summary
+    }
+}
+
+/// A figure of the last evaluation, in which clients include their personal effects.
+fn last(outcome: &Outcome, name: &str) -> Option<f64> {
+    outcome.last.as_ref().and_then(|row| row.number(name))
+}
+
+/// Figures of the fit, for the summary.
+fn figures(
+    table: &Completed,
+    outcome: &Outcome,
+    field_relative: Option<f64>,
+) -> Map<String, Value> {
+    let known = |value: Option<f64>| value.map_or(Value::Null, number);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
-    let settings = fit.model.settings();
-    put("rank", settings.rank.into());
-    put("lambda", number(settings.lambda));
-    put("lambda_effects", number(settings.lambda_effects));
-    put("effects", asked.table.effects.words().into());
-    if !asked.table.covariates.is_empty() {
-        put("covariates", asked.table.covariates.clone().into());
-    }
-    if !settings.term_ridges.is_empty() {
-        put("ridges", ridges_of(&names, &settings.term_ridges));
-    }
-    if let Some(seen) = seen {
-        put("observations", (seen.fitted.len() + seen.held_out.len()).into());
-        put("held_out", seen.held_out.len().into());
-    }
-    let column_totals = seen.map(|seen| totals(&table, &seen.seen));
-    if let Some(all) = &column_totals {
-        put("totals", table.columns.iter().zip(all).map(total_of).collect());
-    }
     if let Some(row) = &outcome.last
         && let Some(repairs) = row.number("repairs")
     {
-        let looked_at = f64::from(row.round.max(1)) * fit.model.cells() as f64;
-        put("repaired_share", number(repairs / looked_at));
-        put("step", row.number("step").map_or(Value::Null, number));
+        let cells = f64::from(row.round.max(1)) * table.fit.model.cells() as f64;
+        put("repaired_share", number(repairs / cells));
+        put("step", known(row.number("step")));
     }
-    let known = |value: Option<f64>| value.map_or(Value::Null, number);
-    put("holdout_deviance", known(last("held_out_deviance")));
-    put("holdout_rmse", known(last("held_out_rmse")));
-    put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
-    put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
-    let field_relative = field_relative(fit, outcome);
+    let calibration = table.fit.calibration.as_ref();
+    put("holdout_deviance", known(last(outcome, "held_out_deviance")));
+    put("holdout_rmse", known(last(outcome, "held_out_rmse")));
+    put("coverage", known(calibration.and_then(|c| c.coverage)));
+    put("dispersion", known(calibration.map(|c| c.dispersion)));
     put("field_relative", known(field_relative));
     put("intervals", table.intervals_without_effects().into());
     put("hardly_observed_rows", table.hardly_observed().into());
-    let selection = selection(&outcome.delivered)?;
-    if let Some(selection) = &selection {
-        let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
-            let mut row = json!({
-                "rank": candidate.rank,
-                "lambda": number(candidate.lambda),
-                "lambda_effects": number(candidate.lambda_effects),
-                "deviance": number(*deviance),
-                "standard_error": number(*error), "rounds": rounds,
-                "chosen": *candidate == selection.chosen,
-            });
-            if !candidate.term_ridges.is_empty() {
-                row["ridges"] = ridges_of(&names, &candidate.term_ridges);
-            }
-            row
-        });
-        put("selection", tried.collect());
-    }
-    if !compared.simpler.is_empty() {
-        let simpler = compared.simpler.iter().map(|(name, it)| (name.clone(), number(*it)));
-        put("baselines", simpler.collect::<Map<String, Value>>().into());
-        put("best", compared.best().into());
-    }
-    let verdict = compared.verdict();
-    let (all, said) = (column_totals.as_deref(), verdict.as_deref());
-    let section = exhibits::section(&table, seen, all, said, selection.as_ref());
-    let unconverged = unconverged(field_relative);
-    let notes = [unconverged, shortened(&ended.job.method.step, &summary)];
-    Ok(Some(Results {
-        notes: notes.into_iter().flatten().collect(),
-        warnings: table.warning_of_few().into_iter().collect(),
-        said: verdict.into_iter().collect(),
-        sections: vec![section],
-        summary,
-        ..Results::default()
-    }))
+    summary
 }
 
-/// The total of a column, with its band.
+/// The candidates of cross-validation.
+fn tried(selection: &Selection, terms: &[String]) -> Value {
+    let rows = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
+        let mut row = json!({
+            "rank": candidate.rank,
+            "lambda": number(candidate.lambda),
+            "lambda_effects": number(candidate.lambda_effects),
+            "deviance": number(*deviance),
+            "standard_error": number(*error), "rounds": rounds,
+            "chosen": *candidate == selection.chosen,
+        });
+        if !candidate.term_ridges.is_empty() {
+            row["ridges"] = ridges_of(terms, &candidate.term_ridges);
+        }
+        row
+    });
+    rows.collect()
+}
+
+/// The total of a column, with its interval.
 fn total_of((label, own): (&String, &Total)) -> Value {
     let [lower, upper] = own.interval.map(number);
     json!({
@@ -137,10 +192,10 @@ fn total_of((label, own): (&String, &Total)) -> Value {
     })
 }
 
-/// The names of the terms, in the order of the model.
-fn term_names(asked: &TableFit, data: &RunData) -> Vec<String> {
-    let lines = [data.row_labels.len(), data.columns.len()];
-    let effects = terms::effects(&asked.table, lines, &data.attributes);
+/// Names of the terms, in the order of the model.
+fn term_names(asked: &TableFit, facts: &Facts) -> Vec<String> {
+    let lines = [facts.rows.len(), facts.columns.len()];
+    let effects = terms::effects(&asked.table, lines, &facts.attributes);
     effects.map_or(Vec::new(), |all| all.0.iter().map(|term| term.name.clone()).collect())
 }
 
@@ -151,62 +206,43 @@ fn ridges_of(names: &[String], ridges: &[f64]) -> Value {
 
 /// `||h|| / ||psi'(theta)||` at the last evaluation.
 fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
-    let field = outcome.last.as_ref()?.number("field_norm2")?;
+    let field = last(outcome, "field_norm2")?;
     let (rows, columns) = (fit.model.rows(), fit.model.columns());
     let row = |row| (0..columns).map(move |column| fit.mean(row, column).powi(2)).sum::<f64>();
     let table: f64 = (0..rows).map(row).sum();
     (table > 0.0).then(|| (field / table).sqrt())
 }
 
-/// Whether the fit would still have moved, in words.
+/// The note on a fit that has not converged.
 fn unconverged(field_relative: Option<f64>) -> Option<String> {
     let relative = field_relative.filter(|relative| *relative > FIELD_MAX)?;
     Some(format!(
-        "not converged: at the last evaluation the field is {relative:.1e} of the completed table, \
-         above {FIELD_MAX:.0e}; more rounds or a larger lambda (or larger batches, or a finer codec) \
-         would bring it down"
+        "not converged: the relative norm of the field is {relative:.1e} at the last evaluation, \
+         above {FIELD_MAX:.0e}; use more rounds, a larger lambda, larger batches or a finer codec"
     ))
 }
 
-/// What cross-validation chose, where the job left it a choice.
+/// The selection by cross-validation, if the job leaves a choice.
 fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
     let found = delivered.iter().find(|artifact| artifact.kind == select::KIND);
     let found = found.map(Selection::from_artifact).transpose()?;
-    // Several starts of a given model choose nothing.
+    // Several starts of a given model are not a choice.
     Ok(found.filter(|selection| !selection.tried.is_empty()))
 }
 
-/// What was found on the way to a fit, in words.
-pub(super) fn findings(asked: &TableFit, delivered: &[Artifact]) -> Vec<String> {
-    let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
-    let Selection { chosen, tried, .. } = &selection;
-    let ridges = match &chosen.term_ridges[..] {
-        [] => format!("ridge {}", chosen.lambda_effects),
-        own => format!("ridges {}", own.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")),
-    };
-    vec![format!(
-        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with {ridges}",
-        tried.len(),
-        chosen.rank,
-        chosen.lambda,
-        asked.table.effects.words(),
-    )]
-}
-
-/// Whether the job's step was too long for its minibatches, in words.
+/// The note on a step that was shortened.
 fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<String> {
     let Step::Constant(given) = step else { return None };
     let used = summary.get("step")?.as_f64()?;
     (used < *given).then(|| {
         format!(
-            "step = {given} is too long for these minibatches, codec and participation: the \
-             memories would not keep up, and the fit would diverge; {used:.2e} was used, with the \
-             fewest copies, as step = \"auto\" does"
+            "step = {given} is too large for these minibatches, this codec and this participation: \
+             the fit would diverge. {used:.2e} was used with the fewest copies, as by step = \"auto\""
         )
     })
 }
 
-/// The fit beside the simpler models that an earlier stage tried on the same cells.
+/// The fit compared with simpler models on the same cells.
 fn compared(delivered: &[Artifact], fitted: Option<f64>) -> Comparison {
     let simpler = delivered.iter().find(|artifact| artifact.kind == BASELINES_KIND);
     let numbers = simpler.into_iter().flat_map(Artifact::numbers);

@@ -2,28 +2,28 @@
 
 use super::completed::{Completed, Estimate, Unsure};
 use super::observed::Observations;
+use crate::family::{Predicted, Predictions};
 use crate::files::quoted;
 use std::io::{self, Write};
 use whimbrel_core::Key;
 
 pub use super::completed::Place;
 
-/// Digits of estimates and draws: more would be noise.
+/// Significant digits of estimates and draws.
 const DIGITS: usize = 6;
-/// Draws for imputations, apart from all draws of the fit.
+/// Random stream of imputations.
 const DRAWS: u64 = 0xD4A5;
-/// What cells share in an imputation.
+/// Random stream of errors that cells of an imputation share.
 const SHARED: u64 = u64::MAX;
 
-/// The rows of a run, or those of a new client.
+/// The rows of a run or of a new client.
 pub struct Sheet<'a> {
-    /// The run's table.
     pub table: &'a Completed,
-    /// The rows by label.
+    /// Rows with their labels.
     pub rows: Vec<(String, Place)>,
-    /// A client's own effect; zero without one.
+    /// A client's effect; 0 without one.
     pub effect: f64,
-    /// What was observed, where that is known.
+    /// The observed cells, if known.
     pub seen: Option<Observations>,
     /// The seed of draws.
     pub seed: u64,
@@ -38,8 +38,8 @@ impl Sheet<'_> {
         self.seen.as_ref()?.value(row, column)
     }
 
-    /// The value of a cell in one imputation; depends on the seed, the imputation's number and the cell
-    /// alone. Rows, columns and terms err by the same in all cells of an imputation.
+    /// The value of a cell in one imputation; depends only on the seed, the imputation's number and
+    /// the cell. All cells of an imputation share the errors of rows, columns and terms.
     pub fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         self.draw_of(&self.cell(row, column), row, column, number)
     }
@@ -52,7 +52,34 @@ impl Sheet<'_> {
         fit.draw(*parameter, deviation, &mut key.child(place).stream())
     }
 
-    /// One line for each cell; with `draws` imputations beside it.
+    /// The estimates of all cells, row by row.
+    pub(crate) fn predicted(&self) -> Predicted {
+        let width = self.table.columns.len();
+        let labels = |of: &dyn Fn(usize) -> usize, names: Vec<String>| {
+            let of = (0..self.rows.len() * width).map(of).collect();
+            Predictions::Labels { of, names }
+        };
+        let names = self.rows.iter().map(|(name, _)| name.clone()).collect();
+        let cells = (0..self.rows.len() * width).map(|at| self.cell(at / width, at % width));
+        let estimates: Vec<Estimate> =
+            cells.map(|cell| self.table.estimate(cell.parameter)).collect();
+        let numbers =
+            |of: &dyn Fn(&Estimate) -> f64| Predictions::Wide(estimates.iter().map(of).collect());
+        Predicted {
+            columns: vec![
+                ("row".into(), labels(&|at| at / width, names)),
+                ("column".into(), labels(&|at| at % width, self.table.columns.clone())),
+                ("estimate".into(), numbers(&|cell| cell.mean)),
+                ("se".into(), numbers(&|cell| cell.sd)),
+                ("lower".into(), numbers(&|cell| cell.lower)),
+                ("upper".into(), numbers(&|cell| cell.upper)),
+            ],
+            figures: Vec::new(),
+            words: "estimates of all cells".into(),
+        }
+    }
+
+    /// Writes one line for each cell, with `draws` imputations.
     pub fn write_long(&self, draws: u32, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "row,column,observed,value,estimate,se,lower,upper")?;
         (1..=draws).try_for_each(|k| write!(out, ",draw_{k}"))?;
@@ -86,7 +113,7 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    /// The table itself: what was observed, and estimates where nothing was.
+    /// Writes the table itself: observed values, and estimates of missing cells.
     pub fn write_wide(&self, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "row")?;
         self.table.columns.iter().try_for_each(|name| write!(out, ",{}", quoted(name)))?;
@@ -103,7 +130,7 @@ impl Sheet<'_> {
     }
 }
 
-/// Six significant digits, the shortest way to write them.
+/// Rounds to six significant digits.
 fn brief(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;

@@ -1,4 +1,4 @@
-//! The terms of the main effects: from the names in a job and what describes rows and columns.
+//! The terms of the main effects, from their names in a job.
 
 use super::keys::{EffectsKey, LowRankKeys};
 use crate::failure::{Failure, Result};
@@ -7,15 +7,15 @@ use whimbrel_core::Error;
 use whimbrel_data::{Attribute, AttributeOf, Described};
 use whimbrel_models::lowrank::{Classes, Effects, Lines, Term};
 
-/// What joins the parts of an interaction.
+/// Separator of the parts of an interaction.
 const JOINT: char = ':';
-/// Words for the table's own rows and columns.
+/// Names of the effects of rows and columns.
 const ROW: &str = "row";
 const COLUMN: &str = "column";
-/// The most terms of a table.
+/// Maximum number of terms.
 pub(super) const TERMS_MAX: usize = 16;
 
-/// The columns of the file that the effects are of.
+/// The columns of the file that effects and covariates refer to.
 pub(super) fn described(keys: &LowRankKeys) -> Described {
     let EffectsKey::Terms(terms) = &keys.effects else {
         return Described { factors: Vec::new(), covariates: keys.covariates.clone() };
@@ -32,7 +32,7 @@ pub(super) fn described(keys: &LowRankKeys) -> Described {
     Described { factors, covariates: keys.covariates.clone() }
 }
 
-/// The terms that a job asks for in a table of this size; a term for each covariate comes last.
+/// The job's terms for a table of this size; covariates come last.
 pub(super) fn effects(
     keys: &LowRankKeys,
     lines: [usize; 2],
@@ -57,7 +57,6 @@ pub(super) fn effects(
     Ok(Effects::of(terms))
 }
 
-/// One term.
 fn term(name: &str, lines: [usize; 2], attributes: &[Attribute]) -> Result<Term> {
     let mut sides = [Lines::of(Classes::All), Lines::of(Classes::All)];
     for (at, part) in name.split(JOINT).enumerate() {
@@ -71,7 +70,7 @@ fn term(name: &str, lines: [usize; 2], attributes: &[Attribute]) -> Result<Term>
             _ => {
                 let found = attributes.iter().find(|attribute| attribute.name == part);
                 let found = found.ok_or_else(|| {
-                    Failure::config(format!("nothing describes rows or columns by {part:?}"))
+                    Failure::config(format!("{part:?} does not describe rows or columns"))
                 })?;
                 let side = match found.of {
                     AttributeOf::Row => 0,
@@ -98,10 +97,8 @@ fn lines_of(attribute: &Attribute) -> Result<Lines> {
     }
     let unknown = attribute.levels.len();
     if unknown == 1 && !attribute.values.contains(&None) {
-        let what = format!(
-            "effect {:?} has one level, {:?}: it is the same everywhere",
-            attribute.name, attribute.levels[0]
-        );
+        let what =
+            format!("effect {:?} has a single level, {:?}", attribute.name, attribute.levels[0]);
         return Err(Error::config(what).hint("take it out of `effects`").into());
     }
     let code = |value: &Option<f64>| value.map_or(unknown as u32, |value| value as u32);
@@ -110,12 +107,12 @@ fn lines_of(attribute: &Attribute) -> Result<Lines> {
     Ok(Lines::of(classes(count, of, lines)))
 }
 
-/// Classes of lines, which are each one's own where none has two lines.
+/// Classes of lines; one class per line if there are as many classes as lines.
 fn classes(count: usize, of: Vec<u32>, lines: usize) -> Classes {
     if count == lines { Classes::Each } else { Classes::Of { count, of } }
 }
 
-/// What two parts of a term say of the same lines.
+/// The interaction of two parts of a term on the same side.
 fn joined(a: Lines, b: Lines) -> Lines {
     let weights = match (a.weights.is_empty(), b.weights.is_empty()) {
         (true, _) => b.weights,
@@ -139,7 +136,7 @@ fn joined(a: Lines, b: Lines) -> Lines {
     Lines { classes, weights }
 }
 
-/// A covariate with mean 0 and standard deviation 1 over the lines that have it; 0 in the others.
+/// A standardised covariate; 0 for lines without a value.
 fn standardised(attribute: &Attribute) -> Result<Vec<f64>> {
     let known: Vec<f64> = attribute.values.iter().flatten().copied().collect();
     let n = known.len() as f64;
@@ -150,12 +147,11 @@ fn standardised(attribute: &Attribute) -> Result<Vec<f64>> {
         return Err(Error::data(what).hint("take it out of `covariates`").into());
     }
     if !sd.is_finite() {
-        let what =
-            format!("covariate {:?} has values that are too large to be squared", attribute.name);
+        let what = format!("covariate {:?} has values too large to be squared", attribute.name);
         return Err(Error::data(what).hint("rescale it").into());
     }
     if sd == 0.0 {
-        let what = format!("covariate {:?} is the same everywhere", attribute.name);
+        let what = format!("covariate {:?} is constant", attribute.name);
         return Err(Error::config(what).hint("take it out of `covariates`").into());
     }
     Ok(attribute.values.iter().map(|x| x.map_or(0.0, |x| (x - mean) / sd)).collect())

@@ -1,23 +1,22 @@
-//! Totals of the columns of a completed table, with their bands.
+//! Column totals of a completed table, with intervals.
 //!
-//! The total is what was observed and the means of draws of the other cells. Its variance is that of the
-//! values around these, and that of the means' own errors, which cells share: with the parts
-//! `<w, e>` of the error of a cell's `theta`, by their source,
+//! A total is the sum of the observed cells and of the mean imputations of missing cells. Its variance
+//! is that of the values around their means, plus that of the errors of the means, which cells share:
+//! with the components `<w, e>` of the error of a cell's `theta`, by source,
 //!
 //! ```text
 //! sum_missing noise + sum_sources |sum_missing g w|^2,
 //! ```
 //!
-//! where `g`, about `psi''`, makes a cell's own variance that of its draws.
-//!
-//! Draws of the total have the same variance; what cells share of it, to first order in the errors.
+//! where `g`, about `psi''`, makes a cell's variance that of its draws. Imputations of the total have
+//! the same variance to first order in the errors.
 
 use super::completed::{Completed, Unsure};
 use super::observed::Observations;
 use std::collections::BTreeMap;
 use whimbrel_core::vector;
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
-use whimbrel_models::lowrank::{Family, Share, Source};
+use whimbrel_models::lowrank::{ErrorPart, ErrorSource, Family};
 
 /// The totals of all columns.
 pub fn totals(table: &Completed, seen: &Observations) -> Vec<Total> {
@@ -26,13 +25,13 @@ pub fn totals(table: &Completed, seen: &Observations) -> Vec<Total> {
 
 /// The total of one column.
 pub struct Total {
-    /// What was observed.
+    /// Sum of the observed cells.
     pub observed: f64,
-    /// With what was not.
+    /// Sum of observed and imputed cells.
     pub total: f64,
-    /// An interval that is to hold the total nine times in ten.
+    /// 90 % interval of the total.
     pub interval: [f64; 2],
-    /// How many cells were not observed.
+    /// Number of missing cells.
     pub missing: u64,
 }
 
@@ -41,7 +40,7 @@ impl Total {
         let family = table.fit.model.family();
         let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0);
         let mut noise = 0.0;
-        let mut shared: BTreeMap<Source, Vec<f64>> = BTreeMap::new();
+        let mut shared: BTreeMap<ErrorSource, Vec<f64>> = BTreeMap::new();
         for row in 0..table.rows.len() {
             if let Some(value) = seen.value(row, column) {
                 observed += value;
@@ -52,10 +51,10 @@ impl Total {
             estimated += mean;
             missing += 1;
             noise += table.fit.noise(parameter);
-            let variance: f64 = shares.iter().map(Share::variance).sum();
+            let variance: f64 = shares.iter().map(ErrorPart::variance).sum();
             if variance > 0.0 {
                 let slope = (of_mean / variance).sqrt();
-                for Share { source, weights, .. } in shares {
+                for ErrorPart { source, weights, .. } in shares {
                     let sum = shared.entry(source).or_insert_with(|| vec![0.0; weights.len()]);
                     vector::axpy(sum, slope, &weights);
                 }

@@ -1,6 +1,6 @@
 //! Tables with gaps: what a job may say, and what is refused in which words.
 
-use crate::{methods_with, parse, refusal};
+use crate::{methods_with, parse, refusal, says};
 use whimbrel_families::job::{Batch, DataSource, MemoryStart, Partition, UpRule};
 use whimbrel_families::table::TableFit;
 use whimbrel_families::table::keys::{EffectsKey, LowRankKeys};
@@ -89,26 +89,16 @@ fn the_resolved_job_names_the_ridge_on_effects() {
 
 #[test]
 fn models_and_methods_that_do_not_go_together() {
-    insta::assert_snapshot!(with("kind = \"fedmiss\"", "kind = \"fedem\""), @r#"
-    error: fedem fits "gmm", "mixture", not kind = "low-rank" in [model]
-      --> job.toml:17:8
-       |
-    17 | kind = "fedem"
-       |        ^^^^^^^
-    hint: "low-rank" is fitted by "fedmiss"
-    "#);
+    says(
+        &with("kind = \"fedmiss\"", "kind = \"fedem\""),
+        "17:8",
+        "fedem fits \"gmm\", \"mixture\", not kind = \"low-rank\" in [model]",
+    );
     let mixture = TABLE.replace(
         "kind = \"low-rank\"\nfamily = \"poisson\"      # gaussian, poisson, bernoulli\nrank = 2\nlambda = 0.1",
         "kind = \"gmm\"\ncomponents = 2",
     );
-    insta::assert_snapshot!(refusal(&mixture), @r#"
-    error: fedmiss fits "low-rank", not kind = "gmm" in [model]
-      --> job.toml:15:8
-       |
-    15 | kind = "fedmiss"
-       |        ^^^^^^^^^
-    hint: "gmm" is fitted by "em", "dem", "fedem", "vr-fedem"
-    "#);
+    says(&refusal(&mixture), "15:8", "fedmiss fits \"low-rank\", not kind = \"gmm\" in [model]");
 }
 
 #[test]
@@ -121,7 +111,7 @@ fn keys_of_other_models_and_methods() {
        | ^^^^^^^^^^
     hint: take `components` out
 
-    error: `variance` is the noise of Gaussian entries only
+    error: `variance` applies to Gaussian entries only
       --> job.toml:16:1
        |
     16 | variance = "unit"
@@ -144,33 +134,23 @@ fn keys_of_other_models_and_methods() {
        | ^^^^^^^
     hint: take `weights` out
     "#);
-    insta::assert_snapshot!(with("step = \"auto\"", "step = \"theory\""), @r#"
-    error: fedmiss has one step, which no smoothness constant or theorem bounds
-      --> job.toml:20:8
-       |
-    20 | step = "theory"
-       |        ^^^^^^^^
-    hint: write step = "auto", or give a number
-    "#);
+    says(
+        &with("step = \"auto\"", "step = \"theory\""),
+        "20:8",
+        "fedmiss has one step, without a smoothness constant or a theorem",
+    );
 }
 
 #[test]
 fn impossible_models() {
-    insta::assert_snapshot!(with("rank = 2", "rank = 0"), @r#"
-    error: rank 0 without effects leaves nothing to fit
-      --> job.toml:14:8
-       |
-    14 | rank = 0
-       |        ^
-    hint: give effects = "row+column", or a rank of at least 1
-    "#);
+    says(&with("rank = 2", "rank = 0"), "14:8", "rank 0 without effects leaves nothing to fit");
     insta::assert_snapshot!(with("family = \"poisson\"", "famly = \"poisson\""), @r#"
     error: missing key `family` in [model]
       --> job.toml:11:1
        |
     11 | [model]
        | ^^^^^^^
-    hint: `family` takes "gaussian", "poisson" or "bernoulli": what the table's entries are
+    hint: `family` takes "gaussian", "poisson" or "bernoulli": distribution of the entries
 
     error: unknown key `famly` in [model]
       --> job.toml:13:1
@@ -179,49 +159,27 @@ fn impossible_models() {
        | ^^^^^
     hint: did you mean `family`?
     "#);
-    insta::assert_snapshot!(with("rank = 2", "rank = \"two\""), @r#"
-    error: unknown `rank` in [model]: "two"
-      --> job.toml:14:8
-       |
-    14 | rank = "two"
-       |        ^^^^^
-    hint: `rank` takes an integer of at least 0 or "auto"
-    "#);
+    says(&with("rank = 2", "rank = \"two\""), "14:8", "unknown `rank` in [model]: \"two\"");
 }
 
 #[test]
 fn impossible_data() {
-    insta::assert_snapshot!(with("value = \"count\"\n", ""), @r#"
-    error: `column` needs `value` beside it
-      --> job.toml:3:1
-      |
-    3 | [data]
-      | ^^^^^^
-    hint: a file with one observation on each line has `row`, `column` and `value`; a wide table has at most `row`
-    "#);
-    insta::assert_snapshot!(with("holdout = 0.1", "holdout = 10"), @r#"
-    error: `holdout` takes a number from 0 to below 1, not 10
-      --> job.toml:10:11
-       |
-    10 | holdout = 10
-       |           ^^
-    "#);
-    insta::assert_snapshot!(with("client = \"observer\"", "split = { by = \"clusters\", clients = 3 }"), @r#"
-    error: cells of a table have no class and no neighbours to split by
-      --> job.toml:6:9
-      |
-    6 | split = { by = "clusters", clients = 3 }
-      |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: write by = "rows" (whole rows) or by = "iid" (single cells)
-    "#);
-    insta::assert_snapshot!(with("holdout = 0.1", "target = \"count\""), @r#"
-    error: `target` has no meaning for a table with gaps
-      --> job.toml:10:10
-       |
-    10 | target = "count"
-       |          ^^^^^^^
-    hint: take it out
-    "#);
+    says(&with("value = \"count\"\n", ""), "3:1", "`column` requires `value`");
+    says(
+        &with("holdout = 0.1", "holdout = 10"),
+        "10:11",
+        "`holdout` takes a number from 0 to below 1, not 10",
+    );
+    says(
+        &with("client = \"observer\"", "split = { by = \"clusters\", clients = 3 }"),
+        "6:9",
+        "cells of a table have no classes and no clusters to split by",
+    );
+    says(
+        &with("holdout = 0.1", "target = \"count\""),
+        "10:10",
+        "`target` has no meaning for a table with gaps",
+    );
 }
 
 #[test]
@@ -237,11 +195,11 @@ fn keys_of_tables_elsewhere() {
       |           ^^^
     hint: take it out, or write kind = "low-rank" in [model]
 
-    error: by = "rows" deals out the rows of a table with gaps
+    error: by = "rows" is for tables with gaps
       --> job.toml:5:9
       |
     5 | split = { by = "rows", clients = 3 }
       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: write by = "iid": every row is an example of its own
+    hint: write by = "iid"
     "#);
 }

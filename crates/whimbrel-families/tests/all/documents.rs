@@ -2,33 +2,48 @@
 
 use crate::{method_words, parse};
 use std::path::Path;
+use whimbrel_families::registry::registry;
 use whimbrel_families::{DataFacts, TableFacts, examples, reference, template};
 
 #[test]
 fn the_committed_reference_is_the_generated_one() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/job-file.md");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    let pages = reference();
     if std::env::var_os("WHIMBREL_BLESS").is_some() {
-        std::fs::create_dir_all(page.parent().unwrap()).unwrap();
-        std::fs::write(&page, reference()).unwrap();
+        std::fs::create_dir_all(folder.join("job")).unwrap();
+        pages.iter().for_each(|(name, text)| std::fs::write(folder.join(name), text).unwrap());
     }
-    let committed = std::fs::read_to_string(&page).unwrap_or_default();
-    assert!(
-        committed == reference(),
-        "docs/reference/job-file.md is out of date: run this test with WHIMBREL_BLESS=1"
-    );
+    for (name, text) in &pages {
+        let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(&committed == text, "{name} is out of date: run this test with WHIMBREL_BLESS=1");
+    }
+    let files = std::fs::read_dir(folder.join("job")).unwrap().count();
+    assert_eq!(files, pages.len() - 1, "docs/reference/job has a page that is not generated");
 }
 
 #[test]
-fn every_example_of_the_reference_parses_and_is_on_the_page() {
+fn every_example_of_the_reference_parses_and_is_on_a_page() {
     let examples = examples();
     assert!(examples.len() >= 8, "{} examples", examples.len());
     for example in &examples {
         parse(example);
     }
-    let page = reference();
-    let fences = page.matches("```toml").count();
-    assert_eq!(fences, examples.len() + 1, "every example once, and a whole job at the top");
-    assert!(page.contains(&examples[0]));
+    let pages = reference();
+    let fences: usize = pages.iter().map(|(_, text)| text.matches("```toml").count()).sum();
+    assert_eq!(fences, examples.len() + 1, "every example once, and a whole job on the first page");
+    assert!(pages[0].1.contains(&examples[0]));
+}
+
+#[test]
+fn every_key_is_on_a_page() {
+    let pages = reference();
+    let has = |key: &str| pages.iter().any(|(_, text)| text.contains(&format!("\n| `{key}` | ")));
+    for key in registry().families().iter().flat_map(|family| {
+        let models = family.models.iter().flat_map(|kind| kind.keys);
+        models.chain(family.methods.iter().flat_map(|kind| kind.keys))
+    }) {
+        assert!(has(key.name), "{}", key.name);
+    }
 }
 
 #[test]
@@ -83,22 +98,22 @@ fn a_template_explains_itself() {
     let methods = text[start..].split_inclusive(')').next().expect("the methods");
     assert_eq!(methods.replace("\n#", ""), format!("# ({})", method_words()));
     insta::assert_snapshot!(text.replace(methods, "# (METHODS)"), @r#"
-    # A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.
-    # the job's name, of which run directories are made
+    # A job for `whimbrel run`; `whimbrel check` explains it.
+    # name of the job, the prefix of its run directories
     name = "mixture"
-    # the seed of everything drawn: the same job, data and seed give the same bits
+    # seed of all random draws; equal jobs, data and seeds give equal bits
     seed = 1
 
     [data]
-    # where the rows come from
+    # the source of the rows
     # ("csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches", "mixture",
     # "toy", "synthetic-mixture" or "synthetic-representation")
     source = "mixture"
-    # how many clients are drawn
+    # number of clients
     clients = 100
-    # how many rows each client holds
+    # rows of each client
     rows = 100
-    # how much clients differ
+    # differences between clients
     # ("identical", "one-component" or { dirichlet = 0.2 })
     heterogeneity = { dirichlet = 0.2 }
 
@@ -107,14 +122,14 @@ fn a_template_explains_itself() {
     # ("gmm", "mixture", "linear", "logistic", "linear-representation", "softmax", "mlp", "cnn",
     # "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
     kind = "gmm"
-    # how many components the mixture has; of several numbers, that of the lowest BIC, which a stage
-    # before the fit finds by exact EM from sums alone
+    # number of components; given a list, the value with the lowest BIC, chosen before the fit by exact
+    # EM on sums of the clients
     components = 2
-    # the form of the covariances
+    # structure of the covariances
     # ("known", "tied", "diagonal" or "full")
     covariance = "tied"
-    # where the fit starts; a file holds `weights`, `means` and `covariance` (of all components) or
-    # `covariances` (one for each)
+    # initial value of the fit; a file has `weights`, `means` and `covariance` (of all components) or
+    # `covariances` (one per component)
     # ("federated-kmeans", "moments", "examples" or a .json file)
     init = "federated-kmeans"
 
@@ -122,20 +137,20 @@ fn a_template_explains_itself() {
     # the algorithm
     # (METHODS)
     kind = "fedem"
-    # how many rounds the run takes
+    # number of rounds
     rounds = 200
-    # how many rows (of a table with gaps: observed cells) a client uses for one local step
+    # rows (of a table with gaps: observed cells) per local step of a client
     # (an integer of at least 1, "full" or "auto")
     batch = "full"
     # the step size
     # (a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L }, { initial,
     # power, delay } or { phi, beta })
     step = "auto"
-    # who takes part in a round: the probability that a client does, or how many do
+    # the cohort of a round: the probability of each client, or the number of clients
     participation = 1.0
 
     [uplink]
-    # how vectors are compressed and encoded
+    # compression and encoding of vectors
     # (a codec's name, or a table with its `kind` and settings)
     codec = { kind = "dithering", levels = 1 }
     "#);

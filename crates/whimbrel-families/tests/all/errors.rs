@@ -1,6 +1,6 @@
 //! What the user sees when a job is wrong.
 
-use crate::{PLAIN, method_words, methods_with, refusal};
+use crate::{PLAIN, method_words, methods_with, refusal, says};
 
 /// [`PLAIN`] with one line replaced.
 fn with(old: &str, new: &str) -> String {
@@ -33,14 +33,7 @@ fn an_unknown_key() {
 
 #[test]
 fn a_key_of_another_table() {
-    insta::assert_snapshot!(and("covariance = 3"), @r#"
-    error: unknown key `covariance` in [method]
-      --> job.toml:12:1
-       |
-    12 | covariance = 3
-       | ^^^^^^^^^^
-    hint: `covariance` belongs in [data] or [model]
-    "#);
+    says(&and("covariance = 3"), "12:1", "unknown key `covariance` in [method]");
 }
 
 #[test]
@@ -113,14 +106,7 @@ fn impossible_values() {
 #[test]
 fn an_unknown_kind() {
     let said = with("\"fedem\"", "\"fedme\"").replace(&method_words(), "METHODS");
-    insta::assert_snapshot!(said, @r#"
-    error: unknown `kind` in [method]: "fedme"
-      --> job.toml:10:8
-       |
-    10 | kind = "fedme"
-       |        ^^^^^^^
-    hint: did you mean "fedem"? `kind` takes METHODS
-    "#);
+    says(&said, "10:8", "unknown `kind` in [method]: \"fedme\"");
 }
 
 #[test]
@@ -140,92 +126,59 @@ fn a_missing_table_and_a_missing_key() {
     insta::assert_snapshot!(refusal("[model]\nkind = \"gmm\"\n[data]\nsource = \"npy\"\n"), @r#"
     error: the job has no [method] table
       --> job.toml
-    hint: [method] says how the model is fitted; it needs `kind`
+    hint: [method] describes the algorithm; it needs `kind`
 
     error: missing key `path` in [data]
       --> job.toml:3:1
       |
     3 | [data]
       | ^^^^^^
-    hint: `path` takes a file name: the file (of leaf, cifar10, cifar100 and jpeg also a folder of them), relative to the job file
+    hint: `path` takes a file name: the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
     "#);
 }
 
 #[test]
 fn conflicting_keys() {
-    insta::assert_snapshot!(and("epochs = 3"), @r#"
-    error: `rounds` and `epochs` in [method] cannot both be given
-      --> job.toml:12:1
-       |
-    12 | epochs = 3
-       | ^^^^^^
-    hint: keep one of `rounds` and `epochs`
-    "#);
-    insta::assert_snapshot!(
-        with("client = \"client\"", "client = \"c\"\n[data.split]\nby = \"iid\"\nclients = 3"),
-        @r#"
-    error: `client` and `split` in [data] cannot both be given
-      --> job.toml:6:7
-      |
-    6 | [data.split]
-      |       ^^^^^
-    hint: keep one of `client` and `split`
-    "#
+    says(&and("epochs = 3"), "12:1", "`rounds` and `epochs` in [method] cannot both be given");
+    says(
+        &with("client = \"client\"", "client = \"c\"\n[data.split]\nby = \"iid\"\nclients = 3"),
+        "6:7",
+        "`client` and `split` in [data] cannot both be given",
     );
 }
 
 #[test]
 fn nobody_holds_the_rows() {
-    insta::assert_snapshot!(with("client = \"client\"\n", ""), @r#"
-    error: nothing in [data] says who holds which row
-      --> job.toml:2:1
-      |
-    2 | [data]
-      | ^^^^^^
-    hint: name a csv file's column with `client`, or make clients up with [data.split]
-    "#);
+    says(&with("client = \"client\"\n", ""), "2:1", "nothing in [data] says who holds which row");
 }
 
 #[test]
 fn a_biased_codec_without_feedback() {
-    insta::assert_snapshot!(and("[uplink]\ncodec = { kind = \"top-k\", k = 10 }"), @r#"
-    error: top-k is biased: without error feedback (here rule = "memory") the fixed point moves
-      --> job.toml:13:9
-       |
-    13 | codec = { kind = "top-k", k = 10 }
-       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: add rule = "feedback", or use an unbiased codec such as "dithering"
-    "#);
+    says(
+        &and("[uplink]\ncodec = { kind = \"top-k\", k = 10 }"),
+        "13:9",
+        "top-k is biased: without error feedback (here rule = \"memory\") the fixed point moves",
+    );
     insta::assert_snapshot!(and("[uplink]\ncodec = \"top-k\"\nrule = \"feedback\""), @r#"
     error: missing key `k` in `uplink.codec`
       --> job.toml:13:9
        |
     13 | codec = "top-k"
        |         ^^^^^^^
-    hint: `k` takes an integer of at least 1: exactly how many coordinates are sent
+    hint: `k` takes an integer of at least 1: number of coordinates that are sent
     "#);
 }
 
 #[test]
 fn memories_of_dem_and_compression_of_em() {
     let dem = PLAIN.replace("fedem", "dem") + "[uplink]\nrule = \"memory\"\n";
-    insta::assert_snapshot!(refusal(&dem), @r#"
-    error: dem is the naive method without memories
-      --> job.toml:13:8
-       |
-    13 | rule = "memory"
-       |        ^^^^^^^^
-    hint: use kind = "fedem" in [method]
-    "#);
+    says(&refusal(&dem), "13:8", "dem has no memories");
     let em = PLAIN.replace("fedem", "em") + "[uplink]\ncodec = \"natural\"\n";
-    insta::assert_snapshot!(refusal(&em), @r#"
-    error: em sends nothing that could be compressed: one client holds everything
-      --> job.toml:13:9
-       |
-    13 | codec = "natural"
-       |         ^^^^^^^^^
-    hint: write codec = "exact", or use kind = "dem" or "fedem" in [method]
-    "#);
+    says(
+        &refusal(&em),
+        "13:9",
+        "em sends nothing that could be compressed: one client holds everything",
+    );
 }
 
 #[test]
@@ -240,21 +193,18 @@ fn keys_without_a_meaning() {
        | ^^^^^^^^^^^^^
     hint: take `participation` out
 
-    error: `lost` has no meaning for em: one client holds everything and sends nothing
+    error: `lost` has no meaning for em: one client holds all rows and sends nothing
       --> job.toml:14:1
        |
     14 | lost = 0.1
        | ^^^^
     hint: take `lost` out
     "#);
-    insta::assert_snapshot!(and("[uplink]\nrule = \"plain\"\nalpha = 0.5"), @r#"
-    error: `alpha` has no meaning for plain: only memories follow something
-      --> job.toml:14:1
-       |
-    14 | alpha = 0.5
-       | ^^^^^
-    hint: take `alpha` out
-    "#);
+    says(
+        &and("[uplink]\nrule = \"plain\"\nalpha = 0.5"),
+        "14:1",
+        "`alpha` has no meaning for plain: only memories follow something",
+    );
 }
 
 #[test]
@@ -267,54 +217,28 @@ fn matrices_that_are_no_covariance() {
       |              ^^^^^^^^^^^^^^^^^^^^
     hint: a covariance equals its transpose
     "#);
-    insta::assert_snapshot!(mixture("covariance = [[1, 2], [2, 1]]"), @r#"
-    error: the matrix is not positive definite
-      --> job.toml:3:14
-      |
-    3 | covariance = [[1, 2], [2, 1]]
-      |              ^^^^^^^^^^^^^^^^
-    hint: a covariance has positive eigenvalues only
-    "#);
-    insta::assert_snapshot!(mixture("means = [[0, 0, 0], [1, 1]]"), @r#"
-    error: row 2 has 2 numbers, the first has 3
-      --> job.toml:3:21
-      |
-    3 | means = [[0, 0, 0], [1, 1]]
-      |                     ^^^^^^
-    hint: every row needs the same length
-    "#);
-    insta::assert_snapshot!(mixture("means = [[0, 0, 0], [1, 1, 1]]"), @r#"
-    error: a covariance of size 2 for means of 3 numbers
-      --> job.toml:1:1
-      |
-    1 | [data]
-      | ^^^^^^
-    hint: give `covariance` as well: the default is for two columns
-    "#);
+    says(&mixture("covariance = [[1, 2], [2, 1]]"), "3:14", "the matrix is not positive definite");
+    says(&mixture("means = [[0, 0, 0], [1, 1]]"), "3:21", "row 2 has 2 numbers, the first has 3");
+    says(
+        &mixture("means = [[0, 0, 0], [1, 1, 1]]"),
+        "1:1",
+        "a covariance of size 2 for means of 3 numbers",
+    );
 }
 
 #[test]
 fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
     let split = "[data.split]\nby = \"iid\"\nclients = 5";
     let text = PLAIN.replace("client = \"client\"", split);
-    insta::assert_snapshot!(refusal(&format!("{text}participation = {{ size = 6 }}\n")), @r#"
-    error: a cohort of 6 out of 5 clients
-      --> job.toml:14:26
-       |
-    14 | participation = { size = 6 }
-       |                          ^
-    hint: a cohort is at most as large as the federation
-    "#);
-    insta::assert_snapshot!(
-        and("[simulation]\nlate = [{ client = \"north\", round = 201 }]"),
-        @r#"
-    error: round 201 never comes: the run ends with round 200
-      --> job.toml:13:37
-       |
-    13 | late = [{ client = "north", round = 201 }]
-       |                                     ^^^
-    hint: name an earlier round, or raise `rounds` in [method]
-    "#
+    says(
+        &refusal(&format!("{text}participation = {{ size = 6 }}\n")),
+        "14:26",
+        "a cohort of 6 out of 5 clients",
+    );
+    says(
+        &and("[simulation]\nlate = [{ client = \"north\", round = 201 }]"),
+        "13:37",
+        "round 201 never comes: the run ends with round 200",
     );
 }
 
@@ -327,7 +251,7 @@ fn toml_that_is_none() {
     11 | rounds =
        |          ^
 
-    error: not valid TOML: `0.1 0.2` is no value
+    error: not valid TOML: `0.1 0.2` is not a value
       --> job.toml:12:8
        |
     12 | step = 0.1 0.2
@@ -341,13 +265,7 @@ fn toml_that_is_none() {
     12 | rounds = 300
        | ^^^^^^
     "#);
-    insta::assert_snapshot!(with("\"gmm\"", "\"gmm"), @r#"
-    error: not valid TOML: invalid basic string, expected `"`
-      --> job.toml:7:12
-      |
-    7 | kind = "gmm
-      |            ^
-    "#);
+    says(&with("\"gmm\"", "\"gmm"), "7:12", "not valid TOML: invalid basic string, expected `\"`");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Jobs of the gradient family: regressions, their data, steps and averages.
 
-use crate::{PLAIN, parse, refusal};
+use crate::{PLAIN, parse, refusal, says};
 use std::path::PathBuf;
 use whimbrel_data::ClusterRule;
 use whimbrel_families::gradient::GradientFit;
@@ -153,14 +153,11 @@ fn steps_of_the_gradient_family() {
     refusal(&toy("step = { over_L = 0.5, power = 0.6 }"));
     refusal(&toy("step = { over_L = 0 }"));
     refusal(&toy("step = \"1/M\""));
-    insta::assert_snapshot!(refusal(&format!("{PLAIN}step = \"1/L\"\n")), @r#"
-    error: the EM methods have no smoothness constant L
-      --> job.toml:12:8
-       |
-    12 | step = "1/L"
-       |        ^^^^^
-    hint: write step = "auto", "theory" or a number
-    "#);
+    says(
+        &refusal(&format!("{PLAIN}step = \"1/L\"\n")),
+        "12:8",
+        "the EM methods have no smoothness constant L",
+    );
 }
 
 fn gradient(job: &Job) -> &GradientFit {
@@ -214,31 +211,14 @@ fn settings_of_the_gradient_family() {
 #[test]
 fn models_and_methods_that_do_not_fit_each_other() {
     let em = TOY.replace("\"sgd\"", "\"fedem\"");
-    insta::assert_snapshot!(refusal(&em), @r#"
-    error: fedem fits "gmm", "mixture", not kind = "linear" in [model]
-      --> job.toml:6:8
-      |
-    6 | kind = "fedem"
-      |        ^^^^^^^
-    hint: "linear" is fitted by "fedsoul", "fedmix", "fedavg", "fedavg+" and others
-    "#);
-    insta::assert_snapshot!(refusal(&PLAIN.replace("\"fedem\"", "\"mcm\"")), @r#"
-    error: mcm fits "linear", "logistic", not kind = "gmm" in [model]
-      --> job.toml:10:8
-       |
-    10 | kind = "mcm"
-       |        ^^^^^
-    hint: "gmm" is fitted by "em", "dem", "fedem", "vr-fedem"
-    "#);
+    says(&refusal(&em), "6:8", "fedem fits \"gmm\", \"mixture\", not kind = \"linear\" in [model]");
+    says(
+        &refusal(&PLAIN.replace("\"fedem\"", "\"mcm\"")),
+        "10:8",
+        "mcm fits \"linear\", \"logistic\", not kind = \"gmm\" in [model]",
+    );
     let untargeted = TOY.replace("source = \"toy\"", "source = \"mixture\"");
-    insta::assert_snapshot!(refusal(&untargeted), @r#"
-    error: linear predicts a target, and the data have none
-      --> job.toml:2:10
-      |
-    2 | source = "mixture"
-      |          ^^^^^^^^^
-    hint: name a csv file's column with `target`, or use source = "libsvm"
-    "#);
+    says(&refusal(&untargeted), "2:10", "linear predicts a target, and the data have none");
     refusal(&PLAIN.replace("path", "target = \"y\"\npath"));
     for key in ["components = 3", "known_covariance = [[1.0]]", "init = \"moments\"", "ridge = -1"]
     {

@@ -1,4 +1,4 @@
-//! Job files as a user writes them: what parses, what is refused and in which words.
+//! Job files: accepted and refused ones, plans and runs.
 
 mod cells;
 mod channels;
@@ -19,7 +19,12 @@ mod samples;
 mod stages;
 mod variance;
 
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use whimbrel_core::ClientData;
+use whimbrel_engine::{Limits, Observer, Outcome, run};
 use whimbrel_families::Job;
+use whimbrel_families::plan::Plan;
 use whimbrel_families::registry::registry;
 
 /// A job that parses, as a start for others.
@@ -44,7 +49,7 @@ fn parse(text: &str) -> Job {
 fn method_words() -> String {
     let families = registry().families().iter().rev();
     let mut words: Vec<&str> = Vec::new();
-    for kind in families.flat_map(|family| family.methods()) {
+    for kind in families.flat_map(|family| family.methods) {
         if !words.contains(&kind.word.name) {
             words.push(kind.word.name);
         }
@@ -58,7 +63,7 @@ fn method_words() -> String {
 fn methods_with(key: &str) -> String {
     let families = registry().families().iter().rev();
     let mut names: Vec<&str> = Vec::new();
-    for kind in families.flat_map(|family| family.methods()) {
+    for kind in families.flat_map(|family| family.methods) {
         let takes = kind.keys.iter().any(|known| known.name == key);
         if takes && !names.contains(&kind.algorithm) {
             names.push(kind.algorithm);
@@ -67,7 +72,39 @@ fn methods_with(key: &str) -> String {
     names.join(", ")
 }
 
-/// What the user sees; panics if the job is accepted.
+/// Checks the message and the place (`line:column`) of a refusal.
+fn says(shown: &str, place: &str, message: &str) {
+    let place = if place.is_empty() { String::new() } else { format!(":{place}") };
+    let expected = format!("error: {message}\n  --> job.toml{place}\n");
+    assert!(shown.starts_with(&expected), "{expected}---\n{shown}");
+}
+
+/// Checks that a message has these words.
+fn has(message: &str, words: &str) {
+    assert!(message.contains(words), "{words}\n---\n{message}");
+}
+
+/// Runs a plan without files.
+fn run_clients(
+    plan: &Plan,
+    clients: Vec<(String, ClientData)>,
+    seed: u64,
+    observer: &mut dyn Observer,
+) -> whimbrel_core::Result<Outcome> {
+    let limits = Limits {
+        folder: None,
+        resume: false,
+        checkpoint_every: Duration::MAX,
+        interrupt: &AtomicBool::new(false),
+    };
+    run(plan, clients, seed, &limits, observer)
+}
+
+struct Nobody;
+
+impl Observer for Nobody {}
+
+/// The errors of a refused job.
 fn refusal(text: &str) -> String {
     match Job::parse(text, "job.toml") {
         Ok(_) => panic!("accepted:\n{text}"),

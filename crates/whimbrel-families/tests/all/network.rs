@@ -1,222 +1,65 @@
-//! A federation without a network: server and clients share nothing but bytes. Clients build their
-//! plans from the offer's text and read their own files; every job ends in the simulation's bits, and
-//! where uploads came too late or clients joined late, in those of the journal's replay.
+//! A federation without a network: server and clients exchange bytes only. Clients build their plans
+//! from the offer's text and read their own files. Every job ends in the bits of the simulation, and
+//! with lost uploads in those of the journal's replay.
 
+use crate::{Nobody, run_clients};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
-use whimbrel_engine::checkpoint::Checkpoint;
-use whimbrel_engine::journal::{Line, Naming};
-use whimbrel_engine::keeper::{Keeper, Snapshot};
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::runner::{Done, Evaluated, Start, Step};
+use std::time::Duration;
+use whimbrel_core::{ClientId, Key, Result, Wire};
+use whimbrel_engine::keeper::Folder;
 use whimbrel_engine::{
-    Carrier, Chain, Limits, Machine, Outcome, Protocol, Runner, Stage, StageState, run, run_with,
+    ClientMachine, Consent, Outcome, Participant, Purpose, Question, Remote, StepId, Transport,
+    run_with,
 };
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 
-/// Writes the journal.
-#[derive(Default)]
-struct Scribe {
-    journal: String,
-    naming: Naming,
-}
-
-impl Keeper for Scribe {
-    fn resume(&mut self) -> Result<Option<Checkpoint>> {
-        Ok(None)
-    }
-
-    fn seconds_before(&self) -> f64 {
-        0.0
-    }
-
-    fn opened(&mut self, _: bool, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.journal += &snapshot.stage_line(&mut self.naming).to_text();
-        Ok(())
-    }
-
-    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
-        self.journal += &snapshot.exchange_line(done, &mut self.naming).to_text();
-        Ok(())
-    }
-
-    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
-        if let Some(latest) = snapshot.latest {
-            self.journal += &Line::evaluation(snapshot.stage, latest.row.round, answered).to_text();
-        }
-        Ok(())
-    }
-
-    fn left(&mut self, _: &Snapshot<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn failed(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// One client's process: what it was offered, and what it holds.
-struct Remote {
-    name: String,
-    plan: Plan,
-    data: ClientData,
-}
-
-/// Its part of a stage.
-struct Part {
-    stage: Stage,
-    data: Opaque,
-    client: Opaque,
-    keys: StageKeys,
-    id: ClientId,
-    staged: Option<Opaque>,
-}
-
-impl Remote {
-    fn new(offer: &str, name: &str, file: &Path) -> Self {
-        let offer = Offer::from_json(offer.as_bytes()).unwrap();
-        let data = offer.read(file, name).unwrap();
-        Self { name: name.into(), plan: offer.plan().unwrap(), data }
-    }
-
-    /// Builds the stage from what came down and enrols; returns the summary's bytes.
-    fn enrol(
-        &self,
-        index: u32,
-        delivered: &[u8],
-        keys: StageKeys,
-        id: ClientId,
-    ) -> (Part, Vec<u8>) {
-        let delivered = Vec::<Artifact>::from_bytes(delivered).unwrap();
-        let stage = self.plan.build(index as usize, &delivered).unwrap();
-        let method = stage.method.server().unwrap();
-        let data = method.bind(&self.data).unwrap();
-        let (client, summary) = method.enroll(&data, keys.enrol(id)).unwrap();
-        (Part { stage, data, client, keys, id, staged: None }, summary)
-    }
-}
-
-impl Part {
-    fn work(&mut self, exchange: u32, down: &[u8]) -> Vec<u8> {
-        let key = self.keys.exchange(exchange).local(self.id);
-        let method = self.stage.method.server().unwrap();
-        let (client, up) =
-            method.local_step(&self.client, &down.to_vec().into(), &self.data, key).unwrap();
-        self.staged = Some(client);
-        up
-    }
-
-    fn commit(&mut self) {
-        self.client = self.staged.take().expect("only work can be acknowledged");
-    }
-}
-
-/// Carries messages as bytes, in the reverse of the order in which clients were asked.
+/// Clients by id. Answers come in reverse order; with `losses` some uploads never arrive.
 struct Post {
-    clients: Vec<Remote>,
-    trouble: bool,
+    clients: Vec<(String, ClientMachine)>,
+    losses: bool,
 }
 
-/// In trouble, who comes only to the last stage, and before which exchange of it.
-const LATE: (ClientId, u32) = (ClientId(1), 3);
-
-struct Mail {
-    state: StageState<Machine>,
-    names: Vec<String>,
-    parts: Vec<Part>,
-    /// The summary of a client that is still to come.
-    late: Option<Vec<u8>>,
-    trouble: bool,
-    accepted: Vec<ClientId>,
-}
-
-impl Carrier for Post {
-    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let Start { index, keys, delivered, last, .. } = *start;
-        let sent = delivered.to_vec().to_bytes();
-        let (mut parts, mut roster, mut late) = (Vec::new(), Vec::new(), None);
-        for (i, client) in self.clients.iter().enumerate() {
-            let id = ClientId(i as u32);
-            let (part, summary) = client.enrol(index, &sent, keys, id);
-            parts.push(part);
-            if self.trouble && id == LATE.0 {
-                late = last.then_some(summary);
-            } else {
-                roster.push((id, summary));
-            }
-        }
-        let roster: Vec<(ClientId, &[u8])> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
-        let (method, participation) = (stage.method.server()?.clone(), stage.participation.clone());
-        let machine = Machine::start(method, keys, participation, &roster)?;
-        let mut state = StageState::new(machine, parts.len());
-        roster.iter().for_each(|(id, summary)| state.count_up(*id, summary.len() as u64));
-        let names = self.clients.iter().map(|client| client.name.clone()).collect();
-        let (trouble, accepted) = (self.trouble, Vec::new());
-        Ok(Box::new(Mail { state, names, parts, late, trouble, accepted }))
-    }
-}
-
-impl Runner for Mail {
-    fn state(&self) -> &StageState {
-        &self.state
-    }
+impl Transport for Post {
+    type Answer = Vec<u8>;
 
     fn names(&self) -> Vec<String> {
-        self.names.clone()
+        self.clients.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    fn step(&mut self) -> Result<Step> {
-        let (state, mut joined) = (&mut self.state, Vec::new());
-        if state.machine.exchanges() >= LATE.1
-            && let Some(summary) = self.late.take()
-        {
-            state.machine.admit(LATE.0, &summary)?;
-            state.count_up(LATE.0, summary.len() as u64);
-            joined.push(LATE.0);
-        }
-        let Some(exchange) = state.machine.open()? else { return Ok(Step::Over) };
-        let mut shard = state.machine.shard()?;
-        for invited in exchange.cohort.iter().rev() {
-            let (id, i) = (invited.id, invited.id.0 as usize);
-            let (peer, down) = state.machine.message(&exchange, id)?;
-            let up = self.parts[i].work(exchange.number, &down.to_bytes());
-            let too_late = self.trouble && (exchange.number + id.0) % 4 == 3;
-            if !too_late {
-                shard.accept(*invited, peer, &up)?;
-                state.tallies[i].rounds += u32::from(exchange.round.is_some());
+    fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Vec<u8>)>> {
+        let mut answers = Vec::new();
+        for question in questions.iter().rev() {
+            let question = Question::from_bytes(&question.to_bytes())?;
+            let id = question.client;
+            let answer = self.clients[id.0 as usize].1.answer(&question)?;
+            let number = question.at.number().unwrap_or_default();
+            let exchange = question.purpose == Purpose::Exchange;
+            if !(self.losses && exchange && (number + id.0) % 4 == 3) {
+                answers.push((id, answer));
             }
-            state.count_up(id, up.len() as u64);
-            state.count_down(id, down.len() as u64);
         }
-        let (number, round) = (exchange.number, exchange.round);
-        let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
-        self.accepted = state.machine.close(exchange, vec![shard])?;
-        let accepted = self.accepted.clone();
-        let done = Done { exchange: number, round, joined, cohort, accepted, ..Done::default() };
-        Ok(Step::Exchanged(done))
+        Ok(answers)
     }
 
-    fn acknowledge(&mut self) -> Result<()> {
-        for id in self.accepted.drain(..) {
-            self.parts[id.0 as usize].commit();
-        }
-        self.parts.iter_mut().for_each(|part| part.staged = None);
+    fn acknowledge(&mut self, id: ClientId, at: StepId, accepted: bool) -> Result<()> {
+        self.clients[id.0 as usize].1.acknowledge(at, accepted);
         Ok(())
-    }
-
-    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        Ok(None)
     }
 }
 
-/// Rows of four wards of unequal size: in one file for the simulation, and each ward's own.
+/// A client that knows the offer's text and its own file.
+fn client(offer: &str, name: &str, file: &PathBuf, seed: u64) -> ClientMachine {
+    let offer = Offer::from_json(offer.as_bytes()).unwrap();
+    let (data, chain) = (offer.read(file, name).unwrap(), Box::new(offer.plan().unwrap()));
+    ClientMachine::new(Participant { chain, data, seed, consent: Consent::default() })
+}
+
+/// Rows of four wards of unequal size: one file for the simulation, and one per ward.
 pub(crate) struct Wards {
     pub folder: tempfile::TempDir,
     pub files: Vec<(String, PathBuf)>,
@@ -227,7 +70,7 @@ impl Wards {
         Self::with("", "")
     }
 
-    /// The same with another column, one value in every row.
+    /// The wards with another, constant column.
     fn with(column: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut all = format!("age,ward,dose,ill,pulse{column}\n");
@@ -268,34 +111,35 @@ impl Wards {
         job
     }
 
-    /// The simulation of a job, or of what a journal says.
+    /// The simulation of a job, or the replay of a journal.
     fn simulated(&self, job: &Job, journal: Option<String>) -> Outcome {
         let loaded = load(job).unwrap();
         let mut plan = Plan::with_cache(job, &loaded, None).unwrap();
         if let Some(journal) = journal {
             plan = plan.replaying(journal);
         }
-        run(&plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap()
+        run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap()
     }
 
-    fn federated(&self, job: &Job, trouble: bool) -> (Outcome, String) {
+    fn federated(&self, job: &Job, losses: bool) -> (Outcome, String) {
         let facts = Facts::on_network(job).unwrap();
         let offer = Offer::of(job, &facts).unwrap().to_json();
         let path = self.folder.path().display().to_string();
         assert!(!offer.contains(&path), "a path of the coordinator leaves it");
         let plan = Plan::on_network(job, &facts).unwrap();
-        let remote = |(name, file): &(String, PathBuf)| Remote::new(&offer, name, file);
-        let mut post = Post { clients: self.files.iter().map(remote).collect(), trouble };
-        let (calm, mut scribe) = (AtomicBool::new(false), Scribe::default());
-        let outcome = run_with(&plan, &mut post, &mut scribe, job.seed, &calm, &mut ());
-        (outcome.unwrap(), scribe.journal)
+        let of =
+            |(name, file): &(String, PathBuf)| (name.clone(), client(&offer, name, file, job.seed));
+        let mut post = Remote(Post { clients: self.files.iter().map(of).collect(), losses });
+        let (calm, kept) = (AtomicBool::new(false), tempfile::tempdir().unwrap());
+        let mut keeper = Folder::create(kept.path(), Duration::MAX).unwrap();
+        let outcome = run_with(&plan, &mut post, &mut keeper, job.seed, &calm, &mut Nobody);
+        (outcome.unwrap(), fs::read_to_string(kept.path().join("journal")).unwrap())
     }
 
     pub fn same(&self, job: &Job) {
         let (there, _) = self.federated(job, false);
         equal(&there, &self.simulated(job, None), job);
         let (there, journal) = self.federated(job, true);
-        assert!(journal.contains("\"joined\":\"1\""), "{journal}");
         equal(&there, &self.simulated(job, Some(journal)), job);
     }
 }
@@ -365,7 +209,7 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
     }
 }
 
-/// How many columns are left is known to nobody before the clients have sent their sums.
+/// The number of remaining columns is unknown before clients have sent their sums.
 #[test]
 fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
     let wards = Wards::with(",beds", ",12");

@@ -2,7 +2,7 @@
 //! offered, keeps the same cells out as in the simulation, and the fit ends in the same bits.
 
 use crate::network::Wards;
-use crate::parse;
+use crate::{has, parse};
 use std::fmt::Write as _;
 use std::fs;
 use whimbrel_core::math::exp;
@@ -175,9 +175,11 @@ fn a_file_that_is_not_of_the_table_is_refused_with_its_place() {
     assert!(said.contains("\"s99\" is not in the list of row labels"), "{said}");
     assert!(said.contains("row 2"), "{said}");
     assert!(refused("site,month,count\ns1,m9,3\n").contains("list of column labels"));
-    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole; counts are"));
-    let said = refused("observer,site,month,count\nana,s1,m1,3\nben,s1,m2,3\n");
-    assert!(said.contains("row 2 has \"ben\" in column \"observer\""), "{said}");
+    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole, and counts are"));
+    has(
+        &refused("observer,site,month,count\nana,s1,m1,3\nben,s1,m2,3\n"),
+        "row 2 has \"ben\" in column \"observer\"",
+    );
 }
 
 #[test]
@@ -195,17 +197,17 @@ fn a_table_without_labels_is_not_served() {
     assert!(without(&columns).contains("does not list the table's columns"));
     let wide = text(&format!("column_labels = {MONTH_LABELS}"), model, "rounds = 5");
     let numbered = job(&wards, &wide.replace("row = \"site\"\n", ""));
-    let said = Facts::on_network(&numbered).unwrap_err().to_string();
-    assert!(said.contains("the numbers of lines"), "{said}");
+    has(&Facts::on_network(&numbered).unwrap_err().to_string(), "are line numbers");
     let twice = job(&wards, &whole.replace("\"m2\"", "\"m1\""));
-    let said = Facts::on_network(&twice).unwrap_err().to_string();
-    assert!(said.contains("column label \"m1\" is listed twice"), "{said}");
+    has(&Facts::on_network(&twice).unwrap_err().to_string(), "column label \"m1\" is listed twice");
     // Simulated clients are no real ones.
     let split = whole.replace("client = \"observer\"", "split = { by = \"rows\", clients = 3 }");
     let job = job(&wards, &split);
-    let said = match Plan::on_network(&job, &Facts::on_network(&job).unwrap()) {
-        Ok(_) => panic!("a split is served"),
-        Err(failure) => failure.to_string(),
-    };
-    assert!(said.contains("on a network they are real"), "{said}");
+    has(
+        &match Plan::on_network(&job, &Facts::on_network(&job).unwrap()) {
+            Ok(_) => panic!("a split is served"),
+            Err(failure) => failure.to_string(),
+        },
+        "those of a network are real",
+    );
 }

@@ -1,6 +1,6 @@
 //! What a coordinator offers, what a client makes of it, and what either refuses.
 
-use crate::{parse, refusal};
+use crate::{has, parse, refusal};
 use std::fs;
 use std::path::PathBuf;
 use whimbrel_core::method::Exposure;
@@ -114,26 +114,26 @@ fn what_only_a_simulation_can_do_is_not_served() {
         refused(&MIXTURE.replace(from, to))
     };
     let split = "split = { by = \"iid\", clients = 2 }";
-    assert!(with("client = \"ward\"", split).contains("on a network they are real"));
+    assert!(with("client = \"ward\"", split).contains("those of a network are real"));
     let examples = "components = 2\ninit = \"examples\"";
     assert!(with("components = 2", examples).contains("sends rows of the clients"));
     assert!(with("seed = 7", "seed = 7\nseeds = 3").contains("one seed"));
-    assert!(with("columns = [\"age\", \"dose\"]", "").contains("is not here to tell the columns"));
+    assert!(with("columns = [\"age\", \"dose\"]", "").contains("the columns are unknown"));
     let pooled = MIXTURE.replace("kind = \"fedem\"", "kind = \"em\"");
     let pooled = pooled.split("[uplink]").next().unwrap().replace("step = \"theory\"\n", "");
     assert!(refused(&pooled).contains("in one place"));
     let drawn = "[federation]\nclients = 2\n[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\n\
                  components = 2\n[method]\nkind = \"fedem\"\nrounds = 3\n";
-    assert!(refused(drawn).contains("drawn rows"));
+    assert!(refused(drawn).contains("generated rows"));
     let with = |from: &str, to: &str| refused(&LOGISTIC.replace(from, to));
-    assert!(with("target", "standardize = true\ntarget").contains("standardised"));
+    assert!(with("target", "standardize = true\ntarget").contains("standardises"));
     let theory = LOGISTIC.replace("ridge = 0.1", "ridge = 0");
     let theory = theory.replace("rounds = 10", "rounds = 10\nstep = \"theory\"");
     assert!(refused(&theory).contains("set `average` in [method]"));
     assert!(with("rounds = 10", "rounds = 10\nstop = { patience = 3 }").contains("evaluate = {"));
     assert!(with("rounds = 10", "rounds = 10\nstop = { excess_loss = 1e-3 }").contains("minimum"));
     let own = "[[uplink.for]]\nclients = [\"a\"]\ncodec = \"exact\"\n";
-    assert!(refused(&format!("{LOGISTIC}{own}")).contains("bring their own names"));
+    assert!(refused(&format!("{LOGISTIC}{own}")).contains("choose their own names"));
     let without = MIXTURE.replace("[federation]\nclients = [\"north\", \"south\"]\n", "");
     assert!(refused(&without).contains("no [federation] table"));
     let ghost = "[downlink]\nrule = \"ghost\"\ncodec = \"natural\"\n";
@@ -211,7 +211,10 @@ fn a_file_is_checked_against_the_schema() {
     let one_class = logistic.read(&file("age,dose,ill\n1,2,1\n"), "anyone").unwrap();
     let ClientData::Labelled(rows) = one_class else { panic!() };
     assert_eq!(rows.targets, [1.0]);
-    assert!(fails(&logistic, "age,dose,ill\n1,2,0\n", "anyone").contains("\"0\" is none of"));
+    assert!(
+        fails(&logistic, "age,dose,ill\n1,2,0\n", "anyone")
+            .contains("\"0\" is not a declared class")
+    );
 }
 
 #[test]
@@ -279,8 +282,10 @@ fn a_choice_that_the_job_does_not_name_is_refused() {
 
 #[test]
 fn a_served_job_trains_every_client() {
-    let said = refusal(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n"));
-    assert!(said.contains("everyone who joins a served job takes part with all rows"), "{said}");
+    has(
+        &refusal(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n")),
+        "everyone who joins a served job takes part with all rows",
+    );
 }
 
 #[test]
@@ -327,7 +332,7 @@ fn a_client_is_told_the_longest_message_and_nothing_else_of_the_coordinators_set
 fn a_job_for_a_network_alone_is_not_simulated() {
     let job = parse(&MIXTURE.replace("client = \"ward\"\n", ""));
     let failure = whimbrel_families::load::load(&job).map(|_| ()).unwrap_err();
-    assert!(failure.to_string().contains("says who holds which row"), "{failure}");
+    assert!(failure.to_string().contains("which client holds a row"), "{failure}");
     Plan::on_network(&job, &Facts::on_network(&job).unwrap()).unwrap();
 }
 
@@ -355,6 +360,6 @@ fn a_learner_on_a_network_reads_samples_with_the_coordinators_classes() {
     assert_eq!(samples.len() + samples.held_out.test.as_ref().unwrap().len(), 4);
     let odd = write("odd.csv", "x,bird\n7,wren\n8,crow\n");
     let message = offer.read(&odd, "north").map(|_| ()).unwrap_err().to_string();
-    let wanted = "line 3 (row 2), column \"bird\": \"crow\" is none of the classes";
+    let wanted = "line 3 (row 2), column \"bird\": \"crow\" is not a declared class";
     assert!(message.contains(wanted), "{message}");
 }

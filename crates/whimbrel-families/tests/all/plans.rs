@@ -1,30 +1,25 @@
 //! From jobs to runs: what is built, what it reduces to, and what is refused with the data at hand.
 
 use crate::gradient::A9A_MCM;
-use crate::parse;
+use crate::{Nobody, parse, run_clients};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use whimbrel_core::Key;
-use whimbrel_engine::{Ending, Limits, Outcome};
+use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::Batch;
-use whimbrel_families::load::{Loaded, load};
+use whimbrel_families::load::load;
 use whimbrel_families::plan::Plan;
 use whimbrel_methods::sgd::Preset;
 use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::steps::gamma_max;
-use whimbrel_testkit::pairs;
 
 /// Runs a job without files; its minima are kept nowhere.
 pub fn run(job: &Job) -> Outcome {
     let loaded = load(job).unwrap();
     let plan = Plan::with_cache(job, &loaded, None).unwrap();
-    run_plan(&plan, job, loaded)
-}
-
-fn run_plan(plan: &Plan, job: &Job, loaded: Loaded) -> Outcome {
-    whimbrel_engine::run(plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap()
+    run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap()
 }
 
 pub fn plan(job: &Job) -> Result<Plan> {
@@ -222,7 +217,8 @@ fn the_theory_says_the_constants_it_uses() {
         let text = job.to_toml();
         let theory = parse(&text.replace("\"1/(2L)\"", "\"theory\""));
         let planned = plan(&theory).unwrap();
-        let constant = |name: &str| planned.theory().iter().find(|(n, _)| *n == name).map(|c| c.1);
+        let constant =
+            |name: &str| planned.theory(&[]).iter().find(|(n, _)| *n == name).map(|c| c.1);
         let down = constant("omega_down").zip(constant("alpha_down"));
         let (l, omega_up) = (constant("L").unwrap(), constant("omega_up").unwrap());
         let bound = gamma_max(l, omega_up, down, load(&theory).unwrap().clients.len() as f64);
@@ -233,7 +229,7 @@ fn the_theory_says_the_constants_it_uses() {
             given = given.replacen("alpha = \"auto\"", &format!("alpha = {alpha:?}"), 1);
         }
         assert_eq!(result(&theory), result(&parse(&given)), "{kind}");
-        assert!(plan(&parse(&given)).unwrap().theory().is_empty());
+        assert!(plan(&parse(&given)).unwrap().theory(&[]).is_empty());
     }
 }
 
@@ -241,7 +237,7 @@ fn the_theory_says_the_constants_it_uses() {
 fn per_client_memories_need_room() {
     let job = toy("rand-mcm", &format!("memory_max = 200\n{UP}{DOWN}"));
     let (message, code) = failure(&job);
-    assert!(message.contains("takes 0.3 kB on the server, and memory_max is 0.2 kB"), "{message}");
+    assert!(message.contains("take 0.3 kB on the server; memory_max is 0.2 kB"), "{message}");
     assert!(message.contains("\"single\" or a number of groups"), "{message}");
     assert_eq!(code, 2);
     let single = format!("memory_max = 200\n{UP}{DOWN}memories = \"single\"\n");
@@ -331,7 +327,7 @@ fn the_published_job_runs_on_rows_of_its_form() {
     assert_eq!((plan.vector_len(), plan.rounds()), (8, Some(400)));
     assert!(plan.warnings().is_empty(), "{:?}", plan.warnings());
     let f_star = plan.f_star().unwrap();
-    let outcome = run_plan(&plan, &job, loaded);
+    let outcome = run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap();
     assert!((0.0..0.1).contains(&excess(&outcome)), "{}", excess(&outcome));
     let objective = outcome.last.as_ref().unwrap().number("objective").unwrap();
     assert!((objective - f_star - excess(&outcome)).abs() < 1e-15);
@@ -399,7 +395,7 @@ fn a_csv_with_a_target() {
     }
     let text = job("target = \"outcome\"\nclient = \"ward\"", "linear");
     let error = load(&text).map(|_| ()).expect_err("text is no number");
-    assert!(error.to_string().contains("only a model of classes can predict"), "{error}");
+    assert!(error.to_string().contains("only a classifier can predict"), "{error}");
     plan(&job("target = \"dose\"\nclient = \"ward\"", "linear")).unwrap();
 }
 
@@ -462,7 +458,7 @@ fn a_standardised_fit_is_reported_in_the_units_of_the_data() {
     for covariance in ["tied", "known"] {
         let (plain, plain_objective) = fit(false, covariance);
         let (scaled, scaled_objective) = fit(true, covariance);
-        for (a, b) in pairs(&plain, &scaled) {
+        for (a, b) in plain.iter().zip(&scaled) {
             assert!(
                 (a - b).abs() <= 1e-7 * a.abs().max(1e-3),
                 "{covariance}: {plain:?} {scaled:?}"

@@ -1,10 +1,10 @@
 //! Data for learners, from `[data]` to clients.
 
-use crate::{parse, refusal};
+use crate::{Nobody, has, parse, refusal, run_clients};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Inputs, Samples, Targets};
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
-use whimbrel_engine::{Chain, Limits};
+use whimbrel_engine::Chain;
 use whimbrel_families::Job;
 use whimbrel_families::job::{
     Collection, DataSource, Format, HeldOut, KeptClients, Partition, Subset,
@@ -12,7 +12,6 @@ use whimbrel_families::job::{
 use whimbrel_families::load::{Layout, Loaded, load, load_as};
 use whimbrel_families::plan::Plan;
 use whimbrel_testkit::data_file;
-use whimbrel_testkit::pairs;
 
 const CLASSES: Layout = Layout::Samples { classes: true };
 
@@ -110,16 +109,14 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
         let loaded = load(&job).unwrap();
         let plan = Plan::with_cache(&job, &loaded, None).unwrap();
         assert_eq!(plan.duties().len(), loaded.unseen.len());
-        let unseen = loaded.unseen.clone();
-        let outcome =
-            whimbrel_engine::run(&plan, loaded.clients, 1, &Limits::default(), &mut ()).unwrap();
-        (outcome, unseen)
+        let outcome = run_clients(&plan, loaded.clients, 1, &mut Nobody).unwrap();
+        (outcome, loaded.unseen)
     };
     let (all, _) = run("");
     let (some, unseen) = run("unseen = 0.3");
     assert_eq!(unseen.iter().filter(|unseen| **unseen).count(), 3);
     assert_eq!(10 * some.traffic.down, 7 * all.traffic.down);
-    for (tally, unseen) in pairs(&some.tallies, unseen) {
+    for (tally, unseen) in some.tallies.iter().zip(unseen) {
         assert_eq!(
             (tally.rounds == 0, tally.bytes_up == 0, tally.bytes_down == 0),
             (unseen, unseen, unseen)
@@ -176,7 +173,7 @@ fn classes_are_numbered_alike_at_all_clients() {
     };
     assert_eq!(shaped(&[1, 2]).unwrap().shape(), Some(&[1, 2][..]));
     let message = shaped(&[3]).map(|_| ()).unwrap_err();
-    assert!(message.to_string().contains("shape = [3], and an input has 2"), "{message}");
+    assert!(message.to_string().contains("shape = [3], but an input has 2"), "{message}");
 }
 
 #[test]
@@ -189,10 +186,12 @@ fn a_client_without_training_rows_is_only_evaluated() {
     );
     let loaded = load_as(&job(&data), CLASSES).unwrap();
     assert_eq!(loaded.unseen, [false, true]);
-    let warning = "client \"b\" has no training rows: it takes part in evaluations only";
+    let warning = "client \"b\" has no training rows: it is only evaluated";
     assert!(loaded.warnings.iter().any(|said| said == warning), "{:?}", loaded.warnings);
-    let message = load(&job(&data)).map(|_| ()).unwrap_err().to_string();
-    assert!(message.contains("client \"b\": there is no row for training"), "{message}");
+    has(
+        &load(&job(&data)).map(|_| ()).unwrap_err().to_string(),
+        "client \"b\": no row is for training",
+    );
 }
 
 #[test]
@@ -206,8 +205,8 @@ fn declared_classes_number_the_targets_and_others_are_refused_by_line() {
     let message = read("classes = [\"2\", \"0\"]").map(|_| ()).unwrap_err().to_string();
     for wanted in [
         "odd.csv: 2 rows cannot be used",
-        "line 4 (row 3), column \"y\": \"12.5\" is none of the classes",
-        "line 5 (row 4), column \"y\": \"-3\" is none of the classes",
+        "line 4 (row 3), column \"y\": \"12.5\" is not a declared class",
+        "line 5 (row 4), column \"y\": \"-3\" is not a declared class",
         "the classes are \"2\", \"0\"",
     ] {
         assert!(message.contains(wanted), "{message}");
@@ -262,7 +261,7 @@ fn cifar_is_split_by_class_and_by_coarse_class() {
         let own = samples(&loaded, i);
         let Inputs::Bytes(bytes) = &own.inputs else { panic!("not bytes") };
         let (of, _) = classes(own);
-        assert!(pairs(bytes.chunks(3072), of).all(|(image, class)| u16::from(image[0]) == *class));
+        assert!(bytes.chunks(3072).zip(of).all(|(image, class)| u16::from(image[0]) == *class));
         assert_eq!((own.len(), own.held_out.test.as_ref().unwrap().len()), (60, 20));
     }
 }
@@ -392,7 +391,11 @@ fn keys_without_a_meaning_are_refused() {
     let em = "[model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"\nrounds = 3\n";
     let csv = "source = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\n";
     for (data, rest, wanted) in [
-        ("source = \"mixture\"\nunseen = 0.2", em, "`unseen` has no meaning here: all rows"),
+        (
+            "source = \"mixture\"\nunseen = 0.2",
+            em,
+            "`unseen` has no meaning here: one client holds all rows",
+        ),
         ("source = \"toy\"\nkeep_rows = 0.5", sgd, "keep_rows"),
         (
             "source = \"csv\"\npath = \"a.csv\"\nclient = \"b\"\nkeep_rows = 0.5",
@@ -403,7 +406,7 @@ fn keys_without_a_meaning_are_refused() {
         (
             "source = \"cifar10\"\npath = \"a\"\nsplit = { by = \"iid\", clients = 2 }",
             sgd,
-            "samples of learners",
+            "samples for learners",
         ),
         (
             "source = \"jpeg\"\npath = \"a\"\noffsets = \"b\"",

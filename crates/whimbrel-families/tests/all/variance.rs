@@ -1,7 +1,7 @@
 //! vr-fedem, and codecs for single clients of the EM methods, from jobs to runs.
 
 use crate::plans::{plan, run};
-use crate::{parse, refusal};
+use crate::{has, parse, refusal, says};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::Job;
 use whimbrel_families::em::EmFit;
@@ -37,12 +37,16 @@ fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     );
     // omega = 0: sqrt(50/2) = 5 rounds of as many rows; a statistic of six numbers wants six, and
     // 50/12 = 4.2 rounds.
-    let notes = plan(&silent).unwrap().notes().join("\n");
-    assert!(notes.contains("outer loops of 5 rounds, minibatches of 6 rows"), "{notes}");
+    has(
+        &plan(&silent).unwrap().notes().join("\n"),
+        "outer loops of 5 rounds, minibatches of 6 rows",
+    );
     // omega = sqrt(6) - 1: 5 sqrt(6) = 12.2, and 13/6 = 2.2 rows.
     let compressed = job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{DITHERING}"));
-    let notes = plan(&compressed).unwrap().notes().join("\n");
-    assert!(notes.contains("outer loops of 5 rounds, minibatches of 6 rows"), "{notes}");
+    has(
+        &plan(&compressed).unwrap().notes().join("\n"),
+        "outer loops of 5 rounds, minibatches of 6 rows",
+    );
     // The coarsest codec decides: 5 sqrt(50/2) = 25 rounds at most.
     let own = format!(
         "batch = 1\n{DITHERING}for = [{{ clients = [\"client-0\"], codec = {{ kind = \"sparse\", q = 0.2 }} }}]\n"
@@ -52,8 +56,10 @@ fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     assert!(notes.contains("outer loops of 25 rounds, minibatches of 1 row"), "{notes}");
     let given =
         job(&format!("kind = \"vr-fedem\"\nrounds = 10\ninner = 20\nbatch = 7\n{DITHERING}"));
-    let notes = plan(&given).unwrap().notes().join("\n");
-    assert!(notes.contains("outer loops of 20 rounds, minibatches of 7 rows"), "{notes}");
+    has(
+        &plan(&given).unwrap().notes().join("\n"),
+        "outer loops of 20 rounds, minibatches of 7 rows",
+    );
     for job in [silent, compressed, given] {
         assert_eq!(parse(&job.to_toml()), job);
     }
@@ -97,52 +103,33 @@ fn planned_rounds_of_epochs_are_those_of_the_run() {
 
 #[test]
 fn what_has_no_meaning_is_refused() {
-    insta::assert_snapshot!(refusal(&text("kind = \"fedem\"\nrounds = 10\ninner = 5")), @r#"
-    error: `inner` has no meaning for fedem: it is for vr-fedem
-      --> job.toml:14:1
-       |
-    14 | inner = 5
-       | ^^^^^
-    hint: take `inner` out
-    "#);
-    insta::assert_snapshot!(refusal(&text("kind = \"fedem\"\nrounds = 10\nbatch = \"auto\"")), @r#"
-    error: batch = "auto" has no meaning here: it is for vr-fedem
-      --> job.toml:14:9
-       |
-    14 | batch = "auto"
-       |         ^^^^^^
-    hint: give a number of rows, or write "full"
-    "#);
+    says(
+        &refusal(&text("kind = \"fedem\"\nrounds = 10\ninner = 5")),
+        "14:1",
+        "`inner` has no meaning for fedem: it is for vr-fedem",
+    );
+    says(
+        &refusal(&text("kind = \"fedem\"\nrounds = 10\nbatch = \"auto\"")),
+        "14:9",
+        "batch = \"auto\" has no meaning here: it is for vr-fedem",
+    );
     let stream = text("kind = \"vr-fedem\"\nrounds = 10")
         .replace("clients = 8", "clients = 8\nstream = true");
-    insta::assert_snapshot!(refusal(&stream), @r#"
-    error: vr-fedem starts each outer loop with a pass over all rows: a stream has no end
-      --> job.toml:5:10
-      |
-    5 | stream = true
-      |          ^^^^
-    hint: write stream = false, or use kind = "fedem" in [method]
-    "#);
+    says(
+        &refusal(&stream),
+        "5:10",
+        "vr-fedem starts each outer loop with a pass over all rows, but a stream is infinite",
+    );
     let sampled = "kind = \"vr-fedem\"\nrounds = 10\nstep = \"theory\"\nparticipation = 0.5";
-    insta::assert_snapshot!(refusal(&text(sampled)), @r#"
-    error: the theorems about vr-fedem are for everyone taking part in every round
-      --> job.toml:14:8
-       |
-    14 | step = "theory"
-       |        ^^^^^^^^
-    hint: give a number, write "auto", or take `participation` out
-    "#);
+    says(&refusal(&text(sampled)), "14:8", "the theorems about vr-fedem assume full participation");
     let em = text(
         "kind = \"em\"\nrounds = 10\n[[uplink.for]]\nclients = [\"client-0\"]\ncodec = \"natural\"",
     );
-    insta::assert_snapshot!(refusal(&em), @r#"
-    error: em sends nothing that could be compressed: one client holds everything
-      --> job.toml:14:1
-       |
-    14 | [[uplink.for]]
-       | ^^^^^^^^^^^^^^
-    hint: take [[uplink.for]] out, or use kind = "dem" or "fedem" in [method]
-    "#);
+    says(
+        &refusal(&em),
+        "14:1",
+        "em sends nothing that could be compressed: one client holds everything",
+    );
     for lines in [
         "kind = \"vr-fedem\"\nrounds = 10\ninner = 0",
         "kind = \"vr-fedem\"\nrounds = 10\ninner = \"some\"",
@@ -177,6 +164,5 @@ fn clients_of_the_em_methods_may_have_codecs_of_their_own() {
     let unknown = job(&format!(
         "kind = \"fedem\"\nrounds = 9\n{DITHERING}for = [{{ clients = [\"x\"], codec = \"exact\" }}]\n"
     ));
-    let error = plan(&unknown).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("`uplink.for` names client `x`"), "{error}");
+    has(&plan(&unknown).map(|_| ()).unwrap_err().to_string(), "`uplink.for` names client `x`");
 }

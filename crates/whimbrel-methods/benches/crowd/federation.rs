@@ -40,7 +40,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(MixtureInitial::plain(MixtureStart::Moments)),
+            initial: MixtureInitial::plain(MixtureStart::Moments),
             step: Schedule::constant(0.01)?.into(),
             frame: FrameKind::Raw,
             estimator: Estimator::Minibatch,

@@ -1,9 +1,10 @@
-//! What evaluations report: each client's posterior predictions on its own rows.
+//! Evaluations: each client's posterior predictions on its rows.
 
 use super::{Global, Own, Predictive, Soul, explained};
-use crate::federated::{Context, Judge, Score, Terms, aggregate, mean_loss};
+use crate::federated::{
+    Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, mean_loss,
+};
 use crate::settings::check_figures;
-use std::borrow::Cow;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
@@ -12,21 +13,21 @@ use whimbrel_models::sampler::{ChainState, Kernel};
 /// The key of the share of accepted moves.
 const ACCEPTANCE: &str = "acceptance";
 
-/// Draws of evaluations: the same in all of them.
+/// The address of draws, the same in all evaluations.
 const EVALUATION: u64 = 0xE7A2;
-/// A chain that did not train moves so many steps before one is kept.
+/// Burn-in of a chain that did not train.
 const SETTLE: u32 = 1000;
 
-/// The question: how the client's posterior predictions do at `theta`.
+/// The question: the quality of the client's posterior predictions at `theta`.
 #[derive(Clone, Debug)]
 pub struct Ask {
     theta: Vec<f32>,
     noise: f64,
     gamma: f64,
-    /// Whether training is over: samples are then as far apart as those that are delivered.
+    /// Whether training is over: samples are then thinned as the delivered ones.
     over: bool,
-    /// What the client makes of it; it never travels.
-    own: Option<Predictive>,
+    /// Always `None`: a byte of the format.
+    reserved: Option<()>,
 }
 
 /// A client's answer.
@@ -34,23 +35,36 @@ pub struct Ask {
 pub struct Answer {
     /// The mean loss of its predictions on its training rows.
     loss: f64,
-    /// The share of accepted moves in its last round, where moves can be refused.
+    /// The share of accepted moves in its last round, for adjusted kernels.
     acceptance: Option<f64>,
 }
 
-wire!(Ask { theta, noise, gamma, over, own });
+wire!(Ask { theta, noise, gamma, over, reserved });
 wire!(Answer { loss, acceptance });
 
 impl Soul {
-    /// A client's predictions at `theta`, from samples of its posterior given these rows. A client that
-    /// took no part in training samples from its rows alone.
+    /// The figures of an evaluation.
+    pub(super) fn measures(&self) -> Vec<Measure> {
+        let objective = "The clients’ posterior predictions on their training rows";
+        let mut all = vec![Measure::objective(objective)];
+        if self.chains.kernel.is_some_and(Kernel::is_adjusted) {
+            let caption = "Moves of the chains in each client’s last round";
+            let share = Measure::new(ACCEPTANCE, "Accepted moves", "accepted moves", caption);
+            let share = share.clients(OverClients::Mean).unit(Unit::Share);
+            all.push(share.per_client().result(3));
+        }
+        all
+    }
+
+    /// A client's predictions at `theta`, from samples of its posterior given these rows. The chains of
+    /// an untrained client start from the prior.
     pub fn predictive(&self, theta: &[f32], own: &Own, train: &Samples) -> Result<Predictive> {
         self.predictive_at(&self.ask_at(theta.to_vec(), true), own, train)
     }
 
     fn ask_at(&self, theta: Vec<f32>, over: bool) -> Ask {
         let noise = self.noise_of(&theta, self.rounds);
-        Ask { noise, gamma: self.steps.gamma_factor(self.rounds), theta, over, own: None }
+        Ask { noise, gamma: self.steps.gamma_factor(self.rounds), theta, over, reserved: None }
     }
 
     fn predictive_at(&self, ask: &Ask, own: &Own, train: &Samples) -> Result<Predictive> {
@@ -77,18 +91,19 @@ impl Judge for Soul {
         Ok(self.ask_at(self.delivered(global).into_owned(), global.rounds >= self.rounds))
     }
 
-    fn localise<'a>(&self, ask: &'a Ask, own: &Own, train: &Samples) -> Result<Cow<'a, Ask>> {
-        let own = Some(self.predictive_at(ask, own, train)?);
-        Ok(Cow::Owned(Ask { theta: Vec::new(), own, ..*ask }))
-    }
-
-    fn answer(&self, ask: &Ask, own: &Own, data: &Samples) -> Result<Answer> {
+    fn answer(&self, ask: &Ask, own: &Own, data: &Split<Samples>) -> Result<Answered<Self>> {
+        let predictive = self.predictive_at(ask, own, &data.train)?;
+        let score = |rows: &Samples| {
+            if rows.is_empty() { Vec::new() } else { predictive.score(&self.model, rows) }
+        };
         let count = |of: fn(&ChainState) -> u64| own.chains.iter().map(of).sum::<u64>();
         let (proposed, accepted) = (count(|chain| chain.proposed), count(|chain| chain.accepted));
-        Ok(Answer {
-            loss: self.score(ask, data)?.first().copied().unwrap_or(0.0),
+        let answer = Answer {
+            loss: score(&data.train).first().copied().unwrap_or(0.0),
             acceptance: (proposed > 0).then(|| accepted as f64 / proposed as f64),
-        })
+        };
+        let parts = data.scores(|rows| Ok(score(rows)))?;
+        Ok(Answered { answer, memory_limit: None, parts })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
@@ -96,48 +111,20 @@ impl Judge for Soul {
     }
 
     fn own(&self, answer: &Answer) -> Vec<Metric> {
-        answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)).into_iter().collect()
+        let mut own = vec![Metric::loss(answer.loss)];
+        own.extend(answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)));
+        own
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(answer.loss)
-    }
-
-    fn scores(&self) -> Vec<Score> {
+    fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
-        let second = match self.model.learner.classifies() {
-            true => Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true },
-            false => Score {
-                key: "coverage_90",
-                name: "coverage of 90 % intervals",
-                better: Better::Up,
-                share: true,
-            },
+        let (key, name) = if self.model.learner.classifies() {
+            ("accuracy", "accuracy")
+        } else {
+            ("coverage_90", "coverage of 90 % intervals")
         };
-        vec![loss, second]
-    }
-
-    fn scores_weigh_training_rows(&self) -> bool {
-        true
-    }
-
-    fn score(&self, ask: &Ask, data: &Samples) -> Result<Vec<f64>> {
-        Ok(match &ask.own {
-            Some(own) if !data.is_empty() => own.score(&self.model, data),
-            _ => Vec::new(),
-        })
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let objective = "The clients’ posterior predictions on their training rows";
-        let mut all = vec![Measure::objective(objective)];
-        if self.chains.kernel.is_some_and(Kernel::is_adjusted) {
-            let caption = "Moves of the chains in each client’s last round";
-            let share = Measure::new(ACCEPTANCE, "Accepted moves", "accepted moves", caption);
-            let share = share.clients(OverClients::Mean).unit(Unit::Share);
-            all.push(share.per_client().result(3));
-        }
-        all
+        let second = Score { key, name, better: Better::Up, share: true };
+        Scores { each: vec![loss, second], by_training_rows: true, unseen: true }
     }
 
     fn conclude(
@@ -163,7 +150,7 @@ impl Judge for Soul {
     }
 }
 
-/// What an answer tells.
+/// The disclosure of an answer.
 pub(super) fn disclosure() -> Disclosure {
     let meaning = "at evaluations: the mean loss of its predictions, and of adjusted kernels the share of \
                    accepted moves; where it keeps rows out, mean loss and accuracy or coverage on each \

@@ -12,7 +12,7 @@ pub(super) struct Gaussian {
 }
 
 impl Gaussian {
-    /// Of the head on features with one row for each target: precision `H^T H/s^2 + P`, mean
+    /// The law of the head on features with one row for each target: precision `H^T H/s^2 + P`, mean
     /// `precision^-1 (H^T y/s^2 + P m)`.
     pub fn new(features: &[f64], y: &[f32], noise: f64, prior: &Density) -> Result<Self> {
         let prior_mean = prior.mean();
@@ -43,8 +43,8 @@ impl Gaussian {
         Ok(Self { mean, inverse: factor })
     }
 
-    /// Points whose equally weighted mean of any quadratic function is its expectation: `m +- sqrt(d)`
-    /// times each column of a root of the covariance.
+    /// Points whose mean of any quadratic function is its expectation: `m +- sqrt(d)` times each column of
+    /// a root of the covariance.
     pub fn points(&self) -> Vec<Vec<f64>> {
         let d = self.mean.len();
         let root = (d as f64).sqrt();

@@ -6,25 +6,24 @@
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
-//! | `phi` | first part of `theta` | what all clients share: layers below a head, the noise if it is learned |
+//! | `phi` | first part of `theta` | shared parameters: layers below a head, the noise if it is learned |
 //! | `beta` | last part of `theta` | the parameters of the prior of personal parts |
-//! | `z^(i)` | [`Own::chains`] | the client's personal part: it never leaves the client |
+//! | `z^(i)` | [`Own::chains`] | the client's personal part; never leaves the client |
 //! | `Q_{gamma_k, theta_k}` | [`Chains::kernel`] | the kernel that moves `z` |
 //! | `M` | [`Chains::steps`] | steps in a round |
 //! | `D_phi`, `D_beta` | the oracle's value | means over the steps of `-grad ln p` |
-//! | `C_i` | the uplink | applied to `D_phi`; `D_beta` travels exactly |
+//! | `C_i` | the uplink | applied to `D_phi`; `D_beta` is sent exactly |
 //! | `eta_k` | [`Steps`] | the server's step |
 //! | `Pi_Theta` | [`Radius`] | a ball for each part |
 //!
-//! The server moves by the *sum* over clients, each divided by its probability of taking part.
+//! The server moves by the *sum* over clients, each divided by its participation probability.
 //!
-//! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
-//! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
-//! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
-//! coordinates of `beta`, and log-scales and the logarithm of a learned noise move by at most a half in a
-//! round; a full Gaussian moves by natural gradients, with the same limit along each axis
-//! ([`Schedule::Auto`]); an annealed linear representation may continue an earlier stage with more features
-//! ([`Soul::strongest`]).
+//! Departures from the paper: the means omit the first [`Chains::burn_in`] steps of a round (0 in the
+//! paper); chains of absent clients do not move; the server adds the gradients of the priors of `phi` and
+//! `beta` once (the same mean, less noise); steps may differ between coordinates of `beta`, and log-scales
+//! and the logarithm of a learned noise move by at most one half per round; a full Gaussian moves by
+//! natural gradients, with the same limit along each axis ([`Schedule::Auto`]); an annealed linear
+//! representation may continue an earlier stage with more features ([`Soul::strongest`]).
 
 mod evaluate;
 mod exact;
@@ -40,14 +39,15 @@ pub use predictive::{Predictive, Spread};
 pub use steps::{Decay, Rate, Schedule, Steps};
 
 use crate::federated::{
-    Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
+    Computed, Context, ExchangeKind, Federated, Member, Oracle, Publish, Received, Terms, Told,
+    aggregate,
 };
 use crate::personal::bind_samples;
-use crate::settings::add_sums;
+use crate::settings::{add_sums, largest_norm};
 use posterior::Posterior;
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
-use whimbrel_core::method::{Artifact, Disclosure};
+use whimbrel_core::method::{Artifact, Declaration};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, vector, wire};
 use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::{ChainState, Kernel};
@@ -61,75 +61,86 @@ const SAMPLES: &str = "samples";
 const CHAINS: u64 = 0xC4A1;
 const KEPT: u64 = 0x5A3B;
 
-/// FedSOUK over channels: a whole method.
+/// The complete method.
 pub type SoulMethod = Federated<Soul>;
 
 /// Hyper-parameters.
 pub struct Soul {
-    /// The model, and which part of it is personal.
+    /// The model and its personal part.
     pub model: Personalised,
     /// The prior of personal parts.
     pub prior: Prior,
-    /// The scale at which it starts.
+    /// Its first scale.
     pub prior_scale: f64,
-    /// The chains.
     pub chains: Chains,
     /// The server's steps.
     pub steps: Steps,
-    /// Where the parameters are projected.
+    /// The projection of the parameters.
     pub radius: Radius,
     /// The priors of `phi` and of `beta`.
     pub precision: Precision,
     /// Whether the mean of all iterates is delivered, weighted by their steps (Theorem S2).
     pub average: bool,
-    /// Rounds of the whole run, by which schedules are laid out.
+    /// Rounds of the whole run: the length of schedules.
     pub rounds: u32,
-    /// Those that earlier stages of the run have done.
+    /// Rounds of earlier stages.
     pub rounds_before: u32,
-    /// `phi_0` from an earlier stage; none for the learner's own start.
+    /// `phi_0` from an earlier stage; `None` for the learner's start.
     pub start: Option<Vec<f32>>,
     /// Whether the noise falls from 1 to its value over the first half of the rounds.
     pub anneal: bool,
-    /// The planned mean probability of taking part.
+    /// The planned mean probability of participation.
     pub participation: f64,
 }
 
-/// How clients sample.
+/// The Markov chains of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chains {
-    /// The kernel, its friction in units of the critical one; none for means in closed form.
+    /// The kernel, with its friction in units of the critical one; `None` for means in closed form.
     pub kernel: Option<Kernel>,
     /// `M`.
     pub steps: u32,
-    /// The first steps of a round, which are left out of its means.
+    /// The first steps of a round, which the means omit.
     pub burn_in: u32,
     /// Parallel chains of a client.
     pub count: u32,
-    /// Samples of a minibatch; none for all of them.
+    /// Samples per minibatch; `None` for full batches.
     pub batch: Option<u32>,
     /// `gamma_k`.
     pub gamma: Rate,
-    /// Samples that a client keeps of each chain.
+    /// Kept samples per chain.
     pub kept: u32,
-    /// Steps from one kept sample to the next; none for a number by the chain's relaxation.
+    /// Steps from one kept sample to the next; `None` for the chain's relaxation time.
     pub thin: Option<u32>,
 }
 
-/// The radii of the balls that hold `phi` and `beta`, around zero.
-#[derive(Clone, Copy, Debug, PartialEq)]
+impl Default for Chains {
+    fn default() -> Self {
+        Self {
+            kernel: Some(Kernel::Ula),
+            steps: 10,
+            burn_in: 0,
+            count: 1,
+            batch: None,
+            gamma: Rate::Auto,
+            kept: 200,
+            thin: None,
+        }
+    }
+}
+
+/// The radii of the balls around zero that `phi` and `beta` are projected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Radius {
-    /// That of `phi`; none for a hundred times the start.
+    /// `None`: a hundred times the start.
     pub phi: Option<f64>,
-    /// That of `beta`.
     pub beta: Option<f64>,
 }
 
-/// The precisions of Gaussian priors of `phi` and of `beta` around zero; 0 is a flat one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The precisions of Gaussian priors of `phi` and `beta` around zero; 0 for a flat prior.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
-    /// That of `phi`.
     pub phi: f64,
-    /// That of `beta`.
     pub beta: f64,
 }
 
@@ -138,45 +149,45 @@ pub struct Precision {
 pub struct Global {
     /// `(phi, beta)`.
     pub theta: Vec<f32>,
-    /// The mean of all iterates; empty where none is asked for.
+    /// The mean of all iterates; empty without averaging.
     pub mean: Vec<f64>,
     /// The sum of its weights.
     pub weight: f64,
     /// The radii of the balls.
     pub radii: (f64, f64),
-    /// The curvature of the summed loss in `phi` for heads of length one, where the model knows it.
+    /// The curvature of the summed loss in `phi` for heads of length one, if the model knows it.
     pub curvature: Option<f64>,
-    /// `||theta_0||`, the unit in which growth is measured.
+    /// `||theta_0||`, the unit of the divergence watch.
     pub scale: f64,
-    /// Rounds of the run that are done.
+    /// Completed rounds of the run.
     pub rounds: u32,
 }
 
-/// What one client keeps: it never leaves the client.
+/// A client's state; never leaves the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
-    /// Where its chains stand.
+    /// The current states of its chains.
     pub chains: Vec<ChainState>,
-    /// Kept samples, those of one chain after the other.
+    /// Kept samples, chain after chain.
     pub samples: Vec<Vec<f32>>,
-    /// Rounds in which it took part.
+    /// Rounds of participation.
     pub rounds: u32,
-    /// The largest curvature of its losses, with a noise of one, as last found.
+    /// The last estimate of the largest curvature of its losses, for a noise of one.
     pub curvature: f64,
 }
 
-/// What every client of a round is told.
+/// Broadcast part of the message.
 #[derive(Clone, Copy, Debug)]
 pub struct Note {
-    /// The noise's standard deviation, where it is not learned.
+    /// The noise's standard deviation, unless it is learned.
     noise: f64,
-    /// What `gamma` is multiplied with.
+    /// The factor of `gamma`.
     gamma: f64,
     /// Whether samples are kept.
     keep: bool,
 }
 
-/// What a client tells at enrolment: sums from which the start is found.
+/// A client's message at enrolment: sums that determine the start.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     sums: Vec<f64>,
@@ -188,14 +199,14 @@ wire!(Note { noise, gamma, keep });
 wire!(Summary { sums });
 
 impl Soul {
-    /// The lengths of the tensors that are published; the last is `beta`.
+    /// The lengths of the published tensors; the last is `beta`.
     pub fn blocks(&self) -> Vec<usize> {
         let mut blocks = self.model.blocks();
         blocks.push(self.prior.parameters());
         blocks
     }
 
-    /// The whole method over these channels.
+    /// The complete method over these channels.
     pub fn over(self, terms: Terms) -> SoulMethod {
         Federated { oracle: self, terms }
     }
@@ -215,18 +226,20 @@ impl Soul {
     fn noise_at(&self, k: u32) -> f64 {
         let value = self.model.noise_value();
         let half = f64::from(self.rounds) / 2.0;
-        match self.anneal && f64::from(k) < half && value < 1.0 {
-            true => math::exp(f64::from(k) / half * math::ln(value)),
-            false => value,
+        if self.anneal && f64::from(k) < half && value < 1.0 {
+            math::exp(f64::from(k) / half * math::ln(value))
+        } else {
+            value
         }
     }
 
-    /// Whether clients keep samples in round `k`: in the last one, or, where they are sampled, in so
-    /// many that hardly anyone takes part in none.
+    /// Whether clients keep samples in round `k`: in the last round; under partial participation in the
+    /// last `5/p` rounds, so that nearly every client takes part in one of them.
     fn keeps(&self, k: u32) -> bool {
-        let window = match self.participation < 1.0 {
-            true => (5.0 / self.participation.max(1e-9)).ceil().min(1e9) as u32,
-            false => 1,
+        let window = if self.participation < 1.0 {
+            (5.0 / self.participation.max(1e-9)).ceil().min(1e9) as u32
+        } else {
+            1
         };
         k.saturating_add(window) >= self.rounds
     }
@@ -240,15 +253,14 @@ impl Soul {
     ) -> Result<Posterior<'a>> {
         let len = self.model.shared() + self.prior.parameters();
         if theta.len() != len || !theta.iter().all(|x| x.is_finite()) {
-            let what = format!("{} finite parameters belong in a message", len);
-            return Err(Error::peer(what));
+            return Err(Error::peer(format!("a message must hold {len} finite parameters")));
         }
         let (phi, beta) = self.parts(theta);
         let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
         Posterior::new(&self.model, phi, (self.prior.at(&beta)?, gaussian), noise, data)
     }
 
-    /// Chains that have not moved: each from a draw of the prior, a single one from its mean.
+    /// First states of the chains: draws of the prior, or its mean for a single chain.
     fn first_chains(&self, posterior: &Posterior<'_>, key: Key) -> Vec<ChainState> {
         let mut stream = key.child(CHAINS).stream();
         let mut chain = |_| {
@@ -261,8 +273,8 @@ impl Soul {
         (0..self.chains.count).map(&mut chain).collect()
     }
 
-    /// Samples of the posterior, those of one chain after the other, after so many steps; the chains move
-    /// on. Without thinning every step is kept.
+    /// Samples of the posterior, chain after chain, after `burn_in` steps; moves the chains. Without
+    /// thinning every step is kept.
     fn sample(
         &self,
         own: &mut Own,
@@ -305,12 +317,24 @@ impl Oracle for Soul {
     type Note = Note;
     type Private = ();
 
-    fn bind(&self, data: &ClientData) -> Result<Samples> {
-        bind_samples(&*self.model.learner, data)
+    fn declare(&self, terms: &Terms) -> Declaration {
+        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
+        let sums = self.model.learner.start_sums_told();
+        let mut disclosures = vec![
+            aggregate("summary", sums, 16 + 8 * self.model.learner.start_sums_len()),
+            aggregate("up", SENT, 2 * whole),
+            evaluate::disclosure(),
+        ];
+        if terms.opens() {
+            disclosures.push(aggregate("up", "once: its first gradients, exactly", whole));
+        }
+        Declaration { disclosures, measures: self.measures(), ..Declaration::default() }
     }
 
-    fn rows(&self, data: &Samples) -> u64 {
-        data.len() as u64
+    fn bind(&self, data: &ClientData) -> Result<(Samples, u64)> {
+        let samples = bind_samples(&*self.model.learner, data)?;
+        let rows = samples.len() as u64;
+        Ok((samples, rows))
     }
 
     fn enroll(&self, data: &Samples, _: Key) -> Result<(Own, Summary)> {
@@ -335,27 +359,24 @@ impl Oracle for Soul {
         self.start_from(&sums, key)
     }
 
-    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
+    fn published<'a>(&self, global: &'a Global, _: ExchangeKind) -> Cow<'a, [f32]> {
         (&global.theta).into()
     }
 
-    fn note(&self, _: &Global, context: &Context) -> Option<Note> {
+    fn tell(&self, _: &Global, (): &(), context: &Context) -> Told<Self> {
         let k = self.round(context);
         let gamma = self.steps.gamma_factor(k);
-        Some(Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) })
-    }
-
-    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
+        let note = Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) };
+        Told { record: (), note: Some(note), private: () }
     }
 
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         own: &Own,
         data: &Samples,
         key: Key,
-    ) -> Result<(Own, Vec<f32>)> {
+    ) -> Result<Computed<Self>> {
         let note = *received.note.ok_or_else(|| Error::peer("a message names no noise"))?;
         let mut posterior = self
             .posterior(&received.state, note.noise, data)
@@ -405,7 +426,7 @@ impl Oracle for Soul {
         if note.keep {
             own.samples = self.sample(&mut own, &mut posterior, (note.gamma, 0, true), key)?;
         }
-        Ok((own, field.iter().map(|x| *x as f32).collect()))
+        Ok(Computed { own, value: field.iter().map(|x| *x as f32).collect() })
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
@@ -413,7 +434,14 @@ impl Oracle for Soul {
         each * u64::from(self.chains.steps * self.chains.count)
     }
 
-    fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
+    fn step(
+        &self,
+        global: &mut Global,
+        mut field: Vec<f64>,
+        context: &Context,
+        publish: Publish<'_, f32>,
+    ) -> Result<f64> {
+        let norm2 = vector::norm2_squared(&field);
         // theta <- Proj(theta - eta (sum_i D_i/p_i + grad of the priors))
         let shared = self.model.shared();
         let sum = f64::from(context.clients);
@@ -442,16 +470,12 @@ impl Oracle for Soul {
                 *mean += weight / global.weight * (f64::from(*theta) - *mean);
             }
         }
-        Ok(())
-    }
-
-    fn after_publish(&self, global: &mut Global, published: Vec<f32>, _: &Context) -> Result<()> {
-        global.theta = published;
-        Ok(())
+        global.theta = publish(std::mem::take(&mut global.theta))?;
+        Ok(norm2)
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        1.0 + vector::largest([f32::norm2_squared(&global.theta), local2]).sqrt() / global.scale
+        1.0 + largest_norm([f32::norm2_squared(&global.theta), local2]) / global.scale
     }
 
     fn client_artifact(&self, own: &Own) -> Option<Artifact> {
@@ -465,51 +489,38 @@ impl Oracle for Soul {
         let artifact = artifact.with_f32(SHARED, &[phi.len()], phi.to_vec());
         Ok(artifact.with(PRIOR, &[beta.len()], beta))
     }
-
-    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
-        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
-        let sums = self.model.learner.start_sums_told();
-        let mut all = vec![
-            aggregate("summary", sums, 16 + 8 * self.model.learner.start_sums_len()),
-            aggregate("up", SENT, 2 * whole),
-            evaluate::disclosure(),
-        ];
-        if terms.opens() {
-            all.push(aggregate("up", "once: its first gradients, exactly", whole));
-        }
-        all
-    }
 }
 
-/// The share of accepted moves below which a chain stands still.
-const STILL: f64 = 0.01;
+/// The share of accepted moves below which a chain is stuck.
+const STUCK: f64 = 0.01;
 
 /// A prior around chains that stand still has no width: the error of such a prior, where chains that refuse
 /// nearly every move are its cause.
 fn explained(error: Error, chains: &[ChainState]) -> Error {
     let count = |of: fn(&ChainState) -> u64| chains.iter().map(of).sum::<u64>();
     let (proposed, accepted) = (count(|chain| chain.proposed), count(|chain| chain.accepted));
-    let still = proposed > 0 && accepted as f64 <= STILL * proposed as f64;
-    match matches!(error, Error::Numerical { .. }) && still {
-        true => Error::numerical(format!(
-            "gamma is too large: {accepted} of {proposed} moves of the last round were accepted, so that \
-             chains stand still and the prior loses its width; take a smaller gamma, or \"auto\""
-        )),
-        false => error,
+    let stuck = proposed > 0 && accepted as f64 <= STUCK * proposed as f64;
+    if !(matches!(error, Error::Numerical { .. }) && stuck) {
+        return error;
     }
+    Error::numerical(format!(
+        "gamma is too large: {accepted} of {proposed} moves of the last round were accepted, so the \
+         chains are stuck and the prior loses its width; take a smaller gamma, or \"auto\""
+    ))
 }
 
-/// What an upload holds.
+/// The disclosure of an upload.
 const SENT: &str = "each round: mean gradients, over samples of its personal part, of its losses in \
                     the shared parameters and of the prior in its own; with five rows a few rounds \
                     hold more numbers than the rows, and the rows can be computed from them";
 
 impl Soul {
-    /// What a run delivers of the global state.
+    /// The delivered parameters.
     pub(crate) fn delivered<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
-        match self.average && global.weight > 0.0 {
-            true => global.mean.iter().map(|x| *x as f32).collect::<Vec<_>>().into(),
-            false => (&global.theta).into(),
+        if self.average && global.weight > 0.0 {
+            global.mean.iter().map(|x| *x as f32).collect::<Vec<_>>().into()
+        } else {
+            (&global.theta).into()
         }
     }
 
@@ -519,20 +530,20 @@ impl Soul {
         Predictive { phi, samples, noise: self.noise_of(theta, self.rounds) }
     }
 
-    /// The samples that a client keeps, as a file has them.
+    /// A client's samples as an artifact.
     pub fn artifact_of(&self, samples: &[Vec<f32>]) -> Artifact {
         let shape = [samples.len(), self.model.personal()];
         Artifact::new(self.model.learner.name()).with_f32(SAMPLES, &shape, samples.concat())
     }
 
-    /// The samples that a client keeps, back from its file.
+    /// A client's samples from its artifact.
     pub fn samples_of(&self, artifact: &Artifact) -> Vec<Vec<f32>> {
         let found = artifact.narrow.iter().find(|tensor| tensor.name == SAMPLES);
         let width = self.model.personal().max(1);
         found.map_or_else(Vec::new, |t| t.values.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
 
-    /// `theta`, back from a model's file.
+    /// `theta` from a model's artifact.
     pub fn theta_of(&self, artifact: &Artifact) -> Option<Vec<f32>> {
         let phi = artifact.narrow.iter().find(|tensor| tensor.name == SHARED)?;
         let beta = artifact.tensor(PRIOR)?;

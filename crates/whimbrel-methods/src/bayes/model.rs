@@ -7,12 +7,12 @@ use std::sync::Arc;
 use whimbrel_core::{Error, Key, Result, math};
 use whimbrel_nn::{Learner, Role};
 
-/// Which parameters of a learner a client has for itself.
+/// The personal parameters of a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those of the last layer.
+    /// The last layer.
     Head,
-    /// All of them.
+    /// All parameters.
     All,
 }
 
@@ -21,17 +21,16 @@ pub enum Part {
 pub enum Noise {
     /// Targets are classes.
     None,
-    /// It is known.
+    /// A known value.
     Known(f64),
-    /// It is a shared parameter, its logarithm the last number of `phi`; it starts here.
+    /// A shared parameter with this start; its logarithm is the last number of `phi`.
     Learned(f64),
 }
 
-/// A learner, the part of it that is personal, and the noise.
+/// A learner, its personal part, and the noise.
 pub struct Personalised {
-    /// The learner.
     pub learner: Arc<dyn Learner>,
-    /// What is personal.
+    /// The personal part.
     pub part: Part,
     /// The noise of its targets.
     pub noise: Noise,
@@ -110,8 +109,8 @@ impl Personalised {
         Ok(phi)
     }
 
-    /// A mean at which the prior may start: none for a head on linear features, whose sign means
-    /// nothing, else the learner's own start.
+    /// The first mean of the prior: `None` for a head on linear features, whose sign is arbitrary, else
+    /// the learner's start.
     pub fn prior_mean(&self, key: Key) -> Option<Vec<f32>> {
         let symmetric = self.learner.start_sums_len() > 0;
         let w = self.learner.start(key);
@@ -146,7 +145,7 @@ impl Personalised {
         out.iter_mut().zip(places).for_each(|(out, g)| *out = scale * f64::from(*g));
     }
 
-    /// The noise that goes with `phi`, where it is learned.
+    /// The noise in `phi`, if it is learned.
     pub fn learned_noise(&self, phi: &[f32]) -> Option<f64> {
         let log = phi.get(self.body_len()).filter(|_| self.learns_noise())?;
         Some(math::exp(f64::from(*log)))
@@ -154,7 +153,7 @@ impl Personalised {
 }
 
 impl Soul {
-    /// The noise that holds at `theta` in round `k`.
+    /// The noise at `theta` in round `k`.
     pub(super) fn noise_of(&self, theta: &[f32], k: u32) -> f64 {
         let learned = self.model.learned_noise(&theta[..self.model.shared()]);
         learned.unwrap_or_else(|| self.noise_at(k))

@@ -1,11 +1,11 @@
-//! How a client's chains move in a round: step, friction, preconditioner, distance of kept samples.
+//! The moves of a client's chains in a round: step, friction, preconditioner, thinning.
 
 use super::posterior::Posterior;
 use super::{Own, Part, Rate, Soul};
 use whimbrel_core::{Error, Result, Stream};
 use whimbrel_models::sampler::{ChainState, Kernel, Scratch};
 
-/// The most steps from one kept sample to the next, where a job does not say.
+/// The most steps from one kept sample to the next, by default.
 const THIN_MAX: f64 = 100.0;
 
 pub(super) struct Pace {
@@ -29,7 +29,7 @@ impl Pace {
 }
 
 impl Soul {
-    /// The pace of this client's chains; `factor` is how much `gamma` has fallen.
+    /// The pace of this client's chains; `factor` is the decay of `gamma`.
     pub(super) fn pace(
         &self,
         kernel: Kernel,
@@ -46,16 +46,16 @@ impl Soul {
         }
         let curvature =
             posterior.smoothness(diagonal.as_deref(), self.chains.batch).unwrap_or_else(|| {
-                // The losses' curvature costs dozens of gradients: it is found again after 1, 2, 4, ... rounds,
-                // and that of the prior, which moves, is added. Preconditioners have entries of at most one.
+                // The losses' curvature costs dozens of gradients: it is updated after 1, 2, 4, ... rounds.
+                // The prior's changes every round and is added. Preconditioners have entries of at most one.
                 if own.rounds.is_power_of_two() || own.curvature == 0.0 {
                     own.curvature = posterior.curvature_of_losses(&own.chains[0].position);
                 }
                 posterior.curvature(own.curvature, self.chains.batch)
             });
         let gamma = match self.chains.gamma {
-            // A number is for the noise's own value; while that is annealed, the step is the same share of
-            // what the curvature allows.
+            // A number refers to the final noise; during annealing the step is the same share of the
+            // largest stable one.
             Rate::Fixed(gamma) if self.anneal => {
                 let of_prior = posterior.density().curvature_through(diagonal.as_deref());
                 let squares = (posterior.noise() / self.model.noise_value()).powi(2);
@@ -69,7 +69,7 @@ impl Soul {
                 "no step is small enough for a curvature of {curvature:.1e}: bring inputs to a common scale"
             )));
         }
-        // The least curvature of the prior, seen through the preconditioner: losses are convex in a head.
+        // The least curvature of the prior under the preconditioner: losses are convex in a head.
         let least = 1.0 / posterior.density().widest_through(diagonal.as_deref());
         let thin = self.chains.thin.unwrap_or_else(|| match self.model.part {
             Part::Head => relaxation(kernel, gamma, least).ceil().clamp(1.0, THIN_MAX) as u32,

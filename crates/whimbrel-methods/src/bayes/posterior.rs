@@ -1,4 +1,4 @@
-//! The posterior `p(z | D_i, phi, beta)` of a client's personal part, as a chain sees it.
+//! The posterior `p(z | D_i, phi, beta)` of a client's personal part, for its chains.
 
 use super::exact::Gaussian;
 use super::model::{Noise, Part, Personalised};
@@ -17,41 +17,41 @@ pub(super) struct Posterior<'a> {
     data: &'a Samples,
     density: Density,
     noise: f64,
-    /// The learner's parameters, and their gradient over the minibatch where `at` is.
+    /// The learner's parameters, and their gradient over the minibatch at `at`.
     w: Vec<f32>,
     gradient: Vec<f32>,
     losses: Vec<f32>,
     room: Room,
-    /// Where the gradient was last taken, and the sum of losses there.
+    /// The point of the last gradient, and the sum of losses there.
     at: Vec<f64>,
     loss: f64,
     batch: Option<Minibatch>,
-    /// The minibatches that are put aside while gradients are over all samples.
+    /// The minibatches, set aside while gradients are over all samples.
     aside: Option<Minibatch>,
     head: Head,
     /// Whether the prior is a Gaussian.
     gaussian: bool,
 }
 
-/// How the gradient in `z` is found.
+/// The computation of the gradient in `z`.
 enum Head {
-    /// Predictions are linear in it: their factors, one row for each sample.
+    /// Predictions are linear in `z`: their factors, one row for each sample.
     Linear(Vec<f64>),
-    /// It is a layer on what is shared: that layer, its inputs, its parameters and their gradient.
+    /// `z` is a layer on shared features: that layer, its inputs, its parameters and their gradient.
     Layer { learner: Box<dyn Learner>, inputs: Samples, w: Vec<f32>, gradient: Vec<f32> },
-    /// With that of everything.
+    /// Part of the gradient of all parameters.
     Inside,
 }
 
 struct Minibatch {
     size: usize,
     stream: Stream,
-    /// All places, those of the minibatch first.
+    /// All indices, those of the minibatch first.
     order: Vec<u32>,
 }
 
 impl Minibatch {
-    /// The first places of another random order.
+    /// The first indices of another random order.
     fn draw(&mut self) {
         let n = self.order.len();
         for i in 0..self.size {
@@ -77,7 +77,7 @@ impl<'a> Posterior<'a> {
         model.put_shared(&mut w, phi);
         let noise = model.learned_noise(phi).unwrap_or(noise);
         if !(noise > 0.0 && noise.is_finite()) {
-            return Err(Error::numerical(format!("a noise of {noise} is not a scale")));
+            return Err(Error::numerical(format!("the noise {noise} is not a positive number")));
         }
         let head = match model.part {
             Part::All => Head::Inside,
@@ -119,7 +119,7 @@ impl<'a> Posterior<'a> {
         &self.density
     }
 
-    /// Gradients are over minibatches of this size from now on, drawn with this key.
+    /// Switches to gradients over minibatches of this size, drawn with this key.
     pub fn draw_minibatches(&mut self, size: Option<u32>, key: Key) {
         self.at.fill(f64::NAN);
         let n = self.data.len();
@@ -136,7 +136,7 @@ impl<'a> Posterior<'a> {
         }
     }
 
-    /// Evaluates losses and their gradient at `z`, unless that was the last place.
+    /// Evaluates losses and their gradient at `z`, unless `z` was the last point.
     fn evaluate(&mut self, z: &[f64]) {
         if self.at == z {
             return;
@@ -152,8 +152,8 @@ impl<'a> Posterior<'a> {
         self.at.copy_from_slice(z);
     }
 
-    /// The gradient in `z`, times the noise's square, without that in `phi`: the sum of losses, where the
-    /// head can do it.
+    /// The gradient in `z` alone, times the squared noise; returns the sum of losses. `None` if the head
+    /// cannot compute it.
     fn evaluate_head(&mut self, z: &[f64], out: &mut [f64]) -> Option<f64> {
         let rows = self.data.len();
         if matches!(self.head, Head::Inside) {
@@ -187,7 +187,7 @@ impl<'a> Posterior<'a> {
         }
     }
 
-    /// What the mean gradient is multiplied with to be that of the log-likelihood.
+    /// The factor from the mean gradient to that of the log-likelihood.
     fn scale(&self) -> f64 {
         self.data.len() as f64 / (self.noise * self.noise)
     }
@@ -204,10 +204,10 @@ impl<'a> Posterior<'a> {
         self.density.add_parameter_gradient(z, weight, d_beta);
     }
 
-    /// The largest curvature anywhere, of a head, seen through a diagonal preconditioner `D`: that of the
-    /// prior, and of a linear head `H^T H/noise^2`, of one under a softmax at most `H^T H/2` for each class
-    /// (Boehning 1992), `H` with a column of ones. A minibatch of `b` of `n` rows, which counts `n/b` times,
-    /// has at most `n/b` times that of the losses.
+    /// A global bound of a head's curvature under a diagonal preconditioner `D`: that of the prior, plus
+    /// `H^T H/noise^2` for a linear head, or at most `H^T H/2` for each class under a softmax (Boehning
+    /// 1992), with a column of ones in `H`. A minibatch of `b` of `n` rows has weight `n/b`, and at most
+    /// `n/b` times the curvature of the losses.
     pub fn smoothness(&self, diagonal: Option<&[f64]>, batch: Option<u32>) -> Option<f64> {
         let losses = match &self.head {
             Head::Linear(features) => {
@@ -247,19 +247,19 @@ impl<'a> Posterior<'a> {
         Some(self.weight(batch) * losses + self.density.curvature_through(diagonal))
     }
 
-    /// The same without a preconditioner, for losses of this curvature with a noise of one.
+    /// The curvature without a preconditioner, for losses of this curvature at a noise of one.
     pub fn curvature(&self, of_losses: f64, batch: Option<u32>) -> f64 {
         let losses = of_losses / (self.noise * self.noise);
         self.weight(batch) * losses + self.density.curvature_through(None)
     }
 
-    /// How often a row of a minibatch of this size counts.
+    /// The weight of a row in a minibatch of this size.
     fn weight(&self, batch: Option<u32>) -> f64 {
         let n = self.data.len().max(1) as f64;
         batch.map_or(1.0, |size| (n / f64::from(size)).max(1.0))
     }
 
-    /// The curvature of the losses with a noise of one: what the learner says holds anywhere, else by
+    /// The curvature of the losses at a noise of one: the learner's global bound, else an estimate by
     /// differences of gradients around `z`, over all samples.
     pub fn curvature_of_losses(&mut self, z: &[f64]) -> f64 {
         if let Some(known) = self.model.learner.largest_curvature(self.data) {
@@ -271,8 +271,8 @@ impl<'a> Posterior<'a> {
         found
     }
 
-    /// A preconditioner: one over the curvature of each coordinate where it is known, else the
-    /// variances of the prior, in units of the largest.
+    /// A preconditioner: the inverse curvature of each coordinate if it is known, else the variances of
+    /// the prior, in units of the largest.
     pub fn diagonal(&self) -> Vec<f64> {
         let d = self.model.personal();
         let mut diagonal = self.density.variances();
@@ -288,7 +288,7 @@ impl<'a> Posterior<'a> {
         diagonal
     }
 
-    /// The posterior in closed form: of a linear head with a Gaussian prior.
+    /// The closed-form posterior of a linear head with a Gaussian prior.
     pub fn exact(&self) -> Result<Gaussian> {
         let no_closed_form = || {
             Error::config("the posterior of this model has no closed form")
@@ -333,9 +333,10 @@ impl Potential for Posterior<'_> {
 
     fn take_all(&mut self, all: bool) {
         self.at.fill(f64::NAN);
-        match all {
-            true => self.aside = self.batch.take(),
-            false => self.batch = self.aside.take(),
+        if all {
+            self.aside = self.batch.take();
+        } else {
+            self.batch = self.aside.take();
         }
     }
 }
@@ -353,7 +354,7 @@ impl Potential for Losses<'_, '_> {
     }
 }
 
-/// A key of dropout, which learners with posteriors do not draw.
+/// An unused key: learners with posteriors have no dropout.
 fn no_dropout() -> Key {
     Key::root(0)
 }

@@ -5,31 +5,31 @@ use whimbrel_core::{Samples, Targets, math, wire};
 use whimbrel_models::calibration::entropy;
 use whimbrel_nn::{Batch, Room};
 
-/// A shared part and samples of a personal one.
+/// A shared part and samples of a personal part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictive {
     /// `phi`.
     pub phi: Vec<f32>,
     /// Samples of `z`.
     pub samples: Vec<Vec<f32>>,
-    /// The noise of targets that are numbers.
+    /// The noise of numerical targets.
     pub noise: f64,
 }
 
 wire!(Predictive { phi, samples, noise });
 
-/// How much a prediction of a number varies, or how sure one of a class is.
+/// Predictions with their uncertainty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// Mean of the numbers, or probabilities of the classes, of each row.
+    /// For each row: the mean of a number, or the probabilities of the classes.
     pub mean: Vec<f32>,
-    /// Of numbers: the variance of their means over samples. Of classes: the predictive entropy.
+    /// For numbers the variance of the means over samples; for classes the predictive entropy.
     pub total: Vec<f64>,
-    /// Of classes: the mutual information of class and personal part. Empty for numbers.
+    /// For classes the mutual information of class and personal part; empty for numbers.
     pub information: Vec<f64>,
 }
 
-/// The quantile of a normal law below which 95 % of it lie.
+/// The 95 % quantile of the normal law.
 const NINETY: f64 = 1.644_853_626_951_472_2;
 
 impl Predictive {
@@ -39,7 +39,7 @@ impl Predictive {
         let outputs = learner.outputs();
         let mut w = vec![0.0; learner.parameters()];
         model.put_shared(&mut w, &self.phi);
-        // A head that is a layer needs what is below it once.
+        // The features below a head are computed once.
         let head = (model.part == Part::Head).then(|| learner.head_on(&w, rows)).flatten();
         let (mut room, mut one) = (Room::default(), vec![0.0; n * outputs]);
         let mut mean = vec![0.0; n * outputs];
@@ -54,13 +54,12 @@ impl Predictive {
                 }
             }
             for (row, p) in one.chunks_exact(outputs).enumerate() {
-                second[row] += match learner.classifies() {
-                    true => {
-                        wide.clear();
-                        wide.extend(p.iter().map(|p| f64::from(*p)));
-                        entropy(&wide)
-                    }
-                    false => f64::from(p[0]) * f64::from(p[0]),
+                second[row] += if learner.classifies() {
+                    wide.clear();
+                    wide.extend(p.iter().map(|p| f64::from(*p)));
+                    entropy(&wide)
+                } else {
+                    f64::from(p[0]) * f64::from(p[0])
                 };
             }
             mean.iter_mut().zip(&one).for_each(|(sum, p)| *sum += f64::from(*p));
@@ -68,30 +67,26 @@ impl Predictive {
         let count = self.samples.len().max(1) as f64;
         mean.iter_mut().for_each(|sum| *sum /= count);
         second.iter_mut().for_each(|sum| *sum /= count);
-        let (total, information) = match learner.classifies() {
-            true => {
-                let total: Vec<f64> = mean.chunks_exact(outputs).map(entropy).collect();
-                let information =
-                    total.iter().zip(&second).map(|(t, s)| (t - s).max(0.0)).collect();
-                (total, information)
-            }
-            false => {
-                let variance = |(m, s): (&f64, &f64)| (s - m * m).max(0.0);
-                (mean.iter().zip(&second).map(variance).collect(), Vec::new())
-            }
+        let (total, information) = if learner.classifies() {
+            let total: Vec<f64> = mean.chunks_exact(outputs).map(entropy).collect();
+            let information = total.iter().zip(&second).map(|(t, s)| (t - s).max(0.0)).collect();
+            (total, information)
+        } else {
+            let variance = |(m, s): (&f64, &f64)| (s - m * m).max(0.0);
+            (mean.iter().zip(&second).map(variance).collect(), Vec::new())
         };
         Spread { mean: mean.iter().map(|p| *p as f32).collect(), total, information }
     }
 
-    /// Half the width of the 90 % interval of a new target around its mean, and of its noise-free value:
-    /// that of a normal law with the predictive variance.
+    /// Half the widths of the 90 % intervals of a new target and of its noise-free value, by a normal law
+    /// with the predictive variance.
     pub fn half_widths(&self, variance: f64) -> [f64; 2] {
         let target = variance + self.noise * self.noise;
         [NINETY * target.sqrt(), NINETY * variance.sqrt()]
     }
 
-    /// Means over rows: the negative log-likelihood and the share of right classes, or half the squared
-    /// error and the share of targets in their 90 % intervals.
+    /// Means over rows: negative log-likelihood and accuracy, or half the squared error and the coverage of
+    /// 90 % intervals.
     pub fn score(&self, model: &Personalised, rows: &Samples) -> Vec<f64> {
         let spread = self.spread(model, rows);
         let n = rows.len() as f64;

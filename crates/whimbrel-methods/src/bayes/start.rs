@@ -1,4 +1,4 @@
-//! Where a run starts, and the constants of its steps there.
+//! The start of a run, and the constants of its steps there.
 
 use super::{Global, Soul};
 use whimbrel_codec::Scalar;
@@ -11,7 +11,7 @@ use whimbrel_models::prior::Shape;
 const RADIUS: f64 = 100.0;
 
 impl Soul {
-    /// The global state before the first round, from everyone's sums.
+    /// The global state before the first round, from the clients' sums.
     pub(super) fn start_from(&self, sums: &[f64], key: Key) -> Result<Global> {
         let mut theta = match &self.start {
             Some(phi) => phi.clone(),
@@ -36,7 +36,7 @@ impl Soul {
         for (name, norm, radius) in [("phi", phi, radii.0), ("beta", beta, radii.1)] {
             if norm > radius {
                 let what =
-                    format!("the start of {name} has norm {norm:.4}, and `radius` is {radius}");
+                    format!("the start of {name} has norm {norm:.4}, above `radius` = {radius}");
                 return Err(Error::config(what).hint("the projection must hold the start"));
             }
         }
@@ -48,7 +48,7 @@ impl Soul {
 
     /// The `latent` strongest features of a linear representation that a stage delivered: with `lambda_j, v_j`
     /// the top eigenpairs of `phi^T C phi`, `C` the prior's variances, the rows `sqrt(lambda_j) v_j / scale`. Under
-    /// a prior of that scale heads have the variances `lambda_j` along `v_j`. None where nothing was delivered.
+    /// a prior of that scale heads have the variances `lambda_j` along `v_j`. `None` without a delivery.
     pub fn strongest(
         &self,
         delivered: &Artifact,
@@ -75,8 +75,8 @@ impl Soul {
         Ok(Some(rows.collect()))
     }
 
-    /// The constants of `step = "theory"` at a start, from the clients' training rows, with the noise that
-    /// the last rounds have: `L_f` bounds the curvature of `f` in `phi`, `L_i` that of a client's potential.
+    /// The constants of `step = "theory"` at a start, from the clients' training rows, with the noise
+    /// of the last rounds: `L_f` bounds the curvature of `f` in `phi`, `L_i` that of a client's potential.
     pub fn constants(&self, clients: &[&Samples], key: Key) -> Result<Vec<(&'static str, f64)>> {
         let learner = &*self.model.learner;
         let mut sums = vec![0.0; learner.start_sums_len()];

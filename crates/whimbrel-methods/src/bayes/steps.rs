@@ -9,15 +9,15 @@ use whimbrel_models::sampler::Kernel;
 /// `eta_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
-    /// That of `phi`.
+    /// The step of `phi`.
     pub phi: Schedule,
-    /// That of `beta`.
+    /// The step of `beta`.
     pub beta: Schedule,
-    /// How they fall.
+    /// The decay of both.
     pub decay: Decay,
-    /// How `gamma_k` falls: `k^-exponent`.
+    /// The exponent of `gamma_k`, which falls as `k^-exponent`.
     pub gamma_exponent: f64,
-    /// Rounds planned.
+    /// Planned rounds.
     pub rounds: u32,
 }
 
@@ -30,24 +30,29 @@ pub enum Schedule {
     Fixed(f64),
 }
 
-/// `eta_k = eta_0 (1 + (k - from)/TIME)^-exponent` once `k` is at `from`, a share of the rounds.
+/// `eta_k = eta_0 (1 + (k - from)/TIME)^-exponent` from round `from` on, a share of the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decay {
-    /// How fast.
     pub exponent: f64,
-    /// From which share of the rounds on.
+    /// The share of the rounds after which the step falls.
     pub from: f64,
+}
+
+impl Default for Decay {
+    fn default() -> Self {
+        Self { exponent: 0.6, from: 0.5 }
+    }
 }
 
 /// The step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// One over the smoothness of the client's own potential; of preconditioned ULA a fifth of it, since its
-    /// potential is about as curved in every direction and the whole step would double every variance.
+    /// One over the smoothness of the client's potential; a fifth of it for preconditioned ULA, whose
+    /// potential is about equally curved in all directions, so that the full step would double variances.
     Auto,
-    /// For every client.
+    /// A number for all clients.
     Fixed(f64),
-    /// So many times one over the smoothness of the client's own potential.
+    /// A multiple of one over the smoothness of the client's potential.
     Share(f64),
 }
 
@@ -64,44 +69,47 @@ impl Rate {
     }
 }
 
-/// Rounds after which a step that falls has fallen to `2^-exponent`.
+/// Rounds after which the step has fallen to `2^-exponent`.
 const TIME: f64 = 10.0;
-/// The step of `phi` where nothing is known about its curvature, for the mean loss of a row.
+/// The step of `phi` for the mean loss of a row, if its curvature is unknown.
 const PER_ROW: f64 = 0.1;
 
 impl Steps {
-    /// By how much the steps of round `k` have fallen.
+    /// The decay factor of the steps in round `k`.
     pub fn factor(&self, k: u32) -> f64 {
         let since = f64::from(k) - self.decay.from * f64::from(self.rounds);
-        match since > 0.0 && self.decay.exponent > 0.0 {
-            true => math::exp(-self.decay.exponent * math::ln(1.0 + since / TIME)),
-            false => 1.0,
+        if since > 0.0 && self.decay.exponent > 0.0 {
+            math::exp(-self.decay.exponent * math::ln(1.0 + since / TIME))
+        } else {
+            1.0
         }
     }
 
-    /// By how much `gamma` has fallen.
+    /// The decay factor of `gamma`.
     pub fn gamma_factor(&self, k: u32) -> f64 {
-        match self.gamma_exponent > 0.0 {
-            true => math::exp(-self.gamma_exponent * math::ln(1.0 + f64::from(k))),
-            false => 1.0,
+        if self.gamma_exponent > 0.0 {
+            math::exp(-self.gamma_exponent * math::ln(1.0 + f64::from(k)))
+        } else {
+            1.0
         }
     }
 
-    /// How every coordinate moves, for the gradient of the sum over clients.
+    /// The move of every coordinate, for the gradient of the sum over clients.
     ///
     /// `Auto` is one over the curvature of `f` in (S1), coordinate by coordinate. In `phi` that of a
     /// linear representation is at most `lambda_max(sum_i X_i^T X_i) (lambda_max(C) + |mu|^2) / noise^2`,
-    /// `mu` and `C` being mean and covariance of the prior; of another model it is unknown, and the step is
-    /// a tenth over the rows of everyone. In `beta` it is that of a Gaussian: `b / s_j^2` of a mean,
+    /// `mu` and `C` being mean and covariance of the prior; for other models it is unknown, and the step is
+    /// 0.1 over the total number of rows. In `beta` it is that of a Gaussian: `b / s_j^2` of a mean,
     /// `2 b` of a log-scale, those along the axes of [`Prior::natural_moves`] where coordinates are
     /// correlated.
     ///
-    /// `Auto` lets a log-scale move by at most a half in a round. `(mean (z - m)^2/s^2 - 1)/2` is at least
-    /// minus a half where everyone takes part; but chains that lag behind a scale that has fallen can make
-    /// the mean as large as they like.
+    /// `Auto` limits the move of a log-scale to one half per round. `(mean (z - m)^2/s^2 - 1)/2` is at least
+    /// minus one half under full participation, but chains that lag behind a falling scale make the mean
+    /// arbitrarily large.
     ///
-    /// The logarithm of a learned noise has the same limit. Where residuals at the start are many times its start,
-    /// an unlimited step makes the noise so large that chains stay in the prior and never learn its scale.
+    /// The logarithm of a learned noise has the same limit. If residuals at the start are many times the
+    /// noise, an unlimited step makes the noise so large that chains stay in the prior and never learn its
+    /// scale.
     ///
     /// [`Prior::natural_moves`]: whimbrel_models::prior::Prior::natural_moves
     pub(super) fn moves(
@@ -164,7 +172,7 @@ impl Steps {
     }
 }
 
-/// The most by which the logarithm of a scale moves in a round.
+/// The largest move of a log-scale in a round.
 const LOG_SCALE_MAX: f64 = 0.5;
 
 fn limit(prior: &Prior, moves: &mut [f64]) {
@@ -173,8 +181,8 @@ fn limit(prior: &Prior, moves: &mut [f64]) {
     }
 }
 
-/// One over the expected curvature of `-ln p(z | beta)` in each coordinate of `beta`, where coordinates of
-/// `z` are independent.
+/// One over the expected curvature of `-ln p(z | beta)` in each coordinate of `beta`, for independent
+/// coordinates of `z`.
 fn inverse_curvatures(prior: &Prior, density: &Density) -> Vec<f64> {
     let d = prior.dimension();
     match prior.shape() {

@@ -18,7 +18,9 @@ use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
 use crate::settings::{Weights, check_figures, check_sums};
 use state::{CandidateState, Slot};
-use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Disclosure, Next, Sender};
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Next, Sender, Status,
+};
 use whimbrel_core::{
     ClientData, ClientId, Error, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
@@ -53,7 +55,11 @@ pub struct MixtureChoice<M: Mixture> {
 impl<M: Mixture> Bind<MixtureChoice<M>> for BindRows {
     fn bind(&self, stage: &MixtureChoice<M>, data: &ClientData) -> Result<Split<M::Data>> {
         let model = stage.first()?;
-        Split::bind_by(data, |data| model.bind(data))
+        Split::bind(data, |rows| {
+            let data = model.bind(rows)?;
+            let count = model.rows(&data) as u64;
+            Ok((data, count))
+        })
     }
 }
 
@@ -189,6 +195,12 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     type Broadcast = Shared<Vec<(u32, Vec<f64>)>>;
     type Fold = Fold;
 
+    fn declare(&self) -> Declaration {
+        let long = if self.models.len() < 2 { 0 } else { LONG_MAX };
+        let exchanges = vec![Allowance::rounds(Some(SHORT_MAX + long))];
+        Declaration { exchanges, disclosures: self.disclosures(), ..Declaration::default() }
+    }
+
     fn enroll(&self, data: &Split<M::Data>, key: Key) -> Result<((), Summary)> {
         let model = self.first()?;
         let count = model.rows(&data.train);
@@ -255,21 +267,20 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         Some(peer.0)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        let long = if self.models.len() < 2 { 0 } else { LONG_MAX };
-        vec![Allowance::rounds(Some(SHORT_MAX + long))]
+    fn status(&self, server: &Server) -> Status {
+        let runs = server.running().next().is_some();
+        let next = if runs { Next::Round(Cohort::Everyone) } else { Next::Stop };
+        let norms2 = server.slots.iter().map(|slot| vector::norm2_squared(&slot.theta));
+        Status { next, magnitude: norms2.sum::<f64>().sqrt() }
     }
 
-    fn next(&self, server: &Server) -> Next {
-        match server.running().next() {
-            Some(_) => Next::Round(Cohort::Everyone),
-            None => Next::Stop,
-        }
-    }
-
-    fn broadcast(&self, server: &Server) -> Result<Self::Broadcast> {
+    fn open(&self, server: &Server) -> Result<(Self::Broadcast, Fold)> {
         let running = server.running().map(|(_, slot)| (slot.model, slot.theta.clone()));
-        Ok(Shared::new(&running.collect()))
+        let broadcast = Shared::new(&running.collect());
+        let lengths: Vec<u32> =
+            server.running().map(|(_, slot)| self.answer_len(slot) as u32).collect();
+        let sums = ExactSum::new(lengths.iter().sum::<u32>() as usize);
+        Ok((broadcast, Fold { lengths, sums, rows: 0, validation: 0 }))
     }
 
     fn downlink(
@@ -310,13 +321,6 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             answers.extend([mean, kept]);
         }
         Ok(((), answers))
-    }
-
-    fn fold(&self, server: &Server) -> Fold {
-        let lengths: Vec<u32> =
-            server.running().map(|(_, slot)| self.answer_len(slot) as u32).collect();
-        let sums = ExactSum::new(lengths.iter().sum::<u32>() as usize);
-        Fold { lengths, sums, rows: 0, validation: 0 }
     }
 
     fn absorb(
@@ -373,10 +377,6 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         Ok(Server { rows: 0, validation: 0, ..server })
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        server.slots.iter().map(|slot| vector::norm2_squared(&slot.theta)).sum::<f64>().sqrt()
-    }
-
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         let chosen = self.chosen(server).ok_or_else(|| {
             Error::numerical("EM left the domain of its arithmetic from every start")
@@ -396,7 +396,9 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let choice = Choice { candidates: candidates.collect() };
         Ok(choice.artifact(&server.slots[chosen].theta))
     }
+}
 
+impl<M: Mixture> MixtureChoice<M> {
     fn disclosures(&self) -> Vec<Disclosure> {
         let numbers = |model: &M| model.components() * (model.point_len() + 1);
         let moments = self.models.first().map_or(0, M::moments_len);
@@ -420,9 +422,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             ),
         ]
     }
-}
 
-impl<M: Mixture> MixtureChoice<M> {
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
         let starts = if self.clusters { self.each_start().count() } else { 0 };
         let lengths = summary.moments.len() == self.first()?.moments_len();

@@ -9,27 +9,28 @@
 //! | `t` | `outer` | the outer loop |
 //! | `k_in` | `inner` | rounds of an outer loop |
 //! | `S_{t,k,i}` | `Running::s_i` | the recursion |
-//! | `T(Ŝ_{t,k−1})` | `Running::theta` | where it was last moved on |
+//! | `T(Ŝ_{t,k−1})` | `Running::theta` | the parameters of its last update |
 //! | `B_{t,k+1,i}`, `b` | `batch` | the minibatch |
 //!
-//! Departure: the paper states Algorithm 2 for everyone taking part. With sampled cohorts a client makes
-//! its full pass at its first active round of an outer loop, and later ones move its recursion on
-//! from the parameters of its *own* last active round; who is away does nothing. With everyone this
-//! is Algorithm 2, whose correction at k = 0 is zero. A client whose correction would take as many
-//! conditional expectations as a full pass makes the pass: it has no variance. With the automatic step an outer loop ends early
-//! where a round's direction would leave the trust region by a wide margin: the recursion's variance
-//! grows with the distance from its full pass.
+//! Departures: the paper states Algorithm 2 for full participation. With sampled cohorts a client makes
+//! its full pass in its first active round of an outer loop; later rounds continue the recursion from
+//! the parameters of the client's *own* last active round. With full participation this is
+//! Algorithm 2, whose correction at k = 0 is zero. A client makes a full pass, which has no variance,
+//! whenever a correction would cost as many conditional expectations. With the automatic step an
+//! outer loop ends early if a round's direction would leave the trust region by a wide margin,
+//! because the recursion's variance grows with the distance from its full pass.
 
 use super::{Em, Form, Global, OuterLoop, Own};
+use crate::mixture::Mixture;
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use whimbrel_core::{Error, Key, Result, Wire, math, vector, wire};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::Rows;
 
-/// How a client estimates its statistic.
+/// The estimator of a client's statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Estimator {
     /// From a minibatch: Algorithm 1.
@@ -42,8 +43,8 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// Counts a round; a new outer loop starts after `k_in` of them, or where the recursion drifted
-    /// too far from its full pass.
+    /// Counts a round; a new outer loop starts after `k_in` rounds, or if the recursion drifted too
+    /// far from its full pass.
     pub(super) fn advance(self, global: &mut Global, drifted: bool) {
         let Self::Spider { inner } = self else { return };
         global.outer_rounds += 1;
@@ -53,8 +54,8 @@ impl Estimator {
         }
     }
 
-    /// Conditional expectations behind an upload, by the client's number of rows; `whole`: it
-    /// passed over all of them.
+    /// Conditional expectations behind an upload of a client with `rows` rows; `whole`: the upload
+    /// came from a full pass.
     pub(super) fn expectations(self, batch: &Batch, rows: u64, whole: bool) -> u64 {
         match self {
             Self::Minibatch => batch.expectations(rows),
@@ -63,8 +64,8 @@ impl Estimator {
         }
     }
 
-    /// The mean number of conditional expectations behind a round, for a client with this number of
-    /// rows that takes part with probability `p`.
+    /// The mean number of conditional expectations per round, for a client with this number of rows
+    /// and participation probability `p`.
     pub fn expectations_mean(self, batch: &Batch, rows: u64, p: f64) -> f64 {
         match self {
             Self::Minibatch => p * batch.expectations(rows) as f64,
@@ -116,9 +117,8 @@ pub struct Running {
 
 wire!(Running { outer, s_i, theta, decoded });
 
-/// The model's parameters at a recursion's coordinates where they are still at hand, so that the
-/// next round need not decode them. No part of the state: they are not written down, and without
-/// them the coordinates give the same.
+/// Cache of the decoded parameters at a recursion's coordinates. Not part of the stored state:
+/// decoding the coordinates gives the same parameters.
 #[derive(Clone, Default)]
 pub struct Decoded(Option<Arc<dyn Any + Send + Sync>>);
 
@@ -135,18 +135,18 @@ impl Wire for Decoded {
     }
 }
 
-/// What one call of the estimator gives.
+/// The result of the estimator.
 pub(super) struct Estimate {
     /// `S_{k+1,i}`.
     pub s_i: Vec<f64>,
     /// The client's next position in its stream.
     pub position: u64,
-    /// Where its recursion stands now.
+    /// Its recursion.
     pub running: Option<Running>,
 }
 
-impl<M: LatentModel> Em<M> {
-    /// `S_{k+1,i}` at the parameters received, with the coordinates in which they travelled.
+impl<M: Mixture> Em<M> {
+    /// `S_{k+1,i}` at the received parameters, given with their coordinates.
     pub(super) fn estimate(
         &self,
         own: &Own,
@@ -170,8 +170,8 @@ impl<M: LatentModel> Em<M> {
                     None => self.whole_statistic(&theta, data)?,
                     Some(running) => self.moved_on(running, &theta, data, key)?,
                 };
-                // Parameters that the client computed itself are not quite those that their
-                // coordinates give, and a resumed run has only these.
+                // Parameters that the client computed itself differ by rounding from those of their
+                // coordinates, and a resumed run has only the coordinates.
                 let exact = self.form != Form::State;
                 let decoded = Decoded(exact.then(|| Arc::new(theta) as _));
                 let running = Running { outer, s_i: s_i.clone(), theta: coordinates, decoded };
@@ -228,7 +228,7 @@ impl<M: LatentModel> Em<M> {
         if self.batch != Batch::Full
             && let Some(window) = self.model.window(data, position, count as usize)?
         {
-            // Online: rows that were never seen before.
+            // Online: new rows.
             self.model.expect(theta, &window, Rows::All, &mut s_i)?;
             return Ok((s_i, position + count));
         }

@@ -1,17 +1,20 @@
-//! What the evaluations of FedEM report.
+//! Evaluations of FedEM.
 
 use super::{Em, Form, FrameKind, Global, Own, Step};
-use crate::federated::{Context, ExchangeKind, Judge, Score, Terms, optional};
+use crate::federated::{
+    Answered, Context, ExchangeKind, Judge, Score, Scores, Split, Terms, optional,
+};
 use crate::measures;
+use crate::mixture::Mixture;
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::Rows;
 
-/// Nats per row by which a fit may be worse than one component: one that equals it is no failure.
+/// A fit counts as worse than one component from this many nats per row on.
 const BASELINE_MARGIN: f64 = 1e-3;
-/// The key of the shares of components in a client's rows.
+/// The key of a client's mean responsibilities.
 pub const SHARES: &str = "shares";
 
 /// The question: statistic and likelihood at these parameters.
@@ -31,7 +34,7 @@ pub struct Answer {
 wire!(Ask { s_hat, theta });
 wire!(Answer { statistic, log_likelihood });
 
-impl<M: LatentModel> Judge for Em<M> {
+impl<M: Mixture> Judge for Em<M> {
     type Ask = Ask;
     type Answer = Answer;
 
@@ -39,23 +42,24 @@ impl<M: LatentModel> Judge for Em<M> {
         Ok(Ask { s_hat: global.s_hat.clone(), theta: global.theta.clone() })
     }
 
-    fn answer(&self, ask: &Ask, _: &Own, data: &M::Data) -> Result<Answer> {
+    fn answer(&self, ask: &Ask, _: &Own, data: &Split<M::Data>) -> Result<Answered<Self>> {
         let theta = self.model.from_vector(&ask.theta)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
-        let log_likelihood = match self.model.window(data, 0, self.model.rows(data))? {
-            Some(window) => self.model.expect(&theta, &window, Rows::All, &mut statistic)?,
-            None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
-        };
-        Ok(Answer { statistic, log_likelihood })
-    }
-
-    /// `h_i(Ŝ_k)`, or `s̄_i(T(Ŝ_k))` in the lean form                       (C.4, App. E.7)
-    fn memory_limit(&self, ask: &Ask, answer: &Answer, _: &M::Data) -> Result<Option<Vec<f64>>> {
-        let mut limit = answer.statistic.clone();
+        let window = self.model.window(&data.train, 0, self.model.rows(&data.train))?;
+        let train = window.as_ref().unwrap_or(&data.train);
+        let log_likelihood = self.model.expect(&theta, train, Rows::All, &mut statistic)?;
+        let parts = data.scores(|rows| {
+            let mean =
+                self.model.expect(&theta, rows, Rows::All, &mut vec![0.0; statistic.len()])?;
+            Ok(vec![mean - self.initial.log_scale()])
+        })?;
+        // h_i(Ŝ_k), or s̄_i(T(Ŝ_k)) in the lean form                           (C.4, App. E.7)
+        let mut limit = statistic.clone();
         if self.form != Form::Lean {
             vector::axpy(&mut limit, -1.0, &ask.s_hat);
         }
-        Ok(Some(limit))
+        let answer = Answer { statistic, log_likelihood };
+        Ok(Answered { answer, memory_limit: Some(limit), parts })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
@@ -66,83 +70,17 @@ impl<M: LatentModel> Judge for Em<M> {
         check_figures(id, &[answer.log_likelihood])
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(self.initial.log_scale() - answer.log_likelihood)
-    }
-
     fn own(&self, answer: &Answer) -> Vec<Metric> {
-        let shares = self.initial.shares(&self.model, &answer.statistic);
-        let shares = (!shares.is_empty()).then(|| Metric::list(SHARES, shares));
-        shares.into_iter().collect()
+        let mut own = vec![Metric::loss(self.initial.log_scale() - answer.log_likelihood)];
+        let shares = answer.statistic[..self.model.components()].to_vec();
+        own.push(Metric::list(SHARES, shares));
+        own
     }
 
-    fn scores(&self) -> Vec<Score> {
+    fn scores(&self) -> Scores {
         let (key, name) = ("log_likelihood", "log-likelihood per row");
-        vec![Score { key, name, better: Better::Up, share: false }]
-    }
-
-    fn score(&self, ask: &Ask, data: &M::Data) -> Result<Vec<f64>> {
-        let theta = self.model.from_vector(&ask.theta)?;
-        let mut statistic = vec![0.0; self.model.statistic_len()];
-        let mean = self.model.expect(&theta, data, Rows::All, &mut statistic)?;
-        Ok(vec![mean - self.initial.log_scale()])
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        vec![
-            Measure::objective(
-                "Penalised negative log-likelihood per row, which the method minimises",
-            ),
-            measures::field(),
-            Measure::new(
-                "converged",
-                "Converged",
-                "converged",
-                "1 once the server's updates were small in three rounds in a row",
-            )
-            .unit(Unit::Count)
-            .without_curve()
-            .summary(),
-            measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
-            Measure::new("weights", "Mixture weights", "weights", "One line per component")
-                .unit(Unit::Share)
-                .role(Role::List),
-            Measure::new("dead", "Lost components", "lost components", "Numbers from one")
-                .role(Role::List)
-                .without_curve()
-                .warning("component {} lost its weight on the way"),
-            Measure::new("clipped", "Clipped covariances", "clipped", "Of the delivered model")
-                .unit(Unit::Count)
-                .without_curve()
-                .defect(format!(
-                    "{{}} of the model's covariances had to be clipped: {}",
-                    self.remedy()
-                )),
-            Measure::new("lost", "Components without weight", "lost", "Of the delivered model")
-                .role(Role::List)
-                .without_curve()
-                .defect(format!("component {{}} has no weight: {}", self.remedy())),
-            Measure::new(
-                "baseline_gap",
-                "Worse than one component",
-                "baseline gap",
-                "Nats per row by which one component of the same kind is better",
-            )
-            .without_curve()
-            .defect(format!(
-                "one component is better by {{}} nats per row: run more rounds, or {}",
-                self.remedy()
-            )),
-            Measure::new(
-                SHARES,
-                "Shares of components",
-                "shares",
-                "Mean responsibilities of the components for a client's rows",
-            )
-            .role(Role::List)
-            .without_curve()
-            .per_client(),
-        ]
+        let each = vec![Score { key, name, better: Better::Up, share: false }];
+        Scores { each, ..Scores::default() }
     }
 
     fn conclude(
@@ -164,44 +102,73 @@ impl<M: LatentModel> Judge for Em<M> {
         }
         let theta = self.model.from_vector(&global.theta)?;
         let likelihood = likelihood.value()[0] / total;
-        let baseline_gap = {
-            let mut mean = statistic.value();
-            vector::scale(&mut mean, 1.0 / total);
-            let baseline = self.model.baseline(&mean, &global.moments(context.total));
-            baseline.map(|baseline| -likelihood - baseline).filter(|gap| *gap > BASELINE_MARGIN)
-        };
+        let mut mean = statistic.value();
+        vector::scale(&mut mean, 1.0 / total);
+        let baseline = self.model.baseline(&mean, &global.moments(context.total));
+        let baseline_gap = baseline.map(|baseline| -likelihood - baseline);
         // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
-        let mut field = statistic.value();
-        vector::scale(&mut field, 1.0 / total);
+        let mut field = mean;
         vector::axpy(&mut field, -1.0, &global.s_hat);
         let started = context.kind == ExchangeKind::Round;
+        let objective = self.model.penalty(&theta) + self.initial.log_scale() - likelihood;
+        // Components are counted from one, as in predictions.
+        let numbers = |components: &[u32]| components.iter().map(|k| f64::from(*k) + 1.0).collect();
         let mut metrics = vec![
-            Metric::number(
-                "objective",
-                self.model.penalty(&theta) + self.initial.log_scale() - likelihood,
-            ),
+            Metric::number("objective", objective),
             optional("field_norm2", started.then(|| vector::norm2_squared(&field))),
             Metric::number("converged", f64::from(u8::from(context.converged))),
             Metric::number("repairs", global.repairs as f64),
-            Metric::list("weights", self.initial.weights(&self.model, &theta)),
+            Metric::list("weights", self.model.weights(&theta)),
         ];
         if !global.dead.is_empty() {
-            // Counted from one, as in predictions.
-            let numbers = global.dead.iter().map(|k| f64::from(*k) + 1.0).collect();
-            metrics.push(Metric::list("dead", numbers));
+            metrics.push(Metric::list("dead", numbers(&global.dead)));
         }
         if started {
             metrics.push(Metric::number("clipped", f64::from(global.clipped)));
-            let lost = global.lost.iter().map(|k| f64::from(*k) + 1.0).collect();
-            metrics.push(Metric::list("lost", lost));
-            metrics.extend(baseline_gap.map(|gap| Metric::number("baseline_gap", gap)));
+            metrics.push(Metric::list("lost", numbers(&global.lost)));
+            let gap = baseline_gap.filter(|gap| *gap > BASELINE_MARGIN);
+            metrics.extend(gap.map(|gap| Metric::number("baseline_gap", gap)));
         }
         Ok(metrics)
     }
 }
 
-impl<M: LatentModel> Em<M> {
-    /// What helps a fit that failed.
+impl<M: Mixture> Em<M> {
+    /// The figures of an evaluation.
+    pub(super) fn measures(&self) -> Vec<Measure> {
+        let remedy = self.remedy();
+        let number =
+            |key, title, name, caption| Measure::new(key, title, name, caption).without_curve();
+        let list = |key, title, name, caption| number(key, title, name, caption).role(Role::List);
+        let worse = "Nats per row by which one component of the same kind is better";
+        let shares = "Mean responsibilities of the components for a client's rows";
+        vec![
+            Measure::objective("Penalised negative log-likelihood per row, which is minimised"),
+            measures::field(),
+            number("converged", "Converged", "converged", "1 after three small updates in a row")
+                .unit(Unit::Count)
+                .summary(),
+            measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
+            Measure::new("weights", "Mixture weights", "weights", "One line per component")
+                .unit(Unit::Share)
+                .role(Role::List),
+            list("dead", "Lost components", "lost components", "Numbers from one")
+                .warning("component {} lost its weight on the way"),
+            number("clipped", "Clipped covariances", "clipped", "Of the delivered model")
+                .unit(Unit::Count)
+                .defect(format!("{{}} of the model's covariances had to be clipped: {remedy}")),
+            list("lost", "Components without weight", "lost", "Of the delivered model")
+                .defect(format!("component {{}} has no weight: {remedy}")),
+            number("baseline_gap", "Worse than one component", "baseline gap", worse).defect(
+                format!(
+                    "one component is better by {{}} nats per row: run more rounds, or {remedy}"
+                ),
+            ),
+            list(SHARES, "Shares of components", "shares", shares).per_client(),
+        ]
+    }
+
+    /// The advice for a degenerate fit.
     pub(super) fn remedy(&self) -> String {
         let noise = match &self.step {
             Step::Given(schedule) if schedule.at(0) < 1.0 => "leave step = \"auto\", or ",

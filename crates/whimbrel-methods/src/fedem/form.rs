@@ -1,10 +1,10 @@
-//! What goes down in a round of FedEM.
+//! The published vector of FedEM.
 
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::{Error, Result};
 use whimbrel_models::LatentModel;
 
-/// What goes down.
+/// The published vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// `(Ŝ, T(Ŝ))`, as in the paper.
@@ -16,7 +16,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The parts of what goes down, which are of different sizes and so compressed one by one.
+    /// The lengths of its parts, which differ in scale and are compressed one by one.
     pub fn blocks<M: LatentModel>(self, model: &M) -> Vec<usize> {
         match self {
             Self::Pair => vec![model.statistic_len(), model.coordinates_len()],
@@ -24,7 +24,7 @@ impl Form {
         }
     }
 
-    /// How long the vector is that goes down.
+    /// Its length.
     pub fn published_len<M: LatentModel>(self, model: &M) -> usize {
         match self {
             Self::Pair => model.statistic_len() + model.coordinates_len(),
@@ -33,11 +33,11 @@ impl Form {
         }
     }
 
-    /// Refuses channels over which the form cannot run, with the reason.
+    /// Refuses channels over which the form cannot run.
     pub fn check(self, uplink: &Uplink, downlink: &Downlink) -> Result<()> {
         if self == Self::Lean && !uplink.has_memory() {
             return Err(Error::config(
-                "the lean form's oracle is the whole statistic, and without memories a round that misses clients would lose their share of it",
+                "the lean form uploads whole statistics, so without memories an absent client would drop out of the estimate",
             )
             .hint("set rule = \"memory\" in [uplink], or form = \"pair\" in [method]"));
         }

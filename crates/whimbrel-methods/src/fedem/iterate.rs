@@ -2,20 +2,21 @@
 
 use super::{Em, Form, Global, Own};
 use crate::federated::{Context, ExchangeKind, Received};
+use crate::mixture::Mixture;
 use whimbrel_core::{Error, Result};
-use whimbrel_models::{LatentModel, Maximum};
+use whimbrel_models::Maximum;
 
-/// A run stops if each of its first rounds, of this number, needed repair: its statistic stays
-/// outside the domain of `T`.
+/// A run fails if each of this many first rounds needed repair: its statistic stays outside the
+/// domain of `T`.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 
-/// What a client computes at.
-pub(super) struct Iterate<M: LatentModel> {
-    /// The pooled moments, where `T` needs them.
+/// The point at which a client computes.
+pub(super) struct Iterate<M: Mixture> {
+    /// The pooled moments, if `T` needs them.
     pub(super) moments: Vec<f64>,
-    /// Those of the first roster, where frames need them.
+    /// The moments of the first roster, if frames need them.
     pub(super) first_moments: Vec<f64>,
-    /// `Ŝ_k`, where the form sends it.
+    /// `Ŝ_k`, if the form sends it.
     pub(super) s_hat: Option<Vec<f64>>,
     /// `T(Ŝ_k)`.
     pub(super) theta: M::Parameters,
@@ -23,15 +24,15 @@ pub(super) struct Iterate<M: LatentModel> {
     pub(super) coordinates: Vec<f64>,
 }
 
-impl<M: LatentModel> Em<M> {
-    /// `Ŝ_k` and `T(Ŝ_k)`, from what the form sends.
-    pub(super) fn iterate(&self, received: Received<'_, Self>, own: &Own) -> Result<Iterate<M>> {
+impl<M: Mixture> Em<M> {
+    /// `Ŝ_k` and `T(Ŝ_k)`, from the published vector.
+    pub(super) fn iterate(&self, received: &Received<'_, Self>, own: &Own) -> Result<Iterate<M>> {
         let sent = received.private.as_deref();
         let first_moments = self.first_moments(sent, own).to_vec();
         let moments = sent.map_or(&own.moments[..], |sent| self.split(sent).0).to_vec();
-        let state = received.state;
+        let state = &received.state[..];
         if received.kind == ExchangeKind::FirstState {
-            let theta = self.model.from_vector(&state)?;
+            let theta = self.model.from_vector(state)?;
             let (s_hat, coordinates) = (None, Vec::new());
             return Ok(Iterate { moments, first_moments, s_hat, theta, coordinates });
         }
@@ -45,21 +46,21 @@ impl<M: LatentModel> Em<M> {
                 (Some(state[..q].to_vec()), theta, state[q..].to_vec())
             }
             Form::State => {
-                if moments.len() != self.initial.moments_len(&self.model) {
+                if moments.len() != self.model.moments_len() {
                     return Err(Error::peer("the server sent moments of another length"));
                 }
-                // Clips made here stay here; the metric counts the server's.
-                let theta = self.model.maximize(&state, &moments)?.theta;
+                // The metric counts the server's clips only.
+                let theta = self.model.maximize(state, &moments)?.theta;
                 let coordinates = self.model.to_vector(&theta);
-                (Some(state.into_owned()), theta, coordinates)
+                (Some(state.to_vec()), theta, coordinates)
             }
-            Form::Lean => (None, self.model.from_vector(&state)?, state.into_owned()),
+            Form::Lean => (None, self.model.from_vector(state)?, state.to_vec()),
         };
         Ok(Iterate { moments, first_moments, s_hat, theta, coordinates })
     }
 
-    /// The moments that frames are made from, as a client knows them that holds `own` and was sent
-    /// `sent`: they stand behind the pooled ones, or are those.
+    /// A client's moments for frames: those it holds, or those of a first message, where they follow
+    /// the pooled moments unless they are equal.
     pub(super) fn first_moments<'a>(&self, sent: Option<&'a [f64]>, own: &'a Own) -> &'a [f64] {
         match sent {
             _ if !self.has_frame() => &[],
@@ -72,10 +73,10 @@ impl<M: LatentModel> Em<M> {
     }
 
     fn split<'a>(&self, sent: &'a [f64]) -> (&'a [f64], &'a [f64]) {
-        sent.split_at(self.initial.moments_len(&self.model).min(sent.len()))
+        sent.split_at(self.model.moments_len().min(sent.len()))
     }
 
-    /// `θ` at a published vector; `moments` matter where that is the statistic alone.
+    /// `θ` at a published vector; the state form needs the moments.
     pub(super) fn theta_at(&self, published: &[f64], moments: &[f64]) -> Result<M::Parameters> {
         let q = self.model.statistic_len();
         match self.form {
@@ -85,7 +86,7 @@ impl<M: LatentModel> Em<M> {
         }
     }
 
-    /// `θ = T(Ŝ)`; stops a run that never enters the domain of `T`.
+    /// `θ = T(Ŝ)`; fails if the run never enters the domain of `T`.
     pub(super) fn maximize(&self, global: &mut Global, context: &Context) -> Result<()> {
         let Maximum { theta, repairs, dead } =
             self.model.maximize(&global.s_hat, &global.moments(context.total))?;

@@ -1,4 +1,4 @@
-//! What FedEM keeps on both ends, and what leaves a client.
+//! States of FedEM on both ends, and its disclosures.
 
 use super::Server;
 use super::estimator::Running;
@@ -14,25 +14,25 @@ pub struct Global {
     pub s_hat: Vec<f64>,
     /// `T(Ŝ_k)`, in the coordinates in which it travels.
     pub theta: Vec<f64>,
-    /// `Σ n_i m_i`: what `T` needs beside the statistic, not divided by the total.
+    /// `Σ n_i m_i`: moments that `T` needs beside the statistic, not divided by the total.
     pub moments_sum: Vec<f64>,
-    /// Clips that `T` needed so far.
+    /// The number of clips by `T` so far.
     pub repairs: u64,
-    /// Rounds that needed one.
+    /// Rounds with a clip.
     pub repaired_rounds: u32,
-    /// Components that `T` found without weight in some round, in order.
+    /// Components without weight in some round, in order.
     pub dead: Vec<u32>,
-    /// Covariances that the last M-step had to clip.
+    /// Covariances clipped by the last M-step.
     pub clipped: u32,
-    /// Components that it found without weight, in order.
+    /// Components without weight after the last M-step, in order.
     pub lost: Vec<u32>,
     /// `Σ n_i²`.
     pub weights_squared: f64,
-    /// The outer loop of the next round, and its rounds done; both zero where there are no loops.
+    /// The outer loop of the next round; zero without variance reduction.
     pub outer: u32,
-    /// Rounds of it done.
+    /// Completed rounds of the outer loop.
     pub outer_rounds: u32,
-    /// The moments pooled over those who were there at the start: what frames are made from.
+    /// The moments pooled over the first roster, from which frames are made.
     pub first_moments: Vec<f64>,
 }
 
@@ -42,8 +42,8 @@ impl Global {
         self.moments_sum.iter().map(|m| m / total).collect()
     }
 
-    /// The pooled moments as a client is sent them: the first time with those that frames are made
-    /// from, where they differ.
+    /// The pooled moments in a message to a client; the first message adds the moments for frames if
+    /// they differ.
     pub(super) fn moments_for(&self, record: &Record, total: f64) -> Vec<f64> {
         let mut moments = self.moments(total);
         if record.moments_of == 0 && moments != self.first_moments {
@@ -57,7 +57,7 @@ impl Global {
         total * total / self.weights_squared
     }
 
-    /// Notes components that lost their weight.
+    /// Records components that lost their weight.
     pub(super) fn note_dead(&mut self, components: &[usize]) {
         for component in components.iter().map(|k| *k as u32) {
             if let Err(at) = self.dead.binary_search(&component) {
@@ -74,36 +74,36 @@ impl Server {
     }
 }
 
-/// What the server remembers about one client.
+/// The server's record of one client.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The outer loop of its last upload, where there are outer loops.
+    /// The outer loop of its last upload, under variance reduction.
     pub outer: Option<u32>,
-    /// Whether a pass over all its rows was behind that upload.
+    /// Whether that upload came from a pass over all its rows.
     pub whole: bool,
-    /// How many clients the moments it holds are pooled over; zero where it holds none.
+    /// The number of clients that its moments are pooled over; zero if it has none.
     pub moments_of: u32,
 }
 
-/// What a client remembers.
+/// A client's state.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     /// The next row of its stream, in the online setting.
     pub position: u64,
     /// Its recursion, under variance reduction.
     pub running: Option<Running>,
-    /// The pooled moments, where it computes `T` itself.
+    /// The pooled moments, if it computes `T` itself.
     pub moments: Vec<f64>,
-    /// Those of the first roster, where frames need them.
+    /// The moments of the first roster, if frames need them.
     pub first_moments: Vec<f64>,
 }
 
-/// What a client tells at enrolment beside its number of rows.
+/// A client's message at enrolment, beside its number of rows.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The mean moments of its rows, where `T` or the start needs them.
+    /// The mean moments of its rows, if `T` or the start needs them.
     pub moments: Vec<f64>,
-    /// Rows offered as first means; empty unless the job asks for examples.
+    /// Raw rows offered as first means; empty unless the job starts from examples.
     pub offers: Vec<f64>,
 }
 
@@ -125,7 +125,7 @@ wire!(Record { outer, whole, moments_of });
 wire!(Own { position, running, moments, first_moments });
 wire!(Summary { moments, offers });
 
-/// `t`, the outer loop of a round; a byte in nearly every message.
+/// `t`, the outer loop of a round; usually one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OuterLoop(pub u32);
 
@@ -139,7 +139,7 @@ impl Wire for OuterLoop {
     }
 }
 
-/// What leaves a client at enrolment.
+/// Disclosures at enrolment.
 pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<Disclosure> {
     let moments = if moments_len > 0 { ", and the mean moments of its rows" } else { "" };
     let mut all = vec![aggregate(
@@ -158,7 +158,7 @@ pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<
     all
 }
 
-/// What leaves a client afterwards; `opens`: its memory starts at its field.
+/// Disclosures of the exchanges; `opens`: memories start at the field.
 pub(super) fn disclosures(q: usize, opens: bool) -> Vec<Disclosure> {
     let exact = 1 + list_bytes(q);
     let mut all = vec![aggregate(
@@ -182,7 +182,7 @@ pub(super) fn disclosures(q: usize, opens: bool) -> Vec<Disclosure> {
     all
 }
 
-/// The most bytes of a list of numbers: its length, then eight each.
+/// The most bytes of a list of numbers: its length, then eight per number.
 pub(crate) fn list_bytes(numbers: usize) -> usize {
     10 + 8 * numbers
 }

@@ -1,38 +1,38 @@
 //! `γ_k`: given, or automatic. The automatic step is Theorem 4's compression bound with `L = 1` and
-//! without its `2 √2` (with variance reduction Proposition 25's, without its `4 √2`), at most one half, and
-//! stays in a trust region.
+//! without its `2 √2` (with variance reduction Proposition 25's, without its `4 √2`), at most one half,
+//! inside a trust region.
 //!
-//! `L` is about one in the frame of the complete-data Fisher information; the trust region makes up
-//! for what that leaves out. With `λ` the eigenvalues of the direction's moment matrices relative to
-//! the statistic's ([`Reach`]), the step is at most `0.2/−λ_min` and `0.25/λ_max`: the exact field has
-//! `λ_min ≥ −1`, noise may have less. The step then depends on the direction, so it is biased; where
-//! the field is zero it still does not move.
+//! `L` is about one in the frame of the complete-data Fisher information; the trust region covers the
+//! rest. With `λ` the eigenvalues of the direction's moment matrices relative to the statistic's
+//! ([`StepRange`]), the step is at most `0.2/−λ_min` and `0.25/λ_max`: the exact field has `λ_min ≥ −1`,
+//! and noise may have less. The step then depends on the direction and is biased, but fixed points
+//! stay fixed.
 
 use super::{Em, Global};
 use crate::federated::Context;
+use crate::mixture::Mixture;
 use crate::spider::{Spider, auto_spider_step};
 use crate::step::{Schedule, auto_step};
 use whimbrel_codec::channel::gradient_alpha;
 use whimbrel_core::{Result, math};
-use whimbrel_models::{LatentModel, Reach};
+use whimbrel_models::StepRange;
 
-/// The most that a step may take from any direction of a moment matrix, and add to it.
+/// The largest relative decrease and increase of a moment matrix along any direction.
 const SHRINK_MAX: f64 = 0.2;
 const GROW_MAX: f64 = 0.25;
-/// A recursion whose step would take more than this is too far from its full pass.
+/// A recursion whose step would decrease a moment by more is too far from its full pass.
 const DRIFT_MAX: f64 = 0.1;
 
-/// The automatic step under minibatches falls like `(1 + k/20)^-0.6`: slower than `1/k`, as averaging
-/// over rounds wants it.
+/// The automatic step under minibatches falls like `(1 + k/20)^-0.6`, slower than `1/k`.
 const MINIBATCH_POWER: f64 = 0.6;
 const MINIBATCH_DELAY: f64 = 20.0;
 
-/// How the server chooses its step.
+/// The server's step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Step {
-    /// As the job says.
+    /// Given by the job.
     Given(Schedule),
-    /// From the noise of compression and sampling.
+    /// Derived from the noise of compression and sampling.
     Auto(AutoStep),
 }
 
@@ -42,40 +42,40 @@ impl From<Schedule> for Step {
     }
 }
 
-/// What the automatic step depends on beside the clients' weights.
+/// Settings of the automatic step, beside the clients' weights.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AutoStep {
     /// The codec's variance constant.
     pub omega: f64,
-    /// The probability of taking part.
+    /// The probability of participation.
     pub p: f64,
-    /// The outer loops of variance reduction; its number of clients is not read.
+    /// Variance reduction; the number of clients in it is ignored.
     pub spider: Option<Spider>,
-    /// What the downlink does to the state.
+    /// The noise of the downlink.
     pub downlink: DownNoise,
-    /// Whether it falls, as minibatches without variance reduction need it.
+    /// Whether it falls, for minibatches without variance reduction.
     pub falls: bool,
-    /// Whether the step stays in the trust region: wherever the field has noise.
+    /// Whether the trust region applies: if the field is noisy.
     pub trusts: bool,
 }
 
-/// How a downlink bounds the step, with its codec's variance constant `omega_dwn`.
+/// The noise of a downlink, by its codec's variance constant `omega_dwn`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum DownNoise {
-    /// It is exact.
+    /// An exact downlink.
     None,
-    /// The server keeps its state, and clients compute near it.
+    /// The server keeps its exact state; clients compute near it.
     Preserved(f64),
-    /// The server's state is what clients decode.
+    /// The server's state is the decoded one.
     Degraded(f64),
-    /// Its codec has no such constant.
+    /// A codec without such a constant.
     Unknown,
 }
 
 impl DownNoise {
     /// The largest steps of MCM and of degraded updates (Philippenko and Dieuleveut 2021, section 3) with
-    /// `L = 1`, without their factors 8 and more, and at most one half. A memory that the state is compared
-    /// with follows no faster than by its own step.
+    /// `L = 1`, without their factors 8 and more, and at most one half. With a memory the step is at
+    /// most the memory's own.
     fn step_max(self, omega_up: f64, n_eff: f64) -> f64 {
         match self {
             Self::None => 1.0,
@@ -97,19 +97,19 @@ impl AutoStep {
             None => auto_step(self.omega, self.p, n_eff),
         };
         let first = bound.min(self.downlink.step_max(self.omega, n_eff));
-        match self.falls {
-            true => first * math::pow(1.0 + f64::from(k) / MINIBATCH_DELAY, -MINIBATCH_POWER),
-            false => first,
+        if !self.falls {
+            return first;
         }
+        first * math::pow(1.0 + f64::from(k) / MINIBATCH_DELAY, -MINIBATCH_POWER)
     }
 }
 
 /// The step inside the trust region.
-fn within(gamma: f64, reach: &Reach) -> f64 {
+fn within(gamma: f64, reach: &StepRange) -> f64 {
     gamma.min(SHRINK_MAX / reach.lowest.abs()).min(GROW_MAX / reach.highest.abs())
 }
 
-impl<M: LatentModel> Em<M> {
+impl<M: Mixture> Em<M> {
     /// `γ_{k+1}` for this direction, and whether the recursion must start over.
     pub(super) fn step_along(
         &self,
@@ -125,7 +125,7 @@ impl<M: LatentModel> Em<M> {
         if !auto.trusts {
             return Ok((gamma, false));
         }
-        let reach = self.model.reach(&global.s_hat, field, &global.moments(context.total))?;
+        let reach = self.model.step_range(&global.s_hat, field, &global.moments(context.total))?;
         let Some(reach) = reach else { return Ok((gamma, false)) };
         global.note_dead(&reach.outside);
         Ok((within(gamma, &reach), -gamma * reach.lowest > DRIFT_MAX))
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_trust_region_bounds_both_ends() {
-        let reach = |lowest, highest| Reach { lowest, highest, outside: Vec::new() };
+        let reach = |lowest, highest| StepRange { lowest, highest, outside: Vec::new() };
         assert_eq!(within(0.5, &reach(0.0, 0.0)), 0.5);
         assert_eq!(within(0.5, &reach(-0.4, 0.5)), 0.5);
         assert_eq!(within(0.5, &reach(-4.0, 0.0)), 0.05);

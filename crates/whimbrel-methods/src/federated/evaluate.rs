@@ -1,12 +1,9 @@
-//! Evaluations: the judge's metrics and those of the channels.
+//! Evaluations: figures of the judge and of the channels.
 
-use super::{Answer, ExchangeKind, Federated, Judge, held_out};
-use crate::measures;
+use super::{Answer, Answered, ExchangeKind, Federated, Judge, held_out};
 use crate::settings::{check_figures, check_rows};
 use whimbrel_codec::Scalar;
-use whimbrel_codec::channel::DownRule;
-use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Disclosure, Evaluate, Exposure, Metric, MetricValue};
+use whimbrel_core::method::{ClientGroup, Disclosure, Evaluate, Exposure, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum};
 
 impl<O: Judge> Evaluate for Federated<O> {
@@ -23,62 +20,49 @@ impl<O: Judge> Evaluate for Federated<O> {
         ask: &O::Ask,
         data: &Self::Data,
     ) -> Result<Self::Answer> {
-        let train = &data.train;
-        let ask = &*self.oracle.localise(ask, &client.own, train)?;
-        let answer = self.oracle.answer(ask, &client.own, train)?;
-        let limit = match self.terms.has_memory() {
-            true => self.oracle.memory_limit(ask, &answer, train)?,
-            false => None,
-        };
+        let Answered { answer, memory_limit, parts } =
+            self.oracle.answer(ask, &client.own, data)?;
         // ||h_i − its limit||²
-        let memory_gap2 = limit.map(|mut gap| {
+        let memory_gap2 = memory_limit.filter(|_| self.terms.has_memory()).map(|mut gap| {
             if !client.up.kept.is_empty() {
                 O::Number::axpy(&mut gap, -1.0, &client.up.kept);
             }
             O::Number::norm2_squared(&gap)
         });
-        let parts = held_out::scores(&self.oracle, ask, data)?;
-        Ok(Answer { rows: self.oracle.rows(train), answer, memory_gap2, parts })
+        Ok(Answer { rows: data.rows[0], answer, memory_gap2, parts })
     }
 
     fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
         check_rows(id, answer.rows, peer.rows)?;
         check_figures(id, answer.memory_gap2.as_slice())?;
-        held_out::check(id, answer.rows, self.oracle.scores().len(), &answer.parts)?;
+        held_out::check(id, answer.rows, self.oracle.scores().each.len(), &answer.parts)?;
         self.oracle.check(id, &answer.answer)
-    }
-
-    fn loss(&self, answer: &Self::Answer) -> Option<f64> {
-        self.oracle.loss(&answer.answer)
     }
 
     fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
         let mut own = self.oracle.own(&answer.answer);
-        own.extend(held_out::own(&self.oracle.scores(), &answer.parts));
+        own.extend(held_out::own(&self.oracle.scores().each, &answer.parts));
         own
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let mut all = vec![measures::epoch()];
-        all.extend(self.oracle.measures());
-        all.extend(held_out::measures(
-            &self.oracle.scores(),
-            self.oracle.scores_weigh_training_rows(),
-        ));
-        all.extend(measures::channels());
-        if *self.terms.downlink.rule() == DownRule::Ghost {
-            all.push(measures::ghost());
-        }
-        all
     }
 
     fn conclude(
         &self,
         server: &Self::Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
+        let scores = self.oracle.scores();
+        if group == ClientGroup::Unseen && !scores.unseen {
+            return Ok(Vec::new());
+        }
+        let mut pooled = held_out::Pooled::new(scores);
+        if group == ClientGroup::Unseen {
+            for (_, answer) in answers {
+                pooled.add(answer.rows, &answer.parts)?;
+            }
+            return Ok(pooled.metrics_of_unseen());
+        }
         let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);
-        let mut pooled = self.pooled_scores();
         let mut failed = None;
         let mut weighted = answers.map_while(|(id, answer)| {
             clients += 1;
@@ -100,7 +84,7 @@ impl<O: Judge> Evaluate for Federated<O> {
         if clients == 0 {
             return Err(Error::data("no client answered the evaluation"));
         }
-        // Before they are opened, memories say nothing.
+        // Memories have no meaning before they are opened.
         let opened = server.kind == ExchangeKind::Round && gap_count > 0;
         let memory_gap2 = opened.then(|| gaps.value()[0] / f64::from(clients));
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
@@ -117,28 +101,6 @@ impl<O: Judge> Evaluate for Federated<O> {
         }
         Ok(metrics)
     }
-
-    fn conclude_unseen(
-        &self,
-        _: &Self::Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
-    ) -> Result<Vec<Metric>> {
-        if !self.oracle.judges_unseen() {
-            return Ok(Vec::new());
-        }
-        let mut pooled = self.pooled_scores();
-        for (_, answer) in answers {
-            pooled.add(answer.rows, &answer.parts)?;
-        }
-        Ok(pooled.metrics_of_unseen())
-    }
-}
-
-impl<O: Judge> Federated<O> {
-    fn pooled_scores(&self) -> held_out::Pooled {
-        let by_training_rows = self.oracle.scores_weigh_training_rows();
-        held_out::Pooled::new(self.oracle.scores(), by_training_rows)
-    }
 }
 
 /// A metric that may be missing.
@@ -146,7 +108,7 @@ pub(crate) fn optional(name: &'static str, value: Option<f64>) -> Metric {
     Metric { name: name.into(), value: value.map_or(MetricValue::Missing, MetricValue::Number) }
 }
 
-/// The objective of methods whose clients answer with their own mean loss, from weights and losses.
+/// The objective: the mean of the clients' losses by weight.
 pub(crate) fn mean_loss(losses: impl Iterator<Item = (f64, f64)>) -> Result<Metric> {
     let (mut total, mut sum) = (0.0, ExactSum::new(1));
     for (weight, loss) in losses {
@@ -156,7 +118,7 @@ pub(crate) fn mean_loss(losses: impl Iterator<Item = (f64, f64)>) -> Result<Metr
     Ok(Metric::number("objective", sum.value()[0] / total))
 }
 
-/// The declaration of a message that holds sums over a client's rows.
+/// The disclosure of sums over a client's rows.
 pub(crate) fn aggregate(message: &'static str, meaning: &str, bytes_max: usize) -> Disclosure {
     Disclosure { message, meaning: meaning.into(), bytes_max, exposure: Exposure::Aggregate }
 }

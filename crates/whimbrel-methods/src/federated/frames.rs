@@ -1,20 +1,20 @@
 //! Frames of the channels' vectors, on both ends.
 //!
-//! Uploads are compressed in the frame at what their client computed at. Where clients share that, the
-//! server sums in the frame and inverts once; groups have a sum each; else each upload is inverted when
-//! it is absorbed. Exact channels take no frame, so no bit of an exact run depends on them.
+//! Uploads are compressed in the frame at the vector that their client received. If clients share
+//! that vector, the server sums in the frame and inverts once; groups of clients have one sum each;
+//! otherwise each upload is inverted when it is absorbed. Exact channels have no frame, so no bit of
+//! an exact run depends on frames.
 
-use super::{Federated, Oracle, Peer, Server};
+use super::oracle::{End, Framed, MaybeFrame};
+use super::{ExchangeKind, Federated, Oracle, Server};
 use std::borrow::Cow;
 use whimbrel_codec::channel::{Frames, Sharing};
-use whimbrel_core::{Frame, Result};
+use whimbrel_core::Result;
 
 impl<O: Oracle> Federated<O> {
-    /// Whether uploads are compressed in frames.
+    /// Whether uploads are compressed in frames, if the oracle has frames.
     pub(super) fn frames_up(&self) -> bool {
-        self.oracle.framed().is_some()
-            && self.terms.compresses_up()
-            && self.terms.downlink.sharing() != Sharing::Unknown
+        self.terms.compresses_up() && self.terms.downlink.sharing() != Sharing::Unknown
     }
 
     /// Whether the server inverts each upload on its own.
@@ -22,61 +22,49 @@ impl<O: Oracle> Federated<O> {
         self.frames_up() && self.terms.downlink.sharing() == Sharing::Each
     }
 
-    /// How many sums the uploads of a round need.
-    pub(super) fn sums(&self) -> usize {
+    /// The number of sums of a round's uploads.
+    pub(super) fn sums(&self, global: &O::Global) -> usize {
         match self.terms.downlink.sharing() {
-            Sharing::Groups(groups) if self.frames_up() => groups as usize,
+            Sharing::Groups(groups) if self.frames_up() && self.moments(global).is_some() => {
+                groups as usize
+            }
             _ => 1,
         }
     }
 
-    /// The sum that a client's upload belongs to.
-    pub(super) fn sum_of(&self, peer: &Peer<O::Record, O::Number>) -> usize {
-        peer.down.id() as usize % self.sums()
-    }
-
-    /// Calls `work` with the frames of what goes down.
+    /// Calls `work` with the frames of the published vector.
     pub(super) fn with_frames_down<R>(
         &self,
-        moments: &[f64],
+        moments: Option<&[f64]>,
         work: impl FnOnce(Frames<'_, O::Number>) -> R,
     ) -> R {
         let downlink = &self.terms.downlink;
-        match self.oracle.framed() {
-            Some(framed) if !downlink.is_exact() && downlink.sharing() != Sharing::Unknown => {
-                work(Frames::new(&|held| framed.published_frame(held, moments)))
+        match moments {
+            Some(moments) if !downlink.is_exact() && downlink.sharing() != Sharing::Unknown => {
+                work(Frames::new(&|at| self.oracle.frame(Framed::Published, at, moments)))
             }
             _ => work(Frames::NONE),
         }
     }
 
-    /// The frame of clients' values at a vector, where there are frames.
-    pub(super) fn frame(
-        &self,
-        at: &[O::Number],
-        moments: &[f64],
-    ) -> Result<Option<Box<dyn Frame>>> {
-        self.oracle.framed().map_or(Ok(None), |framed| framed.frame(at, moments))
+    /// The server's data for frames.
+    pub(super) fn moments<'a>(&self, global: &'a O::Global) -> Option<&'a [f64]> {
+        self.oracle.frame_moments(End::Server(global))
     }
 
-    /// What frames need beside the vector, on the server.
-    pub(super) fn moments<'a>(&self, global: &'a O::Global) -> &'a [f64] {
-        self.oracle.framed().map_or(&[], |framed| framed.server_moments(global))
-    }
-
-    /// The frame of each sum of the exchange under way.
+    /// The frame of each sum of the current exchange.
     pub(super) fn frames_of_sums(
         &self,
         server: &Server<O::Global, O::Number>,
-    ) -> Result<Vec<Option<Box<dyn Frame>>>> {
-        if !self.frames_up() || self.frames_each() {
-            return Ok(vec![None]);
-        }
-        let published = self.oracle.published(&server.global);
-        let moments = self.moments(&server.global);
-        let at: Vec<Cow<'_, [O::Number]>> = self.with_frames_down(moments, |frames| {
+    ) -> Result<Vec<MaybeFrame>> {
+        let moments = match self.moments(&server.global) {
+            Some(moments) if self.frames_up() && !self.frames_each() => moments,
+            _ => return Ok(vec![None]),
+        };
+        let published = self.oracle.published(&server.global, ExchangeKind::Round);
+        let at: Vec<Cow<'_, [O::Number]>> = self.with_frames_down(Some(moments), |frames| {
             self.terms.downlink.decoded(&server.down, &published, frames)
         })?;
-        at.iter().map(|at| self.frame(at, moments)).collect()
+        at.iter().map(|at| self.oracle.frame(Framed::Value, at, moments)).collect()
     }
 }

@@ -1,48 +1,61 @@
-//! Rows that no client fits: how the model does on them, and on the training rows beside them.
+//! Scores on held-out rows, and on the training rows beside them.
 
-use super::Judge;
 use crate::settings::{ROWS_MAX, check_figures, check_rows};
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::Metric;
-use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, wire};
+use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Result, sum::ExactSum, wire};
 
-/// A client's rows by what they are for.
+/// A client's rows, split by purpose.
 pub struct Split<D> {
-    /// What it fits.
+    /// Rows that the model is fitted to.
     pub train: D,
-    /// What settings are chosen by.
+    /// Rows that settings are chosen by.
     pub validation: Option<D>,
-    /// What the result is judged by.
+    /// Rows that the result is judged by.
     pub test: Option<D>,
-    /// Whether clients keep rows out: this one may have too few for that.
+    /// Whether the job holds rows out; a client with few rows may hold none out all the same.
     pub asked: bool,
+    /// The number of rows of each part, in the order above.
+    pub rows: [u64; 3],
 }
 
-/// The parts in the order of an answer, and what they are called.
+/// The names of the parts, in the order of an answer.
 const PARTS: [(&str, &str); 3] =
     [("train", "Training"), ("validation", "Validation"), ("test", "Test")];
-/// The place of the training rows.
 const TRAIN: usize = 0;
-/// The place of the test rows.
 const TEST: usize = 2;
 
 /// A mean over rows by which a model is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Score {
-    /// Its key, behind the name of the part.
+    /// The key, after the name of the part.
     pub key: &'static str,
-    /// Its name.
     pub name: &'static str,
-    /// Which way it should go.
     pub better: Better,
-    /// Whether it is a share of rows; the bottom decile over clients is then reported too.
+    /// Whether it is a share of rows; the bottom decile over clients is then reported, too.
     pub share: bool,
+}
+
+/// The scores of a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scores {
+    pub each: Vec<Score>,
+    /// Whether clients are weighted by their training rows, instead of the rows of each part.
+    pub by_training_rows: bool,
+    /// Whether clients that took no part in training can be scored.
+    pub unseen: bool,
+}
+
+impl Default for Scores {
+    fn default() -> Self {
+        Self { each: Vec::new(), by_training_rows: false, unseen: true }
+    }
 }
 
 /// The scores of one part of a client's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartScores {
-    /// Its rows; none where the client has no such part.
+    /// The number of rows; zero if the client has no such part.
     pub rows: u64,
     /// One mean for each declared score.
     pub means: Vec<f64>,
@@ -50,34 +63,35 @@ pub struct PartScores {
 
 wire!(PartScores { rows, means });
 
-/// What a client tells of its parts; empty where clients keep no rows out.
-pub(crate) fn scores<O: Judge>(
-    oracle: &O,
-    ask: &O::Ask,
-    data: &Split<O::Data>,
-) -> Result<Vec<PartScores>> {
-    if oracle.scores().is_empty() {
-        return Ok(Vec::new());
+impl<D> Split<D> {
+    /// Lays out each part of a client's rows by `bind`, which returns them with their number.
+    pub(crate) fn bind(
+        data: &ClientData,
+        bind: impl Fn(&ClientData) -> Result<(D, u64)>,
+    ) -> Result<Self> {
+        let part = |rows: Option<Box<ClientData>>| match rows {
+            Some(rows) => bind(&rows).map(|(data, count)| (Some(data), count)),
+            None => Ok((None, 0)),
+        };
+        let HeldOut { validation, test, asked } = data.held_out();
+        let (train, count) = bind(data)?;
+        let ((validation, validation_count), (test, test_count)) = (part(validation)?, part(test)?);
+        Ok(Self { train, validation, test, asked, rows: [count, validation_count, test_count] })
     }
-    score_parts(data, |rows| oracle.rows(rows), |rows| oracle.score(ask, rows))
-}
 
-/// The scores of each part; empty where clients keep no rows out. A client that has too few rows to
-/// keep any out tells of its training rows all the same: means over training rows are of everybody's.
-pub(crate) fn score_parts<D>(
-    data: &Split<D>,
-    rows: impl Fn(&D) -> u64,
-    score: impl Fn(&D) -> Result<Vec<f64>>,
-) -> Result<Vec<PartScores>> {
-    if !data.asked && data.validation.is_none() && data.test.is_none() {
-        return Ok(Vec::new());
+    /// The scores of each part; empty if the job holds no rows out. A client with too few rows to
+    /// hold any out still scores its training rows, so that means over training rows cover everyone.
+    pub fn scores(&self, score: impl Fn(&D) -> Result<Vec<f64>>) -> Result<Vec<PartScores>> {
+        if !self.asked && self.validation.is_none() && self.test.is_none() {
+            return Ok(Vec::new());
+        }
+        let parts = [Some(&self.train), self.validation.as_ref(), self.test.as_ref()];
+        let scored = parts.into_iter().zip(self.rows).map(|(part, rows)| {
+            let means = part.map_or(Ok(Vec::new()), &score)?;
+            Ok(PartScores { rows, means })
+        });
+        scored.collect()
     }
-    let parts = [Some(&data.train), data.validation.as_ref(), data.test.as_ref()];
-    let part = |part: Option<&D>| match part {
-        None => Ok(PartScores { rows: 0, means: Vec::new() }),
-        Some(data) => Ok(PartScores { rows: rows(data), means: score(data)? }),
-    };
-    parts.into_iter().map(part).collect()
 }
 
 /// Refuses scores of another form, or that cannot be averaged.
@@ -94,29 +108,26 @@ pub(crate) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]
     parts.iter().try_for_each(|part| check_figures(id, &part.means))
 }
 
-/// The sums of everyone's scores.
+/// The sums of all clients' scores.
 pub(crate) struct Pooled {
-    scores: Vec<Score>,
-    /// Whether clients count by their training rows.
-    by_training_rows: bool,
+    scores: Scores,
     weights: [f64; PARTS.len()],
     sums: Vec<ExactSum>,
-    /// Of each client with test rows.
+    /// The test scores of each client with test rows.
     test: Vec<Vec<f64>>,
 }
 
 impl Pooled {
-    pub fn new(scores: Vec<Score>, by_training_rows: bool) -> Self {
-        let sums = PARTS.map(|_| ExactSum::new(scores.len())).into();
-        let weights = [0.0; PARTS.len()];
-        Self { scores, by_training_rows, weights, sums, test: Vec::new() }
+    pub fn new(scores: Scores) -> Self {
+        let sums = PARTS.map(|_| ExactSum::new(scores.each.len())).into();
+        Self { scores, weights: [0.0; PARTS.len()], sums, test: Vec::new() }
     }
 
-    /// Adds a client with its number of training rows; one without any counts by the rows of each
-    /// part.
+    /// Adds a client with its number of training rows; without any, the client is weighted by the
+    /// rows of each part.
     pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
         for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
-            let counts = self.by_training_rows && training_rows > 0;
+            let counts = self.scores.by_training_rows && training_rows > 0;
             let weight = if counts { training_rows } else { part.rows } as f64;
             self.weights[place] += weight;
             self.sums[place].add(&part.means, weight)?;
@@ -125,7 +136,7 @@ impl Pooled {
         Ok(())
     }
 
-    /// Means over all rows of each part that somebody has.
+    /// Means over all rows of each part that is not empty.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
         for (place, (part, _)) in PARTS.iter().enumerate() {
@@ -133,7 +144,7 @@ impl Pooled {
                 self.means(place).map(|(score, mean)| Metric::number(key(part, score), mean)),
             );
         }
-        for (place, score) in self.scores.iter().enumerate().filter(|(_, score)| score.share) {
+        for (place, score) in self.scores.each.iter().enumerate().filter(|(_, score)| score.share) {
             let values: Vec<f64> = self.test.iter().map(|means| means[place]).collect();
             if let Some(decile) = bottom_decile(values) {
                 metrics.push(Metric::number(decile_key(score), decile));
@@ -142,22 +153,22 @@ impl Pooled {
         metrics
     }
 
-    /// The same for clients that are only evaluated: on what they adapt to, and on test rows.
+    /// Means over clients that are only evaluated: their test rows, and the rows that they adapt to.
     pub fn metrics_of_unseen(&self) -> Vec<Metric> {
         let test = self.means(TEST).map(|(s, mean)| Metric::number(unseen_key(s), mean));
         let train = self.means(TRAIN).map(|(s, mean)| Metric::number(unseen_train_key(s), mean));
         test.chain(train).collect()
     }
 
-    /// The means over one part, where somebody has it.
+    /// The means over one part; none if it is empty.
     fn means(&self, place: usize) -> impl Iterator<Item = (&Score, f64)> {
         let weight = self.weights[place];
         let sums = if weight > 0.0 { self.sums[place].value() } else { Vec::new() };
-        self.scores.iter().zip(sums).map(move |(score, sum)| (score, sum / weight))
+        self.scores.each.iter().zip(sums).map(move |(score, sum)| (score, sum / weight))
     }
 }
 
-/// One client's own scores.
+/// One client's scores.
 pub(crate) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
     let each = PARTS.iter().zip(parts).flat_map(|((part, _), found)| {
         let pairs = scores.iter().zip(&found.means);
@@ -167,12 +178,12 @@ pub(crate) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
 }
 
 /// The figures of all parts.
-pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measure> {
+pub(crate) fn measures(scores: &Scores) -> Vec<Measure> {
     let mut all = Vec::new();
-    let over = if weigh_training_rows { OverClients::TrainingRows } else { OverClients::Rows };
-    // What was kept out says most.
+    let over = if scores.by_training_rows { OverClients::TrainingRows } else { OverClients::Rows };
+    // Held-out rows come first.
     for (place, (part, title)) in PARTS.iter().enumerate().rev() {
-        for score in scores {
+        for score in &scores.each {
             let name = score.name;
             let caption = format!("{title} rows");
             let measure = Measure::new(
@@ -196,7 +207,7 @@ pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measu
             }
         }
     }
-    for score in scores {
+    for score in &scores.each {
         let name = score.name;
         let of_unseen = |key, title: &str, short: &str| {
             let caption = "Clients that took no part in training";
@@ -228,7 +239,7 @@ fn decile_key(score: &Score) -> String {
     format!("{}_{}_p10", PARTS[TEST].0, score.key)
 }
 
-/// The smallest value that at least a tenth of all do not exceed.
+/// The smallest value that at least a tenth of the values do not exceed.
 fn bottom_decile(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().div_ceil(10).saturating_sub(1)).copied()
@@ -248,7 +259,8 @@ mod tests {
 
     #[test]
     fn parts_are_pooled_over_rows_and_the_decile_over_clients() {
-        let mut pooled = Pooled::new(vec![LOSS, RIGHT], false);
+        let both = Scores { each: vec![LOSS, RIGHT], ..Scores::default() };
+        let mut pooled = Pooled::new(both.clone());
         let none = part(0, &[]);
         pooled.add(10, &[part(10, &[1.0, 0.5]), none.clone(), part(1, &[2.0, 0.0])]).unwrap();
         pooled.add(30, &[part(30, &[3.0, 0.9]), none, part(3, &[4.0, 1.0])]).unwrap();
@@ -264,22 +276,24 @@ mod tests {
         let unseen = pooled.metrics_of_unseen();
         assert_eq!(unseen[1], Metric::number("unseen_accuracy", 0.75));
         assert_eq!(unseen[3], Metric::number("unseen_train_accuracy", 0.8));
-        let declared = measures(&[LOSS, RIGHT], false);
+        let declared = measures(&both);
         assert!(unseen.iter().all(|metric| declared.iter().any(|m| m.key == metric.name)));
         assert!(expected.iter().all(|(key, _)| declared.iter().any(|m| m.key == *key)));
     }
 
     #[test]
     fn a_client_with_too_few_rows_to_keep_any_out_tells_of_its_training_rows() {
-        let split = |asked| Split { train: 7u64, validation: None, test: None, asked };
-        let scores = |asked| score_parts(&split(asked), |rows| *rows, |_| Ok(vec![0.5])).unwrap();
+        let rows = [7, 0, 0];
+        let split = |asked| Split { train: (), validation: None, test: None, asked, rows };
+        let scores = |asked| split(asked).scores(|()| Ok(vec![0.5])).unwrap();
         assert_eq!(scores(true), [part(7, &[0.5]), part(0, &[]), part(0, &[])]);
         assert!(scores(false).is_empty(), "no client keeps rows out");
     }
 
     #[test]
     fn clients_may_count_by_their_training_rows() {
-        let mut pooled = Pooled::new(vec![RIGHT], true);
+        let mut pooled =
+            Pooled::new(Scores { each: vec![RIGHT], by_training_rows: true, unseen: true });
         pooled.add(10, &[part(10, &[1.0]), part(0, &[]), part(100, &[0.5])]).unwrap();
         pooled.add(30, &[part(30, &[1.0]), part(0, &[]), part(100, &[0.9])]).unwrap();
         assert_eq!(pooled.metrics()[1], Metric::number("test_accuracy", 0.8));

@@ -1,27 +1,33 @@
 //! The loop around an oracle.
 
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
-use super::{Context, Federated, Local, Member, Oracle, Received, Split};
+use super::{
+    Computed, Context, End, Federated, Framed, Judge, Local, MaybeFrame, Member, Oracle, Received,
+    Split, Told, held_out,
+};
+use crate::measures;
 use crate::settings::Budget;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
-use whimbrel_codec::channel::{DownClient, DownMessage, SharedMessages, Uplink};
-use whimbrel_core::method::{Allowance, Artifact, Cohort, Disclosure, Method, Next, Sender, Task};
-use whimbrel_core::{ClientId, Error, Frame, Key, Result, vector};
+use whimbrel_codec::channel::{DownClient, DownMessage, DownRule, SharedMessages, Uplink, Upload};
+use whimbrel_core::erased::for_readable;
+use whimbrel_core::method::{
+    Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
+};
+use whimbrel_core::{ClientId, Error, Key, Result};
 
 impl<O: Oracle> Federated<O> {
-    /// What does not depend on the codec is the same on every uplink.
+    /// The uplink for everything that does not depend on the codec.
     fn uplink(&self) -> &Uplink {
         &self.terms.uplinks[0]
     }
 
     pub(super) fn context(&self, server: &Server<O::Global, O::Number>) -> Context {
-        let first = self.oracle.first_question(&server.global).is_some();
         Context {
             kind: server.kind,
             round: server.round,
-            k: server.round.saturating_sub(u32::from(first)),
+            k: server.round.saturating_sub(u32::from(O::FIRST_EXCHANGE)),
             total: server.total,
             rows: server.rows,
             clients: server.clients,
@@ -32,19 +38,20 @@ impl<O: Oracle> Federated<O> {
 }
 
 impl<O: Oracle> Federated<O> {
-    /// Enrols a client with these training rows.
+    /// Enrols a client with this number of training rows.
     pub fn enroll_rows(
         &self,
         data: &O::Data,
+        rows: u64,
         key: Key,
-    ) -> Result<(<Self as Method>::Client, <Self as Method>::Summary)> {
+    ) -> Result<(ClientOf<O>, Enrolment<O::Summary>)> {
         let (own, summary) = self.oracle.enroll(data, key)?;
         let (up, down) = (self.terms.up_client(), self.terms.downlink.client());
-        Ok((Client { up, down, own }, Enrolment { rows: self.oracle.rows(data), summary }))
+        Ok((Client { up, down, own }, Enrolment { rows, summary }))
     }
 }
 
-impl<O: Oracle> Method for Federated<O> {
+impl<O: Judge> Method for Federated<O> {
     type Data = Split<O::Data>;
     type Server = Server<O::Global, O::Number>;
     type Peer = Peer<O::Record, O::Number>;
@@ -55,8 +62,26 @@ impl<O: Oracle> Method for Federated<O> {
     type Broadcast = SharedMessages<O::Number>;
     type Fold = Fold;
 
+    fn declare(&self) -> Declaration {
+        let mut declared = self.oracle.declare(&self.terms);
+        let once = |count: bool, allowance| Allowance { most: Some(u32::from(count)), ..allowance };
+        let ordinary = [
+            once(O::FIRST_EXCHANGE, Allowance::opening("first state", 0)),
+            once(self.terms.opens(), Allowance::opening("memories", 1)),
+            Allowance::rounds(self.terms.rounds_max(O::FIRST_EXCHANGE)),
+        ];
+        declared.exchanges.splice(0..0, ordinary);
+        declared.measures.insert(0, measures::epoch());
+        declared.measures.extend(held_out::measures(&self.oracle.scores()));
+        declared.measures.extend(measures::channels());
+        if *self.terms.downlink.rule() == DownRule::Ghost {
+            declared.measures.push(measures::ghost());
+        }
+        declared
+    }
+
     fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
-        self.enroll_rows(&data.train, key)
+        self.enroll_rows(&data.train, data.rows[0], key)
     }
 
     fn start(
@@ -68,15 +93,11 @@ impl<O: Oracle> Method for Federated<O> {
             Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
         });
         let global = self.oracle.start(&mut members, &self.terms, key)?;
-        if self.oracle.first_question(&global).is_some() != O::FIRST_EXCHANGE {
-            return Err(Error::internal("an oracle's first question is not its FIRST_EXCHANGE"));
-        }
-        let (kind, down) = match self.oracle.first_question(&global) {
-            Some(_) => (ExchangeKind::FirstState, self.terms.downlink.server(&[])),
-            None => {
-                let published = self.oracle.published(&global);
-                (self.terms.after_first_state(), self.terms.downlink.server(&published))
-            }
+        let (kind, down) = if O::FIRST_EXCHANGE {
+            (ExchangeKind::FirstState, self.terms.downlink.server(&[]))
+        } else {
+            let published = self.oracle.published(&global, ExchangeKind::Round);
+            (self.terms.after_first_state(), self.terms.downlink.server(&published))
         };
         Ok(Server {
             kind,
@@ -106,7 +127,7 @@ impl<O: Oracle> Method for Federated<O> {
         let Enrolment { rows, ref summary } = *enrolment;
         let weight = self.terms.weights.of(id, rows)?;
         let member = Member { id, weight, rows, summary };
-        self.oracle.admit(&mut server.global, &member)?;
+        let record = self.oracle.admit(&mut server.global, &member)?;
         server.total += weight;
         server.rows += rows;
         server.clients += 1;
@@ -118,57 +139,43 @@ impl<O: Oracle> Method for Federated<O> {
         }
         let uplink = self.terms.own_uplinks.get(&id.0).copied().unwrap_or(0);
         let down = self.terms.downlink.admit(&mut server.down, id);
-        Ok(Peer { weight, rows, uplink, record: self.oracle.record(id), down })
+        Ok(Peer { weight, rows, uplink, record, down })
     }
 
     fn rows(&self, peer: &Self::Peer) -> Option<u64> {
         Some(peer.rows)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        // The first exchange is one of the rounds.
-        let first = u32::from(O::FIRST_EXCHANGE);
-        let rounds = self.terms.budget.rounds_max().map(|rounds| rounds.saturating_sub(first));
-        let passes = self.oracle.full_passes().map_or(Some(0), |passes| passes.most(rounds));
-        let openings = [
-            Allowance { most: Some(first), ..Allowance::opening("first state", 0) },
-            Allowance {
-                most: Some(u32::from(self.terms.opens())),
-                ..Allowance::opening("memories", 1)
-            },
-        ];
-        let passes = Allowance { name: "full passes", ..Allowance::rounds(passes) };
-        openings.into_iter().chain([Allowance::rounds(rounds), passes]).collect()
-    }
-
     fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
         match down.kind {
             ExchangeKind::FirstState => 0,
             ExchangeKind::OpenMemories => 1,
-            ExchangeKind::Round => {
-                let passes = self.oracle.full_passes();
-                let note = down.note.as_ref();
-                2 + usize::from(passes.is_some_and(|p| p.is_full_pass(&client.own, note)))
-            }
+            ExchangeKind::Round => 2 + self.oracle.round_kind(&client.own, down.note.as_ref()),
         }
     }
 
-    fn next(&self, server: &Self::Server) -> Next {
-        let done = match self.terms.budget {
-            Budget::Rounds(rounds) => server.round >= rounds,
-            Budget::Epochs(epochs) => server.epoch() >= epochs,
-            Budget::Converged(rounds) => server.round >= rounds || server.has_converged(),
-        };
-        match server.kind {
+    fn status(&self, server: &Self::Server) -> Status {
+        let budget = self.terms.budget;
+        let converged = matches!(budget, Budget::Converged(_)) && server.has_converged();
+        let done = converged || budget.is_spent(server.round, server.epoch());
+        let next = match server.kind {
             _ if done => Next::Stop,
             ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
             ExchangeKind::OpenMemories => Next::Uncounted,
             ExchangeKind::Round => Next::Round(Cohort::Sampled),
-        }
+        };
+        // Clients may diverge while the server does not.
+        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
+        Status { next, magnitude: self.oracle.magnitude(&server.global, local2) }
     }
 
-    fn broadcast(&self, server: &Self::Server) -> Result<Self::Broadcast> {
-        Ok(self.terms.downlink.shared_messages(&server.down))
+    fn open(&self, server: &Self::Server) -> Result<(Self::Broadcast, Fold)> {
+        let sums = if server.kind == ExchangeKind::Round { self.sums(&server.global) } else { 1 };
+        let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
+        let moments = self.moments(&server.global).filter(|_| self.frames_each());
+        let moments = moments.unwrap_or_default().to_vec();
+        let fold = Fold { kind: server.kind, up, moments, down, rows_used: 0, weight: 0.0 };
+        Ok((self.terms.downlink.shared_messages(&server.down), fold))
     }
 
     fn downlink(
@@ -178,17 +185,13 @@ impl<O: Oracle> Method for Federated<O> {
         peer: &Self::Peer,
         _: Key,
     ) -> Result<(Self::Peer, Self::Down)> {
-        let context = self.context(server);
-        let (record, private) = self.oracle.private(&server.global, &peer.record, &context);
+        let published = self.oracle.published(&server.global, server.kind);
         let (down, state) = match server.kind {
-            // There is no state yet that a channel could carry.
+            // Channels carry states, and there is none yet.
             ExchangeKind::FirstState => {
-                let question = self.oracle.first_question(&server.global);
-                let question = question.ok_or_else(no_first_exchange)?;
-                (peer.down.clone(), broadcast.get(0, || DownMessage::whole(&question)))
+                (peer.down.clone(), broadcast.get(0, || DownMessage::whole(&published)))
             }
             ExchangeKind::OpenMemories | ExchangeKind::Round => {
-                let published = self.oracle.published(&server.global);
                 let moments = self.moments(&server.global);
                 let (end, known, downlink) = (&server.down, &peer.down, &self.terms.downlink);
                 self.with_frames_down(moments, |frames| {
@@ -196,7 +199,9 @@ impl<O: Oracle> Method for Federated<O> {
                 })?
             }
         };
-        let note = self.oracle.note(&server.global, &context);
+        let context = self.context(server);
+        let Told { record, note, private } =
+            self.oracle.tell(&server.global, &peer.record, &context);
         let (kind, uplink) = (server.kind, peer.uplink);
         Ok((Peer { down, record, ..*peer }, Down { kind, uplink, note, state, private }))
     }
@@ -209,52 +214,30 @@ impl<O: Oracle> Method for Federated<O> {
         key: Key,
     ) -> Result<(Self::Client, Up)> {
         let message = down.state.get()?;
-        let Opened { end, state, frame, uplink } = self.open(client, down, &message)?;
-        let received = received(down, state);
-        let (own, value) = self.oracle.local(received, &client.own, &data.train, key)?;
-        self.send(client, Answer { end, frame, uplink, own, value }, down.kind, key)
+        let Opened { received, reply } = self.open_message(client, down, &message)?;
+        let computed = self.oracle.local(&received, &client.own, &data.train, key)?;
+        self.send(client, reply, computed, key)
     }
 
-    fn local_steps(&self, tasks: &mut [Task<'_, Self>]) {
+    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Up)>> {
+        if let [task] = tasks {
+            return vec![self.local_step(task.client, &task.down, task.data, task.key)];
+        }
         let messages: Vec<_> = tasks.iter().map(|task| task.down.state.get()).collect();
-        let (mut group, mut ends) = (Vec::new(), Vec::new());
-        let mut done: Vec<_> = tasks.iter().map(|_| None).collect();
-        for (at, (task, message)) in tasks.iter().zip(&messages).enumerate() {
-            let message = message.as_deref().map_err(Clone::clone);
-            match message.and_then(|message| self.open(task.client, &task.down, message)) {
-                Err(error) => done[at] = Some(Err(error)),
-                Ok(Opened { end, state, frame, uplink }) => {
-                    let received = received(&task.down, state);
-                    let (own, data) = (&task.client.own, &task.data.train);
-                    group.push(Local { received, own, data, key: task.key, done: None });
-                    ends.push((at, end, frame, uplink));
-                }
-            }
-        }
-        self.oracle.locals(&mut group);
-        for ((at, end, frame, uplink), local) in ends.into_iter().zip(group) {
-            let (task, found) = (&tasks[at], local.done);
-            done[at] = found.map(|found| {
-                let (own, value) = found?;
-                let answer = Answer { end, frame, uplink, own, value };
-                self.send(task.client, answer, task.down.kind, task.key)
-            });
-        }
-        tasks.iter_mut().zip(done).for_each(|(task, done)| task.done = done);
-    }
-
-    fn batch(&self) -> usize {
-        self.oracle.clients_at_once()
-    }
-
-    fn fold(&self, server: &Self::Server) -> Fold {
-        let sums = if server.kind == ExchangeKind::Round { self.sums() } else { 1 };
-        let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
-        let moments = match self.frames_each() {
-            true => self.moments(&server.global).to_vec(),
-            false => Vec::new(),
-        };
-        Fold { kind: server.kind, up, moments, down, rows_used: 0, weight: 0.0 }
+        let opened = tasks.iter().zip(&messages).map(|(task, message)| {
+            let message = message.as_deref().map_err(Clone::clone)?;
+            let Opened { received, reply } = self.open_message(task.client, &task.down, message)?;
+            let (own, data) = (&task.client.own, &task.data.train);
+            Ok((Local { received, own, data, key: task.key }, (task, reply)))
+        });
+        for_readable(opened, |opened| {
+            let (locals, replies): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+            let computed = self.oracle.locals(&locals).into_iter().zip(replies);
+            let send = |(computed, (task, reply)): (Result<_>, (&Task<'_, Self>, _))| {
+                self.send(task.client, reply, computed?, task.key)
+            };
+            computed.map(send).collect()
+        })
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
@@ -266,17 +249,19 @@ impl<O: Oracle> Method for Federated<O> {
         }
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
+        let upload = Upload::whole(&up.packet, peer.weight);
         if fold.kind == ExchangeKind::Round {
-            let frame = match self.frames_each() {
-                true => self.frame(peer.down.local(), &fold.moments)?,
-                false => None,
+            let frame = if self.frames_each() {
+                self.oracle.frame(Framed::Value, peer.down.local(), &fold.moments)?
+            } else {
+                None
             };
-            let (sum, weight) = (&mut fold.up[self.sum_of(peer)], peer.weight);
-            let (packet, frame) = (&up.packet, frame.as_deref());
-            uplink.absorb_in::<O::Number>(sum, weight, from.inclusion, packet, frame)?;
+            let at = peer.down.id() as usize % fold.up.len();
+            let upload = Upload { frame: frame.as_deref(), ..upload };
+            uplink.absorb::<O::Number>(&mut fold.up[at], &upload, from.inclusion)?;
             self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
         } else {
-            uplink.absorb_opening::<O::Number>(&mut fold.up[0], peer.weight, &up.packet)?;
+            uplink.absorb_opening::<O::Number>(&mut fold.up[0], &upload)?;
         }
         // Weights are whole numbers: their sum does not depend on the order.
         fold.weight += peer.weight;
@@ -300,8 +285,8 @@ impl<O: Oracle> Method for Federated<O> {
             ExchangeKind::FirstState => {
                 server.round += 1;
                 if let Some(mean) = self.uplink().mean_opening(&fold.up[0]) {
-                    self.oracle.first_state(&mut server.global, mean, &context)?;
-                    let published = self.oracle.published(&server.global);
+                    self.oracle.opened(&mut server.global, mean, &context)?;
+                    let published = self.oracle.published(&server.global, ExchangeKind::Round);
                     self.terms.downlink.restart(&mut server.down, &published);
                     server.kind = self.terms.after_first_state();
                 }
@@ -310,7 +295,7 @@ impl<O: Oracle> Method for Federated<O> {
             ExchangeKind::OpenMemories => {
                 self.uplink().collect_opening(&mut server.up, &fold.up[0]);
                 if let Some(mean) = self.uplink().mean_opening(&fold.up[0]) {
-                    self.oracle.memories_opened(&mut server.global, &mean);
+                    self.oracle.opened(&mut server.global, mean, &context)?;
                 }
                 server.kind = ExchangeKind::Round;
             }
@@ -319,23 +304,22 @@ impl<O: Oracle> Method for Federated<O> {
                 let frames = self.frames_of_sums(&server)?;
                 let frames = frames.iter().map(Option::as_deref);
                 let sums: Vec<_> = fold.up.iter().zip(frames).collect();
-                let estimate = self.uplink().collect_in(&mut server.up, &sums, server.total);
-                let field = self.oracle.field(&server.global, estimate);
+                let estimate = self.uplink().collect(&mut server.up, &sums, server.total);
                 let state2 = self.oracle.magnitude(&server.global, 0.0).powi(2);
-                server.note_update(vector::norm2_squared(&field), state2);
                 server.spread = self.terms.downlink.spread(&fold.down);
-                self.oracle.step(&mut server.global, field, &context)?;
-                // What went down for this round, to each client heard.
+                // Bytes of this round's messages, to each client in the fold.
                 let ghost_bytes = self.terms.downlink.ghost_bytes(&server.down).unwrap_or(0);
                 server.ghost_bytes += ghost_bytes * u64::from(fold.down.count());
                 // C_dwn: a degraded downlink changes the server's state, too.
-                let wanted = self.oracle.published(&server.global).into_owned();
+                let moments = self.moments(&server.global).map(<[f64]>::to_vec);
                 let (downlink, end) = (&self.terms.downlink, &mut server.down);
-                let moments = self.moments(&server.global);
-                let published = self.with_frames_down(moments, |frames| {
-                    downlink.publish(end, wanted, &fold.down, frames, key)
-                })?;
-                self.oracle.after_publish(&mut server.global, published, &context)?;
+                let publish = &mut |wanted| {
+                    self.with_frames_down(moments.as_deref(), |frames| {
+                        downlink.publish(end, wanted, &fold.down, frames, key)
+                    })
+                };
+                let norm2 = self.oracle.step(&mut server.global, estimate, &context, publish)?;
+                server.note_update(norm2, state2);
                 server.round += 1;
             }
         }
@@ -347,16 +331,11 @@ impl<O: Oracle> Method for Federated<O> {
         (server.total, server.rows, server.clients) = (0.0, 0, 0);
         server.up = self.uplink().server();
         if server.kind != ExchangeKind::FirstState {
-            let published = self.oracle.published(&server.global);
+            let published = self.oracle.published(&server.global, ExchangeKind::Round);
             server.down = self.terms.downlink.server(&published);
             server.kind = self.terms.after_first_state();
         }
         Ok(server)
-    }
-
-    fn magnitude(&self, server: &Self::Server) -> f64 {
-        // Clients may diverge while the server does not.
-        self.oracle.magnitude(&server.global, server.spread.map_or(0.0, |spread| spread.local2))
     }
 
     fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
@@ -366,53 +345,41 @@ impl<O: Oracle> Method for Federated<O> {
     fn client_artifact(&self, client: &Self::Client, _: &Self::Data) -> Result<Option<Artifact>> {
         Ok(self.oracle.client_artifact(&client.own))
     }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        self.oracle.disclosures(&self.terms)
-    }
 }
 
-/// What a client made of a message.
-struct Opened<'a, N: Scalar> {
-    /// Its end of the downlink.
-    end: DownClient<N>,
-    state: Cow<'a, [N]>,
+/// A message that a client has decoded, and the ends of its channels.
+struct Opened<'a, O: Oracle> {
+    received: Received<'a, O>,
+    reply: Reply<'a, O::Number>,
+}
+
+/// The channels of a client's answer.
+#[derive(Clone)]
+struct Reply<'a, N: Scalar> {
+    kind: ExchangeKind,
+    /// The client's end of the downlink.
+    down: DownClient<N>,
     frame: SharedFrame,
     uplink: &'a Uplink,
 }
 
-/// What goes up.
-struct Answer<'a, O: Oracle> {
-    end: DownClient<O::Number>,
-    frame: SharedFrame,
-    uplink: &'a Uplink,
-    own: O::Own,
-    value: Vec<O::Number>,
-}
-
-/// The frame of an upload, where there is one; clients that were sent the same share it.
-type SharedFrame = Arc<Option<Box<dyn Frame>>>;
+/// The frame of an upload, if there is one; clients that received the same vector share it.
+type SharedFrame = Arc<MaybeFrame>;
 type DownOf<O> = Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
 type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
 
-fn received<'a, O: Oracle>(down: &'a DownOf<O>, state: Cow<'a, [O::Number]>) -> Received<'a, O> {
-    Received { kind: down.kind, state, note: down.note.as_ref(), private: &down.private }
-}
-
 impl<O: Oracle> Federated<O> {
-    /// What a message holds for this client.
-    fn open<'a>(
+    /// Decodes the message to a client.
+    fn open_message<'a>(
         &'a self,
         client: &ClientOf<O>,
-        down: &DownOf<O>,
+        down: &'a DownOf<O>,
         message: &'a DownMessage<O::Number>,
-    ) -> Result<Opened<'a, O::Number>> {
-        let moments = match self.oracle.framed() {
-            Some(framed) => framed.client_moments(&client.own, &down.private),
-            None => &[],
-        };
+    ) -> Result<Opened<'a, O>> {
+        let kind = down.kind;
+        let moments = self.oracle.frame_moments(End::Client(&client.own, &down.private));
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
-        let (end, state) = match down.kind {
+        let (end, state) = match kind {
             ExchangeKind::FirstState => {
                 let whole = message.state();
                 let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
@@ -425,35 +392,39 @@ impl<O: Oracle> Federated<O> {
         let uplink = self.terms.uplinks.get(usize::from(down.uplink));
         let uplink = uplink
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
-        let frame = match down.kind == ExchangeKind::Round && self.frames_up() {
-            // What everyone was sent is all that the frame is made from.
-            true if moments.is_empty() && matches!(state, Cow::Borrowed(_)) => {
-                down.state.derived(|| self.frame(&state, moments))?
+        let make = |moments| self.oracle.frame(Framed::Value, &state, moments);
+        let frame = match moments {
+            Some(moments) if kind == ExchangeKind::Round && self.frames_up() => {
+                // A frame of broadcast data alone is made once for all clients.
+                let is_shared = moments.is_empty() && matches!(state, Cow::Borrowed(_));
+                if is_shared {
+                    down.state.derived(|| make(moments))?
+                } else {
+                    Arc::new(make(moments)?)
+                }
             }
-            true => Arc::new(self.frame(&state, moments)?),
-            false => Arc::new(None),
+            _ => Arc::new(None),
         };
-        Ok(Opened { end, state, frame, uplink })
+        let (note, private) = (down.note.as_ref(), &down.private);
+        let received = Received { kind, state, note, private };
+        Ok(Opened { received, reply: Reply { kind, down: end, frame, uplink } })
     }
 
     /// Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
     fn send(
         &self,
         client: &ClientOf<O>,
-        answer: Answer<'_, O>,
-        kind: ExchangeKind,
+        reply: Reply<'_, O::Number>,
+        computed: Computed<O>,
         key: Key,
     ) -> Result<(ClientOf<O>, Up)> {
-        let Answer { end, frame, uplink, own, value } = answer;
+        let Reply { kind, down, frame, uplink } = reply;
+        let Computed { own, value } = computed;
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
             ExchangeKind::OpenMemories => uplink.open(&value)?,
-            ExchangeKind::Round => uplink.send_in(&client.up, &value, (*frame).as_deref(), key)?,
+            ExchangeKind::Round => uplink.send(&client.up, &value, (*frame).as_deref(), key)?,
         };
-        Ok((Client { up, down: end, own }, Up { kind, packet }))
+        Ok((Client { up, down, own }, Up { kind, packet }))
     }
-}
-
-fn no_first_exchange() -> Error {
-    Error::internal("a first exchange without a question")
 }

@@ -1,226 +1,158 @@
-//! What a paper contributes: the oracle, and what its evaluations report.
+//! The two traits of a paper's algorithm: [`Oracle`] (the algorithm) and [`Judge`] (its evaluations).
 
-use super::{ExchangeKind, Score, Terms};
+use super::{ExchangeKind, PartScores, Scores, Split, Terms};
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
-use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Artifact, Disclosure, Metric};
-use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, State, Wire};
+use whimbrel_core::method::{Artifact, Declaration, Metric};
+use whimbrel_core::{ClientData, ClientId, Frame, Key, Result, State, Wire};
 
-/// What a client computes, and how the server moves. Methods in call order.
+/// The local computation and the server step of an algorithm. Methods stand in call order.
 pub trait Oracle: Send + Sync + 'static {
-    /// The width of the published vector, of what goes up, and of memories: `f64` or `f32`. Sums over
+    /// The width of the published vector, of uploads and of memories: `f64` or `f32`. Sums over
     /// clients are `f64`.
     type Number: Scalar;
-    /// What a client holds.
+    /// A client's rows.
     type Data: Send + Sync + 'static;
-    /// A client's own state; it never leaves the client.
+    /// A client's state; never leaves the client.
     type Own: State;
     /// The global state.
     type Global: State;
-    /// What a client tells at enrolment beside its number of rows.
+    /// A client's message at enrolment, beside its number of rows.
     type Summary: Wire;
-    /// What the server remembers about one client beside weight and channels: O(1).
+    /// The server's record of one client, beside its weight and channels: O(1).
     type Record: State + Default;
-    /// What every client of a round is told beside the published vector.
+    /// Broadcast part of the message, beside the published vector.
     type Note: Wire;
-    /// What one client alone is told.
-    type Private: Wire;
+    /// Part of the message to one client.
+    type Private: Wire + Default;
 
-    /// Checks and lays out a client's rows.
-    fn bind(&self, data: &ClientData) -> Result<Self::Data>;
-    /// The number of rows that a client counts for.
-    fn rows(&self, data: &Self::Data) -> u64;
-    /// A client's first own state, and what it tells once.
+    /// Whether the first state comes from an exchange with everyone, whose message is
+    /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to
+    /// [`Oracle::opened`].
+    const FIRST_EXCHANGE: bool = false;
+
+    /// Disclosures, figures, kinds of round beside the ordinary one, and the batch size of
+    /// [`Oracle::locals`].
+    fn declare(&self, terms: &Terms) -> Declaration;
+    /// Checks and lays out a client's rows; returns them with the number that the client counts for.
+    fn bind(&self, data: &ClientData) -> Result<(Self::Data, u64)>;
+    /// A client's first state, and its message at enrolment.
     fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Own, Self::Summary)>;
-    /// The first global state, from the roster in id order; `admit` follows for each of it.
+    /// The first global state, from the roster in id order; `admit` follows for each member.
     fn start(
         &self,
         roster: &mut dyn Iterator<Item = Result<Member<Self::Summary>>>,
         terms: &Terms,
         key: Key,
     ) -> Result<Self::Global>;
-    /// Adds one client to the global state: each of the roster, and any that joins later. A summary
-    /// that is refused must leave the state as it was.
-    fn admit(&self, _: &mut Self::Global, _: &Member<&Self::Summary>) -> Result<()> {
-        Ok(())
+    /// Adds one client to the global state: each of the roster, and every late joiner. A refused
+    /// summary must leave the state unchanged.
+    fn admit(&self, _: &mut Self::Global, _: &Member<&Self::Summary>) -> Result<Self::Record> {
+        Ok(Self::Record::default())
     }
-
-    /// Takes every client's part out of the global state: what [`Oracle::admit`] added.
+    /// Removes the contributions that [`Oracle::admit`] added.
     fn without_clients(&self, _: &mut Self::Global) {}
 
-    /// What the server remembers about a client from the start.
-    fn record(&self, _: ClientId) -> Self::Record {
-        Self::Record::default()
-    }
-
-    /// Whether the first state comes from an exchange with everyone: [`Oracle::first_question`].
-    const FIRST_EXCHANGE: bool = false;
-    /// What goes down, exactly, in a first exchange with everyone; none where the first state
-    /// needs no exchange.
-    fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [Self::Number]>> {
-        None
-    }
-    /// The first state, from the mean of everyone's values at the first question.
-    fn first_state(&self, _: &mut Self::Global, _mean: Vec<f64>, _: &Context) -> Result<()> {
-        Err(Error::internal("this method has no first exchange"))
-    }
-    /// The memories were opened; `mean` is the mean of the clients' values at the first state.
-    fn memories_opened(&self, _: &mut Self::Global, _mean: &[f64]) {}
-
-    /// The vector that the downlink carries.
-    fn published<'a>(&self, global: &'a Self::Global) -> Cow<'a, [Self::Number]>;
-    /// What every client of a round is told beside it.
-    fn note(&self, _: &Self::Global, _: &Context) -> Option<Self::Note> {
-        None
-    }
-    /// What one client alone is told, and the record of it once its upload is accepted.
-    fn private(
+    /// The vector that goes down in an exchange of this kind.
+    fn published<'a>(
         &self,
-        global: &Self::Global,
-        record: &Self::Record,
-        context: &Context,
-    ) -> (Self::Record, Self::Private);
-    /// The client's work: its next own state, and the value that goes up.
+        global: &'a Self::Global,
+        kind: ExchangeKind,
+    ) -> Cow<'a, [Self::Number]>;
+    /// The rest of the message to one client, and the record of it once its upload is accepted.
+    fn tell(&self, _: &Self::Global, record: &Self::Record, _: &Context) -> Told<Self> {
+        Told { record: record.clone(), note: None, private: Self::Private::default() }
+    }
+    /// The kind of a round for a client that received this note: 0 is an ordinary round, `n` the
+    /// `n`-th kind in [`Declaration::exchanges`].
+    fn round_kind(&self, _: &Self::Own, _: Option<&Self::Note>) -> usize {
+        0
+    }
+    /// A client's work: its next state, and the value that goes up.
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         own: &Self::Own,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(Self::Own, Vec<Self::Number>)>;
-    /// Many clients' work together, by default one after the other; each result must be what
-    /// [`Oracle::local`] gives, to the bit.
-    fn locals(&self, group: &mut [Local<'_, Self>]) {
-        for task in group {
-            let received = task.received.clone();
-            task.done = Some(self.local(received, task.own, task.data, task.key));
-        }
+    ) -> Result<Computed<Self>>;
+    /// The work of several clients, by default one after the other. Each result must equal that of
+    /// [`Oracle::local`], to the bit.
+    fn locals(&self, tasks: &[Local<'_, Self>]) -> Vec<Result<Computed<Self>>> {
+        let local =
+            |task: &Local<'_, Self>| self.local(&task.received, task.own, task.data, task.key);
+        tasks.iter().map(local).collect()
     }
-    /// The most clients that [`Oracle::locals`] gains from taking together.
-    fn clients_at_once(&self) -> usize {
-        1
+    /// The number of rows behind one upload of a client with `rows` rows: the unit of epochs.
+    fn rows_used(&self, rows: u64, _: &Self::Record, _: ExchangeKind) -> u64 {
+        rows
     }
-    /// The frames in which channels compress, where there are any.
-    fn framed(&self) -> Option<&dyn Framed<Self>> {
-        None
-    }
-    /// Passes over all rows among rounds that use a minibatch, where there are any.
-    fn full_passes(&self) -> Option<&dyn FullPasses<Self>> {
-        None
-    }
-    /// Rows that went into one upload, by the client's number of rows: what epochs count.
-    fn rows_used(&self, rows: u64, record: &Self::Record, kind: ExchangeKind) -> u64;
 
-    /// The direction in which the server moves, from the estimate of the clients' mean value.
-    fn field(&self, _: &Self::Global, estimate: Vec<f64>) -> Vec<f64> {
-        estimate
+    /// The coordinates in which a channel compresses a vector at the published vector `at`; `None`
+    /// for raw coordinates. Both ends make the same frame.
+    fn frame(&self, _: Framed, _at: &[Self::Number], _moments: &[f64]) -> Result<MaybeFrame> {
+        Ok(None)
     }
-    /// Moves the global state.
-    fn step(&self, global: &mut Self::Global, field: Vec<f64>, context: &Context) -> Result<()>;
-    /// After the downlink published: `published` is the vector that the server must hold, which a
-    /// degraded downlink has changed.
-    fn after_publish(
+    /// The data that frames need beside the published vector, fixed after the first state; `None`
+    /// if there are no frames.
+    fn frame_moments<'a>(&self, _: End<'a, Self>) -> Option<&'a [f64]> {
+        None
+    }
+
+    /// Ends an exchange before the rounds: `mean` is the mean of the clients' values, from which the
+    /// first state is made ([`ExchangeKind::FirstState`]) or at which memories start.
+    fn opened(&self, _: &mut Self::Global, _mean: Vec<f64>, _: &Context) -> Result<()> {
+        Ok(())
+    }
+    /// Moves the global state by the estimate of the clients' mean value, and publishes the new
+    /// vector once: `publish` returns the vector that the server must hold, which a degraded
+    /// downlink has changed. Returns the squared norm of the update direction.
+    fn step(
         &self,
         global: &mut Self::Global,
-        published: Vec<Self::Number>,
+        estimate: Vec<f64>,
         context: &Context,
-    ) -> Result<()>;
-
-    /// A norm of the state, for the detection of divergence; `local2`: the mean squared distance of
-    /// the clients' states from the server's.
+        publish: Publish<'_, Self::Number>,
+    ) -> Result<f64>;
+    /// A norm of the state, watched for divergence. `local2` is the mean squared distance of the
+    /// clients' states from the server's.
     fn magnitude(&self, global: &Self::Global, local2: f64) -> f64;
-    /// What a client has of its own at the end; none where the global model is all there is.
+
+    /// The fitted model.
+    fn artifact(&self, global: &Self::Global) -> Result<Artifact>;
+    /// A client's personal result, if there is one.
     fn client_artifact(&self, _: &Self::Own) -> Option<Artifact> {
         None
     }
-    /// The fitted model.
-    fn artifact(&self, global: &Self::Global) -> Result<Artifact>;
-    /// Everything that leaves a client.
-    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure>;
 }
 
-/// Frames of an oracle: coordinates in which its channels compress. Both ends make the same frame.
-pub trait Framed<O: Oracle + ?Sized> {
-    /// The frame of clients' values at a published vector as it was decoded. `moments`: what the
-    /// last two methods give.
-    fn frame(&self, at: &[O::Number], moments: &[f64]) -> Result<Option<Box<dyn Frame>>>;
-    /// The frame of the published vector itself, for downlinks that compress.
-    fn published_frame(&self, at: &[O::Number], moments: &[f64]) -> Result<Option<Box<dyn Frame>>>;
-    /// What frames need beside the vector; never changes after the first state.
-    fn server_moments<'a>(&self, global: &'a O::Global) -> &'a [f64];
-    /// The same, as the client holds it once it received `private`.
-    fn client_moments<'a>(&self, own: &'a O::Own, private: &'a O::Private) -> &'a [f64];
-}
-
-/// Rounds of an oracle in which a client passes over all its rows, where others use a minibatch.
-pub trait FullPasses<O: Oracle + ?Sized> {
-    /// The most of them in this number of rounds; none where that does not bound them.
-    fn most(&self, rounds: Option<u32>) -> Option<u32>;
-    /// Whether a round is such a pass for this client.
-    fn is_full_pass(&self, own: &O::Own, note: Option<&O::Note>) -> bool;
-}
-
-/// What the evaluations of an oracle ask and report.
+/// The evaluations of an oracle.
 pub trait Judge: Oracle {
     /// The question to every client.
     type Ask: Wire + Clone + Send + Sync + 'static;
     /// A client's answer.
     type Answer: Wire;
 
+    /// Means over rows by which the model is scored on each part of a client's rows.
+    fn scores(&self) -> Scores {
+        Scores::default()
+    }
     /// The question, from the global state.
     fn ask(&self, global: &Self::Global, terms: &Terms) -> Result<Self::Ask>;
-    /// The question with what the client makes of it on its training rows: its own model, where
-    /// models are personal.
-    fn localise<'a>(
-        &self,
-        ask: &'a Self::Ask,
-        _: &Self::Own,
-        _train: &Self::Data,
-    ) -> Result<Cow<'a, Self::Ask>> {
-        Ok(Cow::Borrowed(ask))
-    }
     /// A client's answer.
-    fn answer(&self, ask: &Self::Ask, own: &Self::Own, data: &Self::Data) -> Result<Self::Answer>;
-    /// The limit of a client's uplink memory, where that is known; asked where there are memories.
-    fn memory_limit(
+    fn answer(
         &self,
-        _: &Self::Ask,
-        _: &Self::Answer,
-        _: &Self::Data,
-    ) -> Result<Option<Vec<Self::Number>>> {
-        Ok(None)
-    }
+        ask: &Self::Ask,
+        own: &Self::Own,
+        data: &Split<Self::Data>,
+    ) -> Result<Answered<Self>>;
     /// Refuses an answer with a value of another length or one that cannot be averaged.
     fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
-    /// A client's own loss.
-    fn loss(&self, answer: &Self::Answer) -> Option<f64>;
-    /// Means over rows by which the model is judged on rows that are kept out of the fit; none by
-    /// default.
-    fn scores(&self) -> Vec<Score> {
-        Vec::new()
-    }
-    /// Whether clients that took no part in training can be scored.
-    fn judges_unseen(&self) -> bool {
-        true
-    }
-    /// Whether a client counts in the means of scores by its training rows, whatever the number of
-    /// rows that are scored; otherwise by those.
-    fn scores_weigh_training_rows(&self) -> bool {
-        false
-    }
-    /// A client's figures of its own beside those: declared as
+    /// A client's figures beside its scores: its loss, then those declared as
     /// [`per_client`](whimbrel_core::Measure::per_client).
-    fn own(&self, _: &Self::Answer) -> Vec<Metric> {
-        Vec::new()
-    }
-    /// Those means over these rows, in the order of [`scores`](Self::scores).
-    fn score(&self, _ask: &Self::Ask, _data: &Self::Data) -> Result<Vec<f64>> {
-        Ok(Vec::new())
-    }
-    /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown.
-    fn measures(&self) -> Vec<Measure>;
-    /// The metrics, from weighted answers in id order; those of the channels are added to them.
+    fn own(&self, answer: &Self::Answer) -> Vec<Metric>;
+    /// Figures over the roster, from weighted answers in id order. Those of the channels are added
+    /// to them.
     fn conclude(
         &self,
         global: &Self::Global,
@@ -229,71 +161,104 @@ pub trait Judge: Oracle {
     ) -> Result<Vec<Metric>>;
 }
 
+/// A frame, or `None` for raw coordinates.
+pub type MaybeFrame = Option<Box<dyn Frame>>;
+
+/// Hands the new vector to the downlink; returns the vector that the server must hold.
+pub type Publish<'a, N> = &'a mut dyn FnMut(Vec<N>) -> Result<Vec<N>>;
+
+/// The vectors that have frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framed {
+    /// The clients' values.
+    Value,
+    /// The published vector, over a downlink that compresses.
+    Published,
+}
+
+/// One end of the channels with the state that frames are made from.
+pub enum End<'a, O: Oracle + ?Sized> {
+    /// The server and its state.
+    Server(&'a O::Global),
+    /// A client, its state and its part of the message.
+    Client(&'a O::Own, &'a O::Private),
+}
+
 /// One client of the roster.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<S> {
-    /// Who it is.
     pub id: ClientId,
     /// `n_i`.
     pub weight: f64,
-    /// Its number of rows.
     pub rows: u64,
-    /// What it told at enrolment.
+    /// The client's message at enrolment.
     pub summary: S,
 }
 
-/// What a client received.
+/// The message to one client, beside the published vector.
+pub struct Told<O: Oracle + ?Sized> {
+    /// The record of the client once its upload is accepted.
+    pub record: O::Record,
+    /// Broadcast part.
+    pub note: Option<O::Note>,
+    /// Part for this client.
+    pub private: O::Private,
+}
+
+/// A message as a client received it.
 pub struct Received<'a, O: Oracle + ?Sized> {
     /// The kind of exchange.
     pub kind: ExchangeKind,
-    /// `ŵ_i`: the published vector as the downlink gives it, or the first question.
+    /// `ŵ_i`: the published vector as the downlink decodes it.
     pub state: Cow<'a, [O::Number]>,
-    /// What every client of the round was told.
+    /// Broadcast part.
     pub note: Option<&'a O::Note>,
-    /// What it alone was told.
+    /// Part for this client.
     pub private: &'a O::Private,
 }
 
-impl<O: Oracle + ?Sized> Clone for Received<'_, O> {
-    fn clone(&self) -> Self {
-        Self { state: self.state.clone(), ..*self }
-    }
-}
-
-/// One client's work, among those handed over together.
+/// One client's work: the arguments of [`Oracle::local`].
 pub struct Local<'a, O: Oracle + ?Sized> {
-    /// What it received.
     pub received: Received<'a, O>,
-    /// Its own state.
     pub own: &'a O::Own,
-    /// Its rows.
     pub data: &'a O::Data,
-    /// Its key.
     pub key: Key,
-    /// Its next own state, and the value that goes up: set by [`Oracle::locals`].
-    pub done: Option<Done<O>>,
 }
 
-/// The server's counts, as an oracle may read them.
+/// The result of a client's work.
+pub struct Computed<O: Oracle + ?Sized> {
+    /// The client's next state.
+    pub own: O::Own,
+    /// `g_i`: the value that goes up.
+    pub value: Vec<O::Number>,
+}
+
+/// A client's answer, as its judge returns it.
+pub struct Answered<O: Judge + ?Sized> {
+    pub answer: O::Answer,
+    /// The limit of the client's uplink memory, if it is known. Ignored without memories.
+    pub memory_limit: Option<Vec<O::Number>>,
+    /// Scores of each part of the rows ([`Split::scores`]).
+    pub parts: Vec<PartScores>,
+}
+
+/// The server's counters.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Context {
-    /// The kind of the exchange under way, or of the next one.
+    /// The kind of the current exchange, or of the next one between exchanges.
     pub kind: ExchangeKind,
-    /// Rounds done.
+    /// Completed rounds.
     pub round: u32,
-    /// `k`: steps of the algorithm done (rounds without the one that made the first state).
+    /// `k`: completed steps of the algorithm (rounds without the one that made the first state).
     pub k: u32,
-    /// `N`, the weight of everyone enrolled.
+    /// `N`, the total weight of the enrolled clients.
     pub total: f64,
-    /// Rows of everyone enrolled.
+    /// The rows of all enrolled clients.
     pub rows: u64,
-    /// How many are enrolled.
+    /// The number of enrolled clients.
     pub clients: u32,
-    /// The weight of those whose uploads are in the fold; zero outside the server's step.
+    /// The total weight of the clients in the fold; zero outside the server step.
     pub cohort: f64,
-    /// Whether the server's updates have become small: a fit without a number of rounds ends there.
+    /// Whether the updates have become small: a fit without a number of rounds ends there.
     pub converged: bool,
 }
-
-/// A client's next own state and the value that goes up, or why there is none.
-pub type Done<O> = Result<(<O as Oracle>::Own, Vec<<O as Oracle>::Number>)>;

@@ -1,40 +1,92 @@
-//! The smallest method: a vector that everyone knows, a value that a client computes at it, a step.
+//! The smallest method: a shared vector, a value that each client computes at it, and a step.
 
-use super::{Context, ExchangeKind, FirstMemories, Judge, Member, Oracle, Received, Terms};
-use crate::settings::{Budget, Weights};
+use super::{
+    Answered, Computed, Context, ExchangeKind, FirstMemories, Judge, Member, Oracle, Publish,
+    Received, Split, Terms, aggregate, mean_loss,
+};
+use crate::settings::{Budget, Weights, check_figures, largest_norm};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, gradient_alpha};
 use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Artifact, Disclosure, Exposure, Metric};
-use whimbrel_core::sum::ExactSum;
+use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
 
-/// A method in four functions. [`Plain`] makes an [`Oracle`] of it; what needs more (a state of the
-/// client's own, notes, frames, personal models) implements that.
+/// A federated method in four functions, over a vector that all clients share.
+///
+/// Each round the server sends the vector, the clients compute their values at it, and the server
+/// moves by the weighted mean of these values. Sampling, lost uploads, compression with memories or
+/// error feedback, and measured traffic come with the simulator. A method that needs a client state,
+/// notes beside the vector, frames or personal models implements [`Oracle`] and [`Judge`] instead.
+///
+/// # Example
+///
+/// The mean of all rows, by gradient steps on the mean squared distance:
+///
+/// ```
+/// use whimbrel_core::{Key, Table};
+/// use whimbrel_methods::federated::Simple;
+///
+/// struct Mean;
+///
+/// impl Simple for Mean {
+///     fn start(&self, columns: usize) -> Vec<f64> {
+///         vec![0.0; columns]
+///     }
+///     // The gradient of half the client's mean squared distance.
+///     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
+///         let mut gradient = vec![0.0; at.len()];
+///         for i in 0..rows.rows() {
+///             for ((g, m), x) in gradient.iter_mut().zip(at).zip(rows.row(i)) {
+///                 *g += (m - x) / rows.rows() as f64;
+///             }
+///         }
+///         gradient
+///     }
+///     fn step(&self, at: &mut [f64], mean: &[f64], _round: u32) {
+///         at.iter_mut().zip(mean).for_each(|(m, g)| *m -= 0.5 * g);
+///     }
+///     fn loss(&self, at: &[f64], rows: &Table) -> f64 {
+///         let square = |i| at.iter().zip(rows.row(i)).map(|(m, x)| (m - x) * (m - x)).sum::<f64>();
+///         (0..rows.rows()).map(square).sum::<f64>() / rows.rows() as f64
+///     }
+/// }
+///
+/// let rows = Table::new(vec!["x".into()], vec![1.0, 3.0])?;
+/// let mut at = Mean.start(1);
+/// for round in 0..30 {
+///     let mean = Mean.value(&at, &rows, Key::root(1));
+///     Mean.step(&mut at, &mean, round);
+/// }
+/// assert!((at[0] - 2.0).abs() < 1e-6);
+/// assert!((Mean.loss(&at, &rows) - 1.0).abs() < 1e-6);
+/// # Ok::<(), whimbrel_core::Error>(())
+/// ```
+///
+/// `whimbrel::Simulate::new(Mean, 30).run(&clients)` runs it over many clients.
 pub trait Simple: Send + Sync + 'static {
-    /// The first vector, for rows of this many columns.
+    /// The first vector, for rows with this number of columns.
     fn start(&self, columns: usize) -> Vec<f64>;
-    /// What a client computes at a vector: its part of a mean over clients.
-    fn value(&self, at: &[f64], rows: &Table, key: Key) -> Result<Vec<f64>>;
-    /// The server moves, by the estimate of that mean; rounds count from 0.
+    /// A client's value at the shared vector; all randomness comes from `key`. A value that is not
+    /// finite ends the run with an error.
+    fn value(&self, at: &[f64], rows: &Table, key: Key) -> Vec<f64>;
+    /// Moves the shared vector by the estimated mean of the clients' values; rounds count from 0.
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32);
-    /// A client's loss, by which the run is judged.
+    /// A client's loss. Evaluations report the weighted mean over clients as `objective`.
     fn loss(&self, at: &[f64], rows: &Table) -> f64;
 }
 
-/// A [`Simple`] method as an oracle.
+/// A [`Simple`] method as an [`Oracle`].
 pub struct Plain<S> {
-    /// The method.
     pub method: S,
-    /// Columns of the rows.
+    /// The number of columns of the rows.
     pub columns: usize,
 }
 
 impl Terms {
-    /// Vectors of this length over a codec, with what it needs: a memory where it is unbiased, error
-    /// feedback where it is not; an exact downlink, clients weighted by their rows.
+    /// Terms for vectors of this length over an uplink codec. An unbiased codec gets a memory, a
+    /// biased one error feedback. The downlink is exact, and clients are weighted by their rows.
     pub fn over(codec: Codec, dimension: usize, budget: Budget) -> Result<Self> {
         let rule = match codec.omega(dimension) {
             _ if codec.is_exact() => UpRule::Plain,
@@ -62,15 +114,24 @@ impl<S: Simple> Oracle for Plain<S> {
     type Note = ();
     type Private = ();
 
-    fn bind(&self, data: &ClientData) -> Result<Table> {
-        match data {
-            ClientData::Table(table) if table.width() == self.columns => Ok(table.clone()),
-            _ => Err(Error::data(format!("rows of {} numbers are expected", self.columns))),
-        }
+    fn declare(&self, _: &Terms) -> Declaration {
+        let bytes = 16 * self.method.start(self.columns).len() + 64;
+        let disclosures = vec![
+            aggregate("summary", "the number of rows", bytes),
+            aggregate("up", "its value at the shared vector, compressed", bytes),
+            aggregate("answer", "at evaluations: its loss", bytes),
+        ];
+        let measures = vec![Measure::objective("The mean loss")];
+        Declaration { disclosures, measures, ..Declaration::default() }
     }
 
-    fn rows(&self, data: &Table) -> u64 {
-        data.rows() as u64
+    fn bind(&self, data: &ClientData) -> Result<(Table, u64)> {
+        match data {
+            ClientData::Table(table) if table.width() == self.columns => {
+                Ok((table.clone(), table.rows() as u64))
+            }
+            _ => Err(Error::data(format!("expected rows of {} numbers", self.columns))),
+        }
     }
 
     fn enroll(&self, _: &Table, _: Key) -> Result<((), ())> {
@@ -89,59 +150,38 @@ impl<S: Simple> Oracle for Plain<S> {
         Ok(self.method.start(self.columns))
     }
 
-    fn published<'a>(&self, global: &'a Vec<f64>) -> Cow<'a, [f64]> {
+    fn published<'a>(&self, global: &'a Vec<f64>, _: ExchangeKind) -> Cow<'a, [f64]> {
         global.into()
-    }
-
-    fn private(&self, _: &Vec<f64>, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
     }
 
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         (): &(),
         data: &Table,
         key: Key,
-    ) -> Result<((), Vec<f64>)> {
-        Ok(((), self.method.value(&received.state, data, key)?))
+    ) -> Result<Computed<Self>> {
+        Ok(Computed { own: (), value: self.method.value(&received.state, data, key) })
     }
 
-    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        rows
-    }
-
-    fn step(&self, global: &mut Vec<f64>, field: Vec<f64>, context: &Context) -> Result<()> {
-        self.method.step(global, &field, context.k);
-        Ok(())
-    }
-
-    fn after_publish(&self, global: &mut Vec<f64>, published: Vec<f64>, _: &Context) -> Result<()> {
-        *global = published;
-        Ok(())
+    fn step(
+        &self,
+        global: &mut Vec<f64>,
+        mean: Vec<f64>,
+        context: &Context,
+        publish: Publish<'_, f64>,
+    ) -> Result<f64> {
+        self.method.step(global, &mean, context.k);
+        *global = publish(std::mem::take(global))?;
+        Ok(vector::norm2_squared(&mean))
     }
 
     fn magnitude(&self, global: &Vec<f64>, local2: f64) -> f64 {
-        1.0 + vector::largest([vector::norm2_squared(global), local2]).sqrt()
+        1.0 + largest_norm([vector::norm2_squared(global), local2])
     }
 
     fn artifact(&self, global: &Vec<f64>) -> Result<Artifact> {
         Ok(Artifact::new("simple").with("parameters", &[global.len()], global.clone()))
-    }
-
-    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
-        let bytes_max = 16 * self.method.start(self.columns).len() + 64;
-        let of = |message, meaning: &str| Disclosure {
-            message,
-            meaning: meaning.into(),
-            bytes_max,
-            exposure: Exposure::Aggregate,
-        };
-        vec![
-            of("summary", "the number of rows"),
-            of("up", "its value at the shared vector, compressed"),
-            of("answer", "at evaluations: its loss"),
-        ]
     }
 }
 
@@ -153,23 +193,17 @@ impl<S: Simple> Judge for Plain<S> {
         Ok(global.clone())
     }
 
-    fn answer(&self, ask: &Vec<f64>, (): &(), data: &Table) -> Result<f64> {
-        Ok(self.method.loss(ask, data))
+    fn answer(&self, ask: &Vec<f64>, (): &(), data: &Split<Table>) -> Result<Answered<Self>> {
+        let answer = self.method.loss(ask, &data.train);
+        Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
-    fn check(&self, id: ClientId, answer: &f64) -> Result<()> {
-        match answer.is_finite() {
-            true => Ok(()),
-            false => Err(Error::peer(format!("client {id} sent a loss that is not finite"))),
-        }
+    fn check(&self, id: ClientId, loss: &f64) -> Result<()> {
+        check_figures(id, &[*loss])
     }
 
-    fn loss(&self, answer: &f64) -> Option<f64> {
-        Some(*answer)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        vec![Measure::objective("The mean loss")]
+    fn own(&self, loss: &f64) -> Vec<Metric> {
+        vec![Metric::loss(*loss)]
     }
 
     fn conclude(
@@ -178,11 +212,6 @@ impl<S: Simple> Judge for Plain<S> {
         answers: &mut dyn Iterator<Item = (f64, f64)>,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut sum) = (0.0, ExactSum::new(1));
-        for (weight, loss) in answers {
-            total += weight;
-            sum.add(&[loss], weight)?;
-        }
-        Ok(vec![Metric::number("objective", sum.value()[0] / total)])
+        Ok(vec![mean_loss(answers)?])
     }
 }

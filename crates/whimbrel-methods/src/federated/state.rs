@@ -1,4 +1,4 @@
-//! What every star-shaped method keeps and sends, around what its oracle keeps and sends.
+//! States and messages of the loop, around those of the oracle.
 
 use super::PartScores;
 use crate::settings::{ROUNDING, SMALL, SMALL_ROUNDS};
@@ -14,9 +14,9 @@ use whimbrel_core::{Error, Result, Shared, Wire, wire};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ExchangeKind {
-    /// Everyone sends its value exactly; the mean gives the first state.
+    /// Everyone sends its value exactly; the first state is made from the mean.
     FirstState,
-    /// Everyone sends its value at the first state exactly; memories start there.
+    /// Everyone sends its value at the first state exactly, where its memory starts.
     OpenMemories,
     /// A round of the algorithm.
     Round,
@@ -28,7 +28,7 @@ impl ExchangeKind {
             0 => Ok(Self::FirstState),
             1 => Ok(Self::OpenMemories),
             2 => Ok(Self::Round),
-            other => Err(Error::peer(format!("{other} is no kind of exchange"))),
+            other => Err(Error::peer(format!("{other} is not a kind of exchange"))),
         }
     }
 }
@@ -47,15 +47,15 @@ impl Wire for ExchangeKind {
 pub struct Server<G, T = f64> {
     /// The kind of the next exchange.
     pub kind: ExchangeKind,
-    /// Rounds done.
+    /// Completed rounds.
     pub round: u32,
-    /// What the oracle keeps.
+    /// The oracle's state.
     pub global: G,
     /// `N`.
     pub total: f64,
-    /// Rows of everyone enrolled.
+    /// The rows of all enrolled clients.
     pub rows: u64,
-    /// How many are enrolled.
+    /// The number of enrolled clients.
     pub clients: u32,
     /// `Σ n_i h_i`.
     pub up: UpServer,
@@ -63,20 +63,20 @@ pub struct Server<G, T = f64> {
     pub down: DownServer<T>,
     /// The squared norm of the last estimate.
     pub update_norm2: Option<f64>,
-    /// The largest of them so far.
+    /// The largest squared norm so far.
     pub update_norm2_max: f64,
-    /// Rounds in a row with a small one.
+    /// Consecutive rounds with a small estimate.
     pub small_rounds: u32,
     /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round.
     pub spread: Option<Spread>,
-    /// Rows that went into all uploads so far.
+    /// The rows behind all uploads so far.
     pub rows_used: u64,
-    /// Bytes a ghost's packets would take, over all clients heard.
+    /// The bytes of a ghost's packets, over all accepted uploads.
     pub ghost_bytes: u64,
 }
 
 impl<G, T> Server<G, T> {
-    /// Takes note of the squared norm of a round's estimate, beside that of the state.
+    /// Records the squared norm of a round's estimate; `state2` is that of the state.
     pub(super) fn note_update(&mut self, norm2: f64, state2: f64) {
         self.update_norm2 = Some(norm2);
         self.update_norm2_max = self.update_norm2_max.max(norm2);
@@ -85,7 +85,7 @@ impl<G, T> Server<G, T> {
         self.small_rounds = if is_small { self.small_rounds + 1 } else { 0 };
     }
 
-    /// Whether updates were small for long enough.
+    /// Whether the last updates were all small.
     pub fn has_converged(&self) -> bool {
         self.small_rounds >= SMALL_ROUNDS
     }
@@ -96,38 +96,36 @@ impl<G, T> Server<G, T> {
     }
 }
 
-/// What the server remembers about one client.
+/// The server's record of one client.
 #[derive(Clone, Debug)]
 pub struct Peer<R, T = f64> {
     /// `n_i`.
     pub weight: f64,
-    /// Its rows.
     pub rows: u64,
-    /// Which uplink it uses.
+    /// The index of its uplink.
     pub uplink: u8,
-    /// What the oracle remembers.
+    /// The oracle's record.
     pub record: R,
-    /// The server's record of its downlink.
+    /// The server's end of its downlink.
     pub down: DownPeer<T>,
 }
 
-/// What a client remembers.
+/// A client's state.
 #[derive(Clone, Debug)]
 pub struct Client<W, T = f64> {
     /// `h_i` or `e_i`.
     pub up: UpClient<T>,
     /// `H_i` or a replica.
     pub down: DownClient<T>,
-    /// What the oracle remembers: never leaves the client.
+    /// The oracle's state; never leaves the client.
     pub own: W,
 }
 
-/// What a client sends at enrolment.
+/// A client's message at enrolment.
 #[derive(Clone, Debug)]
 pub struct Enrolment<S> {
-    /// How many rows it holds.
     pub rows: u64,
-    /// What the oracle adds.
+    /// The oracle's part.
     pub summary: S,
 }
 
@@ -136,20 +134,20 @@ pub struct Enrolment<S> {
 pub struct Down<N, P, T: Scalar = f64> {
     /// The kind of exchange.
     pub kind: ExchangeKind,
-    /// Which uplink to answer on.
+    /// The index of the uplink to answer on.
     pub uplink: u8,
-    /// To everyone of the round.
+    /// Broadcast part.
     pub note: Option<N>,
-    /// To this client alone.
+    /// Part for this client.
     pub private: P,
-    /// What the downlink sends of the published vector; many clients get the same.
+    /// The published vector, encoded by the downlink; many clients get the same bytes.
     pub state: Shared<DownMessage<T>>,
 }
 
 /// The message from a client.
 #[derive(Clone, Debug)]
 pub struct Up {
-    /// The kind of exchange it answers.
+    /// The kind of exchange that it answers.
     pub kind: ExchangeKind,
     /// `C_up(Δ_i)`, or an opening value sent exactly.
     pub packet: Packet,
@@ -160,32 +158,32 @@ pub struct Up {
 pub struct Fold {
     /// The kind of exchange.
     pub kind: ExchangeKind,
-    /// Their sums: one, or one for each group of clients that share a frame.
+    /// One sum, or one for each group of clients that share a frame.
     pub up: Vec<UpFold>,
-    /// What frames of single uploads are made from; empty where uploads share theirs.
+    /// Data for frames of single uploads; empty if uploads share a frame.
     pub moments: Vec<f64>,
-    /// What they say about the messages that went down.
+    /// Statistics of the downlink.
     pub down: DownFold,
-    /// Rows that went into them.
+    /// The rows behind the uploads.
     pub rows_used: u64,
-    /// The weight of their clients.
+    /// The total weight of the clients.
     pub weight: f64,
 }
 
 /// A client's answer to an evaluation.
 #[derive(Clone, Debug)]
 pub struct Answer<A> {
-    /// Its rows.
+    /// The number of training rows.
     pub rows: u64,
-    /// The oracle's.
+    /// The judge's answer.
     pub answer: A,
-    /// How far its memory is from where it should be.
+    /// The squared distance of its uplink memory from the memory's limit.
     pub memory_gap2: Option<f64>,
-    /// Scores of its training, validation and test rows; empty where it keeps no rows out.
+    /// Scores of its training, validation and test rows; empty if the job holds no rows out.
     pub parts: Vec<PartScores>,
 }
 
-/// Scores stand at the end, where there are any.
+/// Scores come last, and only if there are any.
 impl<A: Wire> Wire for Answer<A> {
     fn put(&self, out: &mut Vec<u8>) {
         self.rows.put(out);
@@ -229,7 +227,7 @@ wire!(Enrolment<S: Wire> { rows, summary });
 wire!(Up { kind, packet });
 wire!(Fold { kind, up, moments, down, rows_used, weight });
 
-/// Kind, uplink and whether there is a note share a byte.
+/// Kind, uplink and the presence of a note share one byte.
 impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.put_head(out);

@@ -6,41 +6,44 @@ use std::collections::BTreeMap;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
 use whimbrel_codec::{Codec, Scalar};
 
-/// How an oracle's vectors travel, how clients are weighted, and when the run ends.
+/// Channels, weights and budget of a method.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Uplinks of one rule: everyone's, then those of clients with a codec of their own.
+    /// Uplinks of one rule: the common one, then those of single clients.
     pub uplinks: Vec<Uplink>,
-    /// Clients with an uplink of their own: client id to index in `uplinks`.
+    /// Uplinks of single clients: client id to index in `uplinks`.
     pub own_uplinks: BTreeMap<u32, u8>,
-    /// The way down.
     pub downlink: Downlink,
-    /// Where the uplinks' memories start.
+    /// The start of the uplinks' memories.
     pub memories: FirstMemories,
-    /// How clients are weighted.
     pub weights: Weights,
-    /// When to stop.
+    /// The end of the run.
     pub budget: Budget,
 }
 
 /// `h_{0,i}`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FirstMemories {
-    /// The oracle's value at the first state: one counted exchange.
+    /// The oracle's value at the first state, sent in one counted exchange.
     Oracle,
     /// Zero.
     Zero,
-    /// One vector for every client, known to both ends from the job.
+    /// One vector for all clients, known to both ends from the job.
     Given(Vec<f64>),
 }
 
 impl Terms {
-    /// Whether both ends of the uplinks keep memories: all of them do, or none.
+    /// The most rounds of the algorithm; `first` if another round makes the first state.
+    pub fn rounds_max(&self, first: bool) -> Option<u32> {
+        self.budget.rounds_max().map(|rounds| rounds.saturating_sub(u32::from(first)))
+    }
+
+    /// Whether the uplinks have memories; either all have or none has.
     pub fn has_memory(&self) -> bool {
         self.uplinks[0].has_memory()
     }
 
-    /// Whether what goes up loses anything on the way, if only by rounding to 32 bits.
+    /// Whether uploads are lossy, if only by rounding to 32 bits.
     pub(super) fn compresses_up(&self) -> bool {
         let rounds = |uplink: &Uplink| *uplink.codec() == Codec::ExactF32;
         self.uplinks.iter().any(|uplink| rounds(uplink) || uplink.omega() != Some(0.0))
@@ -51,7 +54,7 @@ impl Terms {
         self.has_memory() && self.memories == FirstMemories::Oracle
     }
 
-    /// The memory that every client starts with, where the job gives one.
+    /// The first memory of all clients, if the job gives one.
     pub(super) fn given_memory(&self) -> Option<&Vec<f64>> {
         match &self.memories {
             FirstMemories::Given(h_0) if self.has_memory() => Some(h_0),

@@ -7,7 +7,7 @@ use super::state::{Client, Peer, Phase, Positions, Server};
 use crate::federated::optional;
 use crate::measures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
-use whimbrel_core::method::{Evaluate, Metric};
+use whimbrel_core::method::{ClientGroup, Evaluate, Metric};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::lowrank::{
     Calibration, Ceiling, Delivered, Factors, Observed, ScoreSums, Scores,
@@ -85,50 +85,19 @@ impl Evaluate for FedMiss {
         ScoreSums::default().absorb(&answer.scores)
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        answer.scores.observed.mean_deviance()
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let plain = |(key, title, name, caption)| Measure::new(key, title, name, caption);
-        let count = |one| plain(one).unit(Unit::Count).without_curve();
-        let per_cell = [
-            ("train_rmse", "Training error", "train rmse", "RMS, observed cells"),
-            ("train_deviance", "Training deviance", "train deviance", "Observed cells"),
-            ("held_out_rmse", "Held-out error", "held-out rmse", "RMS, held-out cells"),
-            ("held_out_deviance", "Held-out deviance", "held-out deviance", "Held-out cells"),
-        ];
-        let objective = "Penalised loss of a client, which the method minimises";
-        let per_objective =
-            ("objective_per_cell", "Objective per cell", "objective per cell", "Per observed cell");
-        let coverage =
-            ("held_out_coverage", "Held-out coverage", "coverage", "Cells inside 90 % intervals");
-        let mut all = vec![
-            measures::epoch(),
-            Measure::objective(objective).clients(OverClients::Mean),
-            plain(per_objective).without_curve(),
-            measures::field(),
-        ];
-        all.extend(measures::channels());
-        all.extend(per_cell.map(|one| plain(one).clients(OverClients::Rows).better(Better::Down)));
-        all.extend([
-            plain(coverage).unit(Unit::Share),
-            count(("observed_count", "Observed cells", "observed", "Cells of the fit")),
-            count(("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit")),
-            plain(("dispersion", "Dispersion", "dispersion", "Of the residuals")).without_curve(),
-            count(("copies", "Copies", "copies", "Completed-data copies, M")),
-            plain(("step", "Step", "step", "The step size in use")).without_curve(),
-            count(("sweeps", "Sweeps", "sweeps", "Passes of the M-step")),
-            measures::repairs(),
-        ]);
-        all
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        answer.scores.observed.mean_deviance().map(Metric::loss).into_iter().collect()
     }
 
     fn conclude(
         &self,
         server: &Server,
         answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
+        if group == ClientGroup::Unseen {
+            return Ok(Vec::new());
+        }
         let (mut clients, mut loss, mut gaps) = (0.0, 0.0, None);
         let mut residual = vec![0.0; server.union.len()];
         let mut scores = ScoreSums::default();
@@ -190,5 +159,43 @@ impl Evaluate for FedMiss {
         ];
         metrics.extend(counts.map(|(name, value)| Metric::number(name, value)));
         Ok(metrics)
+    }
+}
+
+impl FedMiss {
+    /// The figures of an evaluation.
+    pub(super) fn measures(&self) -> Vec<Measure> {
+        let plain = |(key, title, name, caption)| Measure::new(key, title, name, caption);
+        let count = |one| plain(one).unit(Unit::Count).without_curve();
+        let per_cell = [
+            ("train_rmse", "Training error", "train rmse", "RMS, observed cells"),
+            ("train_deviance", "Training deviance", "train deviance", "Observed cells"),
+            ("held_out_rmse", "Held-out error", "held-out rmse", "RMS, held-out cells"),
+            ("held_out_deviance", "Held-out deviance", "held-out deviance", "Held-out cells"),
+        ];
+        let objective = "Penalised loss of a client, which the method minimises";
+        let per_objective =
+            ("objective_per_cell", "Objective per cell", "objective per cell", "Per observed cell");
+        let coverage =
+            ("held_out_coverage", "Held-out coverage", "coverage", "Cells inside 90 % intervals");
+        let mut all = vec![
+            measures::epoch(),
+            Measure::objective(objective).clients(OverClients::Mean),
+            plain(per_objective).without_curve(),
+            measures::field(),
+        ];
+        all.extend(measures::channels());
+        all.extend(per_cell.map(|one| plain(one).clients(OverClients::Rows).better(Better::Down)));
+        all.extend([
+            plain(coverage).unit(Unit::Share),
+            count(("observed_count", "Observed cells", "observed", "Cells of the fit")),
+            count(("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit")),
+            plain(("dispersion", "Dispersion", "dispersion", "Of the residuals")).without_curve(),
+            count(("copies", "Copies", "copies", "Completed-data copies, M")),
+            plain(("step", "Step", "step", "The step size in use")).without_curve(),
+            count(("sweeps", "Sweeps", "sweeps", "Passes of the M-step")),
+            measures::repairs(),
+        ]);
+        all
     }
 }

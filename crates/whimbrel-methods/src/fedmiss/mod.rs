@@ -47,9 +47,10 @@ use crate::federated::aggregate;
 use crate::settings::largest_norm;
 use client::minibatch;
 use std::borrow::Cow;
-use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer};
+use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer, Upload};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Sender,
+    Status,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
@@ -80,6 +81,15 @@ impl Method for FedMiss {
     type Up = Up;
     type Broadcast = Broadcast;
     type Fold = Fold;
+
+    fn declare(&self) -> Declaration {
+        Declaration {
+            exchanges: self.allowances(),
+            disclosures: self.disclosures(),
+            measures: self.measures(),
+            ..Declaration::default()
+        }
+    }
 
     fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
         self.check()?;
@@ -169,14 +179,6 @@ impl Method for FedMiss {
         Some(peer.places.len() as u64)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![
-            Allowance { most: Some(u32::from(self.opens())), ..Allowance::opening("memories", 0) },
-            Allowance::rounds(self.budget.rounds_max()),
-            Allowance::opening("calibration", Allowance::ROUNDS + 1),
-        ]
-    }
-
     fn allowance(&self, _: &Client, down: &Down) -> usize {
         match down.phase {
             Phase::Memory => 0,
@@ -185,17 +187,12 @@ impl Method for FedMiss {
         }
     }
 
-    fn next(&self, server: &Server) -> Next {
-        match server.phase {
-            Phase::Memory | Phase::Calibrate => Next::Uncounted,
-            Phase::Fit => Next::Round(Cohort::Sampled),
-            Phase::Over => Next::Stop,
-        }
+    fn status(&self, server: &Server) -> Status {
+        Status { next: self.next(server), magnitude: self.magnitude(server) }
     }
 
-    fn broadcast(&self, server: &Server) -> Result<Broadcast> {
-        let messages = self.downlink.shared_messages(&server.down);
-        Ok(Broadcast { theta: server.factors.to_vector(&self.model), messages })
+    fn open(&self, server: &Server) -> Result<(Broadcast, Fold)> {
+        Ok((self.broadcast(server)?, self.fold(server)))
     }
 
     fn downlink(
@@ -229,20 +226,6 @@ impl Method for FedMiss {
         self.upload(client, down, data, key)
     }
 
-    fn fold(&self, server: &Server) -> Fold {
-        let up = match server.phase {
-            Phase::Memory | Phase::Fit => server.union.len(),
-            Phase::Calibrate | Phase::Over => 0,
-        };
-        Fold {
-            phase: server.phase,
-            residuals: 0,
-            up: UpFold::new(up, self.has_memory()),
-            down: self.downlink.fold(),
-            scores: ScoreSums::default(),
-        }
-    }
-
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
         let id = from.id;
         if up.phase != fold.phase {
@@ -268,13 +251,15 @@ impl Method for FedMiss {
                 // A cell of the client is in an upload with probability p_c b_c/N_c.
                 let inclusion = from.inclusion * b_c as f64 / all as f64;
                 let uplink = self.uplink(*codec, b_c)?;
-                uplink.absorb_at(&mut fold.up, Some(&at), 1.0, inclusion, &up.packet)?;
+                let upload = Upload { coordinates: Some(&at), ..Upload::whole(&up.packet, 1.0) };
+                uplink.absorb::<f64>(&mut fold.up, &upload, inclusion)?;
                 self.downlink.absorb(&mut fold.down, down)?;
                 fold.residuals += b_c as u64;
             }
             None => {
                 let uplink = self.uplink(*codec, all)?;
-                uplink.absorb_opening_at(&mut fold.up, Some(places), 1.0, &up.packet)?;
+                let upload = Upload { coordinates: Some(places), ..Upload::whole(&up.packet, 1.0) };
+                uplink.absorb_opening::<f64>(&mut fold.up, &upload)?;
                 fold.residuals += all as u64;
             }
         }
@@ -298,11 +283,6 @@ impl Method for FedMiss {
         }
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
-        largest_norm([server.observed_norm2(), local2])
-    }
-
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         let fit = LowRankFit {
             model: self.model.clone(),
@@ -320,6 +300,51 @@ impl Method for FedMiss {
     fn client_artifact(&self, client: &Client, _: &Observed) -> Result<Option<Artifact>> {
         let own = || Artifact::new("low-rank-client").with("effect", &[], vec![client.effect]);
         Ok(self.personal.then(own))
+    }
+}
+
+/// Largest accepted value: squares of larger numbers, summed over a table, could overflow.
+const VALUE_MAX: f64 = 1e100;
+
+impl FedMiss {
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![
+            Allowance { most: Some(u32::from(self.opens())), ..Allowance::opening("memories", 0) },
+            Allowance::rounds(self.budget.rounds_max()),
+            Allowance::opening("calibration", Allowance::ROUNDS + 1),
+        ]
+    }
+
+    fn next(&self, server: &Server) -> Next {
+        match server.phase {
+            Phase::Memory | Phase::Calibrate => Next::Uncounted,
+            Phase::Fit => Next::Round(Cohort::Sampled),
+            Phase::Over => Next::Stop,
+        }
+    }
+
+    fn broadcast(&self, server: &Server) -> Result<Broadcast> {
+        let messages = self.downlink.shared_messages(&server.down);
+        Ok(Broadcast { theta: server.factors.to_vector(&self.model), messages })
+    }
+
+    fn fold(&self, server: &Server) -> Fold {
+        let up = match server.phase {
+            Phase::Memory | Phase::Fit => server.union.len(),
+            Phase::Calibrate | Phase::Over => 0,
+        };
+        Fold {
+            phase: server.phase,
+            residuals: 0,
+            up: UpFold::new(up, self.has_memory()),
+            down: self.downlink.fold(),
+            scores: ScoreSums::default(),
+        }
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
+        largest_norm([server.observed_norm2(), local2])
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
@@ -352,12 +377,7 @@ impl Method for FedMiss {
         ]);
         all
     }
-}
 
-/// Largest accepted value: squares of larger numbers, summed over a table, could overflow.
-const VALUE_MAX: f64 = 1e100;
-
-impl FedMiss {
     /// The most observations of one client.
     fn cells_max(&self) -> usize {
         REPEATS_MAX * self.model.cells()

@@ -43,7 +43,7 @@ impl FedMiss {
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
         let copies = self.copies_of(&server);
         // Σ_c R_c + Σ_A (N_c/(b_c p_c)) Q_c;  R += Σ_A α_c Q_c               (Alg. 7, l. 18)
-        let residual = self.uplink(0, 1)?.collect(&mut server.up, &fold.up, 1.0);
+        let residual = self.uplink(0, 1)?.collect(&mut server.up, &[(&fold.up, None)], 1.0);
         server.residuals += fold.residuals;
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;
@@ -140,7 +140,12 @@ impl FedMiss {
     }
 
     /// Residuals of the union as a sparse table, with `m` copies or the fewest of each cell.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], m: Option<f64>) -> Result<Residuals> {
+    pub(super) fn on_table(
+        &self,
+        server: &Server,
+        on: &[f64],
+        m: Option<f64>,
+    ) -> Result<Residuals> {
         let cells = server.by_cell.iter().map(|place| {
             let place = *place as usize;
             (server.union[place], on[place], self.fewest_copies(server, place))

@@ -21,6 +21,12 @@ pub struct Apfl {
     pub adaptive: bool,
 }
 
+impl Default for Apfl {
+    fn default() -> Self {
+        Self { alpha: 0.5, adaptive: true }
+    }
+}
+
 impl LocalRule for Apfl {
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
         let mut local = w.to_vec();

@@ -42,6 +42,12 @@ pub struct Clustered {
     pub apart: f64,
 }
 
+impl Default for Clustered {
+    fn default() -> Self {
+        Self { stationary: 0.4, apart: 1.6 }
+    }
+}
+
 /// `clustered` around a learner and its local training.
 pub struct ClusteredClients {
     pub training: Personal,

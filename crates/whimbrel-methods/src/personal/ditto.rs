@@ -12,6 +12,12 @@ pub struct Ditto {
     pub lambda: f64,
 }
 
+impl Default for Ditto {
+    fn default() -> Self {
+        Self { lambda: 0.1 }
+    }
+}
+
 impl LocalRule for Ditto {
     fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
         let v = ToTrain::near(own.model_or(w), self.lambda);

@@ -1,10 +1,12 @@
 //! Evaluations of local training: each client's predictor on its own rows.
 
 use super::{Adaptation, Global, Mixture, Own, Personal};
-use crate::federated::{Context, Judge, Score, Split, Terms, aggregate, held_out, mean_loss};
+use crate::federated::{
+    Answered, Context, Judge, PartScores, Score, Scores, Split, Terms, aggregate, held_out,
+    mean_loss,
+};
 use crate::measures;
 use crate::settings::{Weights, check_figures, check_rows};
-use std::borrow::Cow;
 use whimbrel_core::declare::{Better, Measure};
 use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Error, Key, Result, Samples, sum::ExactSum, wire};
@@ -18,8 +20,8 @@ pub struct Ask {
     w: Vec<f32>,
     /// The local step, for methods that adapt before they predict.
     rate: f64,
-    /// The client's predictor; it never travels.
-    own: Option<Mixture>,
+    /// Always `None`: a byte of the format.
+    reserved: Option<()>,
 }
 
 /// The mean loss of a client's predictor on its training rows.
@@ -28,7 +30,7 @@ pub struct Answer {
     loss: f64,
 }
 
-wire!(Ask { w, rate, own });
+wire!(Ask { w, rate, reserved });
 wire!(Answer { loss });
 
 impl Personal {
@@ -52,48 +54,32 @@ impl Judge for Personal {
     type Answer = Answer;
 
     fn ask(&self, global: &Global, _: &Terms) -> Result<Ask> {
-        Ok(Ask { w: global.w.clone(), rate: self.rates.initial, own: None })
+        Ok(Ask { w: global.w.clone(), rate: self.rates.initial, reserved: None })
     }
 
-    fn localise<'a>(&self, ask: &'a Ask, own: &Own, train: &Samples) -> Result<Cow<'a, Ask>> {
-        let own = self.predictor(&ask.w, ask.rate, own, train)?;
-        Ok(Cow::Owned(Ask { w: Vec::new(), rate: ask.rate, own: Some(own) }))
-    }
-
-    fn answer(&self, ask: &Ask, _: &Own, data: &Samples) -> Result<Answer> {
-        Ok(Answer { loss: self.score(ask, data)?.first().copied().unwrap_or(0.0) })
+    fn answer(&self, ask: &Ask, own: &Own, data: &Split<Samples>) -> Result<Answered<Self>> {
+        let own = self.predictor(&ask.w, ask.rate, own, &data.train)?;
+        let Told { answer: loss, parts, .. } = self.answer_with(&own, data)?;
+        Ok(Answered { answer: Answer { loss }, memory_limit: None, parts })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
         check_figures(id, &[answer.loss])
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(answer.loss)
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        vec![Metric::loss(answer.loss)]
     }
 
-    fn scores(&self) -> Vec<Score> {
+    fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
-        if self.learner.classifies() { vec![loss, right] } else { vec![loss] }
-    }
-
-    fn judges_unseen(&self) -> bool {
-        self.rule.adaptation() != Adaptation::Impossible
-    }
-
-    /// The paper's weights `n_t/n`.
-    fn scores_weigh_training_rows(&self) -> bool {
-        true
-    }
-
-    fn score(&self, ask: &Ask, data: &Samples) -> Result<Vec<f64>> {
-        let own = ask.own.as_ref();
-        Ok(own.map_or(Vec::new(), |own| own.score(&*self.learner, data)))
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        vec![Measure::objective("The clients’ own predictors on their training rows")]
+        Scores {
+            each: if self.learner.classifies() { vec![loss, right] } else { vec![loss] },
+            // The paper's weights n_t/n.
+            by_training_rows: true,
+            unseen: self.rule.adaptation() != Adaptation::Impossible,
+        }
     }
 
     fn conclude(
@@ -111,26 +97,29 @@ impl Judge for Personal {
 impl Personal {
     /// A client's answer with this predictor.
     pub(super) fn answer_with(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
-        let rows = parts.train.len() as u64;
         let answer = own.score(&*self.learner, &parts.train).first().copied().unwrap_or(0.0);
-        let score = |data: &Samples| Ok(own.score(&*self.learner, data));
-        let parts = held_out::score_parts(parts, |data| data.len() as u64, score)?;
-        Ok(Told { rows, answer, memory_gap2: None, parts })
+        let scores = parts.scores(|rows| Ok(own.score(&*self.learner, rows)))?;
+        Ok(Told { rows: parts.rows[0], answer, memory_gap2: None, parts: scores })
     }
 
     /// Refuses an answer for another number of rows, or with figures that cannot be averaged.
     pub(super) fn check_told(&self, id: ClientId, rows: u64, told: &Told) -> Result<()> {
         check_rows(id, told.rows, rows)?;
         check_figures(id, &[told.answer])?;
-        held_out::check(id, told.rows, self.scores().len(), &told.parts)
+        held_out::check(id, told.rows, self.scores().each.len(), &told.parts)
+    }
+
+    /// A client's figures: its loss, then its scores.
+    pub(super) fn own_figures(&self, loss: f64, parts: &[PartScores]) -> Vec<Metric> {
+        let scores = held_out::own(&self.scores().each, parts);
+        [Metric::loss(loss)].into_iter().chain(scores).collect()
     }
 
     /// The figures of an evaluation, with one that the method adds.
     pub(super) fn told_measures(&self, more: Option<Measure>) -> Vec<Measure> {
-        let mut all = vec![measures::epoch()];
-        all.extend(Judge::measures(self));
+        let mut all = vec![measures::epoch(), objective()];
         all.extend(more);
-        all.extend(held_out::measures(&self.scores(), true));
+        all.extend(held_out::measures(&self.scores()));
         all.extend(measures::channels().into_iter().take(1));
         all
     }
@@ -139,12 +128,11 @@ impl Personal {
     pub(super) fn pool_told(
         &self,
         weights: Weights,
-        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
+        answers: impl Iterator<Item = (ClientId, Told)>,
     ) -> Result<Vec<Metric>> {
         let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        let mut pooled = held_out::Pooled::new(self.scores(), true);
-        for answer in answers {
-            let (id, told) = answer?;
+        let mut pooled = held_out::Pooled::new(self.scores());
+        for (id, told) in answers {
             let weight = weights.of(id, told.rows)?;
             total += weight;
             losses.add(&[told.answer], weight)?;
@@ -161,14 +149,14 @@ impl Personal {
     /// The scores of clients that took no part in training.
     pub(super) fn pool_unseen(
         &self,
-        answers: impl Iterator<Item = Result<(ClientId, Told)>>,
+        answers: impl Iterator<Item = (ClientId, Told)>,
     ) -> Result<Vec<Metric>> {
-        if !self.judges_unseen() {
+        let scores = self.scores();
+        if !scores.unseen {
             return Ok(Vec::new());
         }
-        let mut pooled = held_out::Pooled::new(self.scores(), true);
-        for answer in answers {
-            let (_, told) = answer?;
+        let mut pooled = held_out::Pooled::new(scores);
+        for (_, told) in answers {
             pooled.add(told.rows, &told.parts)?;
         }
         Ok(pooled.metrics_of_unseen())
@@ -177,6 +165,11 @@ impl Personal {
 
 /// An answer: the predictor's mean loss, and the scores of all parts.
 pub(super) type Told = crate::federated::Answer<f64>;
+
+/// The objective of an evaluation.
+pub(super) fn objective() -> Measure {
+    Measure::objective("The clients’ own predictors on their training rows")
+}
 
 /// The content of an answer.
 pub(super) fn disclosure() -> Disclosure {

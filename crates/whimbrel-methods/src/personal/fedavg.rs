@@ -4,13 +4,18 @@
 use super::{Adaptation, LocalRule, Own, Round, ToTrain, Work};
 use whimbrel_core::Result;
 
-/// `fedavg` and its variants.
-#[derive(Clone, Debug, PartialEq)]
+/// `fedavg` and its variants; the default is plain `fedavg`.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FedAvg {
     /// The factor of half the squared distance to the received model (`fedprox`).
     pub mu: f64,
     /// Whether a client predicts with the shared model after one more local training (`fedavg+`).
     pub fine_tune: bool,
+}
+
+impl FedAvg {
+    /// The default of `mu` for `fedprox`.
+    pub const PROX_MU: f64 = 0.01;
 }
 
 impl LocalRule for FedAvg {

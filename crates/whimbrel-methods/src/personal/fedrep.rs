@@ -16,6 +16,12 @@ pub struct FedRep {
     pub head_trainings: u32,
 }
 
+impl Default for FedRep {
+    fn default() -> Self {
+        Self { head_trainings: 10 }
+    }
+}
+
 impl LocalRule for FedRep {
     fn check(&self, shape: &Shape<'_>) -> Result<()> {
         let (body, head) = shape.body_and_head();

@@ -36,6 +36,12 @@ pub struct Mocha {
     pub relation_every: u32,
 }
 
+impl Default for Mocha {
+    fn default() -> Self {
+        Self { lambda: 10.0, relation_every: 10 }
+    }
+}
+
 /// The trace's share that is spread evenly over the diagonal of the relation, so that no client's
 /// entry vanishes.
 const EVEN: f64 = 1e-6;

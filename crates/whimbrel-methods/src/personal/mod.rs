@@ -54,21 +54,22 @@ pub use per_client::{PerClient, PerClientRule};
 pub use pfedme::PFedMe;
 pub use rule::{Adaptation, LocalRule, Own, Round, RuleValue, Shape, ToTrain};
 pub use scaffold::Scaffold;
-pub use server::{Adaptive, Sampling, ServerState, ServerStep};
+pub use server::{Adaptive, FedOpt, Sampling, ServerState, ServerStep};
 pub use whimbrel_nn::{Length, Solver};
 pub use work::{Rates, Work};
 
 use crate::federated::{
-    Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Received, Terms,
-    aggregate,
+    Computed, Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Publish,
+    Received, Terms, Told, aggregate,
 };
 use crate::settings::{add_sums, largest_norm};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
-use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, Targets, wire};
+use whimbrel_core::erased::for_readable;
+use whimbrel_core::method::{Artifact, Declaration};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, vector, wire};
 use whimbrel_nn::{Learner, Role, Room};
 
 /// The name of the tensor of the shared vector.
@@ -249,12 +250,24 @@ impl Oracle for Personal {
     type Note = f64;
     type Private = u8;
 
-    fn bind(&self, data: &ClientData) -> Result<Samples> {
-        bind_samples(&*self.learner, data)
+    fn declare(&self, terms: &Terms) -> Declaration {
+        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
+        let mut disclosures = vec![
+            aggregate("summary", &self.summary_content(), self.summary_bytes()),
+            aggregate("up", self.rule.sent(), 2 * whole),
+            evaluate::disclosure(),
+        ];
+        if terms.opens() {
+            disclosures.push(aggregate("up", "once: its first change, exactly", whole));
+        }
+        let (measures, batch) = (vec![evaluate::objective()], self.learner.clients_at_once());
+        Declaration { disclosures, measures, batch, ..Declaration::default() }
     }
 
-    fn rows(&self, data: &Samples) -> u64 {
-        data.len() as u64
+    fn bind(&self, data: &ClientData) -> Result<(Samples, u64)> {
+        let samples = bind_samples(&*self.learner, data)?;
+        let rows = samples.len() as u64;
+        Ok((samples, rows))
     }
 
     fn enroll(&self, data: &Samples, key: Key) -> Result<(Own, Summary)> {
@@ -280,71 +293,65 @@ impl Oracle for Personal {
         Ok(Global { server: self.server.state(w.len()), w, scale })
     }
 
-    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
+    fn admit(&self, _: &mut Global, member: &Member<&Summary>) -> Result<u8> {
+        Ok(self.solver_of.get(&member.id.0).copied().unwrap_or(0))
+    }
+
+    fn published<'a>(&self, global: &'a Global, _: ExchangeKind) -> Cow<'a, [f32]> {
         (&global.w).into()
     }
 
-    fn note(&self, _: &Global, context: &Context) -> Option<f64> {
-        Some(self.rates.at(context.k))
-    }
-
-    fn record(&self, id: ClientId) -> u8 {
-        self.solver_of.get(&id.0).copied().unwrap_or(0)
-    }
-
-    fn private(&self, _: &Global, solver: &u8, _: &Context) -> (u8, u8) {
-        (*solver, *solver)
+    fn tell(&self, _: &Global, solver: &u8, context: &Context) -> Told<Self> {
+        Told { record: *solver, note: Some(self.rates.at(context.k)), private: *solver }
     }
 
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         own: &Own,
         data: &Samples,
         key: Key,
-    ) -> Result<(Own, Vec<f32>)> {
-        let mut work = self.work_on(&received, data, key)?;
-        self.local_round(&mut work, &received.state, own)
+    ) -> Result<Computed<Self>> {
+        let mut work = self.work_on(received, data, key)?;
+        let (own, value) = self.local_round(&mut work, &received.state, own)?;
+        Ok(Computed { own, value })
     }
 
     /// The learner trains the models of all clients together.
-    fn locals(&self, group: &mut [LocalTask<'_, Self>]) {
-        let mut begun = Vec::with_capacity(group.len());
-        for (at, task) in group.iter_mut().enumerate() {
-            let begin = || {
-                let mut work = self.work_on(&task.received, task.data, task.key)?;
-                let round = self.rule.begin(&mut work, &task.received.state, task.own)?;
-                Ok((at, work, round))
+    fn locals(&self, tasks: &[LocalTask<'_, Self>]) -> Vec<Result<Computed<Self>>> {
+        let begun = tasks.iter().map(|task| {
+            let mut work = self.work_on(&task.received, task.data, task.key)?;
+            let round = self.rule.begin(&mut work, &task.received.state, task.own)?;
+            Ok((&*task.received.state, work, round))
+        });
+        for_readable(begun, |mut begun| {
+            let trainings = begun.iter_mut();
+            let mut trainings: Vec<_> =
+                trainings.map(|(w, work, round)| work.training(round.trainees(w))).collect();
+            let trained = self.learner.local_steps(&mut trainings, &mut Room::default());
+            drop(trainings);
+            let end = |(w, mut work, round): (&[f32], Work<'_>, Round)| {
+                trained.clone()?;
+                round.check()?;
+                let (own, value) = self.rule.end(&mut work, w, round)?;
+                Ok(Computed { own, value })
             };
-            match begin() {
-                Ok(one) => begun.push(one),
-                Err(error) => task.done = Some(Err(error)),
-            }
-        }
-        let centres = |at: usize| &*group[at].received.state;
-        let mut trainings: Vec<_> = begun
-            .iter_mut()
-            .map(|(at, work, round)| work.training(round.trainees(centres(*at))))
-            .collect();
-        let trained = self.learner.local_steps(&mut trainings, &mut Room::default());
-        drop(trainings);
-        for (at, mut work, round) in begun {
-            let w = &group[at].received.state;
-            let done = trained.clone().and_then(|()| round.check());
-            let done = done.and_then(|()| self.rule.end(&mut work, w, round));
-            group[at].done = Some(done);
-        }
-    }
-
-    fn clients_at_once(&self) -> usize {
-        self.learner.clients_at_once()
+            begun.into_iter().map(end).collect()
+        })
     }
 
     fn rows_used(&self, rows: u64, solver: &u8, _: ExchangeKind) -> u64 {
         self.solver(*solver).map_or(0, |(solver, _)| solver.rows_used(rows))
     }
 
-    fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
+    fn step(
+        &self,
+        global: &mut Global,
+        mut field: Vec<f64>,
+        context: &Context,
+        publish: Publish<'_, f32>,
+    ) -> Result<f64> {
+        let norm2 = vector::norm2_squared(&field);
         self.sampling.scale(&mut field, self.participation, context);
         // Running statistics are averaged under every server step.
         let mut statistics = Vec::new();
@@ -354,12 +361,8 @@ impl Oracle for Personal {
         }
         self.server.apply(global, &field, self.participation);
         statistics.into_iter().for_each(|(i, mean)| global.w[i] = mean);
-        Ok(())
-    }
-
-    fn after_publish(&self, global: &mut Global, published: Vec<f32>, _: &Context) -> Result<()> {
-        global.w = published;
-        Ok(())
+        global.w = publish(std::mem::take(&mut global.w))?;
+        Ok(norm2)
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
@@ -373,18 +376,5 @@ impl Oracle for Personal {
     fn artifact(&self, global: &Global) -> Result<Artifact> {
         let artifact = Artifact::new(self.learner.name());
         Ok(artifact.with_f32(PARAMETERS, &[global.w.len()], global.w.clone()))
-    }
-
-    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
-        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
-        let mut all = vec![
-            aggregate("summary", &self.summary_content(), self.summary_bytes()),
-            aggregate("up", self.rule.sent(), 2 * whole),
-            evaluate::disclosure(),
-        ];
-        if terms.opens() {
-            all.push(aggregate("up", "once: its first change, exactly", whole));
-        }
-        all
     }
 }

@@ -6,12 +6,13 @@
 
 use super::evaluate::{self, Told};
 use super::{Own, Personal};
-use crate::federated::{BindRows, Judge, Split, aggregate, held_out, optional};
+use crate::federated::{BindRows, Oracle, Split, aggregate, optional};
 use crate::settings::{Budget, Weights, check_sums};
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
+    Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, State, Wire, wire};
 
@@ -130,8 +131,20 @@ impl<R: PerClientRule> Method for PerClient<R> {
     type Broadcast = ();
     type Fold = Fold<R::Number>;
 
+    fn declare(&self) -> Declaration {
+        let whole = size_of::<R::Number>() * self.training().learner.parameters() + 32;
+        let disclosures = vec![
+            aggregate("summary", "the number of samples", 16),
+            aggregate("up", self.training().rule.sent(), whole),
+            evaluate::disclosure(),
+        ];
+        let exchanges = vec![Allowance::rounds(self.budget.rounds_max())];
+        let measures = self.training().told_measures(R::measure());
+        Declaration { exchanges, disclosures, measures, ..Declaration::default() }
+    }
+
     fn enroll(&self, (parts, _): &Self::Data, _: Key) -> Result<(R::Client, u64)> {
-        Ok((self.rule.enroll(&parts.train), parts.train.len() as u64))
+        Ok((self.rule.enroll(&parts.train), parts.rows[0]))
     }
 
     fn start(
@@ -157,17 +170,14 @@ impl<R: PerClientRule> Method for PerClient<R> {
         Some(peer.rows)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(self.budget.rounds_max())]
-    }
-
-    fn next(&self, server: &Self::Server) -> Next {
+    fn status(&self, server: &Self::Server) -> Status {
         let done = self.budget.is_spent(server.round, server.epoch());
-        if done { Next::Stop } else { Next::Round(Cohort::Sampled) }
+        let next = if done { Next::Stop } else { Next::Round(Cohort::Sampled) };
+        Status { next, magnitude: self.rule.magnitude(&server.global, &server.scale) }
     }
 
-    fn broadcast(&self, _: &Self::Server) -> Result<()> {
-        Ok(())
+    fn open(&self, _: &Self::Server) -> Result<((), Self::Fold)> {
+        Ok(((), Fold { uploads: Vec::new(), rows_used: 0 }))
     }
 
     fn downlink(
@@ -188,10 +198,6 @@ impl<R: PerClientRule> Method for PerClient<R> {
         key: Key,
     ) -> Result<(R::Client, Self::Up)> {
         self.rule.local(client, down, data, key)
-    }
-
-    fn fold(&self, _: &Self::Server) -> Self::Fold {
-        Fold { uploads: Vec::new(), rows_used: 0 }
     }
 
     fn absorb(
@@ -231,10 +237,6 @@ impl<R: PerClientRule> Method for PerClient<R> {
         Ok(server)
     }
 
-    fn magnitude(&self, server: &Self::Server) -> f64 {
-        self.rule.magnitude(&server.global, &server.scale)
-    }
-
     fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
         let artifact = Artifact::new(self.training().learner.name());
         Ok(self.rule.artifact(&server.global, artifact))
@@ -243,15 +245,6 @@ impl<R: PerClientRule> Method for PerClient<R> {
     fn client_artifact(&self, client: &R::Client, _: &Self::Data) -> Result<Option<Artifact>> {
         let own = R::own(client);
         Ok((!own.is_empty()).then(|| own.artifact(self.training().learner.name())))
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let whole = size_of::<R::Number>() * self.training().learner.parameters() + 32;
-        vec![
-            aggregate("summary", "the number of samples", 16),
-            aggregate("up", self.training().rule.sent(), whole),
-            evaluate::disclosure(),
-        ]
     }
 }
 
@@ -273,43 +266,31 @@ impl<R: PerClientRule> Evaluate for PerClient<R> {
         self.training().check_told(id, peer.rows, told)
     }
 
-    fn loss(&self, told: &Told) -> Option<f64> {
-        Some(told.answer)
-    }
-
     fn own(&self, told: &Told) -> Vec<Metric> {
-        held_out::own(&self.training().scores(), &told.parts)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        self.training().told_measures(R::measure())
+        self.training().own_figures(told.answer, &told.parts)
     }
 
     fn conclude(
         &self,
         server: &Self::Server,
         answers: &mut dyn Iterator<Item = (ClientId, Told)>,
+        group: ClientGroup,
     ) -> Result<Vec<Metric>> {
+        if group == ClientGroup::Unseen {
+            return self.training().pool_unseen(answers);
+        }
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
         let figure = R::measure().map(|m| Metric::number(m.key, R::figure(&server.global)));
         metrics.extend(figure);
-        metrics.extend(self.training().pool_told(self.weights, answers.map(Ok))?);
+        metrics.extend(self.training().pool_told(self.weights, answers)?);
         metrics.push(optional("update_norm2", server.update_norm2));
         Ok(metrics)
-    }
-
-    fn conclude_unseen(
-        &self,
-        _: &Self::Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Told)>,
-    ) -> Result<Vec<Metric>> {
-        self.training().pool_unseen(answers.map(Ok))
     }
 }
 
 impl<R: PerClientRule> Bind<PerClient<R>> for BindRows {
     fn bind(&self, method: &PerClient<R>, data: &ClientData) -> Result<(Split<Samples>, R::Rows)> {
-        let parts = Split::bind(method.training(), data)?;
+        let parts = Split::bind(data, |rows| method.training().bind(rows))?;
         let rows = method.rule.lay_out(&parts.train)?;
         Ok((parts, rows))
     }

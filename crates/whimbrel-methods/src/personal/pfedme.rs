@@ -29,6 +29,12 @@ pub struct PFedMe {
     pub inner_rate: Option<f64>,
 }
 
+impl Default for PFedMe {
+    fn default() -> Self {
+        Self { lambda: 15.0, inner_steps: 5, inner_rate: None }
+    }
+}
+
 const POWER: u64 = 0x90E2;
 
 impl LocalRule for PFedMe {

@@ -5,9 +5,10 @@ use crate::federated::Context;
 use whimbrel_core::wire;
 
 /// The treatment of clients that are not sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
     /// They count with the old model: the server's step is the probability of taking part.
+    #[default]
     KeepOld,
     /// They are left out: the mean is over the cohort.
     Renormalise,
@@ -49,17 +50,27 @@ pub enum ServerStep {
     },
     /// `v <- momentum v + change`, `w += v`: heavy-ball momentum (`sgd`).
     Momentum { momentum: f64 },
-    /// `fedopt` (Reddi et al. 2021, Algorithm 2): the change as a gradient of an adaptive optimiser.
-    Adaptive {
-        rule: Adaptive,
-        step: f64,
-        /// `beta_1`.
-        first: f64,
-        /// `beta_2`.
-        second: f64,
-        /// `tau`, which bounds steps.
-        floor: f64,
-    },
+    /// The change as a gradient of an adaptive optimiser.
+    Adaptive(FedOpt),
+}
+
+/// `fedopt` (Reddi et al. 2021, Algorithm 2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FedOpt {
+    pub rule: Adaptive,
+    pub step: f64,
+    /// `beta_1`.
+    pub first: f64,
+    /// `beta_2`.
+    pub second: f64,
+    /// `tau`, which bounds steps.
+    pub floor: f64,
+}
+
+impl Default for FedOpt {
+    fn default() -> Self {
+        Self { rule: Adaptive::Adam, step: 0.1, first: 0.9, second: 0.99, floor: 1e-3 }
+    }
 }
 
 /// The update of the second moment of `fedopt`.
@@ -85,7 +96,7 @@ impl ServerStep {
             Self::Plain { .. } | Self::Scaffold { .. } => ServerState::default(),
             Self::Momentum { momentum } if *momentum == 0.0 => ServerState::default(),
             Self::Momentum { .. } => ServerState { first: vec![0.0; len], second: Vec::new() },
-            Self::Adaptive { floor, .. } => {
+            Self::Adaptive(FedOpt { floor, .. }) => {
                 ServerState { first: vec![0.0; len], second: vec![floor * floor; len] }
             }
         }
@@ -110,7 +121,7 @@ impl ServerStep {
                 // c += (|S|/N) mean over the cohort of the changes of c_i
                 add(&mut w[half..], &change[half..], participation);
             }
-            Self::Adaptive { rule, step, first, second, floor } => {
+            Self::Adaptive(FedOpt { rule, step, first, second, floor }) => {
                 let ServerState { first: m, second: v } = &mut global.server;
                 for (((w, x), m), v) in w.iter_mut().zip(change).zip(m).zip(v) {
                     *m = first * *m + (1.0 - first) * x;

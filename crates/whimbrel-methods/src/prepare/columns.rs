@@ -1,30 +1,30 @@
-//! The first stage of preparation: which columns vary, where they lie and how far they spread.
+//! The first stage of preparation: variation, mean and scale of each column.
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
+use crate::federated::aggregate;
 use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 
-/// What the stage's result is called.
+/// The kind of the stage's result.
 pub(super) const KIND: &str = "prepare-columns";
 
 /// The stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
-    /// How many columns the rows have.
+    /// The number of columns.
     pub columns: usize,
-    /// Whether columns with one value are left out.
+    /// Whether constant columns are dropped.
     pub drop_constant: bool,
     /// Whether columns are scaled to variance 1.
     pub standardize: bool,
-    /// Whether columns are centred: standardised ones are, and those that principal components
-    /// are taken of.
+    /// Whether columns are centred, for standardisation or principal components.
     pub centre: bool,
 }
 
-/// A client's sums: rows, means, and squares about its own means.
+/// A client's message: rows, means, and squares about these means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sums {
     rows: u64,
@@ -63,26 +63,22 @@ impl OneShot for Columns {
     }
 
     fn disclosure(&self) -> Disclosure {
-        Disclosure {
-            message: "summary",
-            meaning: "the number of rows, and each column's mean and sum of squares".into(),
-            bytes_max: 8 + 2 * list_bytes(self.columns),
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = "the number of rows, and each column's mean and sum of squares";
+        aggregate("summary", meaning, 8 + 2 * list_bytes(self.columns))
     }
 }
 
 impl Columns {
-    /// Refuses sums that no rows have.
+    /// Refuses impossible sums.
     fn check(&self, id: ClientId, sums: &Sums) -> Result<()> {
         if [&sums.means, &sums.squares].iter().any(|list| list.len() != self.columns) {
-            return Err(Error::peer(format!("client {id} has other columns")));
+            return Err(Error::peer(format!("client {id} sent another number of columns")));
         }
         check_sums(id, &sums.means)?;
         check_sums(id, &sums.squares)?;
         let negative = sums.squares.iter().any(|q| *q < 0.0);
         if !(1..=ROWS_MAX).contains(&sums.rows) || negative {
-            return Err(Error::peer(format!("client {id} sent sums that no rows have")));
+            return Err(Error::peer(format!("client {id} sent impossible sums")));
         }
         Ok(())
     }
@@ -96,13 +92,13 @@ impl Columns {
         }
         let each = |of: &dyn Fn(usize) -> f64| kept.iter().map(|j| of(*j)).collect::<Vec<f64>>();
         let means = each(&|j| if self.centre { means[j] } else { 0.0 });
-        // A constant column keeps its scale: it is centred, and so becomes zero.
+        // A constant column is centred but not scaled, so it becomes zero.
         let scaled = |j: usize| self.standardize && deviations[j] > 0.0;
         let scales = each(&|j| if scaled(j) { deviations[j] } else { 1.0 });
         Ok(delivery(each(&|j| j as f64), means, scales))
     }
 
-    /// A delivery that changes nothing, for whoever needs one of the right form.
+    /// A placeholder result that changes nothing.
     pub fn stand_in(columns: usize) -> Artifact {
         let places = (0..columns).map(|j| j as f64).collect();
         delivery(places, vec![0.0; columns], vec![1.0; columns])
@@ -111,11 +107,8 @@ impl Columns {
 
 fn delivery(kept: Vec<f64>, means: Vec<f64>, scales: Vec<f64>) -> Artifact {
     let k = kept.len();
-    Artifact::new(KIND).with("kept", &[k], kept).with("means", &[k], means).with(
-        "scales",
-        &[k],
-        scales,
-    )
+    let artifact = Artifact::new(KIND).with("kept", &[k], kept);
+    artifact.with("means", &[k], means).with("scales", &[k], scales)
 }
 
 impl Sums {
@@ -126,7 +119,7 @@ impl Sums {
             return Err(Error::data("there are no rows"));
         }
         check_finite(columns, values)?;
-        // About the first row: a constant column then has exactly that mean and no spread.
+        // About the first row: a constant column then has exactly that mean and zero variance.
         let first = &values[..width];
         let mut means = vec![0.0; width];
         for row in values.chunks_exact(width) {
@@ -145,13 +138,13 @@ impl Sums {
     }
 }
 
-/// Sums over clients about one client's means `c`: since its rows are among those pooled, what
-/// cancels at the end is at most as many times the result as there are rows to one of its own.
+/// Sums over clients about the means `c` of one client, whose rows are among those pooled: this bounds
+/// the cancellation by the ratio of all rows to that client's.
 struct Pool {
     centre: Vec<f64>,
     rows: u64,
-    /// Per column, `Σ n_i (m_i − c)` and `Σ q_i + n_i (m_i − c)²`, each in an exact sum of its own:
-    /// columns differ in scale without bound.
+    /// `Σ n_i (m_i − c)` and `Σ q_i + n_i (m_i − c)²`, with one exact sum per column because the scales
+    /// of columns may differ arbitrarily.
     shifts: Vec<ExactSum>,
     squares: Vec<ExactSum>,
 }
@@ -174,7 +167,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Means and standard deviations (over all rows, not one less).
+    /// Means and standard deviations (divided by the number of rows).
     fn moments(&self) -> (Vec<f64>, Vec<f64>) {
         let n = self.rows as f64;
         let value = |sum: &ExactSum| sum.value()[0] / n;

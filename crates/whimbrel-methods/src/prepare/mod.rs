@@ -1,20 +1,17 @@
-//! Federated preparation: maps of the columns that are found from sums which clients send, and
-//! applied by every later stage when it reads a client's rows.
+//! Federated preparation: maps of the columns, computed from the clients' sums and applied by every
+//! later stage when it reads a client's rows.
 //!
 //! Three steps, each optional, in this order:
-//! 1. *drop constant columns*: those with one value in every row of every client;
-//! 2. *standardise*: `(x − mean) / scale`, with the pooled mean and standard deviation. A codec
-//!    sends one norm for a whole vector: a statistic with columns in years and in milligrams would
-//!    drown the small ones in the noise of the large;
+//! 1. *drop constant columns*: those with the same value in all rows of all clients;
+//! 2. *standardise*: `(x − mean) / scale`, with the pooled mean and standard deviation. A codec sends
+//!    one norm per vector, so columns of small scale would be lost in the noise of large ones;
 //! 3. *principal components*: the directions of largest pooled variance.
 //!
-//! The first two need counts, means and squares of each column ([`Columns`]); the third then needs
-//! the products of each pair of columns ([`Pca`]), centred at the pooled means, so that nothing
-//! cancels.
+//! The first two need counts, means and squares of each column ([`Columns`]); the third needs the
+//! products of all pairs of columns ([`Pca`]), centred at the pooled means to avoid cancellation.
 //!
-//! EM is equivariant under affine maps: after the first two steps alone the fit is the same and is
-//! reported in the units of the data. A projection cannot be undone: the fit is then one of the
-//! components.
+//! EM is equivariant under affine maps: after the first two steps the fit is the same and is reported
+//! in the units of the data. A projection cannot be undone: the fit is then one of the components.
 
 mod columns;
 mod pca;
@@ -26,23 +23,23 @@ use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind};
 use whimbrel_core::{ClientData, Error, Method, Result, RowStream, Table, linalg, math};
 
-/// Rows that stand for a stream.
+/// The number of rows that represent a stream.
 const STREAM_ROWS: usize = 1000;
 
-/// What is done to a row before it is used.
+/// The map from a row of the data to a row of the fit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Preparation {
-    /// Places of the columns that are kept, ascending.
+    /// Indices of the kept columns, ascending.
     kept: Vec<usize>,
-    /// Of the kept columns: `(x − mean) / scale`.
+    /// `(x − mean) / scale` of the kept columns.
     affine: Affine,
-    /// Principal axes, one after the other, each as long as there are kept columns; none where
-    /// the kept columns themselves are used.
+    /// Principal axes, one after the other, each as long as the kept columns; `None` without
+    /// projection.
     axes: Option<Vec<f64>>,
 }
 
 impl Preparation {
-    /// What the stages so far have delivered; none where they prepared nothing.
+    /// The preparation that earlier stages delivered, if any.
     pub fn from_delivered(delivered: &[Artifact]) -> Option<Self> {
         let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
         let columns = of_kind(columns::KIND)?;
@@ -53,7 +50,7 @@ impl Preparation {
         Some(Self { kept, affine, axes })
     }
 
-    /// From the numbers that are saved with a model; refuses what does not fit together.
+    /// The preparation saved with a model; refuses inconsistent parts.
     pub fn from_parts(
         kept: Vec<usize>,
         means: Vec<f64>,
@@ -64,37 +61,37 @@ impl Preparation {
         let whole = axes.as_ref().is_none_or(|a| !a.is_empty() && a.len().is_multiple_of(k.max(1)));
         let usable = scales.iter().all(|s| *s > 0.0 && s.is_finite());
         if k == 0 || means.len() != k || scales.len() != k || !whole || !usable {
-            return Err(Error::data("the columns, means, scales and axes do not fit each other"));
+            return Err(Error::data("columns, means, scales and axes are inconsistent"));
         }
         Ok(Self { kept, affine: Affine { means, scales }, axes })
     }
 
-    /// How many numbers a prepared row has.
+    /// The length of a prepared row.
     pub fn width(&self) -> usize {
         self.axes.as_ref().map_or(self.kept.len(), |axes| axes.len() / self.kept.len())
     }
 
-    /// Places of the columns that are kept, ascending.
+    /// Indices of the kept columns, ascending.
     pub fn kept(&self) -> &[usize] {
         &self.kept
     }
 
-    /// The map to the fit's units, where it can be undone.
+    /// The affine map, unless a projection follows.
     pub fn affine(&self) -> Option<&Affine> {
         self.axes.is_none().then_some(&self.affine)
     }
 
-    /// `Σ ln scale`: what a log-density loses when it is stated in the units of the data. Zero for
-    /// principal components, whose densities are their own.
+    /// `Σ ln scale`: the log-density in the fit's units minus that in the units of the data. Zero for
+    /// principal components, which keep their units.
     pub fn log_scale(&self) -> f64 {
         self.affine().map_or(0.0, Affine::log_scale)
     }
 
-    /// Rows of `columns` numbers, prepared.
+    /// Prepares rows of `columns` numbers.
     pub fn forward(&self, rows: &[f64], columns: usize) -> Result<Vec<f64>> {
         if self.kept.last().is_none_or(|last| *last >= columns) {
             return Err(Error::data(format!(
-                "its rows have {columns} columns, fewer than those that were prepared"
+                "its rows have {columns} columns, fewer than the preparation"
             )));
         }
         let rows = rows.chunks_exact(columns);
@@ -117,8 +114,8 @@ impl Preparation {
         Ok(out)
     }
 
-    /// Prepared rows in the units of the kept columns; for principal components the nearest rows
-    /// that have them.
+    /// Maps prepared rows back to the units of the kept columns; for principal components, to the
+    /// nearest rows with these components.
     pub fn backward(&self, rows: &[f64]) -> Vec<f64> {
         let mut out = match &self.axes {
             None => rows.to_vec(),
@@ -133,7 +130,7 @@ impl Preparation {
         out
     }
 
-    /// What is saved with a model: places of the kept columns, means, scales, axes.
+    /// Adds kept columns, means, scales and axes to a model.
     pub fn save(&self, model: Artifact) -> Artifact {
         let k = self.kept.len();
         let kept = self.kept.iter().map(|at| *at as f64).collect();
@@ -200,9 +197,8 @@ impl RowStream for PreparedStream {
 
 /// Binds a client's rows after preparing them.
 pub struct Prepared<B> {
-    /// What is done to the rows.
     pub preparation: Preparation,
-    /// Who binds them then.
+    /// The binding of the prepared rows.
     pub then: B,
 }
 
@@ -215,9 +211,7 @@ impl<M: Method, B: Bind<M>> Bind<M> for Prepared<B> {
 /// `(x − mean) / scale`, column by column.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Affine {
-    /// What is subtracted.
     pub means: Vec<f64>,
-    /// By what is divided.
     pub scales: Vec<f64>,
 }
 
@@ -255,7 +249,7 @@ impl Affine {
         self.scale_covariances(matrices, |a, b| 1.0 / (a * b));
     }
 
-    /// Variances (a list per component): of scaled columns, or (not `forward`) in the units of the
+    /// Variances (one list per component) of scaled columns or, if not `forward`, in the units of the
     /// data.
     pub fn variances(&self, variances: &mut [f64], forward: bool) {
         for row in variances.chunks_exact_mut(self.scales.len()) {
@@ -277,7 +271,7 @@ impl Affine {
     }
 }
 
-/// Rows of a client, for sums over them: a stream stands for its first rows.
+/// Hands a client's rows to `sums`; of a stream, its first rows.
 fn rows_of<T>(data: &ClientData, sums: impl FnOnce(&[String], &[f64]) -> Result<T>) -> Result<T> {
     match data {
         ClientData::Table(table) => sums(&table.columns, &table.values),
@@ -304,7 +298,7 @@ fn check_finite(columns: &[String], values: &[f64]) -> Result<()> {
 
 fn no_rows() -> Error {
     Error::config(
-        "only plain rows are prepared here: rows with targets by their reader, observed cells never",
+        "only plain rows are prepared here: the reader prepares rows with targets, and cells stay raw",
     )
 }
 

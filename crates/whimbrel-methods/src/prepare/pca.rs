@@ -1,38 +1,38 @@
 //! The second stage of preparation: principal components of the pooled rows.
 //!
-//! Clients send the sums of products of each pair of (kept, centred, scaled) columns; the pooled
-//! covariance is their exact sum over the number of rows, so the axes are those that anyone would
-//! find who had all rows. An axis and its opposite are equally good: the loading of largest
-//! magnitude (the first of equals) is positive.
+//! Clients send the sums of products of all pairs of (kept, centred, scaled) columns. The pooled
+//! covariance is their exact sum over the number of rows, so the axes equal those of the pooled rows.
+//! The sign of an axis is arbitrary: the loading of largest magnitude (the first of equals) is positive.
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
+use crate::federated::aggregate;
 use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::linalg::{Eigen, packed_index, packed_len, symmetric_eigen, unpack};
-use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, kernel, vector, wire};
 
-/// What the stage's result is called.
+/// The kind of the stage's result.
 pub(super) const KIND: &str = "prepare-pca";
 
-/// The most columns of which components are found: the products of more take each client over 64
-/// MiB to send, and their axes the server many minutes to find.
+/// The most columns: with more, each client would send over 64 MiB and the server would need many
+/// minutes for the axes.
 pub const COLUMNS_MAX: usize = 4096;
 
-/// Rows whose products are added in one go.
+/// Rows per block of products.
 const BLOCK: usize = 8;
 
 /// The stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Pca {
-    /// How many columns the prepared rows have.
+    /// The number of prepared columns.
     pub columns: usize,
-    /// How many components are wanted.
+    /// The number of components.
     pub components: usize,
 }
 
-/// What a client sends: its rows, and `Σ x xᵀ` over them, packed.
+/// A client's message: its number of rows, and `Σ x xᵀ` over them, packed.
 #[derive(Clone, Debug)]
 pub struct Products {
     rows: u64,
@@ -42,7 +42,7 @@ pub struct Products {
 wire!(Products { rows, products });
 
 impl Pca {
-    /// Refuses more components than there are columns, and more columns than can be handled.
+    /// Refuses more components than columns, and too many columns.
     pub fn new(columns: usize, components: usize) -> Result<Self> {
         if columns > COLUMNS_MAX {
             return Err(Error::config(format!(
@@ -72,7 +72,7 @@ impl OneShot for Pca {
         rows_of(data, |columns, values| {
             check_finite(columns, values)?;
             if columns.len() != self.columns || values.is_empty() {
-                let what = format!("it has no rows of {} prepared columns", self.columns);
+                let what = format!("its rows do not have {} prepared columns", self.columns);
                 return Err(Error::data(what));
             }
             Ok(values.to_vec())
@@ -97,7 +97,7 @@ impl OneShot for Pca {
             rows += sent.rows;
             sum.add(&sent.products, 1.0)?;
         }
-        // Rows about their own mean span one direction less than there are rows.
+        // Centred rows span at most one direction fewer than their number.
         if rows <= self.components as u64 {
             let what = format!("{rows} rows have fewer than {} components", self.components);
             return Err(Error::data(what));
@@ -109,28 +109,23 @@ impl OneShot for Pca {
 
     fn disclosure(&self) -> Disclosure {
         let numbers = packed_len(self.columns);
-        Disclosure {
-            message: "summary",
-            meaning: format!(
-                "the number of rows, and the sum of products of each pair of columns: {numbers} \
-                 numbers"
-            ),
-            bytes_max: 8 + list_bytes(numbers),
-            exposure: Exposure::Aggregate,
-        }
+        let meaning = format!(
+            "the number of rows, and the sum of products of each pair of columns: {numbers} numbers"
+        );
+        aggregate("summary", &meaning, 8 + list_bytes(numbers))
     }
 }
 
 impl Pca {
-    /// Refuses products that no rows have.
+    /// Refuses impossible products.
     fn check(&self, id: ClientId, sent: &Products) -> Result<()> {
         let right = sent.products.len() == packed_len(self.columns)
             && (1..=ROWS_MAX).contains(&sent.rows)
             && (0..self.columns).all(|j| sent.products[packed_index(j, j)] >= 0.0);
-        match right {
-            true => check_sums(id, &sent.products),
-            false => Err(Error::peer(format!("client {id} sent products that no rows have"))),
+        if !right {
+            return Err(Error::peer(format!("client {id} sent impossible products")));
         }
+        check_sums(id, &sent.products)
     }
 
     /// The leading axes of a covariance, largest variance first.
@@ -139,7 +134,7 @@ impl Pca {
         let total: f64 = (0..d).map(|j| covariance[j * d + j]).sum();
         let Eigen { values, vectors } = symmetric_eigen(covariance, d)?;
         let leading = || (d - p..d).rev();
-        // Eigenvalues are known to a rounding error of the largest one.
+        // Eigenvalues have the rounding error of the largest one.
         let noise = d as f64 * f64::EPSILON * values[d - 1].max(0.0);
         let varying = values.iter().filter(|v| **v > noise).count();
         if varying < p {
@@ -156,14 +151,14 @@ impl Pca {
         ))
     }
 
-    /// Axes that stand for those that are found later, for whoever needs some of the right form.
+    /// Placeholder axes of the right shape.
     pub fn stand_in(columns: usize, components: usize) -> Artifact {
         let axes = vec![0.0; components * columns];
         Artifact::new(KIND).with("axes", &[components, columns], axes)
     }
 }
 
-/// An axis or its opposite: the one whose loading of largest magnitude is positive.
+/// Flips an axis so that its loading of largest magnitude is positive.
 fn positive(axis: &[f64]) -> impl Iterator<Item = f64> + '_ {
     let largest = axis.iter().fold(0.0f64, |best, x| if x.abs() > best.abs() { *x } else { best });
     let sign = if largest < 0.0 { -1.0 } else { 1.0 };
@@ -171,8 +166,8 @@ fn positive(axis: &[f64]) -> impl Iterator<Item = f64> + '_ {
 }
 
 kernel! {
-    /// Adds `Σ x xᵀ` over rows of `d` numbers to a packed matrix: several rows at a time, since
-    /// the matrix is far larger than the rows.
+    /// Adds `Σ x xᵀ` over rows of `d` numbers to a packed matrix, several rows at a time because the
+    /// matrix is far larger than the rows.
     fn add_products(packed: &mut [f64], rows: &[f64], d: usize) {
         let mut blocks = rows.chunks_exact(BLOCK * d);
         for block in &mut blocks {

@@ -1,7 +1,9 @@
-//! What the evaluations of a gradient method report.
+//! Evaluations of a gradient method.
 
 use super::{Global, Gradient};
-use crate::federated::{Context, Judge, Score, Terms, aggregate, optional};
+use crate::federated::{
+    Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, optional,
+};
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Disclosure, Metric};
@@ -13,7 +15,7 @@ use whimbrel_models::convex::Examples;
 #[derive(Clone, Debug)]
 pub struct Ask {
     w: Vec<f64>,
-    /// `w_*`, where it is known (simulations only) and there are memories.
+    /// `w_*`, if it is known (in simulations) and there are memories.
     w_star: Option<Vec<f64>>,
 }
 
@@ -22,7 +24,7 @@ pub struct Ask {
 pub struct Answer {
     /// Its mean loss.
     loss: f64,
-    /// `∇F_i(w)` where the loss is not convex: there is no minimum to compare with.
+    /// `∇F_i(w)` if the loss is not convex and has no reference minimum; otherwise empty.
     gradient: Vec<f64>,
 }
 
@@ -38,21 +40,24 @@ impl Judge for Gradient {
         Ok(Ask { w: self.delivered(global), w_star: w_star.map(|r| r.w.clone()) })
     }
 
-    fn answer(&self, ask: &Ask, (): &(), data: &Examples) -> Result<Answer> {
+    fn answer(&self, ask: &Ask, (): &(), data: &Split<Examples>) -> Result<Answered<Self>> {
         let mut gradient = vec![0.0; self.answered_len()];
-        let loss = match gradient.is_empty() {
-            true => self.problem.loss(&ask.w, data)?,
-            false => self.problem.gradient(&ask.w, data, Rows::All, &mut gradient)?,
+        let loss = if gradient.is_empty() {
+            self.problem.loss(&ask.w, &data.train)?
+        } else {
+            self.problem.gradient(&ask.w, &data.train, Rows::All, &mut gradient)?
         };
-        Ok(Answer { loss, gradient })
-    }
-
-    /// `∇F_i(w_*)`
-    fn memory_limit(&self, ask: &Ask, _: &Answer, data: &Examples) -> Result<Option<Vec<f64>>> {
-        let Some(w_star) = &ask.w_star else { return Ok(None) };
-        let mut limit = vec![0.0; self.dimension];
-        self.problem.gradient(w_star, data, Rows::All, &mut limit)?;
-        Ok(Some(limit))
+        // ∇F_i(w_*)
+        let memory_limit = match &ask.w_star {
+            Some(w_star) => {
+                let mut limit = vec![0.0; self.dimension];
+                self.problem.gradient(w_star, &data.train, Rows::All, &mut limit)?;
+                Some(limit)
+            }
+            None => None,
+        };
+        let parts = data.scores(|rows| self.score(&ask.w, rows))?;
+        Ok(Answered { answer: Answer { loss, gradient }, memory_limit, parts })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
@@ -65,51 +70,15 @@ impl Judge for Gradient {
         check_figures(id, &answer.gradient)
     }
 
-    fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(answer.loss)
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        vec![Metric::loss(answer.loss)]
     }
 
-    fn scores(&self) -> Vec<Score> {
+    fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
-        if self.problem.has_classes() { vec![loss, right] } else { vec![loss] }
-    }
-
-    fn score(&self, ask: &Ask, data: &Examples) -> Result<Vec<f64>> {
-        let mut means =
-            vec![self.problem.loss(&ask.w, data)? - self.problem.penalty().value(&ask.w)];
-        if self.problem.has_classes() {
-            let mut shown = vec![0.0; data.rows()];
-            self.problem.predict(&ask.w, data, &mut shown)?;
-            let is_right = |(p, class): (&f64, &f64)| (*p >= 0.5) == (*class > 0.0);
-            let right = shown.iter().zip(data.targets()).filter(|pair| is_right(*pair)).count();
-            means.push(right as f64 / data.rows() as f64);
-        }
-        Ok(means)
-    }
-
-    fn measures(&self) -> Vec<Measure> {
-        let lower = |measure: Measure| measure.log().better(Better::Down);
-        vec![
-            lower(Measure::new(
-                "excess_loss",
-                "Excess loss",
-                "excess loss",
-                "F(w) − F★: objective minus its minimum",
-            ))
-            .role(Role::Excess)
-            .result(3),
-            Measure::objective("What the method minimises, over all clients’ rows"),
-            lower(Measure::new("distance2", "Distance to the optimum", "distance²", "‖w − w★‖²"))
-                .summary(),
-            lower(Measure::new(
-                "gradient_norm2",
-                "Gradient",
-                "gradient²",
-                "‖∇F(w)‖², where the loss is not convex",
-            ))
-            .summary(),
-        ]
+        let each = if self.problem.has_classes() { vec![loss, right] } else { vec![loss] };
+        Scores { each, ..Scores::default() }
     }
 
     fn conclude(
@@ -137,7 +106,7 @@ impl Judge for Gradient {
             optional("excess_loss", reference.map(|r| objective - r.f_star)),
             optional("distance2", distance2),
         ];
-        // ||∇F(w)||², what Theorem S11 bounds
+        // ||∇F(w)||², bounded by Theorem S11
         if !gradients.is_empty() {
             let norm2 = vector::norm2_squared(&gradients.value()) / (total * total);
             metrics.push(Metric::number("gradient_norm2", norm2));
@@ -147,13 +116,26 @@ impl Judge for Gradient {
 }
 
 impl Gradient {
-    /// The length of the gradient that an answer holds: none where the loss is convex.
+    /// The mean loss without its penalty and, with classes, the accuracy.
+    fn score(&self, w: &[f64], data: &Examples) -> Result<Vec<f64>> {
+        let mut means = vec![self.problem.loss(w, data)? - self.problem.penalty().value(w)];
+        if self.problem.has_classes() {
+            let mut shown = vec![0.0; data.rows()];
+            self.problem.predict(w, data, &mut shown)?;
+            let is_right = |(p, class): (&f64, &f64)| (*p >= 0.5) == (*class > 0.0);
+            let right = shown.iter().zip(data.targets()).filter(|pair| is_right(*pair)).count();
+            means.push(right as f64 / data.rows() as f64);
+        }
+        Ok(means)
+    }
+
+    /// The length of the gradient in an answer; zero if the loss is convex.
     pub(super) fn answered_len(&self) -> usize {
         if self.problem.gap_at_zero().is_some() { self.dimension } else { 0 }
     }
 }
 
-/// What an answer with a gradient of this length tells.
+/// The disclosure of an answer with a gradient of this length.
 pub(super) fn disclosure(gradient_len: usize) -> Disclosure {
     let (gradient, bytes) =
         if gradient_len > 0 { (", its gradient", 8 * gradient_len + 32) } else { ("", 0) };
@@ -162,4 +144,29 @@ pub(super) fn disclosure(gradient_len: usize) -> Disclosure {
          out, its mean loss and accuracy there"
     );
     aggregate("answer", &meaning, bytes + 192)
+}
+
+/// The figures of an evaluation.
+pub(super) fn measures() -> Vec<Measure> {
+    let lower = |measure: Measure| measure.log().better(Better::Down);
+    vec![
+        lower(Measure::new(
+            "excess_loss",
+            "Excess loss",
+            "excess loss",
+            "F(w) − F★: objective minus its minimum",
+        ))
+        .role(Role::Excess)
+        .result(3),
+        Measure::objective("The minimised function, over all clients’ rows"),
+        lower(Measure::new("distance2", "Distance to the optimum", "distance²", "‖w − w★‖²"))
+            .summary(),
+        lower(Measure::new(
+            "gradient_norm2",
+            "Gradient",
+            "gradient²",
+            "‖∇F(w)‖², if the loss is not convex",
+        ))
+        .summary(),
+    ]
 }

@@ -1,5 +1,5 @@
 //! Distributed stochastic gradient descent over any uplink and any downlink: SGD, QSGD, Diana,
-//! Artemis, Dore, Double-Squeeze, MCM, Rand-MCM and what lies between them.
+//! Artemis, Dore, Double-Squeeze, MCM, Rand-MCM and their combinations.
 //!
 //! Reference: Philippenko, Dieuleveut, *Preserved central model for faster bidirectional compression
 //! in distributed settings*, NeurIPS 2021, equation (3) and Algorithm 1. The algorithms of its
@@ -8,7 +8,7 @@
 //! | paper | here | meaning |
 //! |---|---|---|
 //! | `w_k` | `w` | the central model |
-//! | `ŵ_k^i` | what `Downlink::receive` gives | where client i computes |
+//! | `ŵ_k^i` | result of `Downlink::receive` | the model at which client i computes |
 //! | `g_{k+1}^i` | oracle | its stochastic gradient |
 //! | `h_k^i`, `C_up`, `α_up` | uplink memory, codec, `alpha` | |
 //! | `H_k^i`, `C_dwn`, `α_dwn` | downlink memory, codec, `alpha` | |
@@ -16,9 +16,9 @@
 //! | `N` | total weight | clients (`1/N` each by default, as in the paper) |
 //!
 //! Reduces to
-//! - `diana`: an exact downlink codec (then `mcm`'s memory plays no role), bit for bit;
+//! - `diana`: an exact downlink codec (`mcm`'s memory then cancels), bit for bit;
 //! - `qsgd`: a plain uplink; `sgd`: exact codecs both ways;
-//! - `mcm`: one group of `rand-mcm-g`; `rand-mcm`: as many groups as clients, with everyone.
+//! - `mcm`: one group of `rand-mcm-g`; `rand-mcm`: as many groups as clients, full participation.
 //!
 //! Departures from the paper: partial participation for every variant (weights and
 //! catch-up as for every method); `1/L` takes the mean of the clients' spectral constants.
@@ -33,46 +33,46 @@ pub use state::{Global, Summary};
 pub use steps::{Bounds, StepRule};
 
 use crate::federated::{
-    self, Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
+    self, Computed, Context, ExchangeKind, Federated, Member, Oracle, Publish, Received, Terms,
+    aggregate,
 };
-use crate::settings::{Batch, DRAW, check_sums};
+use crate::settings::{Batch, DRAW, check_sums, largest_norm};
 use std::borrow::Cow;
-use whimbrel_core::method::{Artifact, Disclosure};
+use whimbrel_core::method::{Artifact, Declaration};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Problem};
 
-/// Gradients over channels: the whole method.
+/// The complete method.
 pub type Sgd = Federated<Gradient>;
-/// Its server's state.
 pub type Server = federated::Server<Global>;
 
 /// Hyper-parameters.
 pub struct Gradient {
-    /// What is minimised.
+    /// The loss.
     pub problem: Problem,
-    /// Numbers in a model.
+    /// The number of parameters.
     pub dimension: usize,
-    /// Which rows a gradient uses.
+    /// The rows of a gradient.
     pub batch: Batch,
     /// `γ_k`.
     pub step: StepRule,
     /// Heavy-ball momentum on the server, in [0, 1).
     pub momentum: f64,
-    /// Which model is delivered and evaluated.
+    /// The model that is delivered and evaluated.
     pub average: Average,
-    /// The planned mean probability of taking part; only `theory` uses it.
+    /// The planned mean probability of participation; used by `theory` only.
     pub participation: f64,
-    /// The minimiser and the minimum, where they are known: for excess losses.
+    /// The minimiser and the minimum, if they are known, for excess losses.
     pub reference: Option<Reference>,
 }
 
-/// Which model is delivered.
+/// The delivered model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Average {
-    /// The last one.
+    /// The last iterate.
     Last,
-    /// The mean of all (Polyak-Ruppert).
+    /// The mean of all iterates (Polyak-Ruppert).
     Uniform,
     /// Their mean weighted by `1/γ_{k−1}` (Theorem 1).
     Weighted,
@@ -97,12 +97,32 @@ impl Oracle for Gradient {
     type Note = ();
     type Private = ();
 
-    fn bind(&self, data: &ClientData) -> Result<Examples> {
-        self.problem.bind(data)
+    fn declare(&self, terms: &Terms) -> Declaration {
+        let whole = 8 * self.dimension + 32;
+        let mut disclosures = vec![
+            aggregate(
+                "summary",
+                "the number of rows, the smoothness and strong convexity of its loss, and the variance of its gradients",
+                32,
+            ),
+            aggregate(
+                "up",
+                "each round: its compressed gradient on a minibatch (a batch of one row can give that row away)",
+                2 * whole,
+            ),
+            evaluate::disclosure(self.answered_len()),
+        ];
+        if terms.opens() {
+            let opening = "once: its gradient at the first model, exactly";
+            disclosures.push(aggregate("up", opening, whole));
+        }
+        Declaration { disclosures, measures: evaluate::measures(), ..Declaration::default() }
     }
 
-    fn rows(&self, data: &Examples) -> u64 {
-        data.rows() as u64
+    fn bind(&self, data: &ClientData) -> Result<(Examples, u64)> {
+        let examples = self.problem.bind(data)?;
+        let rows = examples.rows() as u64;
+        Ok((examples, rows))
     }
 
     fn enroll(&self, data: &Examples, key: Key) -> Result<((), Summary)> {
@@ -113,19 +133,19 @@ impl Oracle for Gradient {
                 self.dimension
             )));
         }
-        // What only the theorems use is not computed otherwise, and does not leave the client.
+        // Constants for the theorems leave the client only if the step needs them.
         let theory = self.step == StepRule::Theory;
         let summary = Summary {
-            smoothness: match self.step.wants_frobenius() {
-                true => self.problem.frobenius(data),
-                false => self.problem.smoothness(data),
+            smoothness: if self.step.wants_frobenius() {
+                self.problem.frobenius(data)
+            } else {
+                self.problem.smoothness(data)
             },
             strong_convexity: if theory { self.problem.strong_convexity(data) } else { 0.0 },
-            sigma2: match theory {
-                true => {
-                    steps::gradient_variance(&self.problem, data, self.dimension, self.batch, key)?
-                }
-                false => 0.0,
+            sigma2: if theory {
+                steps::gradient_variance(&self.problem, data, self.dimension, self.batch, key)?
+            } else {
+                0.0
             },
         };
         Ok(((), summary))
@@ -137,7 +157,7 @@ impl Oracle for Gradient {
         terms: &Terms,
         _: Key,
     ) -> Result<Global> {
-        // The step is fixed by who is there at the start.
+        // The first roster determines the step.
         let mut sums = steps::Sums::default();
         for member in roster {
             let Member { id, weight, rows, summary } = member?;
@@ -159,38 +179,42 @@ impl Oracle for Gradient {
         check(member.id, member.summary)
     }
 
-    fn memories_opened(&self, global: &mut Global, mean: &[f64]) {
-        global.set_scale(mean);
-    }
-
-    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f64]> {
+    fn published<'a>(&self, global: &'a Global, _: ExchangeKind) -> Cow<'a, [f64]> {
         (&global.w).into()
-    }
-
-    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
     }
 
     /// `g_{k+1}^i(ŵ_k^i)` on a minibatch.
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         (): &(),
         data: &Examples,
         key: Key,
-    ) -> Result<((), Vec<f64>)> {
+    ) -> Result<Computed<Self>> {
         let mut gradient = vector::zeros(self.dimension);
         let drawn = self.batch.draw(data.rows(), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
         self.problem.gradient(&received.state, data, rows, &mut gradient)?;
-        Ok(((), gradient))
+        Ok(Computed { own: (), value: gradient })
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
         self.batch.expectations(rows)
     }
 
-    fn step(&self, global: &mut Global, mut gradient: Vec<f64>, context: &Context) -> Result<()> {
+    fn opened(&self, global: &mut Global, mean: Vec<f64>, _: &Context) -> Result<()> {
+        global.set_scale(&mean);
+        Ok(())
+    }
+
+    fn step(
+        &self,
+        global: &mut Global,
+        mut gradient: Vec<f64>,
+        context: &Context,
+        publish: Publish<'_, f64>,
+    ) -> Result<f64> {
+        let norm2 = vector::norm2_squared(&gradient);
         let gamma = self.step.at(context.k, &global.bounds);
         self.add_to_average(global, gamma);
         global.set_scale(&gradient);
@@ -202,49 +226,24 @@ impl Oracle for Gradient {
         }
         // w_{k+1} = w_k − γ ĝ
         vector::axpy(&mut global.w, -gamma, &gradient);
-        Ok(())
-    }
-
-    fn after_publish(&self, global: &mut Global, published: Vec<f64>, _: &Context) -> Result<()> {
-        global.w = published;
-        Ok(())
+        global.w = publish(std::mem::take(&mut global.w))?;
+        Ok(norm2)
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        // In steps 1/L of the first gradient, whatever the units; one at the start, which is zero.
-        let largest2 = vector::largest([vector::norm2_squared(&global.w), local2]);
-        1.0 + largest2.sqrt() / global.scale.unwrap_or(1.0)
+        // In steps 1/L of the first gradient, whatever the units; one at the start w = 0.
+        let norm = largest_norm([vector::norm2_squared(&global.w), local2]);
+        1.0 + norm / global.scale.unwrap_or(1.0)
     }
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {
         let artifact = Artifact::new(self.problem.name());
         Ok(artifact.with("weights", &[self.dimension], self.delivered(global)))
     }
-
-    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
-        let whole = 8 * self.dimension + 32;
-        let mut all = vec![
-            aggregate(
-                "summary",
-                "the number of rows, the smoothness and strong convexity of its loss, and the variance of its gradients",
-                32,
-            ),
-            aggregate(
-                "up",
-                "each round: its compressed gradient on a minibatch (a batch of one row can give that row away)",
-                2 * whole,
-            ),
-            evaluate::disclosure(self.answered_len()),
-        ];
-        if terms.opens() {
-            all.push(aggregate("up", "once: its gradient at the first model, exactly", whole));
-        }
-        all
-    }
 }
 
 impl Gradient {
-    /// The model that the job asks for.
+    /// The delivered model.
     pub fn delivered(&self, global: &Global) -> Vec<f64> {
         if self.average == Average::Last || global.average_weight == 0.0 {
             return global.w.clone();

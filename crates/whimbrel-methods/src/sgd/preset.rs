@@ -1,9 +1,9 @@
-//! The algorithms of the paper's Table 1 as values: what the uplink keeps, what the downlink does.
+//! The algorithms of the paper's Table 1 as pairs of channel rules.
 
 use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, UpRule};
 
-/// Defines [`Preset`] and its rows: the variant, its name and meaning in a job, what the uplink keeps, what
-/// the downlink does, and other names of the same channels.
+/// Defines [`Preset`] and its rows: the variant, its name and meaning in a job, the rules of uplink and
+/// downlink, and aliases.
 macro_rules! presets {
     ($($preset:ident = $name:literal: $doc:literal, $up:expr, $down:expr
         $(, also $alias:literal: $alias_doc:literal)?;)+) => {
@@ -24,12 +24,12 @@ macro_rules! presets {
                 match self { $(Self::$preset => $name,)+ }
             }
 
-            /// What its uplink keeps.
+            /// The rule of its uplink.
             pub const fn uplink(self) -> UpRule<Auto> {
                 match self { $(Self::$preset => $up,)+ }
             }
 
-            /// What its downlink does; no groups of clients: the job says how many.
+            /// The rule of its downlink; the job gives the number of groups.
             pub const fn downlink(self) -> DownRule<Auto> {
                 match self { $(Self::$preset => $down,)+ }
             }
@@ -79,13 +79,13 @@ pub fn from_name(name: &str) -> Option<Preset> {
 }
 
 impl Preset {
-    /// Whether it compresses the way up, the way down.
+    /// Whether it compresses the uplink and the downlink.
     pub fn compresses(self) -> (bool, bool) {
         (self != Self::Sgd, self.downlink() != DownRule::Exact)
     }
 }
 
-/// One row of the paper's Table 1, read off the channels that a run really uses.
+/// A row of the paper's Table 1, derived from the channels of a run.
 pub fn table_row(up: &UpRule, up_exact: bool, down: &DownRule) -> String {
     let tick = |yes: bool| if yes { "yes" } else { "no" };
     let compression = match (up_exact, *down == DownRule::Exact) {

@@ -1,4 +1,4 @@
-//! What the server keeps of a gradient method, and what a client tells at enrolment.
+//! The server's state of a gradient method, and the clients' messages at enrolment.
 
 use super::Bounds;
 use whimbrel_core::{vector, wire};
@@ -14,14 +14,14 @@ pub struct Global {
     pub average: Vec<f64>,
     /// `Σ λ_k`.
     pub average_weight: f64,
-    /// Constants that the step uses.
+    /// The constants of the step.
     pub bounds: Bounds,
-    /// The length of one step 1/L along the first gradient: the unit in which growth is measured.
+    /// The length of a step 1/L along the first gradient: the unit of the divergence watch.
     pub scale: Option<f64>,
 }
 
 impl Global {
-    /// Sets the unit of growth from the first gradient that is not zero.
+    /// Sets the unit from the first non-zero gradient.
     pub(super) fn set_scale(&mut self, gradient: &[f64]) {
         let scale = vector::norm2_squared(gradient).sqrt() / self.bounds.smoothness;
         if self.scale.is_none() && scale > 0.0 && scale.is_finite() {
@@ -30,12 +30,12 @@ impl Global {
     }
 }
 
-/// What a client tells at enrolment beside its number of rows.
+/// A client's message at enrolment, beside its number of rows.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The smoothness constant of its loss.
     pub smoothness: f64,
-    /// The strong convexity of its loss; zero where it has none.
+    /// The strong convexity of its loss; zero if it has none.
     pub strong_convexity: f64,
     /// `E||g^i(w_0) − ∇F_i(w_0)||²` of a single row's gradient.
     pub sigma2: f64,

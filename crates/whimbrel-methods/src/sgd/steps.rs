@@ -1,4 +1,4 @@
-//! Steps of the gradient family: constants, `1/L`, and what the theorems allow.
+//! Steps of the gradient family: constants, `1/L`, and the steps of the theorems.
 
 use super::{Gradient, Reference, Summary};
 use crate::federated::Terms;
@@ -9,41 +9,40 @@ use whimbrel_core::{Error, Key, Result, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Problem};
 
-/// Rows whose gradients a client looks at one by one for its noise.
+/// The number of rows by whose gradients a client estimates its noise.
 const LOOKED_MAX: usize = 200;
 
-/// How the step is chosen.
+/// The rule of the step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum StepRule {
     /// A number or a decreasing sequence.
     Given(Schedule),
     /// `factor/L`.
     OverSmoothness {
-        /// The factor, one unless asked for otherwise.
+        /// One by default.
         factor: f64,
         /// Frobenius norms in place of spectral ones, as the paper's code has it.
         frobenius: bool,
     },
     /// `1/(L sqrt(k))`.
     OverSmoothnessRoot,
-    /// What Theorems 1 and 2 (Appendix G for clients that differ) prescribe, and Theorem S11 where
-    /// the loss is not convex.
+    /// Theorems 1 and 2 (Appendix G for heterogeneous clients), and Theorem S11 for non-convex losses.
     Theory,
 }
 
 /// The constants behind a step, fixed at the start.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Bounds {
-    /// `L`, the clients' mean; under [`StepRule::Theory`] their largest, since its proofs apply Lemma
+    /// `L`, the clients' mean; under [`StepRule::Theory`] the largest, because the proofs apply Lemma
     /// S7 to every client with one `L`.
     pub smoothness: f64,
     /// `μ`, the clients' mean.
     pub strong_convexity: f64,
     /// `σ²`, the clients' mean.
     pub sigma2: f64,
-    /// `γ_max` of section 3 and Appendix G; of Theorem S11 where the loss is not convex.
+    /// `γ_max` of section 3 and Appendix G; of Theorem S11 for non-convex losses.
     pub gamma_max: f64,
-    /// The constant step of Theorem 2 or S11; not used where `decreasing`.
+    /// The constant step of Theorem 2 or S11; unused if `decreasing`.
     pub gamma: f64,
     /// Whether Theorem 1's `2/(μ(k + 1) + L̃)` applies.
     pub decreasing: bool,
@@ -180,7 +179,7 @@ fn needs_reference() -> Error {
         .hint("it is known in simulations; over a network give the step as a number")
 }
 
-/// `γ_max` of section 3 with Appendix G's further terms for clients that differ; the downlink by its
+/// `γ_max` of section 3 with Appendix G's terms for heterogeneous clients; the downlink by its
 /// `ω` and `α` (the paper's `α_dwn = 1/(8 ω_dwn)` gives its printed form).
 pub fn gamma_max(l: f64, omega_up: f64, down: Option<(f64, f64)>, clients: f64) -> f64 {
     let up = omega_up / clients;
@@ -204,8 +203,8 @@ fn theorem_2(bounds: &Bounds, at: &Reference, nb: f64, omega_up: f64, rounds: f6
     (distance2 * nb / ((1.0 + omega_up) * bounds.sigma2 * rounds)).sqrt().min(bounds.gamma_max)
 }
 
-/// The bound on the step of Theorem S11, for losses that are not convex. The print has
-/// `α_dwn = 1/(8 ω_dwn)`; with another, its proof asks for what stands here.
+/// The bound on the step of Theorem S11, for non-convex losses. The print has `α_dwn = 1/(8 ω_dwn)`;
+/// for other memory steps the bound follows from the proof.
 pub fn non_convex_max(l: f64, omega_up: f64, down: Option<(f64, f64)>, clients: f64) -> f64 {
     let up = omega_up / clients;
     let mut bound = 1.0 / (2.0 * l * (1.0 + up));

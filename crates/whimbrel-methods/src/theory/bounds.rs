@@ -4,7 +4,7 @@ use crate::spider::{Smoothness, Spider};
 use crate::step::omega_with_sampling;
 use whimbrel_core::{Error, Result};
 
-/// The constants, and the steps that the theorems allow with them.
+/// The constants of the theorems.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub of: Smoothness,
@@ -34,8 +34,8 @@ impl Bounds {
         Ok(smooth.min(compressed))
     }
 
-    /// Corollary 2: the step that balances noise and progress. The bound (9) is open, and its
-    /// right-hand side best at half of it, so that is what a run without compression uses.
+    /// Corollary 2: the step that balances noise and progress. Without compression it is half the open
+    /// bound (9), where the right-hand side is smallest.
     pub fn gamma(&self, gamma_max: f64) -> f64 {
         let omega_p = omega_with_sampling(self.omega, self.p);
         let largest = if omega_p == 0.0 { gamma_max / 2.0 } else { gamma_max };
@@ -50,10 +50,8 @@ impl Bounds {
     pub fn spider(&self, inner: u32, batch: f64) -> Result<f64> {
         self.check()?;
         if self.p < 1.0 {
-            return Err(Error::config(
-                "the theorems about vr-fedem are for everyone taking part in every round",
-            )
-            .hint("set participation = 1 in [method], or give the step as a number"));
+            return Err(Error::config("the theorems about vr-fedem require full participation")
+                .hint("set participation = 1 in [method], or give the step as a number"));
         }
         let Self { omega, alpha, clients, .. } = *self;
         let spider = Spider { inner, batch, omega, alpha, clients };

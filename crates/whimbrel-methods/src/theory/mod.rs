@@ -1,55 +1,53 @@
 //! `step = "theory"`: the constants of Theorems 1, 3 and 4, of Corollary 2 and of Proposition 25,
 //! estimated by a stage that runs before the fit.
 //!
-//! Everyone takes part in a few exact EM steps. Along that path
-//! - `B(s)`, with `∇W(s) = −B(s) h(s)` (A4), is the Jacobian of `s ↦ φ(T(s))`, which the server has
-//!   alone; its extreme eigenvalues (null directions left out) are `v_min` and `v_max`;
-//! - `L_Ẇ` and `L_i` (A4, A5) are the largest secants of `∇W` and `h_i` seen between two steps; under
-//!   variance reduction `L_i²` is the mean over rows of the squares of those of `s̄_ij(T(s)) − s` (A8);
+//! All clients take part in a few exact EM steps. Along that path
+//! - `B(s)`, with `∇W(s) = −B(s) h(s)` (A4), is the Jacobian of `s ↦ φ(T(s))`, computed by the server
+//!   alone; its extreme eigenvalues (without null directions) are `v_min` and `v_max`;
+//! - `L_Ẇ` and `L_i` (A4, A5) are the largest secants of `∇W` and `h_i` between two steps; under
+//!   variance reduction `L_i²` is the mean over rows of the squared secants of `s̄_ij(T(s)) − s` (A8);
 //! - `σ_i²` (A7) is the variance of the client's minibatch statistic, without variance reduction;
-//! - `W(S_0) − min W` is how much the path lowered the objective.
+//! - `W(S_0) − min W` is the decrease of the objective along the path.
 //!
-//! They are local estimates and no bounds over the whole space, and the run says so when it prints
-//! them.
+//! These are local estimates, not bounds over the whole space; the run prints them with that warning.
 
 mod bounds;
 mod rows;
 
 use crate::fedem::{self, Budget, Enrolment, Estimator, FedEm};
-use crate::federated::BindRows;
+use crate::federated::{BindRows, aggregate};
+use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender,
-};
+use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Declaration, Next, Sender, Status};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::Rows;
 
 /// EM steps on the path.
 const STEPS: u32 = 8;
 /// The largest statistic whose `B` is decomposed.
 const DIMENSION_MAX: usize = 600;
-/// Eigenvalues of `B` below this share of the largest count as null directions.
+/// Eigenvalues of `B` below this share of the largest belong to null directions.
 const NULL_SHARE: f64 = 1e-10;
-/// Points whose squared distance is below this share of their squared norm are too close to say.
+/// Points closer than this share (of squared norms) give no secant.
 const SECANT_SHARE: f64 = 1e-18;
-/// The others must be this much larger than what those amount to.
+/// Required gap between the null and the other eigenvalues.
 const NULL_GAP: f64 = 1e3;
 
-/// The stage: the fit it prepares, and how often a client will take part in it.
-pub struct Constants<M: LatentModel> {
-    /// The fit.
+/// The stage.
+pub struct Constants<M: Mixture> {
+    /// The fit that it prepares.
     pub fit: FedEm<M>,
-    /// The planned mean probability of taking part.
+    /// The planned mean probability of participation in the fit.
     pub participation: f64,
 }
 
-/// What was seen along the path.
+/// The server's state.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct PathServer {
     fit: fedem::Server,
     theta_0: Vec<f64>,
     clients: u32,
@@ -67,27 +65,27 @@ pub struct Server {
 
 /// A client's previous point and field.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub struct PathClient {
     s: Vec<f64>,
     field: Vec<f64>,
     lipschitz2: f64,
-    /// The parameters there; empty without variance reduction, as are the next two.
+    /// The parameters there; empty without variance reduction, as the next two fields.
     theta: Vec<f64>,
-    /// The rows looked at, and their largest squared secants.
+    /// Sampled rows, and their largest squared secants.
     looked: Vec<u32>,
     each_lipschitz2: Vec<f64>,
 }
 
 /// `(S, θ)`, or `θ_0` alone.
 #[derive(Clone, Debug)]
-pub struct Down {
+pub struct PathPoint {
     s: Vec<f64>,
     theta: Vec<f64>,
 }
 
 /// A client's exact field (or first statistic) and figures.
 #[derive(Clone, Debug)]
-pub struct Up {
+pub struct PathUpload {
     field: Vec<f64>,
     log_likelihood: f64,
     lipschitz2: f64,
@@ -96,7 +94,7 @@ pub struct Up {
 
 /// Sums over clients.
 #[derive(Clone, Debug)]
-pub struct Fold {
+pub struct PathFold {
     fields: ExactSum,
     /// Log-likelihood weighted by `n_i`; then `L_i²`, `σ_i²` and one, weighted by `n_i²`.
     figures: ExactSum,
@@ -104,7 +102,7 @@ pub struct Fold {
     count: u32,
 }
 
-wire!(Server {
+wire!(PathServer {
     fit,
     theta_0,
     clients,
@@ -119,46 +117,60 @@ wire!(Server {
     v_min,
     v_max
 });
-wire!(Client { s, field, lipschitz2, theta, looked, each_lipschitz2 });
-wire!(Down { s, theta });
-wire!(Up { field, log_likelihood, lipschitz2, sigma2 });
-wire!(Fold { fields, figures, weight, count });
+wire!(PathClient { s, field, lipschitz2, theta, looked, each_lipschitz2 });
+wire!(PathPoint { s, theta });
+wire!(PathUpload { field, log_likelihood, lipschitz2, sigma2 });
+wire!(PathFold { fields, figures, weight, count });
 
-impl<M: LatentModel> Bind<Constants<M>> for BindRows {
+impl<M: Mixture> Bind<Constants<M>> for BindRows {
     fn bind(&self, method: &Constants<M>, data: &ClientData) -> Result<M::Data> {
         method.fit.oracle.model.bind(data)
     }
 }
 
-impl<M: LatentModel> Method for Constants<M> {
+impl<M: Mixture> Method for Constants<M> {
     type Data = M::Data;
-    type Server = Server;
+    type Server = PathServer;
     type Peer = fedem::Peer;
-    type Client = Client;
+    type Client = PathClient;
     type Summary = Enrolment;
-    type Down = Down;
-    type Up = Up;
+    type Down = PathPoint;
+    type Up = PathUpload;
     type Broadcast = ();
-    type Fold = Fold;
+    type Fold = PathFold;
 
-    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Enrolment)> {
-        Ok((Client::default(), self.fit.enroll_rows(data, key)?.1))
+    fn declare(&self) -> Declaration {
+        let mut disclosures = self.fit.oracle.summary_disclosures();
+        let up = format!(
+            "{} times: the mean statistic or field of all its rows, exactly, with their mean \
+             log-likelihood, its Lipschitz constant and the variance of its minibatches",
+            STEPS + 1
+        );
+        let bytes = fedem::list_bytes(self.fit.oracle.model.statistic_len()) + 3 * 8;
+        disclosures.push(aggregate("up", &up, bytes));
+        let exchanges = vec![Allowance::rounds(Some(STEPS + 1))];
+        Declaration { exchanges, disclosures, ..Declaration::default() }
+    }
+
+    fn enroll(&self, data: &M::Data, key: Key) -> Result<(PathClient, Enrolment)> {
+        let rows = self.fit.oracle.model.rows(data) as u64;
+        Ok((PathClient::default(), self.fit.enroll_rows(data, rows, key)?.1))
     }
 
     fn start(
         &self,
         roster: &mut dyn Iterator<Item = (ClientId, Enrolment)>,
         key: Key,
-    ) -> Result<Server> {
+    ) -> Result<PathServer> {
         let q = self.fit.oracle.model.statistic_len();
         if q > DIMENSION_MAX {
             return Err(Error::config(format!(
-                "step = \"theory\" estimates constants of statistics of up to {DIMENSION_MAX} numbers; this model has {q}"
+                "step = \"theory\" supports statistics of up to {DIMENSION_MAX} numbers; this model has {q}"
             ))
             .hint("give the step as a number, or use \"auto\""));
         }
         let fit = self.fit.start(roster, key)?;
-        Ok(Server {
+        Ok(PathServer {
             theta_0: fit.global.theta.clone(),
             fit,
             clients: 0,
@@ -177,7 +189,7 @@ impl<M: LatentModel> Method for Constants<M> {
 
     fn admit(
         &self,
-        server: &mut Server,
+        server: &mut PathServer,
         id: ClientId,
         enrolment: &Enrolment,
     ) -> Result<fedem::Peer> {
@@ -190,36 +202,35 @@ impl<M: LatentModel> Method for Constants<M> {
         Some(peer.rows)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(Some(STEPS + 1))]
+    fn status(&self, server: &PathServer) -> Status {
+        let more = server.step <= STEPS;
+        let next = if more { Next::Round(Cohort::Everyone) } else { Next::Stop };
+        Status { next, magnitude: vector::norm2_squared(&server.fit.global.s_hat).sqrt() }
     }
 
-    fn next(&self, server: &Server) -> Next {
-        if server.step <= STEPS { Next::Round(Cohort::Everyone) } else { Next::Stop }
-    }
-
-    fn broadcast(&self, _: &Server) -> Result<()> {
-        Ok(())
+    fn open(&self, server: &PathServer) -> Result<((), PathFold)> {
+        let fields = ExactSum::new(server.fit.global.s_hat.len());
+        Ok(((), PathFold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }))
     }
 
     fn downlink(
         &self,
-        server: &Server,
+        server: &PathServer,
         (): &(),
         peer: &fedem::Peer,
         _: Key,
-    ) -> Result<(fedem::Peer, Down)> {
+    ) -> Result<(fedem::Peer, PathPoint)> {
         let s = if server.step == 0 { Vec::new() } else { server.fit.global.s_hat.clone() };
-        Ok((peer.clone(), Down { s, theta: server.fit.global.theta.clone() }))
+        Ok((peer.clone(), PathPoint { s, theta: server.fit.global.theta.clone() }))
     }
 
     fn local_step(
         &self,
-        client: &Client,
-        down: &Down,
+        client: &PathClient,
+        down: &PathPoint,
         data: &M::Data,
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<(PathClient, PathUpload)> {
         let model = &self.fit.oracle.model;
         let theta = model.from_vector(&down.theta)?;
         let window = model.window(data, 0, model.rows(data))?;
@@ -228,7 +239,7 @@ impl<M: LatentModel> Method for Constants<M> {
         let log_likelihood = model.expect(&theta, data, Rows::All, &mut field)?;
         let sigma2 = self.variance(&theta, data, &field, key)?;
         if down.s.is_empty() {
-            let up = Up { field, log_likelihood, lipschitz2: 0.0, sigma2 };
+            let up = PathUpload { field, log_likelihood, lipschitz2: 0.0, sigma2 };
             return Ok((self.first_look(model.rows(data), key), up));
         }
         if down.s.len() != field.len() {
@@ -236,7 +247,7 @@ impl<M: LatentModel> Method for Constants<M> {
         }
         // h_i(S) = s̄_i(T(S)) − S
         vector::axpy(&mut field, -1.0, &down.s);
-        let mut next = Client { s: down.s.clone(), field, ..client.clone() };
+        let mut next = PathClient { s: down.s.clone(), field, ..client.clone() };
         if client.looked.is_empty() {
             let seen = secant2(&client.s, &next.s, &client.field, &next.field).unwrap_or(0.0);
             next.lipschitz2 = client.lipschitz2.max(seen);
@@ -245,27 +256,24 @@ impl<M: LatentModel> Method for Constants<M> {
             next.theta.clone_from(&down.theta);
         }
         let (field, lipschitz2) = (next.field.clone(), next.lipschitz2);
-        Ok((next, Up { field, log_likelihood, lipschitz2, sigma2 }))
+        Ok((next, PathUpload { field, log_likelihood, lipschitz2, sigma2 }))
     }
 
-    fn fold(&self, server: &Server) -> Fold {
-        let fields = ExactSum::new(server.fit.global.s_hat.len());
-        Fold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }
-    }
-
-    fn absorb(&self, fold: &mut Fold, from: Sender<'_, fedem::Peer>, up: Up) -> Result<()> {
+    fn absorb(
+        &self,
+        fold: &mut PathFold,
+        from: Sender<'_, fedem::Peer>,
+        up: PathUpload,
+    ) -> Result<()> {
         if up.field.len() != fold.fields.len() {
             return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
         }
-        // All of it can be summed or none of it is: what is refused must leave no trace.
+        // A refused upload must leave no trace: check everything before adding anything.
         let weight2 = from.peer.weight * from.peer.weight;
         let can_be_summed = |x: f64| x.abs() * weight2.max(1.0) < MAGNITUDE_MAX;
         let figures = [up.log_likelihood, up.lipschitz2, up.sigma2];
         if !(can_be_summed(vector::norm_inf(&up.field)) && figures.into_iter().all(can_be_summed)) {
-            return Err(Error::peer(format!(
-                "client {} sent numbers that are not finite",
-                from.id
-            )));
+            return Err(Error::peer(format!("client {} sent non-finite numbers", from.id)));
         }
         fold.fields.add(&up.field, from.peer.weight)?;
         fold.figures.add(&[up.log_likelihood, 0.0, 0.0, 0.0], from.peer.weight)?;
@@ -275,7 +283,7 @@ impl<M: LatentModel> Method for Constants<M> {
         Ok(())
     }
 
-    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+    fn merge(&self, fold: &mut PathFold, other: PathFold) -> Result<()> {
         fold.fields.merge(&other.fields)?;
         fold.figures.merge(&other.figures)?;
         fold.weight += other.weight;
@@ -283,7 +291,7 @@ impl<M: LatentModel> Method for Constants<M> {
         Ok(())
     }
 
-    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
+    fn server_step(&self, mut server: PathServer, fold: PathFold, _: Key) -> Result<PathServer> {
         if fold.count == 0 {
             return Ok(server);
         }
@@ -321,11 +329,7 @@ impl<M: LatentModel> Method for Constants<M> {
         Ok(server)
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        vector::norm2_squared(&server.fit.global.s_hat).sqrt()
-    }
-
-    fn artifact(&self, server: &Server) -> Result<Artifact> {
+    fn artifact(&self, server: &PathServer) -> Result<Artifact> {
         let (omega, alpha) = self.compression()?;
         let found = Bounds {
             of: Smoothness {
@@ -342,7 +346,7 @@ impl<M: LatentModel> Method for Constants<M> {
             clients: server.fit.global.effective_clients(server.fit.total),
             rounds: self.rounds(server),
         };
-        // The fit starts where the constants were estimated.
+        // The fit starts at the point of these estimates.
         let artifact =
             Artifact::new("theory").with("theta", &[server.theta_0.len()], server.theta_0.clone());
         let mut named = vec![
@@ -375,24 +379,9 @@ impl<M: LatentModel> Method for Constants<M> {
         }
         Ok(named.into_iter().fold(artifact, |a, (name, value)| a.with(name, &[], vec![value])))
     }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let mut all = self.fit.oracle.summary_disclosures();
-        all.push(Disclosure {
-            message: "up",
-            meaning: format!(
-                "{} times: the mean statistic or field of all its rows, exactly, with their mean \
-                 log-likelihood, its Lipschitz constant and the variance of its minibatches",
-                STEPS + 1
-            ),
-            bytes_max: fedem::list_bytes(self.fit.oracle.model.statistic_len()) + 3 * 8,
-            exposure: Exposure::Aggregate,
-        });
-        all
-    }
 }
 
-impl<M: LatentModel> Constants<M> {
+impl<M: Mixture> Constants<M> {
     /// The largest `ω` and the smallest `α` of the uplinks in use.
     fn compression(&self) -> Result<(f64, f64)> {
         let mut worst = (0.0f64, 1.0f64);
@@ -427,7 +416,7 @@ impl<M: LatentModel> Constants<M> {
         Ok(high)
     }
 
-    /// The extreme eigenvalues of `B(s)`, null directions left out.
+    /// The extreme eigenvalues of `B(s)` without null directions.
     fn spectrum(&self, s: &[f64], moments: &[f64]) -> Result<(f64, f64)> {
         let q = s.len();
         let mut b = vec![0.0; q * q];
@@ -456,7 +445,7 @@ impl<M: LatentModel> Constants<M> {
     }
 
     /// `k_max` of the fit.
-    fn rounds(&self, server: &Server) -> f64 {
+    fn rounds(&self, server: &PathServer) -> f64 {
         match self.fit.terms.budget {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {
@@ -469,7 +458,7 @@ impl<M: LatentModel> Constants<M> {
     }
 }
 
-/// `||b − b'||² / ||a − a'||²`; none where the points are too close to say.
+/// `||b − b'||² / ||a − a'||²`; `None` if the points are too close.
 fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     if a_old.len() != a.len() || b_old.len() != b.len() {
         return None;
@@ -480,4 +469,4 @@ fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     (run > SECANT_SHARE * vector::norm2_squared(a)).then(|| rise / run)
 }
 
-no_evaluation!([M: LatentModel] Constants<M>);
+no_evaluation!([M: Mixture] Constants<M>);

@@ -1,30 +1,30 @@
-//! What a client finds out row by row: the variance of its minibatches, or the Lipschitz constants
-//! of single rows.
+//! A client's estimates from single rows: the variance of its minibatches, or Lipschitz constants.
 
-use super::{Client, Constants, SECANT_SHARE};
+use super::{Constants, PathClient, SECANT_SHARE};
 use crate::fedem::{Batch, Estimator};
+use crate::mixture::Mixture;
 use whimbrel_core::{Key, Result, vector};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::Rows;
 
-/// Rows whose statistics a client looks at one by one for `σ_i²` or `L_ij`.
+/// The number of rows from which a client estimates `σ_i²` or `L_ij`.
 const LOOKED_MAX: usize = 200;
 
-impl<M: LatentModel> Constants<M> {
-    /// Chooses the rows that are looked at one by one under variance reduction.
-    pub(super) fn first_look(&self, rows: usize, key: Key) -> Client {
+impl<M: Mixture> Constants<M> {
+    /// Chooses these rows, under variance reduction.
+    pub(super) fn first_look(&self, rows: usize, key: Key) -> PathClient {
         if self.fit.oracle.estimator == Estimator::Minibatch {
-            return Client::default();
+            return PathClient::default();
         }
         let chosen = key.stream().choose(rows, rows.min(LOOKED_MAX));
         let looked: Vec<u32> = chosen.into_iter().map(|row| row as u32).collect();
-        Client { each_lipschitz2: vec![0.0; looked.len()], looked, ..Client::default() }
+        PathClient { each_lipschitz2: vec![0.0; looked.len()], looked, ..PathClient::default() }
     }
 
     /// `L_i² = m^-1 Σ_j L_ij²`, with `L_ij` the largest secant of `s̄_ij(T(s)) − s` so far     (A8, (34))
     pub(super) fn look_at_rows(
         &self,
-        last: &Client,
-        next: &mut Client,
+        last: &PathClient,
+        next: &mut PathClient,
         theta: &M::Parameters,
         data: &M::Data,
     ) -> Result<()> {
@@ -48,7 +48,7 @@ impl<M: LatentModel> Constants<M> {
         Ok(())
     }
 
-    /// `σ_i²`: the variance of a minibatch mean, from rows looked at one by one.
+    /// `σ_i²`: the variance of a minibatch mean, from single rows.
     pub(super) fn variance(
         &self,
         theta: &M::Parameters,

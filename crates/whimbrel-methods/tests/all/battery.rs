@@ -71,10 +71,10 @@ fn fedem_over_every_kind_of_downlink() {
         let name = format!("fedem, {rule:?}");
         let fine = Codec::dithering(64, Norm::Infinity, None).unwrap();
         let (form, down) = (Form::State, Some((fine, rule)));
-        let setup = Setup { form, down, codec: dither(), gamma: 0.1, ..Setup::default() };
+        let setup = Setup { form, down, ..dithered(200) };
         passes(&name, &*setup.erased(), 6);
     }
-    let setup = Setup { form: Form::Lean, codec: dither(), gamma: 0.1, ..Setup::default() };
+    let setup = Setup { form: Form::Lean, ..dithered(200) };
     passes("fedem, lean", &*setup.erased(), 4);
 }
 
@@ -83,7 +83,7 @@ fn fedem_with_every_covariance_batch_and_memory() {
     let known = Covariance::Known(TRUTH.to_vec());
     for covariance in [known, Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
         let name = format!("fedem, {covariance:?}");
-        let setup = Setup { covariance, codec: dither(), gamma: 0.1, ..Setup::default() };
+        let setup = Setup { covariance, ..dithered(200) };
         passes(&name, &*setup.erased(), 4);
     }
     let batch = Batch::Sample { size: 7, replacement: true, local_steps: 2 };
@@ -102,8 +102,7 @@ fn vr_fedem_in_every_form() {
         let batch = Batch::Sample { size: 7, replacement, local_steps: 1 };
         for form in [Form::Pair, Form::State, Form::Lean] {
             let name = format!("vr-fedem, {form:?}, replacement: {replacement}");
-            let setup =
-                Setup { estimator, batch, form, codec: dither(), gamma: 0.1, ..Setup::default() };
+            let setup = Setup { estimator, batch, form, ..dithered(200) };
             passes(&name, &*setup.erased(), 6);
         }
     }
@@ -111,7 +110,7 @@ fn vr_fedem_in_every_form() {
 
 #[test]
 fn fedem_with_codecs_for_single_clients() {
-    let mut fit = Setup { codec: dither(), gamma: 0.1, ..Setup::default() }.typed();
+    let mut fit = dithered(200).typed();
     let q = fit.oracle.model.statistic_len();
     let own = Uplink::new(Codec::Natural, UpRule::Memory { alpha: 0.5 }, q).unwrap();
     fit.terms.uplinks.push(own);
@@ -122,7 +121,7 @@ fn fedem_with_codecs_for_single_clients() {
 #[test]
 fn fedem_that_starts_from_examples() {
     let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
-    fit.oracle.initial = Arc::new(MixtureInitial::plain(MixtureStart::Examples));
+    fit.oracle.initial = MixtureInitial::plain(MixtureStart::Examples);
     passes("fedem, examples", &Erased(fit, BindRows), 4);
 }
 

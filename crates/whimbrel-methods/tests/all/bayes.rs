@@ -1,25 +1,23 @@
 //! FedSOUK: the battery in every runner, its steps against the closed form, and where it ends.
 
+use crate::federation::{bernoulli, equal_terms, simulator_of};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{
-    ClientData, ClientId, DynMethod, Erased, Inputs, Key, Probability, Result, Samples, Targets,
+    ClientData, ClientId, DynMethod, Erased, Inputs, Key, Result, Samples, Targets,
 };
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::bayes::{
     Chains, Decay, Noise, Own, Part, Personalised, Precision, Radius, Rate, Schedule, Soul,
     SoulMethod, Steps,
 };
 use whimbrel_methods::federated::{
-    BindRows, Context, ExchangeKind, FirstMemories, Member, Oracle, Received, Terms,
+    BindRows, Context, ExchangeKind, Member, Oracle, Received, Terms,
 };
-use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::Kernel;
 use whimbrel_nn::{Learner, LinearRepresentation, Logistic, Network};
@@ -102,14 +100,8 @@ impl Setup {
     fn terms(&self, blocks: &[usize]) -> Terms {
         let d = blocks.iter().sum();
         let uplink = Uplink::new(self.codec.clone(), UpRule::Plain, d).unwrap();
-        Terms {
-            uplinks: vec![uplink.with_blocks(blocks).unwrap().with_exact_last()],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::exact(d),
-            memories: FirstMemories::Zero,
-            weights: Weights::Equal,
-            budget: Budget::Rounds(self.rounds),
-        }
+        let uplink = uplink.with_blocks(blocks).unwrap().with_exact_last();
+        equal_terms(uplink, Downlink::exact(d), self.rounds)
     }
 
     fn method(&self) -> SoulMethod {
@@ -125,18 +117,14 @@ impl Setup {
 
     fn try_run(&self, data: &[ClientData], seed: u64) -> Result<Vec<f64>> {
         let method: Arc<dyn DynMethod> = Arc::new(Erased(self.method(), BindRows));
-        let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
-        let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
-        let federation = Arc::new(Federation::new(names, bound));
-        let participation = match self.participation < 1.0 {
-            true => Participation::Bernoulli(Probability::new(self.participation).unwrap()),
-            false => Participation::Everyone,
+        let participation = if self.participation < 1.0 {
+            bernoulli(self.participation)
+        } else {
+            Participation::Everyone
         };
-        let (keys, faults) = (StageKeys::new(seed, 0), Faults::default());
-        let mut simulator =
-            Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
+        let mut simulator = simulator_of(method, data, seed, participation, Faults::default());
         while simulator.step()?.is_some() {}
-        let artifact = method.artifact(simulator.machine().server()).unwrap();
+        let artifact = simulator.machine().artifact().unwrap();
         Ok(self.soul().theta_of(&artifact).unwrap().iter().map(|x| f64::from(*x)).collect())
     }
 }
@@ -272,22 +260,22 @@ fn steps_in_closed_form_are_gradients_of_the_marginal_posterior() {
     let soul = setup.soul();
     let terms = setup.terms(&soul.blocks());
     let mut roster = data.iter().enumerate().map(|(i, client)| {
-        let bound = soul.bind(client)?;
+        let (bound, rows) = soul.bind(client)?;
         let (_, summary) = soul.enroll(&bound, Key::root(0))?;
-        Ok(Member { id: ClientId(i as u32), weight: 1.0, rows: soul.rows(&bound), summary })
+        Ok(Member { id: ClientId(i as u32), weight: 1.0, rows, summary })
     });
     let start = soul.start(&mut roster, &terms, Key::root(1)).unwrap();
     let mut stream = Key::root(9).stream();
     let theta: Vec<f32> = start.theta.iter().map(|x| x + 0.3 * stream.normal() as f32).collect();
     let mut sum = vec![0.0; theta.len()];
     for client in &data {
-        let bound = soul.bind(client).unwrap();
-        let note = soul.note(&start, &CONTEXT);
+        let (bound, _) = soul.bind(client).unwrap();
+        let note = soul.tell(&start, &(), &CONTEXT).note;
         let state = (&theta[..]).into();
         let received =
             Received { kind: ExchangeKind::Round, state, note: note.as_ref(), private: &() };
-        let (_, field) = soul.local(received, &Own::default(), &bound, Key::root(2)).unwrap();
-        sum.iter_mut().zip(field).for_each(|(sum, x)| *sum += f64::from(x));
+        let computed = soul.local(&received, &Own::default(), &bound, Key::root(2)).unwrap();
+        sum.iter_mut().zip(computed.value).for_each(|(sum, x)| *sum += f64::from(x));
     }
     let wide: Vec<f64> = theta.iter().map(|x| f64::from(*x)).collect();
     let size = sum.iter().map(|x| x * x).sum::<f64>().sqrt();

@@ -39,7 +39,7 @@ fn first_question(method: &Arc<dyn DynMethod>, summaries: &[(ClientId, &[u8])]) 
 
 #[test]
 fn the_exact_statistic_is_told_once() {
-    let setup = Setup { codec: dither(), gamma: 0.1, rounds: 12, ..Setup::default() };
+    let setup = dithered(12);
     let method: Arc<dyn DynMethod> = setup.erased();
     let clients: Vec<ClientData> = unequal(14).into_iter().map(ClientData::Table).collect();
     let summary = |i: u32| {

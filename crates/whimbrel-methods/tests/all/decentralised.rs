@@ -4,8 +4,9 @@ use crate::personal::{FEDAVG, Setup, clients, mix};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::decentralised::DynDecentralised;
+use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::method::{Artifact, Metric, MetricValue};
 use whimbrel_core::{ClientData, Key, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
@@ -17,12 +18,11 @@ use whimbrel_engine::{
 use whimbrel_methods::personal::{DecentralisedPersonal, PFedMe, Rates, Scaling};
 use whimbrel_methods::settings::Weights;
 use whimbrel_testkit::neighbours::neighbours_agree;
-use whimbrel_testkit::{gap, pairs};
 
 const ROUNDS: u32 = 6;
 const CLIENTS: u32 = 8;
 
-fn decentralised(setup: &Setup, scaling: Scaling) -> Arc<dyn DynDecentralised> {
+fn decentralised(setup: &Setup, scaling: Scaling) -> Arc<dyn Decentralised> {
     let (oracle, weights) = (setup.method().oracle, Weights::Samples);
     Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS })
 }
@@ -34,7 +34,7 @@ fn fixed(topology: &Topology, clients: usize) -> Graphs {
 
 /// A run of `k` rounds, with the keys of the star-shaped one.
 fn after(
-    method: &Arc<dyn DynDecentralised>,
+    method: &Arc<dyn Decentralised>,
     graphs: &Graphs,
     data: &[ClientData],
     k: u32,
@@ -52,12 +52,7 @@ fn after(
 }
 
 /// The mean of the copies after `k` rounds.
-fn run(
-    method: &Arc<dyn DynDecentralised>,
-    graphs: &Graphs,
-    data: &[ClientData],
-    k: u32,
-) -> Vec<f32> {
+fn run(method: &Arc<dyn Decentralised>, graphs: &Graphs, data: &[ClientData], k: u32) -> Vec<f32> {
     after(method, graphs, data, k).state().machine.artifact().unwrap().narrow[0].values.clone()
 }
 
@@ -69,8 +64,8 @@ fn number(metrics: &[Metric], key: &str) -> f64 {
 }
 
 fn apart(a: &[f32], b: &[f32]) -> f32 {
-    let wide = |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
-    gap(&wide(a), &wide(b)) as f32
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
@@ -131,7 +126,7 @@ fn the_printed_scaling_moves_the_mean_by_one_part_in_t() {
     let start = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 0);
     let printed = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 1);
     let star = setup.run(&data, Participation::Everyone);
-    for ((start, printed), star) in pairs(pairs(&start, &printed), &star) {
+    for ((start, printed), star) in start.iter().zip(&printed).zip(&star) {
         let expected = (star - start) / data.len() as f32;
         // Three roundings of numbers of size one.
         assert!((printed - start - expected).abs() < 1e-6, "{printed} {start} {expected}");
@@ -143,7 +138,7 @@ fn clients_keep_their_copy_and_their_weights() {
     let data = clients(true);
     let setup = Setup::with_everyone(mix(2), ROUNDS, None);
     let method = decentralised(&setup, Scaling::Samples);
-    let sent: Vec<String> = method.disclosures().into_iter().map(|d| d.meaning).collect();
+    let sent: Vec<String> = method.declare().disclosures.into_iter().map(|d| d.meaning).collect();
     assert!(sent.iter().any(|meaning| meaning.contains("not its personal state")), "{sent:?}");
     let runner = after(&method, &fixed(&Topology::Ring, data.len()), &data, ROUNDS);
     let (mut copies, mut weights) = (Vec::new(), 0);
@@ -172,7 +167,7 @@ fn mixing_keeps_the_mean_and_takes_the_gap_off_the_disagreement() {
     let mut oracle = Setup::with_everyone(FEDAVG, ROUNDS, None).method().oracle;
     oracle.rates = Rates { initial: 0.5, factor: 0.0, at: vec![1] };
     let (weights, scaling) = (Weights::Samples, Scaling::Samples);
-    let method: Arc<dyn DynDecentralised> =
+    let method: Arc<dyn Decentralised> =
         Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS });
     let ring = fixed(&Topology::Ring, data.len());
     let mut runner = after(&method, &ring, &data, 1);
@@ -226,7 +221,8 @@ impl Chain for OneStage {
 
 /// A run through the engine's loop, with folder, journal and resume.
 fn engine_run(graphs: &Graphs, folder: Option<&Path>, resume: bool, life: u32) -> Result<Outcome> {
-    let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, ..Limits::default() };
+    let interrupt = &AtomicBool::new(false);
+    let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, interrupt };
     let named = clients(true).into_iter().enumerate().map(|(i, data)| (format!("c{i}"), data));
     let (chain, named) = (OneStage(graphs.clone()), named.collect::<Vec<_>>());
     whimbrel_engine::run(&chain, named, 5, &limits, &mut Mortal(life))
@@ -266,7 +262,7 @@ fn messages_are_counted_for_every_neighbour() {
         let start = after(&method, &graphs, &clients(true), 0);
         // Seven parameters of four bytes and their number.
         let sent = (4 * 7 + 1) * degree * u64::from(ROUNDS);
-        for (all, first) in pairs(&outcome.tallies, &start.state().tallies) {
+        for (all, first) in outcome.tallies.iter().zip(start.state().tallies.iter()) {
             let rounds = (all.bytes_up - first.bytes_up, all.bytes_down - first.bytes_down);
             assert_eq!(rounds, (sent, sent), "{topology:?}");
         }

@@ -7,18 +7,14 @@ use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
     DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink, blocks_omega, gradient_alpha,
 };
-use whimbrel_core::{ClientId, Error, Probability};
+use whimbrel_core::{ClientId, Error};
 use whimbrel_data::Sizes;
-use whimbrel_engine::{Faults, Participation};
+use whimbrel_engine::Faults;
 use whimbrel_methods::fedem::Form;
 use whimbrel_models::gmm::Covariance;
 use whimbrel_testkit::{pairs, relative_gap};
 
 const FORMS: [Form; 3] = [Form::Pair, Form::State, Form::Lean];
-
-fn three_in_four() -> Participation {
-    Participation::Bernoulli(Probability::new(0.75).unwrap())
-}
 
 fn known() -> Covariance {
     Covariance::Known(TRUTH.to_vec())
@@ -30,9 +26,15 @@ fn preserved(form: Form, covariance: &Covariance, memories: Memories) -> (Codec,
     (dither(), DownRule::Preserved { alpha, memories })
 }
 
+/// Dithered both ways in this form, with known covariances.
+fn over(form: Form, down: (Codec, DownRule), rounds: u32) -> Setup {
+    let (codec, down) = (dither(), Some(down));
+    Setup { covariance: known(), codec, gamma: 0.1, rounds, form, down, ..Setup::default() }
+}
+
 fn last_field(setup: &Setup, clients: usize) -> f64 {
     let tables = tables(clients, Sizes::Equal(100));
-    run(setup, &tables, three_in_four(), Faults::default(), setup.rounds).fields[0].1
+    run(setup, &tables, bernoulli(0.75), Faults::default(), setup.rounds).fields[0].1
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn with_everyone_and_exact_codecs_the_three_forms_are_one() {
                 rounds: 60,
                 ..Setup::default()
             };
-            run(&setup, &tables, Participation::Everyone, Faults::default(), 0).states
+            states(&setup, &tables)
         };
         let pair = go(Form::Pair);
         for form in [Form::State, Form::Lean] {
@@ -69,17 +71,8 @@ fn preserved_downlinks_converge_linearly_in_every_form() {
     ];
     for form in FORMS {
         for memories in all {
-            let down = Some(preserved(form, &known(), memories));
-            let setup = Setup {
-                covariance: known(),
-                codec: dither(),
-                gamma: 0.1,
-                rounds: 800,
-                form,
-                down,
-                ..Setup::default()
-            };
-            let field = last_field(&setup, 100);
+            let down = preserved(form, &known(), memories);
+            let field = last_field(&over(form, down, 800), 100);
             assert!(field < 1e-15, "{form:?}, {memories:?}: {field:e}");
         }
     }
@@ -88,9 +81,8 @@ fn preserved_downlinks_converge_linearly_in_every_form() {
 #[test]
 fn a_fitted_covariance_survives_compression_of_theta() {
     for form in FORMS {
-        let down = Some(preserved(form, &Covariance::Tied, Memories::PerClient));
-        let setup =
-            Setup { codec: dither(), gamma: 0.1, rounds: 800, form, down, ..Setup::default() };
+        let down = preserved(form, &Covariance::Tied, Memories::PerClient);
+        let setup = Setup { covariance: Covariance::Tied, ..over(form, down, 800) };
         let field = last_field(&setup, 100);
         assert!(field < 1e-9, "{form:?}: {field:e}");
     }
@@ -107,16 +99,7 @@ fn the_state_form_runs_over_degraded_and_detached_downlinks() {
         DownRule::Ghost,
     ];
     for rule in rules {
-        let setup = Setup {
-            covariance: known(),
-            codec: dither(),
-            gamma: 0.1,
-            rounds: 400,
-            form: Form::State,
-            down: Some((dither(), rule)),
-            ..Setup::default()
-        };
-        let field = last_field(&setup, 40);
+        let field = last_field(&over(Form::State, (dither(), rule), 400), 40);
         // Full batches and memories: the update itself goes to zero, and its compression with it.
         // A detached replica keeps the errors of its first rounds for ever, so it only stays near.
         let limit = if rule == DownRule::Detached { 0.1 } else { 1e-6 };
@@ -139,16 +122,9 @@ fn lost_uploads_and_late_joiners_keep_both_ends_of_every_memory_together() {
         Memories::PerClient,
         Memories::Single { reset: Reset::Every(10) },
     ] {
-        let setup = Setup {
-            covariance: known(),
-            codec: dither(),
-            gamma: 0.05,
-            rounds: 3000,
-            form: Form::State,
-            down: Some(preserved(Form::State, &known(), memories)),
-            ..Setup::default()
-        };
-        let trace = run(&setup, &tables, three_in_four(), faults.clone(), 3000);
+        let down = preserved(Form::State, &known(), memories);
+        let setup = Setup { gamma: 0.05, ..over(Form::State, down, 3000) };
+        let trace = run(&setup, &tables, bernoulli(0.75), faults.clone(), 3000);
         assert!(trace.fields[0].1 < 1e-15, "{memories:?}: {:e}", trace.fields[0].1);
     }
 }
@@ -157,18 +133,8 @@ fn lost_uploads_and_late_joiners_keep_both_ends_of_every_memory_together() {
 fn one_group_is_shared_and_with_everyone_a_group_each_is_per_client() {
     let tables = unequal(8);
     let go = |memories| {
-        let down = Some(preserved(Form::State, &known(), memories));
-        let setup = Setup {
-            covariance: known(),
-            codec: dither(),
-            gamma: 0.1,
-            rounds: 40,
-            form: Form::State,
-            down,
-            ..Setup::default()
-        };
-        let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 0);
-        trace.states.last().unwrap().global.s_hat.clone()
+        let setup = over(Form::State, preserved(Form::State, &known(), memories), 40);
+        states(&setup, &tables).pop().unwrap().global.s_hat
     };
     assert_eq!(go(Memories::Groups(8)), go(Memories::PerClient));
     assert_ne!(go(Memories::Groups(1)), go(Memories::PerClient));

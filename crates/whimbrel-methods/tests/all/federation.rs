@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Dithering, Norm};
-use whimbrel_core::{ClientData, Erased, Key, Table};
+use whimbrel_core::method::MetricValue;
+use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Table};
 use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
@@ -64,6 +65,18 @@ pub fn choice(clusters: bool) -> MixtureChoice<Gmm> {
     }
 }
 
+/// Terms of equal weights whose memories start at the first value.
+pub fn equal_terms(uplink: Uplink, downlink: Downlink, rounds: u32) -> Terms {
+    Terms {
+        uplinks: vec![uplink],
+        own_uplinks: BTreeMap::new(),
+        downlink,
+        memories: FirstMemories::Oracle,
+        weights: Weights::Equal,
+        budget: Budget::Rounds(rounds),
+    }
+}
+
 /// A start that is not the truth.
 pub fn start(model: &Gmm) -> MixtureStart {
     let given: &[f64] = match model.settings().covariance {
@@ -116,6 +129,11 @@ impl Default for Setup {
     }
 }
 
+/// FedEM over one-level dithering with step 0.1.
+pub fn dithered(rounds: u32) -> Setup {
+    Setup { codec: dither(), gamma: 0.1, rounds, ..Setup::default() }
+}
+
 impl Setup {
     pub fn typed(&self) -> FedEm<Gmm> {
         let mut settings = GmmSettings::new(2, 2, self.covariance.clone());
@@ -148,7 +166,7 @@ impl Setup {
                 },
             },
             oracle: Em {
-                initial: Arc::new(MixtureInitial::plain(start)),
+                initial: MixtureInitial::plain(start),
                 step: match self.auto {
                     Some(auto) => Step::Auto(auto),
                     None => Schedule::constant(self.gamma).unwrap().into(),
@@ -167,24 +185,61 @@ impl Setup {
     }
 }
 
-pub fn federation(method: &dyn whimbrel_core::DynMethod, tables: &[Table]) -> Arc<Federation> {
-    let bound = tables.iter().map(|t| method.bind(&ClientData::Table(t.clone())).unwrap());
-    Arc::new(Federation::new(
-        (0..tables.len()).map(|i| format!("{i:03}")).collect(),
-        bound.collect(),
-    ))
+pub fn bernoulli(p: f64) -> Participation {
+    Participation::Bernoulli(Probability::new(p).unwrap())
 }
 
 pub fn keys() -> StageKeys {
     StageKeys::new(1, 0)
 }
 
-/// Runs to the end; the server state after each round, and `field_norm2` at the asked rounds.
+/// A simulation of clients with these rows.
+pub fn simulator(
+    method: Arc<dyn DynMethod>,
+    tables: &[Table],
+    participation: Participation,
+    faults: Faults,
+) -> Simulator {
+    let data: Vec<ClientData> = tables.iter().cloned().map(ClientData::Table).collect();
+    simulator_of(method, &data, 1, participation, faults)
+}
+
+/// A simulation of clients with any data.
+pub fn simulator_of(
+    method: Arc<dyn DynMethod>,
+    data: &[ClientData],
+    seed: u64,
+    participation: Participation,
+    faults: Faults,
+) -> Simulator {
+    let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
+    let names = (0..data.len()).map(|i| format!("{i:03}")).collect();
+    let (clients, keys) = (Arc::new(Federation::new(names, bound)), StageKeys::new(seed, 0));
+    Simulator::start(method, clients, keys, participation, faults).unwrap()
+}
+
+/// The server's final state.
+pub fn finished<S: Clone + 'static>(mut simulator: Simulator) -> S {
+    while simulator.step().unwrap().is_some() {}
+    simulator.machine().server().downcast_ref::<S>().unwrap().clone()
+}
+
+/// A figure of an evaluation.
+pub fn figure(simulator: &mut Simulator, name: &str) -> f64 {
+    let (metrics, _) = simulator.evaluate().unwrap();
+    match metrics.iter().find(|metric| metric.name == name).map(|metric| &metric.value) {
+        Some(MetricValue::Number(value)) => *value,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// The server state after each round, and `field_norm2` at some rounds.
 pub struct Trace {
     pub states: Vec<Server>,
     pub fields: Vec<(u32, f64)>,
 }
 
+/// Runs to the end and evaluates every `every` rounds.
 pub fn run(
     setup: &Setup,
     tables: &[Table],
@@ -192,24 +247,30 @@ pub fn run(
     faults: Faults,
     every: u32,
 ) -> Trace {
-    let method = setup.erased();
-    let federation = federation(&*method, tables);
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
-            .unwrap();
+    let mut simulator = simulator(setup.erased(), tables, participation, faults);
     let mut trace = Trace { states: Vec::new(), fields: Vec::new() };
     while let Some(done) = simulator.step().unwrap() {
         let Some(round) = done.round else { continue };
         let state = simulator.machine().server().downcast_ref::<Server>().unwrap();
         trace.states.push(state.clone());
         if every > 0 && round.is_multiple_of(every) {
-            let (metrics, _) = simulator.evaluate().unwrap();
-            let field = metrics.iter().find(|m| m.name == "field_norm2").unwrap();
-            let whimbrel_core::method::MetricValue::Number(value) = field.value else {
-                panic!("no field after a round")
-            };
-            trace.fields.push((round, value));
+            trace.fields.push((round, figure(&mut simulator, "field_norm2")));
         }
     }
     trace
+}
+
+/// The server state after each round, with everyone and without faults.
+pub fn states(setup: &Setup, tables: &[Table]) -> Vec<Server> {
+    let trace = run(setup, tables, Participation::Everyone, Faults::default(), 0);
+    assert_eq!(trace.states.len(), setup.rounds as usize);
+    trace.states
+}
+
+/// The largest difference relative to the vector's norm; NaN if one is NaN.
+pub fn relative_gap(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let norm = b.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let larger = |most: f64, x: f64| if x > most || x.is_nan() { x } else { most };
+    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, larger) / norm
 }

@@ -86,6 +86,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    pub fn ranked(family: Family, rank: usize, lambda: f64) -> Self {
+        let new = Self::new(family);
+        Self { settings: Settings { rank, lambda, ..new.settings }, ..new }
+    }
+
+    pub fn with_effects(family: Family) -> Self {
+        let new = Self::new(family);
+        Self { settings: Settings { effects: Effects::row_column(), ..new.settings }, ..new }
+    }
+
     pub fn new(family: Family) -> Self {
         let settings = Settings { rank: 3, lambda: 0.3, ..Settings::new(ROWS, COLUMNS, family) };
         Self {
@@ -243,14 +253,10 @@ fn full_batches_reach_the_optimum_of_soft_impute() {
     let data = clients(Family::Gaussian, 4, 45, Key::root(11));
     let cells = all_cells(&data);
     for copies in [Copies::Fewest, Copies::Clients] {
-        let mut setup =
-            Setup { copies, step: given(1.0), rounds: 1_500, ..Setup::new(Family::Gaussian) };
-        setup.settings.rank = 9;
-        setup.settings.lambda = 0.5;
+        let ranked = Setup::ranked(Family::Gaussian, 9, 0.5);
+        let setup = Setup { copies, step: given(1.0), rounds: 1_500, ..ranked };
         let (theta, best) = soft_impute(&cells, 4.0 * 0.5);
-        let (server, _) = run(&setup, &data, Participation::Everyone, None);
-        let found = soft_objective(&setup, &server.factors, &cells, 4.0);
-        assert!((found - best).abs() <= 1e-8 * best, "{copies:?}: {found} for {best}");
+        let server = reaches(best, &setup, &data);
         let model = LowRank::new(setup.settings.clone()).unwrap();
         let gap = (0..ROWS * COLUMNS)
             .map(|at| (model.theta(&server.factors, at / COLUMNS, at % COLUMNS) - theta[at]).abs())
@@ -264,21 +270,17 @@ fn full_batches_reach_the_optimum_of_soft_impute() {
 fn minibatches_reach_the_optimum_of_soft_impute_too() {
     let data = clients(Family::Gaussian, 4, 60, Key::root(12));
     let cells = all_cells(&data);
-    let mut setup = Setup {
+    let setup = Setup {
         copies: Copies::Clients,
         step: given(0.3),
         batch: self::cells(20),
         rounds: 3_000,
-        ..Setup::new(Family::Gaussian)
+        ..Setup::ranked(Family::Gaussian, 9, 0.5)
     };
-    setup.settings.rank = 9;
-    setup.settings.lambda = 0.5;
     let (_, best) = soft_impute(&cells, 4.0 * 0.5);
     for open_memories in [true, false] {
         let setup = Setup { open_memories, ..setup.clone() };
-        let (server, _) = run(&setup, &data, Participation::Everyone, None);
-        let found = soft_objective(&setup, &server.factors, &cells, 4.0);
-        assert!((found - best).abs() <= 1e-8 * best, "{found} for {best}");
+        let server = reaches(best, &setup, &data);
         assert!(server.update_norm2.unwrap() < 1e-16, "{:?}", server.update_norm2);
     }
     // Without memories the same job keeps its noise.
@@ -311,7 +313,16 @@ pub fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64
     }
     let intercept = if terms.is_empty() { 0.0 } else { dmu };
     let largest = terms.iter().chain([&du, &dv]).map(|own| vector::norm_inf(own));
-    largest.fold(intercept.abs(), f64::max)
+    largest.fold(intercept.abs(), |most, x| if x > most || x.is_nan() { x } else { most })
+}
+
+/// A run with everyone ends at the optimum of soft-impute.
+pub fn reaches(best: f64, setup: &Setup, data: &[ClientData]) -> Server {
+    let (server, _) = run(setup, data, Participation::Everyone, None);
+    let found = soft_objective(setup, &server.factors, &all_cells(data), data.len() as f64);
+    let name = (setup.copies, setup.step, data.len());
+    assert!((found - best).abs() <= 1e-8 * best, "{name:?}: {found} for {best}");
+    server
 }
 
 #[test]
@@ -326,10 +337,8 @@ fn every_family_and_kind_of_effects_ends_at_a_stationary_point() {
             (Effects::row_column(), 2),
             (Effects::row_column(), 0),
         ] {
-            let mut setup = Setup { rounds: 1_000, ..Setup::new(family) };
+            let mut setup = Setup { rounds: 1_000, ..Setup::ranked(family, rank, 0.1) };
             setup.settings.effects = effects.clone();
-            setup.settings.rank = rank;
-            setup.settings.lambda = 0.1;
             setup.settings.lambda_effects = 0.02;
             let (server, _) = run(&setup, &data, Participation::Everyone, None);
             let largest = gradient(&setup, &server.factors, &cells, 4.0);
@@ -368,8 +377,7 @@ fn personal_effects_tell_experts_from_beginners() {
     if let ClientData::Cells(cells) = &mut data[2] {
         cells.observed.iter_mut().for_each(|cell| cell.value *= 3.0);
     }
-    let mut setup = Setup { personal: true, rounds: 400, ..Setup::new(Family::Poisson) };
-    setup.settings.effects = Effects::row_column();
+    let setup = Setup { personal: true, rounds: 400, ..Setup::with_effects(Family::Poisson) };
     let simulator = finished(setup.method(), &data);
     let effect = |c: usize| simulator.clients()[c].downcast_ref::<Client>().unwrap().effect;
     let others = (effect(0) + effect(1) + effect(3)) / 3.0;
@@ -390,14 +398,13 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
             (Codec::Exact, 4, 1.0),
         ] {
             let name = format!("{family:?} {} {size} {p}", codec.name());
-            let mut setup = Setup {
+            let setup = Setup {
                 codec,
                 batch: cells(size),
                 participation: p,
                 rounds: 3_000,
-                ..Setup::new(family)
+                ..Setup::with_effects(family)
             };
-            setup.settings.effects = Effects::row_column();
             let (server, _) = run(&setup, &data, cohort(p), None);
             let field = server.update_norm2.unwrap();
             assert!(field < 1e-8, "{name}: |H|^2 = {field:.1e}");
@@ -410,14 +417,13 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
 fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
     let data = clients(Family::Poisson, 5, 60, Key::root(17));
     let cells = all_cells(&data);
-    let mut setup = Setup {
+    let setup = Setup {
         batch: self::cells(20),
         codec: dither(4),
         rounds: 4_000,
         participation: 0.7,
-        ..Setup::new(Family::Poisson)
+        ..Setup::with_effects(Family::Poisson)
     };
-    setup.settings.effects = Effects::row_column();
     let faults = Faults {
         lost: 0.2,
         late: [(ClientId(1), 30), (ClientId(4), 100)].into_iter().collect(),
@@ -512,8 +518,7 @@ pub fn setups() -> Vec<Setup> {
         .into_iter()
         .flat_map(|family| {
             let base = Setup { rounds: 12, ..Setup::new(family) };
-            let mut effects = base.settings.clone();
-            effects.effects = Effects::row_column();
+            let effects = Setup::with_effects(family).settings;
             let noisy = Setup { codec: dither(1), batch: cells(10), ..base.clone() };
             [
                 Setup { open_memories: false, personal: true, settings: effects, ..noisy.clone() },
@@ -554,8 +559,8 @@ fn battery() {
 fn a_compressed_downlink_carries_the_factors() {
     let data = clients(Family::Poisson, 4, 60, Key::root(22));
     let cells = all_cells(&data);
-    let mut setup = Setup { rounds: 3_000, step: given(0.2), ..Setup::new(Family::Poisson) };
-    setup.settings.lambda = 0.5;
+    let ranked = Setup::ranked(Family::Poisson, 3, 0.5);
+    let setup = Setup { rounds: 3_000, step: given(0.2), ..ranked };
     let mut method = setup.method();
     let (d, blocks) = (method.0.model.coordinates_len(), method.0.model.blocks());
     let rule = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };

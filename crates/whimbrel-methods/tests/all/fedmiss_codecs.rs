@@ -12,9 +12,8 @@ use whimbrel_models::lowrank::Family;
 fn clients_with_codecs_of_their_own_reach_the_optimum() {
     let data = clients(Family::Gaussian, 5, 60, Key::root(24));
     let observed = all_cells(&data);
-    let mut setup =
-        Setup { batch: cells(20), codec: dither(4), rounds: 3_000, ..Setup::new(Family::Gaussian) };
-    (setup.settings.rank, setup.settings.lambda) = (9, 0.5);
+    let ranked = Setup::ranked(Family::Gaussian, 9, 0.5);
+    let setup = Setup { batch: cells(20), codec: dither(4), rounds: 3_000, ..ranked };
     let (_, best) = soft_impute(&observed, 5.0 * 0.5);
     let run = |own: &[(u32, u8)]| {
         let mut method = setup.method();

@@ -39,11 +39,9 @@ fn exact_iterates_are_those_of_the_paper() {
     let data = clients(Family::Gaussian, 4, 60, Key::root(41));
     let cells = all_cells(&data);
     let after = |rounds: u32| {
-        let mut setup = Setup { rounds, step: given(0.7), ..Setup::new(Family::Gaussian) };
-        setup.copies = Copies::Clients;
-        setup.rule = UpRule::Plain;
-        setup.settings.rank = 10;
-        setup.settings.lambda = 0.4;
+        let (step, copies, rule) = (given(0.7), Copies::Clients, UpRule::Plain);
+        let ranked = Setup::ranked(Family::Gaussian, 10, 0.4);
+        let setup = Setup { rounds, step, copies, rule, ..ranked };
         let mut method = setup.method();
         let own = Arc::get_mut(&mut method).expect("one owner");
         (own.0.full_t, own.0.ceiling) = (true, false);

@@ -41,13 +41,8 @@ fn table(
     cells.into_iter().map(|cells| client([ROWS, COLUMNS], cells, Vec::new())).collect()
 }
 
-/// The largest gradient at the end, over the root of the largest total.
-fn largest_gradient(settings: Settings, data: &[ClientData]) -> f64 {
-    let setup = Setup { settings, rounds: ROUNDS, ..Setup::new(Family::Poisson) };
-    end_of(&setup, data)
-}
-
-fn end_of(setup: &Setup, data: &[ClientData]) -> f64 {
+/// The largest gradient at the end, over the root of the largest total, is small.
+fn converges(setup: &Setup, data: &[ClientData]) {
     let (server, _) = run(setup, data, Participation::Everyone, None);
     let cells = all_cells(data);
     let mut totals = [vec![0.0; ROWS], vec![0.0; COLUMNS]];
@@ -56,11 +51,14 @@ fn end_of(setup: &Setup, data: &[ClientData]) -> f64 {
         totals[1][cell.column as usize] += cell.value;
     }
     let total = totals.iter().flatten().copied().fold(0.0, f64::max);
-    gradient(setup, &server.factors, &cells, CLIENTS as f64) / total.sqrt()
+    let largest = gradient(setup, &server.factors, &cells, CLIENTS as f64) / total.sqrt();
+    let Settings { rank, effects, .. } = &setup.settings;
+    assert!(largest <= NEAR, "{} cells, rank {rank}, {effects:?}: {largest:e}", cells.len());
 }
 
-fn settings(family: Family, rank: usize, lambda: f64, effects: Effects) -> Settings {
-    Settings { rank, lambda, effects, ..Settings::new(ROWS, COLUMNS, family) }
+fn setup(family: Family, rank: usize, lambda: f64, effects: Effects) -> Setup {
+    let settings = Settings { rank, lambda, effects, ..Settings::new(ROWS, COLUMNS, family) };
+    Setup { settings, rounds: ROUNDS, ..Setup::new(family) }
 }
 
 /// An unobserved cell may be extrapolated to a mean of many millions, which would block the factors; the
@@ -69,9 +67,7 @@ fn settings(family: Family, rank: usize, lambda: f64, effects: Effects) -> Setti
 fn counts_of_thousands_with_effects() {
     for (observed, rank, key) in [(1.0, 2, 21), (1.0, 3, 22), (0.6, 2, 23), (0.5, 3, 24)] {
         let data = table(Family::Poisson, observed, Key::root(key), |_, _, count| 500.0 * count);
-        let settings = settings(Family::Poisson, rank, 0.2, Effects::row_column());
-        let largest = largest_gradient(settings, &data);
-        assert!(largest <= NEAR, "{observed} observed, rank {rank}: {largest:e}");
+        converges(&setup(Family::Poisson, rank, 0.2, Effects::row_column()), &data);
     }
 }
 
@@ -79,9 +75,7 @@ fn counts_of_thousands_with_effects() {
 fn counts_of_millions_with_effects() {
     for key in [27, 28] {
         let data = table(Family::Poisson, 1.0, Key::root(key), |_, _, count| 1e6 * count);
-        let settings = settings(Family::Poisson, 2, 0.2, Effects::row_column());
-        let largest = largest_gradient(settings, &data);
-        assert!(largest <= NEAR, "{largest}");
+        converges(&setup(Family::Poisson, 2, 0.2, Effects::row_column()), &data);
     }
 }
 
@@ -92,8 +86,7 @@ fn a_row_of_zeros_under_a_small_penalty() {
     {
         let zero = |row, _, count| if row == 3 { 0.0 } else { count };
         let data = table(Family::Poisson, observed, Key::root(25), zero);
-        let largest = largest_gradient(settings(Family::Poisson, 3, 0.01, effects.clone()), &data);
-        assert!(largest <= NEAR, "{observed} observed, {effects:?}: {largest:e}");
+        converges(&setup(Family::Poisson, 3, 0.01, effects), &data);
     }
 }
 
@@ -112,9 +105,7 @@ fn yes_or_no_values_that_effects_separate() {
         (0.6, Effects::none(), 0.002),
     ] {
         let data = table(Family::Bernoulli, observed, Key::root(26), edit);
-        let largest =
-            largest_gradient(settings(Family::Bernoulli, 2, lambda, effects.clone()), &data);
-        assert!(largest <= NEAR, "{observed} observed, {effects:?}: {largest:e}");
+        converges(&setup(Family::Bernoulli, 2, lambda, effects), &data);
     }
 }
 
@@ -127,14 +118,8 @@ fn a_step_of_one_ends_there_too() {
         (Family::Bernoulli, Effects::row_column()),
     ] {
         let data = table(family, 0.6, Key::root(29), |_, _, value| value);
-        let setup = Setup {
-            settings: settings(family, 2, 0.2, effects.clone()),
-            step: given(1.0),
-            copies: Copies::Clients,
-            rounds: PAPER_ROUNDS,
-            ..Setup::new(family)
-        };
-        let largest = end_of(&setup, &data);
-        assert!(largest <= NEAR, "{family:?}, {effects:?}: {largest:e}");
+        let (step, copies, rounds) = (given(1.0), Copies::Clients, PAPER_ROUNDS);
+        let paper = Setup { step, copies, rounds, ..setup(family, 2, 0.2, effects) };
+        converges(&paper, &data);
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::federation::*;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink, em_alpha};
+use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink, Upload, em_alpha};
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::method::{Metric, MetricValue};
-use whimbrel_core::{Erased, Key, Probability, Table};
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_core::method::MetricValue;
+use whimbrel_core::{Erased, Key, Table};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{
     AutoStep, Batch, Budget, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step,
     Weights,
@@ -17,10 +17,6 @@ use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_testkit::{gap, relative_gap};
-
-fn p(p: f64) -> Participation {
-    Participation::Bernoulli(Probability::new(p).unwrap())
-}
 
 /// Exact channels take no frame: not a bit of a run changes.
 #[test]
@@ -39,7 +35,7 @@ fn exact_channels_take_no_frame_and_rounding_is_all_that_one_changes() {
                         rounds: 12,
                         ..Setup::default()
                     };
-                    run(&setup, &unequal(6), p(0.6), Faults::default(), 0).states
+                    run(&setup, &unequal(6), bernoulli(0.6), Faults::default(), 0).states
                 };
                 let last = |frame| run_in(frame).pop().unwrap().global;
                 let (raw, fisher) = (last(FrameKind::Raw), last(FrameKind::Fisher));
@@ -69,14 +65,15 @@ fn one_inversion_of_the_sum_is_one_of_each_upload() {
     for i in 0..20 {
         let g: Vec<f64> = (0..q).map(|_| stream.normal()).collect();
         let key = Key::root(4).child(i);
-        let (_, packet) = uplink.send_in(&uplink.client(), &g, Some(&*frame), key).unwrap();
-        uplink.absorb::<f64>(&mut shared, 1.0 + i as f64, 0.5, &packet).unwrap();
-        let (weight, frame) = (1.0 + i as f64, Some(&*frame));
-        uplink.absorb_in::<f64>(&mut each, weight, 0.5, &packet, frame).unwrap();
+        let (_, packet) = uplink.send(&uplink.client(), &g, Some(&*frame), key).unwrap();
+        let upload = Upload::whole(&packet, 1.0 + i as f64);
+        uplink.absorb::<f64>(&mut shared, &upload, 0.5).unwrap();
+        let upload = Upload { frame: Some(&*frame), ..upload };
+        uplink.absorb::<f64>(&mut each, &upload, 0.5).unwrap();
     }
     let (mut a, mut b) = (uplink.server(), uplink.server());
-    let once = uplink.collect_in(&mut a, &[(&shared, Some(&*frame))], 210.0);
-    let one_by_one = uplink.collect(&mut b, &each, 210.0);
+    let once = uplink.collect(&mut a, &[(&shared, Some(&*frame))], 210.0);
+    let one_by_one = uplink.collect(&mut b, &[(&each, None)], 210.0);
     assert!(relative_gap(&once, &one_by_one) < 1e-13);
     assert!(relative_gap(&a.memory_sum, &b.memory_sum) < 1e-13);
 }
@@ -101,7 +98,7 @@ fn a_codec_stays_unbiased_in_the_frame_with_its_omega() {
     for i in 0..n {
         let key = Key::root(31).child(i);
         // With alpha = 1 the client's memory is what was sent.
-        let sent = uplink.send_in(&uplink.client(), &g, Some(&*frame), key).unwrap().0.kept;
+        let sent = uplink.send(&uplink.client(), &g, Some(&*frame), key).unwrap().0.kept;
         let mut miss: Vec<f64> = sent.iter().zip(&g).map(|(s, g)| s - g).collect();
         frame.forward(&mut miss);
         error2 += miss.iter().map(|x| x * x).sum::<f64>();
@@ -182,7 +179,7 @@ fn fit(
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta)))),
+            initial: MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta))),
             step,
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
@@ -192,9 +189,7 @@ fn fit(
         },
     };
     let method = Arc::new(Erased(method, BindRows));
-    let federation = federation(&*method, tables);
-    let (everyone, faults) = (Participation::Everyone, Faults::default());
-    let mut simulator = Simulator::start(method, federation, keys(), everyone, faults).unwrap();
+    let mut simulator = simulator(method, tables, Participation::Everyone, Faults::default());
     loop {
         match simulator.step() {
             Ok(Some(_)) => {}
@@ -204,16 +199,12 @@ fn fit(
         }
     }
     let metrics = simulator.evaluate().unwrap().0;
-    let find = |name: &str| metrics.iter().find(|m: &&Metric| m.name == name);
-    let number = |name: &str| match find(name).map(|m| &m.value) {
-        Some(MetricValue::Number(value)) => *value,
-        other => panic!("{name}: {other:?}"),
-    };
-    let lost = match find("lost").map(|m| &m.value) {
+    let lost = match metrics.iter().find(|m| m.name == "lost").map(|m| &m.value) {
         Some(MetricValue::List(lost)) => lost.len(),
         _ => 0,
     };
-    Fit { objective: number("objective"), repairs: number("repairs"), lost }
+    let [objective, repairs] = ["objective", "repairs"].map(|name| figure(&mut simulator, name));
+    Fit { objective, repairs, lost }
 }
 
 fn auto(codec: &Codec, q: usize) -> Step {
@@ -262,17 +253,14 @@ fn compressed_downlinks_converge_in_the_frame() {
     ];
     for (rule, form) in rules {
         let setup = Setup {
-            codec: dither(),
             form,
             down: Some((dither(), rule)),
             frame: FrameKind::Fisher,
             covariance: Covariance::Full,
-            gamma: 0.1,
-            rounds: 900,
-            ..Setup::default()
+            ..dithered(900)
         };
         let tables = tables(10, whimbrel_data::Sizes::Given(vec![60; 10]));
-        let trace = run(&setup, &tables, p(0.75), Faults::default(), 300);
+        let trace = run(&setup, &tables, bernoulli(0.75), Faults::default(), 300);
         let fields: Vec<f64> = trace.fields.iter().map(|(_, norm2)| *norm2).collect();
         let falls = fields.windows(2).all(|pair| pair[1] < 0.5 * pair[0]);
         assert!(falls && fields[2] < 1e-6, "{rule:?} {form:?}: {:?}", trace.fields);

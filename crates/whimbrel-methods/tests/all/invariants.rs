@@ -3,10 +3,9 @@
 
 use crate::federation::*;
 use std::collections::{BTreeMap, BTreeSet};
-use whimbrel_core::{ClientId, Probability};
+use whimbrel_core::ClientId;
 use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
-use whimbrel_testkit::{pairs, relative_gap};
 
 fn check_memories(simulator: &Simulator) {
     let machine = simulator.machine();
@@ -19,7 +18,7 @@ fn check_memories(simulator: &Simulator) {
         let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
         total += peer.weight;
         enrolled += 1;
-        for (s, h) in pairs(&mut sum, &client.up.kept) {
+        for (s, h) in sum.iter_mut().zip(&client.up.kept) {
             *s += peer.weight * h;
             scale = f64::max(scale, (peer.weight * h).abs());
         }
@@ -28,13 +27,9 @@ fn check_memories(simulator: &Simulator) {
     // Each side rounds once per client and round: eps times addends times rounds.
     let rounds = f64::from(machine.exchanges() + 1);
     let tolerance = f64::EPSILON * scale * f64::from(enrolled) * rounds;
-    for (a, b) in pairs(&sum, &server.up.memory_sum) {
+    for (a, b) in sum.iter().zip(&server.up.memory_sum) {
         assert!((a - b).abs() <= tolerance, "{a} against {b} (tolerance {tolerance:e})");
     }
-}
-
-fn bernoulli(p: f64) -> Participation {
-    Participation::Bernoulli(Probability::new(p).unwrap())
 }
 
 #[test]
@@ -54,18 +49,8 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
             (Participation::Fixed(4), late.clone()),
             (Participation::Everyone, late.clone()),
         ] {
-            let setup = Setup {
-                codec: dither(),
-                gamma: 0.1,
-                rounds: 50,
-                memories: memories.clone(),
-                ..Setup::default()
-            };
-            let method = setup.erased();
-            let federation = federation(&*method, &tables);
-            let mut simulator =
-                Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
-                    .unwrap();
+            let setup = Setup { memories: memories.clone(), ..dithered(50) };
+            let mut simulator = simulator(setup.erased(), &tables, participation, faults);
             while simulator.step().unwrap().is_some() {
                 check_memories(&simulator);
             }
@@ -77,7 +62,7 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
 #[test]
 fn lost_uploads_do_not_move_the_fixed_point() {
     let tables = unequal(20);
-    let setup = Setup { codec: dither(), gamma: 0.1, rounds: 2500, ..Setup::default() };
+    let setup = dithered(2500);
     let faults = Faults { lost: 0.3, ..Faults::default() };
     let trace = run(&setup, &tables, bernoulli(0.75), faults, 2500);
     assert!(trace.fields[0].1 < 1e-20, "{:e}", trace.fields[0].1);
@@ -87,7 +72,7 @@ fn lost_uploads_do_not_move_the_fixed_point() {
 fn a_client_that_joins_late_counts_like_one_from_the_start() {
     let tables = unequal(20);
     let faults = Faults { late: BTreeMap::from([(ClientId(4), 100)]), ..Faults::default() };
-    let setup = Setup { codec: dither(), gamma: 0.1, rounds: 2500, ..Setup::default() };
+    let setup = dithered(2500);
     let late = run(&setup, &tables, bernoulli(0.75), faults, 2500);
     let setup = Setup { rounds: 2500, ..setup };
     let all = run(&setup, &tables, bernoulli(0.75), Faults::default(), 2500);

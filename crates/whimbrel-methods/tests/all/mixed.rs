@@ -4,9 +4,8 @@ use crate::federation::*;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Memories};
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::method::{Metric, MetricValue};
 use whimbrel_core::{ClientData, Erased, Key, Table};
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::choice::MixtureChoice;
 use whimbrel_methods::fedem::{AutoStep, Batch, DownNoise, Estimator, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
@@ -65,7 +64,7 @@ fn clients(count: usize) -> Vec<ClientData> {
 }
 
 fn setups() -> Vec<(&'static str, Setup)> {
-    let base = || Setup { codec: dither(), gamma: 0.1, rounds: 10, ..Setup::default() };
+    let base = || dithered(10);
     let batch = Batch::Sample { size: 7, replacement: true, local_steps: 1 };
     let spider = || Setup { estimator: Estimator::Spider { inner: 4 }, batch, ..base() };
     let fisher = || Setup { frame: FrameKind::Fisher, ..base() };
@@ -127,20 +126,12 @@ fn stages_before_a_fit() {
     laws(&MethodUnderTest { name: "choice", method: &choice(), data: &data, exchanges: 12 });
 }
 
-fn objective(metrics: &[Metric]) -> f64 {
-    let found = metrics.iter().find(|m| m.name == "objective").map(|m| &m.value);
-    let Some(MetricValue::Number(value)) = found else { panic!("no objective") };
-    *value
-}
-
 /// The objective at the end; the start is drawn from moments with one key for all.
 fn fitted<M: Mixture>(setup: &Setup, model: M, tables: &[Table]) -> f64 {
     let method = Arc::new(Erased(setup.fit(model, MixtureStart::Moments), BindRows));
-    let federation = federation(&*method, tables);
-    let (everyone, faults) = (Participation::Everyone, Faults::default());
-    let mut simulator = Simulator::start(method, federation, keys(), everyone, faults).unwrap();
+    let mut simulator = simulator(method, tables, Participation::Everyone, Faults::default());
     while simulator.step().unwrap().is_some() {}
-    objective(&simulator.evaluate().unwrap().0)
+    figure(&mut simulator, "objective")
 }
 
 /// Federated exact EM is pooled EM, and compressed EM at the defaults ends within 0.05 nats per row of

@@ -1,15 +1,14 @@
 //! Logistic regression with a penalty that is not convex, under the step of Theorem S11.
 
-use std::collections::BTreeMap;
+use crate::federation::{equal_terms, figure, simulator_of};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::method::MetricValue;
-use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
-use whimbrel_methods::settings::{Batch, Budget, Weights};
+use whimbrel_core::{ClientData, Erased, FeatureRows, Key, Labelled};
+use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::settings::Batch;
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Penalty, Problem};
 
@@ -53,28 +52,19 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows
             participation: 1.0,
             reference: None,
         },
-        terms: Terms {
-            budget: Budget::Rounds(rounds),
-            weights: Weights::Equal,
-            memories: FirstMemories::Oracle,
-            uplinks: vec![Uplink::new(codec, rule, DIMS).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
-        },
+        terms: equal_terms(
+            Uplink::new(codec, rule, DIMS).unwrap(),
+            Downlink::new(down, down_rule, DIMS, false).unwrap(),
+            rounds,
+        ),
     };
     Arc::new(Erased(method, BindRows))
 }
 
 /// `||∇F||²` at the start and at the end, and the server's last state.
 fn run(method: &Arc<Erased<Sgd, BindRows>>) -> (f64, f64, Server) {
-    let data = clients().iter().map(|d| method.bind(d).unwrap()).collect();
-    let names = (0..CLIENTS).map(|i| i.to_string()).collect();
-    let federation = Arc::new(Federation::new(names, data));
-    let keys = StageKeys::new(5, 0);
-    let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
-            .unwrap();
+    let (everyone, faults) = (Participation::Everyone, Faults::default());
+    let mut simulator = simulator_of(method.clone(), &clients(), 5, everyone, faults);
     let first = gradient_norm2(&mut simulator);
     while simulator.step().unwrap().is_some() {}
     let last = gradient_norm2(&mut simulator);
@@ -83,12 +73,9 @@ fn run(method: &Arc<Erased<Sgd, BindRows>>) -> (f64, f64, Server) {
 
 fn gradient_norm2(simulator: &mut Simulator) -> f64 {
     let (metrics, _) = simulator.evaluate().unwrap();
-    let number = |name: &str| match metrics.iter().find(|m| m.name == name).unwrap().value {
-        MetricValue::Number(value) => Some(value),
-        _ => None,
-    };
-    assert_eq!(number("excess_loss"), None, "there is no minimum to compare with");
-    number("gradient_norm2").unwrap()
+    let excess = metrics.iter().find(|m| m.name == "excess_loss").unwrap();
+    assert_eq!(excess.value, MetricValue::Missing, "there is no reference minimum");
+    figure(simulator, "gradient_norm2")
 }
 
 #[test]

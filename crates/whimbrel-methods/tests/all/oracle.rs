@@ -2,9 +2,9 @@
 
 use crate::federation::*;
 use std::sync::Arc;
-use whimbrel_core::{ClientData, DynMethod, Error, Key, RowStream};
+use whimbrel_core::{ClientData, Error, Key};
 use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, Server};
 use whimbrel_models::gmm::Covariance;
 
@@ -38,25 +38,17 @@ fn mixture() -> Arc<Mixture> {
     Arc::new(Mixture::new(spec, Key::root(5)).unwrap())
 }
 
-fn streams(method: &dyn DynMethod) -> Arc<Federation> {
+fn streams() -> Vec<ClientData> {
     let mixture = mixture();
-    let bound = (0..10).map(|i| {
-        let stream: Arc<dyn RowStream> = Arc::new(mixture.stream(i));
-        method.bind(&ClientData::Stream(stream)).unwrap()
-    });
-    Arc::new(Federation::new((0..10).map(|i| i.to_string()).collect(), bound.collect()))
+    (0..10).map(|i| ClientData::Stream(Arc::new(mixture.stream(i)))).collect()
 }
 
 #[test]
 fn a_stream_is_read_row_after_row_and_finds_the_truth() {
     let batch = Batch::Sample { size: 20, replacement: true, local_steps: 1 };
     let setup = Setup { codec: dither(), batch, gamma: 0.02, rounds: 1500, ..Setup::default() };
-    let method = setup.erased();
-    let federation = streams(&*method);
-    let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys(), everyone, Faults::default())
-            .unwrap();
+    let (everyone, faults) = (Participation::Everyone, Faults::default());
+    let mut simulator = simulator_of(setup.erased(), &streams(), 1, everyone, faults);
     while simulator.step().unwrap().is_some() {}
     for client in simulator.clients() {
         // The first round stands at the head of the stream and does not move on.

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{Erased, Probability};
-use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
+use whimbrel_core::Erased;
+use whimbrel_engine::{Faults, Protocol, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FedEm, Peer, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm};
-use whimbrel_testkit::{pairs, relative_gap};
 
 fn memory(codec: Codec, q: usize) -> Uplink {
     let alpha = em_alpha(codec.omega(q).unwrap());
@@ -20,8 +19,7 @@ fn memory(codec: Codec, q: usize) -> Uplink {
 
 fn fit(estimator: Estimator, batch: Batch, rounds: u32) -> FedEm<Gmm> {
     let covariance = Covariance::Known(TRUTH.to_vec());
-    Setup { covariance, codec: dither(), estimator, batch, gamma: 0.1, rounds, ..Setup::default() }
-        .typed()
+    Setup { covariance, estimator, batch, ..dithered(rounds) }.typed()
 }
 
 /// Everyone's, a finer one, an exact one and a sparse one, dealt out in turn.
@@ -37,18 +35,12 @@ fn mixed(mut fit: FedEm<Gmm>, clients: u32) -> FedEm<Gmm> {
 
 fn last(fit: FedEm<Gmm>, check: impl Fn(&Simulator)) -> (Server, f64) {
     let method = Arc::new(Erased(fit, BindRows));
-    let federation = federation(&*method, &unequal(20));
-    let participation = Participation::Bernoulli(Probability::new(0.75).unwrap());
     let faults = Faults { lost: 0.1, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
-            .unwrap();
+    let mut simulator = simulator(method, &unequal(20), bernoulli(0.75), faults);
     while simulator.step().unwrap().is_some() {
         check(&simulator);
     }
-    let (metrics, _) = simulator.evaluate().unwrap();
-    let field = metrics.iter().find(|m| m.name == "field_norm2").unwrap();
-    let whimbrel_core::method::MetricValue::Number(field) = field.value else { panic!("no field") };
+    let field = figure(&mut simulator, "field_norm2");
     (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), field)
 }
 
@@ -87,14 +79,14 @@ fn the_servers_memory_is_the_sum_of_the_clients_with_an_alpha_for_each() {
             let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
             assert_eq!(u32::from(peer.uplink), id.0 % 4);
             let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
-            for (s, v) in pairs(&mut sum, &client.up.kept) {
+            for (s, v) in sum.iter_mut().zip(&client.up.kept) {
                 *s += peer.weight * v;
                 scale = f64::max(scale, (peer.weight * v).abs());
             }
         }
         // Each side rounds once per client and round.
         let tolerance = f64::EPSILON * scale * 20.0 * f64::from(machine.exchanges() + 1);
-        for (a, b) in pairs(&sum, &server.up.memory_sum) {
+        for (a, b) in sum.iter().zip(&server.up.memory_sum) {
             assert!((a - b).abs() <= tolerance, "{a} against {b} (tolerance {tolerance:e})");
         }
     });

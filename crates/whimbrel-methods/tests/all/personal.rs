@@ -11,9 +11,9 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedRep, Length, Local,
-    LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod, Rates,
-    Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
+    Adaptive, Apfl, Clustered, ClusteredClients, Ditto, FedAvg, FedMix, FedOpt, FedRep, Length,
+    Local, LocalRule, Mocha, MochaClients, OwnSolver, PFedMe, PerClient, Personal, PersonalMethod,
+    Rates, Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, LinearRepresentation, Logistic, Optimiser};
@@ -149,8 +149,7 @@ pub(crate) fn mix(components: usize) -> FedMix {
 fn setups() -> Vec<(&'static str, Setup)> {
     let memory =
         |setup: Setup| Setup { codec: dither(4), rule_up: UpRule::Memory { alpha: 0.2 }, ..setup };
-    let adaptive =
-        |rule| ServerStep::Adaptive { rule, step: 0.1, first: 0.9, second: 0.99, floor: 1e-3 };
+    let adaptive = |rule| ServerStep::Adaptive(FedOpt { rule, ..FedOpt::default() });
     let mcm = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
     vec![
         ("fedmix", Setup::of(mix(3))),
@@ -355,6 +354,6 @@ fn one_full_local_step_is_gradient_descent() {
 #[test]
 fn mixture_weights_stay_with_the_client() {
     let method = Setup::of(mix(2)).erased();
-    let sent: Vec<String> = method.disclosures().into_iter().map(|d| d.meaning).collect();
+    let sent: Vec<String> = method.declare().disclosures.into_iter().map(|d| d.meaning).collect();
     assert!(sent.iter().any(|meaning| meaning.contains("not its mixture weights")), "{sent:?}");
 }

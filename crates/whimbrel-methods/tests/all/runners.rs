@@ -24,7 +24,7 @@ fn tables() -> Vec<ClientData> {
 
 #[test]
 fn em() {
-    let base = || Setup { codec: dither(), gamma: 0.1, rounds: 12, ..Setup::default() };
+    let base = || dithered(12);
     let spider = || Setup { estimator: Estimator::Spider { inner: 4 }, batch: BATCH, ..base() };
     let preserved = |memories| Some((dither(), DownRule::Preserved { alpha: 0.2, memories }));
     let state = |down| Setup { form: Form::State, down, ..base() };

@@ -13,28 +13,38 @@ use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Se
 const ROWS: usize = 40;
 const COLUMNS: usize = 15;
 
-/// Counts with row and column effects and a product of this rank, whose factors are signs. Each of four
-/// clients has ten rows; three cells in four are observed, one in twelve is held out.
+/// Counts with row and column effects and a product of this rank, whose factors are signs.
 pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
     let mut stream = key.stream();
     let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
     let (a, b) = (normal(ROWS), normal(COLUMNS));
     let (u, v) = (normal(ROWS * rank), normal(COLUMNS * rank));
+    let mean = |row: usize, column: usize| {
+        let sign = |k: usize| (u[row * rank + k] * v[column * rank + k]).signum();
+        let product: f64 = (0..rank).map(sign).sum();
+        (2.0 + 0.3 * a[row] + 0.3 * b[column] + 0.6 * product).exp()
+    };
+    drawn(|c| key.child(1 + c), mean, |_, _| true)
+}
+
+/// Counts of these means for four clients with ten rows each. One cell in twelve is held out; three in
+/// four of those with `seen` are observed.
+fn drawn(
+    key: impl Fn(u64) -> Key,
+    mean: impl Fn(usize, usize) -> f64,
+    seen: impl Fn(usize, usize) -> bool,
+) -> Vec<ClientData> {
     let one = |c: usize| {
-        let mut stream = key.child(1 + c as u64).stream();
+        let mut stream = key(c as u64).stream();
         let (mut observed, mut held_out) = (Vec::new(), Vec::new());
-        for row in 10 * c..10 * (c + 1) {
-            for column in 0..COLUMNS {
-                let product: f64 =
-                    (0..rank).map(|k| (u[row * rank + k] * v[column * rank + k]).signum()).sum();
-                let mean = (2.0 + 0.3 * a[row] + 0.3 * b[column] + 0.6 * product).exp();
-                let value = stream.poisson(mean) as f64;
-                let cell = Cell { row: row as u32, column: column as u32, value };
-                match stream.below(12) {
-                    0 => held_out.push(cell),
-                    1..10 => observed.push(cell),
-                    _ => {}
-                }
+        for at in 10 * c * COLUMNS..10 * (c + 1) * COLUMNS {
+            let (row, column) = (at / COLUMNS, at % COLUMNS);
+            let value = stream.poisson(mean(row, column)) as f64;
+            let cell = Cell { row: row as u32, column: column as u32, value };
+            match stream.below(12) {
+                0 => held_out.push(cell),
+                1..10 if seen(row, column) => observed.push(cell),
+                _ => {}
             }
         }
         client([ROWS, COLUMNS], observed, held_out)
@@ -116,24 +126,8 @@ fn baselines_say_where_a_simpler_model_wins() {
 /// Half of the sites were observed in the first years, the others in the last, and few in both: the
 /// comparison of the halves depends on those few and on the ridge.
 fn halves(key: Key) -> Vec<ClientData> {
-    let one = |c: usize| {
-        let mut stream = key.child(c as u64).stream();
-        let (mut observed, mut held_out) = (Vec::new(), Vec::new());
-        for row in 10 * c..10 * (c + 1) {
-            for column in 0..COLUMNS {
-                let half = (row % 2 == 0) == (column < COLUMNS / 2);
-                let value = stream.poisson((1.5 + 0.05 * row as f64).exp()) as f64;
-                let cell = Cell { row: row as u32, column: column as u32, value };
-                match stream.below(12) {
-                    0 => held_out.push(cell),
-                    1..10 if half || row == 10 => observed.push(cell),
-                    _ => {}
-                }
-            }
-        }
-        client([ROWS, COLUMNS], observed, held_out)
-    };
-    (0..4).map(one).collect()
+    let seen = |row, column| row == 10 || (row % 2 == 0) == (column < COLUMNS / 2);
+    drawn(|c| key.child(c), |row, _| (1.5 + 0.05 * row as f64).exp(), seen)
 }
 
 /// Where rank 0 is chosen, the fit is the baseline of row and column effects: the fit starts from that of

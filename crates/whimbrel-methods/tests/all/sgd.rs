@@ -1,18 +1,18 @@
 //! The gradient family on least squares: reductions bit for bit, and linear convergence without
 //! noise.
 
+use crate::federation::{bernoulli, equal_terms, figure, finished, simulator_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{
     DownRule, Downlink, Memories, Reset, UpRule, Uplink, gradient_alpha,
 };
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability};
+use whimbrel_core::{ClientData, Erased, Key, Probability};
 use whimbrel_data::LeastSquaresSpec;
-use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
-use whimbrel_methods::settings::{Batch, Budget, Weights};
+use whimbrel_engine::{Faults, Participation};
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::settings::Batch;
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Problem, solve};
 use whimbrel_testkit::pairs;
@@ -87,41 +87,23 @@ impl Setup {
                 participation: 1.0,
                 reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
             },
-            terms: Terms {
-                budget: Budget::Rounds(self.rounds),
-                weights: Weights::Equal,
-                memories: FirstMemories::Oracle,
-                uplinks: vec![Uplink::new(up, rule, DIMS).unwrap()],
-                own_uplinks: BTreeMap::new(),
-                downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
-            },
+            terms: equal_terms(
+                Uplink::new(up, rule, DIMS).unwrap(),
+                Downlink::new(down, down_rule, DIMS, false).unwrap(),
+                self.rounds,
+            ),
         };
         Arc::new(Erased(method, BindRows))
     }
 
     /// The final server state and the excess loss every 100 rounds.
     fn run(&self, data: &[ClientData], participation: Participation) -> (Server, Vec<f64>) {
-        let method = self.method(data);
-        let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
-        let names = (0..data.len()).map(|i| i.to_string()).collect();
-        let federation = Arc::new(Federation::new(names, bound));
-        let mut simulator = Simulator::start(
-            method.clone(),
-            federation.clone(),
-            StageKeys::new(3, 0),
-            participation,
-            Faults::default(),
-        )
-        .unwrap();
+        let faults = Faults::default();
+        let mut simulator = simulator_of(self.method(data), data, 3, participation, faults);
         let mut excess = Vec::new();
         while let Some(done) = simulator.step().unwrap() {
             if done.round.is_some_and(|r| r.is_multiple_of(100)) {
-                let (metrics, _) = simulator.evaluate().unwrap();
-                let found = metrics.iter().find(|m| m.name == "excess_loss").unwrap();
-                let whimbrel_core::method::MetricValue::Number(value) = found.value else {
-                    panic!("the excess loss is missing")
-                };
-                excess.push(value);
+                excess.push(figure(&mut simulator, "excess_loss"));
             }
         }
         (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), excess)
@@ -230,19 +212,8 @@ fn a_single_memory_with_resets_converges() {
     let mut method = setup.method(&data);
     Arc::get_mut(&mut method).expect("one owner").0.terms.downlink =
         Downlink::new(dither(1), single, DIMS, false).unwrap();
-    let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
-    let federation = Arc::new(Federation::new(vec![String::new(); CLIENTS], bound));
-    let half = Participation::Bernoulli(Probability::new(0.5).unwrap());
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        StageKeys::new(3, 0),
-        half,
-        Faults::default(),
-    )
-    .unwrap();
-    while simulator.step().unwrap().is_some() {}
-    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+    let simulator = simulator_of(method.clone(), &data, 3, bernoulli(0.5), Faults::default());
+    let server: Server = finished(simulator);
     let reference = method.0.oracle.reference.as_ref().unwrap();
     let gap: f64 = pairs(&server.global.w, &reference.w).map(|(a, b)| (a - b).powi(2)).sum();
     assert!(gap < 1e-6, "{gap:e}");

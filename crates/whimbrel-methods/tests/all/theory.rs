@@ -4,7 +4,7 @@ use crate::federation::*;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Probability};
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::spider::{Smoothness, Spider};
@@ -13,19 +13,10 @@ use whimbrel_models::gmm::Covariance;
 
 fn constants(setup: &Setup, p: f64) -> Artifact {
     let method = Arc::new(Erased(Constants { fit: setup.typed(), participation: p }, BindRows));
-    let tables = unequal(20);
-    let federation = federation(&*method, &tables);
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        Faults::default(),
-    )
-    .unwrap();
+    let (everyone, faults) = (Participation::Everyone, Faults::default());
+    let mut simulator = simulator(method, &unequal(20), everyone, faults);
     while simulator.step().unwrap().is_some() {}
-    use whimbrel_core::DynMethod;
-    method.artifact(simulator.machine().server()).unwrap()
+    simulator.machine().artifact().unwrap()
 }
 
 fn value(artifact: &Artifact, name: &str) -> f64 {

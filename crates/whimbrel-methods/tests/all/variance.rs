@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset, blocks_omega, gradient_alpha};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Probability, Table};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Table};
 use whimbrel_data::Sizes;
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Form, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::mixture::MixtureStart;
@@ -23,14 +23,6 @@ fn known() -> Covariance {
 
 fn batch(size: u32, replacement: bool) -> Batch {
     Batch::Sample { size, replacement, local_steps: 1 }
-}
-
-fn bernoulli(p: f64) -> Participation {
-    if p < 1.0 {
-        Participation::Bernoulli(Probability::new(p).unwrap())
-    } else {
-        Participation::Everyone
-    }
 }
 
 /// SPIDER-EM as its own paper has it, row by row: the statistic after each round.
@@ -102,15 +94,7 @@ fn full_batches_without_replacement_are_fedem() {
     let tables = unequal(9);
     for form in [Form::Pair, Form::State, Form::Lean] {
         let go = |estimator, batch| {
-            let setup = Setup {
-                estimator,
-                batch,
-                form,
-                codec: dither(),
-                gamma: 0.1,
-                rounds: 60,
-                ..Setup::default()
-            };
+            let setup = Setup { estimator, batch, form, ..dithered(60) };
             run(&setup, &tables, bernoulli(0.6), Faults::default(), 0).states
         };
         let fedem = go(Estimator::Minibatch, Batch::Full);
@@ -133,18 +117,11 @@ fn the_epoch_counts_what_is_computed() {
         let setup = Setup {
             estimator: Estimator::Spider { inner },
             batch: batch(b, replacement),
-            codec: dither(),
-            gamma: 0.1,
-            rounds: 40,
-            ..Setup::default()
+            ..dithered(40)
         };
-        let method = setup.erased();
-        let federation = federation(&*method, &tables);
         let faults =
             Faults { lost: 0.3, late: BTreeMap::from([(ClientId(5), 20)]), ..Faults::default() };
-        let mut simulator =
-            Simulator::start(method.clone(), federation.clone(), keys(), bernoulli(0.5), faults)
-                .unwrap();
+        let mut simulator = simulator(setup.erased(), &tables, bernoulli(0.5), faults);
         let (mut counted, mut loops, mut fit_rounds) = (0, BTreeMap::new(), 0);
         while let Some(done) = simulator.step().unwrap() {
             let is_fit = done.round.is_some_and(|round| round > 1);
@@ -204,7 +181,7 @@ fn field_at_epoch(setup: &Setup, p: f64, epochs: f64) -> f64 {
 
 #[test]
 fn it_converges_where_minibatches_leave_a_plateau() {
-    let base = Setup { covariance: known(), codec: dither(), gamma: 0.1, ..Setup::default() };
+    let base = Setup { covariance: known(), ..dithered(200) };
     for p in [1.0, 0.75] {
         let reduced = Setup {
             estimator: Estimator::Spider { inner: 20 },
@@ -229,13 +206,11 @@ fn every_form_and_preserved_downlink_converges() {
             let alpha = gradient_alpha(omega);
             let setup = Setup {
                 covariance: known(),
-                codec: dither(),
                 estimator: Estimator::Spider { inner: 20 },
                 batch: batch(5, true),
-                gamma: 0.1,
                 form,
                 down: Some((dither(), DownRule::Preserved { alpha, memories })),
-                ..Setup::default()
+                ..dithered(200)
             };
             let field = field_at_epoch(&setup, 0.75, 90.0);
             assert!(field < 1e-12, "{form:?}, {memories:?}: {field:e}");
@@ -248,13 +223,11 @@ fn the_state_form_runs_over_degraded_downlinks() {
     for feedback in [Feedback::Off, Feedback::Contractive] {
         let setup = Setup {
             covariance: known(),
-            codec: dither(),
             estimator: Estimator::Spider { inner: 20 },
             batch: batch(5, false),
-            gamma: 0.1,
             form: Form::State,
             down: Some((dither(), DownRule::Degraded { feedback })),
-            ..Setup::default()
+            ..dithered(200)
         };
         let field = field_at_epoch(&setup, 0.75, 60.0);
         assert!(field < 1e-6, "{feedback:?}: {field:e}");
@@ -321,7 +294,7 @@ fn a_round_without_its_outer_loop_is_a_peers_fault() {
             &mut server.global.s_hat,
         )
         .unwrap();
-    let broadcast = method.broadcast(&server).unwrap();
+    let (broadcast, _) = method.open(&server).unwrap();
     let (_, down) = method.downlink(&server, &broadcast, &peer, Key::root(3)).unwrap();
     assert_eq!(down.note, Some(whimbrel_methods::fedem::OuterLoop(0)));
     assert!(method.local_step(&client, &down, &data, Key::root(4)).is_ok());

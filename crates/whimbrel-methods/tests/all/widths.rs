@@ -1,19 +1,17 @@
 //! A method over `f32`: four bytes a number in every state and message, over every channel.
 
-use crate::federation::{dither, unequal};
+use crate::federation::{dither, equal_terms, unequal};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink};
 use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Artifact, Bind, Disclosure, Exposure, Method, Metric};
-use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire};
+use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Exposure, Method, Metric};
+use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire, vector};
 use whimbrel_methods::federated::{
-    BindRows, Context, ExchangeKind, Federated, FirstMemories, Judge, Member, Oracle, Received,
-    Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish,
+    Received, Split, Terms,
 };
-use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::runners::runners_agree;
 
@@ -33,13 +31,18 @@ impl Oracle for Middle {
     type Note = ();
     type Private = ();
 
-    fn bind(&self, data: &ClientData) -> Result<Vec<f32>> {
+    fn declare(&self, _: &Terms) -> Declaration {
+        let exposure = Exposure::Aggregate;
+        let all = |message| Disclosure { message, meaning: "all".into(), bytes_max: 600, exposure };
+        let measures = vec![Measure::objective("half the squared distances")];
+        let disclosures = ["summary", "up", "answer"].map(all).into();
+        Declaration { disclosures, measures, ..Declaration::default() }
+    }
+    fn bind(&self, data: &ClientData) -> Result<(Vec<f32>, u64)> {
         let ClientData::Table(table) = data else { return Err(Error::data("no table")) };
         let first = table.row(0);
-        Ok((0..D).map(|j| (first[j % first.len()] * (1.0 + j as f64 / 10.0)) as f32).collect())
-    }
-    fn rows(&self, _: &Vec<f32>) -> u64 {
-        1
+        let target = |j: usize| (first[j % first.len()] * (1.0 + j as f64 / 10.0)) as f32;
+        Ok(((0..D).map(target).collect(), 1))
     }
     fn enroll(&self, _: &Vec<f32>, _: Key) -> Result<((), ())> {
         Ok(((), ()))
@@ -55,43 +58,35 @@ impl Oracle for Middle {
             _ => Ok(vec![0.0; D]),
         }
     }
-    fn published<'a>(&self, w: &'a Vec<f32>) -> Cow<'a, [f32]> {
+    fn published<'a>(&self, w: &'a Vec<f32>, _: ExchangeKind) -> Cow<'a, [f32]> {
         w.into()
-    }
-    fn private(&self, _: &Vec<f32>, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
     }
     fn local(
         &self,
-        received: Received<'_, Self>,
+        received: &Received<'_, Self>,
         (): &(),
         target: &Vec<f32>,
         _: Key,
-    ) -> Result<((), Vec<f32>)> {
-        Ok(((), received.state.iter().zip(target).map(|(w, m)| w - m).collect()))
+    ) -> Result<Computed<Self>> {
+        let value = received.state.iter().zip(target).map(|(w, m)| w - m).collect();
+        Ok(Computed { own: (), value })
     }
-    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        rows
-    }
-    fn step(&self, w: &mut Vec<f32>, gradient: Vec<f64>, _: &Context) -> Result<()> {
-        w.iter_mut().zip(gradient).for_each(|(w, g)| *w = (f64::from(*w) - GAMMA * g) as f32);
-        Ok(())
-    }
-    fn after_publish(&self, w: &mut Vec<f32>, published: Vec<f32>, _: &Context) -> Result<()> {
-        *w = published;
-        Ok(())
+    fn step(
+        &self,
+        w: &mut Vec<f32>,
+        gradient: Vec<f64>,
+        _: &Context,
+        publish: Publish<'_, f32>,
+    ) -> Result<f64> {
+        w.iter_mut().zip(&gradient).for_each(|(w, g)| *w = (f64::from(*w) - GAMMA * g) as f32);
+        *w = publish(std::mem::take(w))?;
+        Ok(vector::norm2_squared(&gradient))
     }
     fn magnitude(&self, w: &Vec<f32>, _: f64) -> f64 {
         1.0 + w.iter().map(|w| f64::from(w * w)).sum::<f64>()
     }
     fn artifact(&self, _: &Vec<f32>) -> Result<Artifact> {
         Ok(Artifact::default())
-    }
-    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
-        let each = ["summary", "up", "answer"];
-        let exposure = Exposure::Aggregate;
-        each.map(|message| Disclosure { message, meaning: "all".into(), bytes_max: 600, exposure })
-            .into()
     }
 }
 
@@ -102,23 +97,17 @@ impl Judge for Middle {
     fn ask(&self, w: &Vec<f32>, _: &Terms) -> Result<Vec<f32>> {
         Ok(w.clone())
     }
-    fn answer(&self, w: &Vec<f32>, (): &(), target: &Vec<f32>) -> Result<f64> {
-        Ok(w.iter().zip(target).map(|(w, m)| f64::from((w - m) * (w - m))).sum())
-    }
-    fn memory_limit(&self, w: &Vec<f32>, _: &f64, target: &Vec<f32>) -> Result<Option<Vec<f32>>> {
-        Ok(Some(w.iter().zip(target).map(|(w, m)| w - m).collect()))
+    fn answer(&self, w: &Vec<f32>, (): &(), data: &Split<Vec<f32>>) -> Result<Answered<Self>> {
+        let limit: Vec<f32> = w.iter().zip(&data.train).map(|(w, m)| w - m).collect();
+        let answer = limit.iter().map(|x| f64::from(x * x)).sum();
+        Ok(Answered { answer, memory_limit: Some(limit), parts: Vec::new() })
     }
     fn check(&self, _: ClientId, loss: &f64) -> Result<()> {
-        match loss.is_finite() && loss.abs() < 1e100 {
-            true => Ok(()),
-            false => Err(Error::peer("a loss out of range")),
-        }
+        let sound = loss.is_finite() && loss.abs() < 1e100;
+        sound.then_some(()).ok_or_else(|| Error::peer("a loss out of range"))
     }
-    fn loss(&self, loss: &f64) -> Option<f64> {
-        Some(*loss)
-    }
-    fn measures(&self) -> Vec<Measure> {
-        vec![Measure::objective("half the squared distances")]
+    fn own(&self, loss: &f64) -> Vec<Metric> {
+        vec![Metric::loss(*loss)]
     }
     fn conclude(
         &self,
@@ -133,14 +122,11 @@ impl Judge for Middle {
 fn method(up: (Codec, UpRule), down: (Codec, DownRule), rounds: u32) -> Federated<Middle> {
     Federated {
         oracle: Middle,
-        terms: Terms {
-            uplinks: vec![Uplink::new(up.0, up.1, D).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(down.0, down.1, D, false).unwrap(),
-            memories: FirstMemories::Oracle,
-            weights: Weights::Equal,
-            budget: Budget::Rounds(rounds),
-        },
+        terms: equal_terms(
+            Uplink::new(up.0, up.1, D).unwrap(),
+            Downlink::new(down.0, down.1, D, false).unwrap(),
+            rounds,
+        ),
     }
 }
 
@@ -193,8 +179,7 @@ fn numbers_take_four_bytes_everywhere() {
     let admit = |id: &ClientId| method.admit(&mut server, *id, &summaries[0]).unwrap();
     let mut peers: Vec<_> = ids.iter().map(admit).collect();
     for round in 0..100u64 {
-        let broadcast = method.broadcast(&server).unwrap();
-        let mut fold = method.fold(&server);
+        let (broadcast, mut fold) = method.open(&server).unwrap();
         for (i, id) in ids.iter().enumerate() {
             let key = Key::root(3).child(round).child(i as u64);
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();

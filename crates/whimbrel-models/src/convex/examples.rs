@@ -18,9 +18,28 @@ pub struct Examples {
 #[derive(Clone, Debug)]
 enum Features {
     /// Rows of `per_row` lanes, zeros after the last column.
-    Dense { lanes: Vec<Lane>, per_row: usize },
-    /// Compressed rows.
-    Sparse { starts: Vec<usize>, columns: Vec<u32>, values: Vec<f64> },
+    Dense {
+        lanes: Vec<Lane>,
+        per_row: usize,
+    },
+    Sparse(SparseRows),
+}
+
+/// Compressed rows.
+#[derive(Clone, Debug)]
+struct SparseRows {
+    starts: Vec<usize>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl SparseRows {
+    /// Columns and values of row `i`.
+    #[inline]
+    fn row(&self, i: u32) -> (&[u32], &[f64]) {
+        let row = self.starts[i as usize]..self.starts[i as usize + 1];
+        (&self.columns[row.clone()], &self.values[row])
+    }
 }
 
 impl Examples {
@@ -118,45 +137,39 @@ impl Examples {
         out: &mut [f64],
         mut coefficients: impl FnMut(&[u32], &mut [f64; BLOCK]),
     ) {
-        let mut block = |chosen: &[u32], products: Products<'_>, combine: &mut Combine<'_>| {
-            let mut z = [0.0; BLOCK];
-            products(chosen, &mut z[..chosen.len()]);
-            coefficients(chosen, &mut z);
-            combine(chosen, &z[..chosen.len()]);
-        };
-        match &self.features {
-            Features::Dense { lanes, per_row } => SUM.with_borrow_mut(|sum| {
-                sum.clear();
-                sum.resize(*per_row, Lane::ZERO);
-                self.with_products(w, |products| {
-                    each_block(rows, self.rows(), |chosen| {
-                        block(chosen, products, &mut |chosen, c| {
+        SUM.with_borrow_mut(|sum| {
+            sum.clear();
+            match &self.features {
+                Features::Dense { per_row, .. } => sum.resize(*per_row, Lane::ZERO),
+                Features::Sparse(_) => out.fill(0.0),
+            }
+            self.with_products(w, |products| {
+                each_block(rows, self.rows(), |chosen| {
+                    let mut z = [0.0; BLOCK];
+                    products(chosen, &mut z[..chosen.len()]);
+                    coefficients(chosen, &mut z);
+                    match &self.features {
+                        Features::Dense { lanes, per_row } => {
+                            let c = &z[..chosen.len()];
                             kernels::dense_combine(lanes, *per_row, chosen, c, sum);
-                        });
-                    });
-                });
-                let (whole, rest) = out.as_chunks_mut::<LANES>();
-                whole.iter_mut().zip(&*sum).for_each(|(out, lane)| *out = lane.0);
-                if let Some(last) = sum.get(whole.len()) {
-                    rest.copy_from_slice(&last.0[..rest.len()]);
-                }
-            }),
-            Features::Sparse { starts, columns, values } => {
-                out.fill(0.0);
-                self.with_products(w, |products| {
-                    each_block(rows, self.rows(), |chosen| {
-                        block(chosen, products, &mut |chosen, c| {
-                            for (i, c) in chosen.iter().zip(c) {
-                                let row = starts[*i as usize]..starts[*i as usize + 1];
-                                for (j, x) in columns[row.clone()].iter().zip(&values[row]) {
+                        }
+                        Features::Sparse(sparse) => {
+                            for (i, c) in chosen.iter().zip(&z) {
+                                let (columns, values) = sparse.row(*i);
+                                for (j, x) in columns.iter().zip(values) {
                                     out[*j as usize] += c * x;
                                 }
                             }
-                        });
-                    });
+                        }
+                    }
                 });
+            });
+            let (whole, rest) = out.as_chunks_mut::<LANES>();
+            whole.iter_mut().zip(&*sum).for_each(|(out, lane)| *out = lane.0);
+            if let Some(last) = sum.get(whole.len()) {
+                rest.copy_from_slice(&last.0[..rest.len()]);
             }
-        }
+        });
     }
 
     /// Adds the lower triangle of `sum_i a_i x_i x_i^T` to a `d x d` matrix; `weights` writes the
@@ -183,12 +196,11 @@ impl Examples {
                     }
                 }
             }
-            Features::Sparse { starts, columns, values } => {
+            Features::Sparse(sparse) => {
                 each_block(Rows::All, self.rows(), |chosen| {
                     weights(chosen, &mut a);
                     for (i, a) in chosen.iter().zip(&a) {
-                        let row = starts[*i as usize]..starts[*i as usize + 1];
-                        let (columns, values) = (&columns[row.clone()], &values[row]);
+                        let (columns, values) = sparse.row(*i);
                         for (k, (i, x)) in columns.iter().zip(values).enumerate() {
                             let (scaled, out) = (a * x, &mut out[*i as usize * d..][..d]);
                             for (j, y) in columns[..=k].iter().zip(values) {
@@ -211,7 +223,7 @@ impl Examples {
                     out.iter_mut().zip(cells).for_each(|(out, x)| *out += x * x);
                 }
             }
-            Features::Sparse { columns, values, .. } => {
+            Features::Sparse(SparseRows { columns, values, .. }) => {
                 columns.iter().zip(values).for_each(|(j, x)| out[*j as usize] += x * x);
             }
         }
@@ -246,11 +258,11 @@ impl Examples {
                 kernels::pad(padded, w);
                 run(&|chosen, z| kernels::dense_products(lanes, *per_row, chosen, padded, z));
             }),
-            Features::Sparse { starts, columns, values } => run(&|chosen, z| {
+            Features::Sparse(sparse) => run(&|chosen, z| {
                 for (i, z) in chosen.iter().zip(z) {
-                    let row = starts[*i as usize]..starts[*i as usize + 1];
+                    let (columns, values) = sparse.row(*i);
                     let mut sum = 0.0;
-                    for (j, x) in columns[row.clone()].iter().zip(&values[row]) {
+                    for (j, x) in columns.iter().zip(values) {
                         sum += x * w[*j as usize];
                     }
                     *z = sum;
@@ -261,7 +273,6 @@ impl Examples {
 }
 
 type Products<'a> = &'a dyn Fn(&[u32], &mut [f64]);
-type Combine<'a> = dyn FnMut(&[u32], &[f64]) + 'a;
 
 thread_local! {
     /// A parameter, and a sum of rows, in lanes: kept so that a gradient allocates nothing.
@@ -326,7 +337,7 @@ fn sparse(
     if !whole {
         return Err(Error::data(format!("the row starts do not divide the values into {n} rows")));
     }
-    let mut laid = (vec![0], Vec::new(), Vec::new());
+    let mut laid = SparseRows { starts: vec![0], columns: Vec::new(), values: Vec::new() };
     for (i, bounds) in starts.windows(2).enumerate() {
         let (columns, values) = (&columns[bounds[0]..bounds[1]], &values[bounds[0]..bounds[1]]);
         if let Some(j) = columns.iter().find(|j| **j as usize >= names.len()) {
@@ -343,15 +354,15 @@ fn sparse(
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             return Err(not_finite(i, &names[columns[at] as usize], values[at]));
         }
-        laid.1.extend_from_slice(columns);
-        laid.2.extend_from_slice(values);
+        laid.columns.extend_from_slice(columns);
+        laid.values.extend_from_slice(values);
         if intercept {
-            laid.1.push(names.len() as u32);
-            laid.2.push(1.0);
+            laid.columns.push(names.len() as u32);
+            laid.values.push(1.0);
         }
-        laid.0.push(laid.1.len());
+        laid.starts.push(laid.columns.len());
     }
-    Ok(Features::Sparse { starts: laid.0, columns: laid.1, values: laid.2 })
+    Ok(Features::Sparse(laid))
 }
 
 fn not_finite(row: usize, column: &str, value: f64) -> Error {

@@ -1,4 +1,4 @@
-//! One Gaussian in place of the mixture: what a fit must not be worse than.
+//! A single Gaussian as the baseline that a mixture must not be worse than.
 
 use super::factor::inverse_factor;
 use super::mstep::subtract_outer;
@@ -9,8 +9,8 @@ use whimbrel_core::math;
 
 impl Gmm {
     /// The mean negative log-likelihood of one Gaussian of the same covariance kind and `reg_covar`,
-    /// fitted to rows with this mean statistic and these moments; none where they do not tell, and
-    /// under penalties, which weigh on a mixture otherwise than on one Gaussian.
+    /// fitted to rows with this mean statistic and these moments. `None` if these do not determine it, and
+    /// under penalties, which act differently on a mixture and on a single Gaussian.
     pub(super) fn one_gaussian(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {
         let (components, d) = (self.components(), self.columns());
         if self.settings().penalty != GmmPenalty::default() {

@@ -1,20 +1,16 @@
-//! The coordinates in which parameters travel: weights as logits, means as they are, and fitted
-//! covariances as the inverse of their Cholesky factor with the logarithm of its diagonal (minus
-//! half the log-variances for a diagonal mixture). Every vector of finite numbers is a parameter,
-//! so a message that lost digits to a codec still is one, and the E-step needs no factorisation.
+//! Unconstrained coordinates of the parameters: weights as logits, means, and fitted covariances as the
+//! inverse of their Cholesky factor with a logarithmic diagonal (minus half the log-variances for a
+//! diagonal mixture). Every vector of finite numbers is a valid parameter, so lossy compression is safe,
+//! and the E-step needs no factorisation.
 
 use super::factor::InverseFactor;
 use super::{Covariance, Gmm, GmmParameters};
+use crate::LatentModel;
 use crate::mixture::{LOG_MAX, check_coordinates, softmax};
 use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Error, Result, math};
 
 impl Gmm {
-    pub(super) fn coordinates_count(&self) -> usize {
-        let fixed = self.components() * (1 + self.columns());
-        fixed + if self.known.is_none() { self.covariance_len() } else { 0 }
-    }
-
     pub(super) fn coordinates_of(&self, theta: &GmmParameters) -> Vec<f64> {
         let mut out: Vec<f64> = theta.weights().to_vec();
         math::ln_slice(&mut out);
@@ -40,7 +36,7 @@ impl Gmm {
 
     pub(super) fn parameters_at(&self, coordinates: &[f64]) -> Result<GmmParameters> {
         let (components, d) = (self.components(), self.columns());
-        check_coordinates(coordinates, self.coordinates_count())?;
+        check_coordinates(coordinates, self.coordinates_len())?;
         let (logits, rest) = coordinates.split_at(components);
         let (means, logs) = rest.split_at(components * d);
         let weights = softmax(logits, self.settings().weight_floor);

@@ -1,5 +1,5 @@
-//! Rows in the layout of the E-step: tiles of eight rows, column after column within a tile, so
-//! that every kernel runs over eight rows at once with unit stride.
+//! Rows in the layout of the E-step: tiles of eight rows, column after column, so that every kernel
+//! processes eight rows at once with unit stride.
 
 use super::Gmm;
 use super::estep::BLOCK_TILES;
@@ -8,37 +8,32 @@ use crate::lane::{LANES, Lane};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Error, Result, RowStream};
 
-/// What one client holds: a fixed table, or the rows that stand for a stream together with the
-/// stream they came from.
+/// A client's rows: a fixed table, or the rows that represent a stream, with the stream.
 #[derive(Clone)]
 pub struct GmmData {
     pub(super) rows: usize,
     columns: usize,
-    /// `tiles[t * columns + j]` holds column `j` of rows `8 t..8 t + 8`; rows past the last repeat
-    /// it, so that kernels meet no value that is not in the data.
+    /// `tiles[t * columns + j]` holds column `j` of rows `8 t..8 t + 8`; the padding repeats the last row.
     pub(super) tiles: Vec<Lane>,
-    source: Option<Arc<dyn RowStream>>,
+    pub(super) source: Option<Arc<dyn RowStream>>,
 }
 
 impl GmmData {
-    /// How many rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// A copy of row `i`.
     pub fn row(&self, i: usize) -> Vec<f64> {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         let tile = &self.tiles[i / LANES * self.columns..][..self.columns];
         tile.iter().map(|lane| lane.0[i % LANES]).collect()
     }
 
-    /// All rows, one after the other.
+    /// All rows, row-major.
     pub fn values(&self) -> Vec<f64> {
         let mut values = vec![0.0; self.rows * self.columns];
         let eights = values.chunks_mut(LANES * self.columns);
@@ -66,7 +61,7 @@ impl GmmData {
     }
 }
 
-/// Squares of values up to this, summed over all rows, stay far from overflow.
+/// Largest admissible value: sums of squares stay far from overflow.
 const VALUE_MAX: f64 = 1e100;
 
 impl Gmm {
@@ -92,16 +87,12 @@ impl Gmm {
         }
     }
 
-    pub(super) fn window_of(
+    pub(super) fn read(
         &self,
-        data: &GmmData,
+        source: &Arc<dyn RowStream>,
         from: u64,
         count: usize,
-    ) -> Result<Option<GmmData>> {
-        data.source.as_ref().map(|source| self.read(source, from, count)).transpose()
-    }
-
-    fn read(&self, source: &Arc<dyn RowStream>, from: u64, count: usize) -> Result<GmmData> {
+    ) -> Result<GmmData> {
         let mut values = Vec::with_capacity(count * self.columns());
         source.rows(from, count, &mut values)?;
         let expected = count * source.columns().len();
@@ -115,7 +106,7 @@ impl Gmm {
         self.lay_out(source.columns(), &values, from)
     }
 
-    /// `first` is the number of the first row, for messages.
+    /// `first` is the index of the first row, for messages.
     fn lay_out(&self, names: &[String], values: &[f64], first: u64) -> Result<GmmData> {
         let columns = self.columns();
         if names.len() != columns {
@@ -135,21 +126,15 @@ impl Gmm {
         if rows == 0 {
             return Err(Error::data("there are no rows; a mixture needs at least one"));
         }
-        if let Some(at) = values.iter().position(|v| v.abs() > VALUE_MAX && v.is_finite()) {
-            return Err(Error::data(format!(
-                "row {}, column `{}` holds {:e}, whose square is too large to sum; rescale the column",
-                first + (at / columns) as u64 + 1,
-                names[at % columns],
-                values[at]
-            )));
-        }
-        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-            return Err(Error::data(format!(
-                "row {}, column `{}` holds {}, which is not a finite number",
-                first + (at / columns) as u64 + 1,
-                names[at % columns],
-                values[at]
-            )));
+        if let Some(at) = values.iter().position(|v| v.is_nan() || v.abs() > VALUE_MAX) {
+            let (row, name) = (first + (at / columns) as u64 + 1, &names[at % columns]);
+            let fault = match values[at] {
+                v if v.is_finite() => {
+                    format!("{v:e}, whose square is too large to sum; rescale the column")
+                }
+                v => format!("{v}, which is not a finite number"),
+            };
+            return Err(Error::data(format!("row {row}, column `{name}` holds {fault}")));
         }
         let mut tiles = vec![Lane::ZERO; rows.div_ceil(LANES) * columns];
         for (t, tile) in tiles.chunks_exact_mut(columns).enumerate() {
@@ -163,7 +148,7 @@ impl Gmm {
         Ok(GmmData { rows, columns, tiles, source: None })
     }
 
-    /// Means over the rows of `y` and of the lower triangle of `y y^T`, row after row.
+    /// Means over the rows of `y` and of the lower triangle of `y y^T`.
     pub(super) fn moments_of(&self, data: &GmmData) -> Vec<f64> {
         if self.moments_len() == 0 {
             return Vec::new();

@@ -1,8 +1,7 @@
 //! The E-step: scores, log-sum-exp and statistics in one pass over blocks that stay in cache.
 //!
-//! Rows are cut into chunks whose size does not depend on the number of threads; a chunk is summed
-//! by one thread, and the chunks' sums are added in a tree that does not depend on the threads
-//! either. So the bits are those of one thread.
+//! Rows are cut into chunks of a fixed size; each chunk is summed by one thread, and the chunks' sums are
+//! added in a tree of fixed shape. Bits therefore do not depend on the number of threads.
 
 use super::data::GmmData;
 use super::kernels::{self, GROUP};
@@ -15,14 +14,13 @@ use crate::{LatentModel, Rows};
 use std::cell::RefCell;
 use whimbrel_core::{Error, Result};
 
-/// Tiles whose scores, rows and statistics are worked on together: 64 rows of 20 columns and
-/// 10 components are about 15 kB.
+/// Tiles processed together: the working set of 64 rows, 20 columns and 10 components is about 15 kB.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Rows per chunk, a whole number of blocks: few enough that 70,000 rows keep 16 threads equally
-/// busy, and so many that starting a chunk costs little beside it.
+/// Rows per chunk, a whole number of blocks: small enough to balance 70,000 rows over 16 threads, large
+/// enough to make the cost of starting a chunk negligible.
 const CHUNK_ROWS: usize = 512;
 
-/// Buffers kept from call to call.
+/// Reusable buffers of a thread.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// Responsibilities, component after component.
@@ -39,7 +37,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Room for a block; what is in the buffers does not matter.
+    /// Resizes the buffers for a block; their contents are arbitrary.
     pub fn prepare(&mut self, components: usize, columns: usize) {
         self.scores.resize(BLOCK_TILES * components, Lane::ZERO);
         self.scores_before.resize(BLOCK_TILES * components, Lane::ZERO);
@@ -56,49 +54,20 @@ thread_local! {
 }
 
 impl Gmm {
-    pub(super) fn e_step(
-        &self,
-        theta: &GmmParameters,
-        data: &GmmData,
-        rows: Rows<'_>,
-        statistic: &mut [f64],
-    ) -> Result<f64> {
-        self.check_call(theta, data, rows, statistic.len())?;
-        self.mean_over_chunks(data, rows, statistic, |tiles, count, scratch, out| {
-            self.add_rows(theta, tiles, count, scratch, out)
-        })
-    }
-
-    /// The change of the statistic from one set of parameters to another over the same rows. A
-    /// statistic is linear in the responsibilities, so their changes are weighed into one.
-    pub(super) fn e_step_change(
-        &self,
-        between: [&GmmParameters; 2],
-        data: &GmmData,
-        rows: Rows<'_>,
-        change: &mut [f64],
-    ) -> Result<()> {
-        for theta in between {
-            self.check_call(theta, data, rows, change.len())?;
-        }
-        self.mean_over_chunks(data, rows, change, |tiles, count, scratch, out| {
-            self.add_changes(between, tiles, count, scratch, out)
-        })?;
-        Ok(())
-    }
-
-    /// The mean over the rows of what `add` writes as sums over a chunk, and that of the
-    /// log-densities it returns.
-    fn mean_over_chunks(
+    /// Writes the mean over the rows of the statistic whose responsibilities `score` leaves in the scratch;
+    /// returns the mean of the log-densities that it leaves there.
+    pub(super) fn mean_over(
         &self,
         data: &GmmData,
         rows: Rows<'_>,
         out: &mut [f64],
-        add: impl Fn(&[Lane], usize, &mut Scratch, &mut [f64]) -> f64 + Sync,
+        score: impl Fn(&[Lane], &mut Scratch) -> usize + Sync,
     ) -> Result<f64> {
         let count = row_count(data, rows);
         let chunk = |chunk: usize, out: &mut [f64]| {
-            with_chunk(data, rows, chunk, |tiles, count, scratch| add(tiles, count, scratch, out))
+            with_chunk(data, rows, chunk, |tiles, count, scratch| {
+                self.add_blocks(tiles, count, scratch, out, &score)
+            })
         };
         let mut log_density = sum_tree(0..count.div_ceil(CHUNK_ROWS), &chunk, out);
         let n = count as f64;
@@ -108,7 +77,28 @@ impl Gmm {
         Ok(log_density)
     }
 
-    fn check_call(
+    /// Scores a block under two sets of parameters. The statistic is linear in the responsibilities, so
+    /// their differences take the place of the responsibilities; log-densities are added.
+    pub(super) fn score_change(
+        &self,
+        [from, to]: [&GmmParameters; 2],
+        block: &[Lane],
+        scratch: &mut Scratch,
+    ) -> usize {
+        score_block(from, block, scratch);
+        std::mem::swap(&mut scratch.scores, &mut scratch.scores_before);
+        std::mem::swap(&mut scratch.log_density, &mut scratch.log_density_before);
+        let count = score_block(to, block, scratch);
+        let r = count * self.components();
+        kernels::subtract(&mut scratch.scores[..r], &scratch.scores_before[..r]);
+        let before = &scratch.log_density_before[..count];
+        for (now, before) in scratch.log_density.iter_mut().zip(before) {
+            *now += *before;
+        }
+        count
+    }
+
+    pub(super) fn check_call(
         &self,
         theta: &GmmParameters,
         data: &GmmData,
@@ -136,45 +126,6 @@ impl Gmm {
             }
         }
         Ok(())
-    }
-
-    /// Writes the rows' sums of expected statistics and returns their summed log-density.
-    fn add_rows(
-        &self,
-        theta: &GmmParameters,
-        tiles: &[Lane],
-        rows: usize,
-        scratch: &mut Scratch,
-        out: &mut [f64],
-    ) -> f64 {
-        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
-            score_block(theta, block, scratch)
-        })
-    }
-
-    /// Writes the rows' sums of changes of expected statistics and returns their summed
-    /// log-densities, of both sets of parameters.
-    fn add_changes(
-        &self,
-        [from, to]: [&GmmParameters; 2],
-        tiles: &[Lane],
-        rows: usize,
-        scratch: &mut Scratch,
-        out: &mut [f64],
-    ) -> f64 {
-        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
-            score_block(from, block, scratch);
-            std::mem::swap(&mut scratch.scores, &mut scratch.scores_before);
-            std::mem::swap(&mut scratch.log_density, &mut scratch.log_density_before);
-            let count = score_block(to, block, scratch);
-            let r = count * self.components();
-            kernels::subtract(&mut scratch.scores[..r], &scratch.scores_before[..r]);
-            let before = &scratch.log_density_before[..count];
-            for (now, before) in scratch.log_density.iter_mut().zip(before) {
-                *now += *before;
-            }
-            count
-        })
     }
 
     /// Sums statistics and log-densities over blocks of rows; `score` leaves the weights of a
@@ -238,7 +189,7 @@ impl Gmm {
 }
 
 impl Scratch {
-    /// Gives rows past the last no part in any sum.
+    /// Excludes padding rows from all sums.
     fn silence_padding(&mut self, rows: usize, tiles: usize, components: usize) {
         let (tile, real) = (rows / LANES, rows % LANES);
         debug_assert_eq!(tile + 1, tiles, "only the last tile is padded");
@@ -256,8 +207,8 @@ fn row_count(data: &GmmData, rows: Rows<'_>) -> usize {
     }
 }
 
-/// Hands over the tiles of one chunk of rows, gathered where they are chosen ones, with their
-/// number and the thread's buffers.
+/// Calls `work` with the tiles of one chunk (gathered if rows are chosen), the number of rows and the
+/// thread's buffers.
 fn with_chunk<R>(
     data: &GmmData,
     rows: Rows<'_>,
@@ -285,8 +236,7 @@ fn with_chunk<R>(
     })
 }
 
-/// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many
-/// tiles.
+/// Writes responsibilities and log-densities of a block to the scratch; returns the number of tiles.
 pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
     let columns = theta.columns();
     let tiles = block.len() / columns;

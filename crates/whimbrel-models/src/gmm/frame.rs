@@ -9,11 +9,11 @@
 //! - `[L^-1 (C - mu b' - b mu' + a mu mu') L^-T - a I] / sqrt(pi)`, the lower triangle, its diagonal
 //!   times `1/sqrt(2)`; column by column where covariances are diagonal.
 //!
-//! They are the complete-data score orthonormalised (Hermite statistics): under the model a row's
-//! coordinates have the identity as their second moment. A known or tied covariance has the first two
-//! lines; for tied ones that leaves the block of `Sigma` out.
+//! They are the orthonormalised complete-data score (Hermite statistics): under the model, the second
+//! moment of a row's coordinates is the identity. Known and tied covariances have the first two lines
+//! only; a tied `Sigma` has no block in the statistic.
 //!
-//! Differences of parameters have the same metric. In the coordinates in which they travel, with
+//! Differences of parameters have the same metric. In the coordinates of `to_vector`, with
 //! `W = L^-1` and `G = dW L`, it is `sqrt(pi) d ln pi`, `sqrt(pi) W dmu` and `sqrt(pi) G`, the diagonal
 //! times `sqrt(2)`; a tied covariance is every row's, so without `sqrt(pi)`.
 
@@ -24,7 +24,7 @@ use whimbrel_core::linalg::{invert_lower, matmul, pack, packed_index, packed_len
 use whimbrel_core::vector::dot_inline;
 use whimbrel_core::{Frame, kernel};
 
-/// The frame at some parameters.
+/// The frame for differences of statistics.
 pub(super) struct FisherFrame {
     columns: usize,
     /// `sqrt(pi_k)`.
@@ -35,7 +35,7 @@ pub(super) struct FisherFrame {
 
 /// Square roots of the covariances.
 enum Scale {
-    /// One for all components, whose second moments are no part of the statistic.
+    /// One for all components; the statistic has no second moments.
     Shared(Triangle),
     /// Standard deviations, component after component.
     Diagonal(Vec<f64>),
@@ -167,7 +167,7 @@ impl Frame for FisherFrame {
     }
 }
 
-/// The frame of the coordinates in which parameters travel.
+/// The frame for differences of the parameters' coordinates.
 pub(super) struct CoordinatesFrame(FisherFrame);
 
 impl CoordinatesFrame {
@@ -198,7 +198,7 @@ impl CoordinatesFrame {
             mean.iter_mut().for_each(|m| scaled(m, *root));
         }
         match scale {
-            // A known covariance does not travel.
+            // A known covariance has no coordinates.
             Scale::Shared(_) if covariances.is_empty() => {}
             Scale::Shared(triangle) => triangle.logarithmic(covariances, 1.0, side),
             Scale::Diagonal(_) => {
@@ -225,7 +225,7 @@ impl Frame for CoordinatesFrame {
     }
 }
 
-/// Which of the two a vector or matrix is multiplied with.
+/// Multiplication by the factor `L` or by its inverse.
 #[derive(Clone, Copy)]
 enum Side {
     Factor,
@@ -260,7 +260,7 @@ impl Triangle {
     fn logarithmic(&self, packed: &mut [f64], scale: f64, side: Side) {
         let d = self.l.len().isqrt();
         let (mut change, mut product) = (vec![0.0; d * d], vec![0.0; d * d]);
-        // What diagonal and other entries are multiplied with, before and after the product.
+        // Factors of the entries before and after the product.
         let diagonal = |i: usize| self.inverse[i * (d + 1)];
         let into = |i: usize, j: usize| match side {
             Side::Inverse if i == j => diagonal(i),

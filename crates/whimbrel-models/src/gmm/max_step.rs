@@ -1,31 +1,31 @@
-//! How far a statistic may move before a component's moments stop being those of a distribution.
+//! The range of steps along which a statistic's moments remain those of a distribution.
 //!
 //! `M_k(S) = [[s1, s2'], [s2, s3 + reg s1 I]]` is positive definite inside the domain of `T`; along a
 //! direction `H` it stays so as long as `1 + gamma lambda > 0` for every eigenvalue `lambda` of
-//! `M_k(H)` relative to `M_k(S)`. Diagonal covariances have a 2 x 2 matrix per column, a tied one has
-//! `[[diag s1, s2], [s2', E[y y'] + reg I]]` with moments about the pooled mean, whose last block does
-//! not move, and a known one has `s1` alone.
+//! `M_k(H)` relative to `M_k(S)`. Diagonal covariances have a 2 x 2 matrix per column; a tied covariance
+//! has `[[diag s1, s2], [s2', E[y y'] + reg I]]` with moments about the pooled mean, whose last block is
+//! constant; a known one has `s1` alone.
 
 use super::{Covariance, Gmm};
-use crate::{LatentModel, Reach};
+use crate::{LatentModel, StepRange};
 use whimbrel_core::Result;
 use whimbrel_core::linalg::{
     cholesky, invert_lower, matmul, packed_index, packed_len, symmetric_eigen,
 };
 
 impl Gmm {
-    pub(super) fn reach_of(
+    pub(super) fn step_range_of(
         &self,
         statistic: &[f64],
         direction: &[f64],
         moments: &[f64],
-    ) -> Result<Reach> {
+    ) -> Result<StepRange> {
         debug_assert_eq!(statistic.len(), self.statistic_len());
-        let mut reach = Reach::default();
+        let mut reach = StepRange::default();
         match self.settings().covariance {
             Covariance::Known(_) => {
                 let components = self.components();
-                reach = Reach::of_weights(&statistic[..components], &direction[..components]);
+                reach = StepRange::of_weights(&statistic[..components], &direction[..components]);
             }
             Covariance::Tied => {
                 let size = self.components() + self.columns();
@@ -88,7 +88,7 @@ impl Gmm {
         [s1, s2, s2, s3 + self.settings().reg_covar * s1]
     }
 
-    /// The matrix of a tied covariance about the pooled mean; a direction has no second moments.
+    /// The matrix of a tied covariance about the pooled mean, without second moments for a direction.
     fn tied_matrix(&self, s: &[f64], mean: &[f64], second: Option<&[f64]>) -> Vec<f64> {
         let (components, d) = (self.components(), self.columns());
         let size = components + d;
@@ -113,8 +113,8 @@ impl Gmm {
     }
 }
 
-/// The smallest and the largest eigenvalue of `direction` relative to `at`; none where `at` is not
-/// positive definite.
+/// The smallest and the largest eigenvalue of `direction` relative to `at`; `None` unless `at` is positive
+/// definite.
 fn relative_range(mut at: Vec<f64>, direction: &[f64], size: usize) -> Result<Option<[f64; 2]>> {
     if cholesky(&mut at, size).is_err() {
         return Ok(None);

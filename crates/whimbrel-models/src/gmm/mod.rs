@@ -19,8 +19,8 @@
 //! floored, and each clip is counted), a ridge may be added to covariances, and penalties enter
 //! `T` in closed form (see [`GmmPenalty`]).
 //!
-//! Statistics are raw moments, as federated sums need. So `T` loses about `2 log10(|mean| / sd)`
-//! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
+//! Statistics are raw moments, as federated sums require. On data far from the origin `T` therefore loses
+//! about `2 log10(|mean| / sd)` of its 16 digits; the E-step does not. Centre such columns.
 
 mod baseline;
 mod coordinates;
@@ -40,13 +40,15 @@ pub use data::GmmData;
 pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
-use crate::{LatentModel, Maximum, Reach, Rows};
+use crate::lane::Lane;
+use crate::{LatentModel, Maximum, Rows, StepRange};
+use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
-/// What the components' covariances have in common.
+/// The covariance structure of the components.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Covariance {
-    /// Given (row-major, `columns` x `columns`) and not fitted.
+    /// Given (row-major, `columns` x `columns`), not fitted.
     Known(Vec<f64>),
     /// One for all components, fitted.
     Tied,
@@ -71,38 +73,34 @@ pub struct GmmPenalty {
     pub wishart_scale: f64,
 }
 
-/// What makes a mixture model.
+/// The settings of a Gaussian mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GmmSettings {
-    /// Number of components.
     pub components: usize,
-    /// Number of columns.
     pub columns: usize,
-    /// What is assumed of the covariances.
     pub covariance: Covariance,
-    /// Added to the diagonal of fitted covariances, as scikit-learn's setting of this name;
-    /// default 0, so that `T` is exactly the paper's.
+    /// Added to the diagonal of fitted covariances, as in scikit-learn; default 0, so that `T` is exactly
+    /// the paper's.
     pub reg_covar: f64,
     /// The smallest weight; default 1e-10.
     pub weight_floor: f64,
-    /// The smallest variance of a fitted covariance in any direction, with each column in units of
-    /// its spread over the pooled data; default 1e-10.
+    /// The smallest variance of a fitted covariance in any direction, with each column in units of its
+    /// pooled standard deviation; default 1e-10.
     pub covariance_floor: f64,
     /// The penalty; default none.
     pub penalty: GmmPenalty,
-    /// Whether clients send pooled moments even where `T` does not need them, because the start
-    /// does; default false.
+    /// Whether clients send pooled moments for the start even if `T` does not need them; default false.
     pub want_moments: bool,
-    /// Whether the M-step of a tied covariance takes moments about the pooled mean. For the
-    /// statistic of rows that is the same; compression noise then does not grow with the distance of
-    /// the columns from zero. Default false.
+    /// Whether the M-step of a tied covariance uses moments about the pooled mean. This is equivalent for
+    /// exact statistics, and keeps compression noise independent of the columns' distance from zero.
+    /// Default false.
     pub centred: bool,
-    /// How many rows stand for a stream at enrolment and evaluation; default 1000.
+    /// Number of rows that represent a stream at enrolment and evaluation; default 1000.
     pub stream_rows: usize,
 }
 
 impl Default for GmmSettings {
-    /// One component with a covariance of its own, of no columns yet.
+    /// One component, with the columns still unset.
     fn default() -> Self {
         Self::new(1, 0, Covariance::Tied)
     }
@@ -169,14 +167,14 @@ impl GmmSettings {
 #[derive(Clone, Debug)]
 pub struct Gmm {
     settings: GmmSettings,
-    /// The known covariance; none where it is fitted.
+    /// The known covariance; `None` if it is fitted.
     known: Option<Known>,
 }
 
 /// A covariance that is given.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Its lower triangle.
+    /// The lower triangle.
     packed: Vec<f64>,
     inverse: factor::InverseFactor,
 }
@@ -198,33 +196,30 @@ impl Gmm {
         Ok(Self { settings, known })
     }
 
-    /// The settings, as checked.
     pub fn settings(&self) -> &GmmSettings {
         &self.settings
     }
 
-    /// Number of components.
     pub fn components(&self) -> usize {
         self.settings.components
     }
 
-    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.settings.columns
     }
 
-    /// The length of what [`moments`](LatentModel::moments) gives: `d + d(d+1)/2`, or 0.
+    /// Length of [`moments`](LatentModel::moments): `d + d(d+1)/2`, or 0.
     pub fn moments_len(&self) -> usize {
         let needed = self.settings.want_moments || self.settings.covariance == Covariance::Tied;
         if needed { self.columns() + self.triangle() } else { 0 }
     }
 
-    /// The lower triangle of the known covariance; empty where it is fitted.
+    /// The lower triangle of the known covariance; empty if it is fitted.
     fn known_triangle(&self) -> Vec<f64> {
         self.known.as_ref().map_or_else(Vec::new, |known| known.packed.clone())
     }
 
-    /// How many numbers are fitted.
+    /// Number of parameters.
     pub fn free_parameters(&self) -> usize {
         let (k, d) = (self.components(), self.columns());
         let covariances = match self.settings.covariance {
@@ -236,7 +231,7 @@ impl Gmm {
         k - 1 + k * d + covariances
     }
 
-    /// Numbers in the lower triangle of a covariance.
+    /// Length of the lower triangle of a covariance.
     fn triangle(&self) -> usize {
         self.columns() * (self.columns() + 1) / 2
     }
@@ -269,7 +264,7 @@ impl LatentModel for Gmm {
     }
 
     fn window(&self, data: &GmmData, from: u64, count: usize) -> Result<Option<GmmData>> {
-        self.window_of(data, from, count)
+        data.source.as_ref().map(|source| self.read(source, from, count)).transpose()
     }
 
     fn statistic_len(&self) -> usize {
@@ -287,7 +282,8 @@ impl LatentModel for Gmm {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64> {
-        self.e_step(theta, data, rows, statistic)
+        self.check_call(theta, data, rows, statistic.len())?;
+        self.mean_over(data, rows, statistic, |block, scratch| score_block(theta, block, scratch))
     }
 
     fn expect_change(
@@ -298,7 +294,12 @@ impl LatentModel for Gmm {
         rows: Rows<'_>,
         change: &mut [f64],
     ) -> Result<()> {
-        self.e_step_change([from, to], data, rows, change)
+        for theta in [from, to] {
+            self.check_call(theta, data, rows, change.len())?;
+        }
+        let score =
+            |block: &[Lane], scratch: &mut Scratch| self.score_change([from, to], block, scratch);
+        self.mean_over(data, rows, change, score).map(|_| ())
     }
 
     fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<GmmParameters>> {
@@ -321,13 +322,13 @@ impl LatentModel for Gmm {
         Some(Box::new(frame::CoordinatesFrame::at(theta)))
     }
 
-    fn reach(
+    fn step_range(
         &self,
         statistic: &[f64],
         direction: &[f64],
         moments: &[f64],
-    ) -> Result<Option<Reach>> {
-        self.reach_of(statistic, direction, moments).map(Some)
+    ) -> Result<Option<StepRange>> {
+        self.step_range_of(statistic, direction, moments).map(Some)
     }
 
     fn baseline(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {
@@ -335,7 +336,8 @@ impl LatentModel for Gmm {
     }
 
     fn coordinates_len(&self) -> usize {
-        self.coordinates_count()
+        let fixed = self.components() * (1 + self.columns());
+        fixed + if self.known.is_none() { self.covariance_len() } else { 0 }
     }
 
     fn to_vector(&self, theta: &GmmParameters) -> Vec<f64> {

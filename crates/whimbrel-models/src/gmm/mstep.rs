@@ -9,9 +9,9 @@
 //! - full: `Sigma_k = (s3_k - s1_k mu_k mu_k' + psi I) / (s1_k + nu)`, and its diagonal alone for
 //!   diagonal covariances.
 //!
-//! A component whose `s1` is not above the weight floor is dead: its quotients mean nothing, so its
-//! `s1` and `s2` count as zero. It gets the smallest weight there is (the floor, or the penalty's
-//! share), the mean of the living components, and the pooled covariance.
+//! A component whose `s1` is at most the weight floor is dead: its `s1` and `s2` are set to zero, and it
+//! gets the smallest weight (the floor, or the penalty's share), the mean of the living components, and
+//! the pooled covariance.
 
 use super::factor::definite_above;
 use super::parameters::{Factors, GmmParameters};
@@ -73,11 +73,11 @@ impl Gmm {
     }
 }
 
-/// An M-step between its parts.
+/// The intermediate results of an M-step.
 struct Step<'a> {
     model: &'a Gmm,
     moments: &'a [f64],
-    /// `s1`, with 0 for the dead.
+    /// `s1`, with 0 for dead components.
     s1: Vec<f64>,
     /// Second moments in the statistic, component after component.
     second: &'a [f64],
@@ -155,7 +155,7 @@ impl<'a> Step<'a> {
         let d = self.model.columns();
         let floors: Vec<f64> =
             self.scales().iter().map(|s| settings.covariance_floor * s * s).collect();
-        let pooled = self.pooled_variances();
+        let pooled: Vec<f64> = self.pooled_variances().map(|(variance, _)| variance).collect();
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         let mut repairs = 0;
         let mut out = Vec::with_capacity(self.means.len());
@@ -212,16 +212,13 @@ impl<'a> Step<'a> {
         Ok((out, repairs))
     }
 
-    /// The spread of each column over the pooled data: its standard deviation, or what rounding of
-    /// its squares leaves where all rows are equal.
+    /// The pooled standard deviation of each column, bounded below by the rounding error of its squares.
     fn scales(&self) -> Vec<f64> {
-        let (d, (mean, second)) = (self.model.columns(), self.pooled());
-        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
-        (0..d).map(|j| column_scale(square(j) - mean[j] * mean[j], square(j))).collect()
+        let scale = |(variance, square)| column_scale(variance, square);
+        self.pooled_variances().map(scale).collect()
     }
 
-    /// First and second moments of the pooled data: those given, or what the living components'
-    /// statistics say.
+    /// First and second moments of the pooled data: the given ones, or those of the living components.
     fn pooled(&self) -> (Vec<f64>, Vec<f64>) {
         let (d, size) = (self.model.columns(), self.model.second_len());
         if !self.moments.is_empty() {
@@ -238,11 +235,13 @@ impl<'a> Step<'a> {
         (mean, second)
     }
 
-    fn pooled_variances(&self) -> Vec<f64> {
+    /// The pooled variance and mean square of each column.
+    fn pooled_variances(&self) -> impl Iterator<Item = (f64, f64)> {
         let d = self.model.columns();
         let (mean, second) = self.pooled();
-        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
-        (0..d).map(|j| square(j) - mean[j] * mean[j]).collect()
+        let at =
+            move |j: usize| if second.len() == d { second[j] } else { second[packed_index(j, j)] };
+        (0..d).map(move |j| (at(j) - mean[j] * mean[j], at(j)))
     }
 
     fn pooled_covariance(&self) -> Vec<f64> {
@@ -270,12 +269,11 @@ pub(super) fn column_scale(variance: f64, square: f64) -> f64 {
     if scale > 0.0 && scale.is_finite() { scale } else { 1.0 }
 }
 
-/// Raises a packed covariance to `floor` in every direction, measured with each column in units of
-/// its scale (so that columns in years and in milligrams are treated alike); says whether any
-/// direction was below.
+/// Raises the eigenvalues of a packed covariance to `floor`, with each column in units of its scale (so
+/// that the units of columns do not matter); returns whether any eigenvalue was below.
 ///
-/// The floor is never below what rounding can tell from zero beside the largest entry, so that the
-/// result has a Cholesky factor.
+/// The floor is at least the rounding error of the largest entry, so that the result has a Cholesky
+/// factor.
 pub(super) fn floor_packed(packed: &mut [f64], floor: f64, scales: &[f64]) -> Result<bool> {
     let d = scales.len();
     let mut unit = packed.to_vec();

@@ -1,4 +1,4 @@
-//! `theta`: weights, means, covariances, and what the E-step needs of them computed once.
+//! `theta`: weights, means and covariances, with quantities precomputed for the E-step.
 
 use super::factor::{InverseFactor, inverse_factor};
 use super::kernels::{self, GROUP, pack_panels, panels_len};
@@ -26,23 +26,20 @@ pub struct GmmParameters {
 /// Inverse Cholesky factors, in the order in which the kernels read them.
 #[derive(Clone, Debug)]
 pub(super) enum Factors {
-    /// One covariance: the factor, the mean of the mixture that rows are taken relative to (so
-    /// that data far from the origin lose no digits), and the means relative to it times the
-    /// factor.
+    /// One covariance: the factor, the mean of the mixture, which is subtracted from rows (so that data far
+    /// from the origin lose no digits), and the whitened means relative to it.
     Shared { centre: Vec<f64>, panels: Vec<f64>, whitened: Vec<f64> },
     /// Inverse standard deviations.
     Diagonal { scales: Vec<f64> },
-    /// As for one covariance, with a factor per component and whitened means padded to groups.
+    /// One covariance per component; whitened means are padded to groups.
     Full { centre: Vec<f64>, panels: Vec<f64>, offsets: Vec<f64> },
 }
 
 impl GmmParameters {
-    /// Number of components.
     pub fn components(&self) -> usize {
         self.weights.len()
     }
 
-    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -161,62 +158,53 @@ impl GmmParameters {
 }
 
 impl Gmm {
-    /// Parameters from numbers as a person writes them: weights, means component after component,
-    /// and one square row-major matrix (known, tied), one per component (full), or variances
-    /// component after component (diagonal).
+    /// Parameters from weights, means (component after component), and covariances: one row-major matrix
+    /// (known, tied), one per component (full), or variances (diagonal).
     ///
-    /// A known covariance may be left out (empty); if given it must be the model's.
+    /// A known covariance may be empty; otherwise it must equal the model's.
     pub fn parameters(
         &self,
         weights: &[f64],
         means: &[f64],
         covariance: &[f64],
     ) -> Result<GmmParameters> {
-        let config = |e: String| Error::config(e);
-        let d = self.columns();
-        let packed =
-            match &self.settings().covariance {
-                Covariance::Known(matrix) => {
-                    if !covariance.is_empty() && covariance != matrix.as_slice() {
-                        return Err(Error::config(
-                            "the covariance of the parameters is not the model's known one",
-                        )
-                        .hint("leave it out, or choose `tied`"));
-                    }
-                    self.known_triangle()
+        let (d, size) = (self.columns(), self.columns() * self.columns());
+        let check = |expected: usize, what: &str| {
+            let given = covariance.len();
+            let fault = || Error::config(format!("{given} numbers given where {what} {expected}"));
+            (given == expected).then_some(()).ok_or_else(fault)
+        };
+        let packed = match &self.settings().covariance {
+            Covariance::Known(matrix) => {
+                if !covariance.is_empty() && covariance != matrix.as_slice() {
+                    return Err(Error::config(
+                        "the covariance of the parameters is not the model's known one",
+                    )
+                    .hint("leave it out, or choose `tied`"));
                 }
-                Covariance::Tied => pack_symmetric(covariance, d)
-                    .map_err(|e| config(format!("tied covariance: {e}")))?,
-                Covariance::Diagonal => {
-                    let expected = self.components() * d;
-                    if covariance.len() != expected {
-                        return Err(config(format!(
-                            "{} variances given where {} components x {d} columns need {expected}",
-                            covariance.len(),
-                            self.components()
-                        )));
-                    }
-                    covariance.to_vec()
+                self.known_triangle()
+            }
+            Covariance::Tied => {
+                check(size, "a tied covariance needs")?;
+                pack_symmetric(covariance, d)
+                    .map_err(|e| Error::config(format!("tied covariance: {e}")))?
+            }
+            Covariance::Diagonal => {
+                check(self.components() * d, "the variances of all components need")?;
+                covariance.to_vec()
+            }
+            Covariance::Full => {
+                check(self.components() * size, "full covariances of all components need")?;
+                let mut packed = Vec::with_capacity(self.components() * packed_len(d));
+                for (k, matrix) in covariance.chunks_exact(size).enumerate() {
+                    packed.extend(pack_symmetric(matrix, d).map_err(|e| {
+                        Error::config(format!("covariance of component {}: {e}", k + 1))
+                    })?);
                 }
-                Covariance::Full => {
-                    if covariance.len() != self.components() * d * d {
-                        return Err(config(format!(
-                            "{} numbers given where {} full covariances need {}",
-                            covariance.len(),
-                            self.components(),
-                            self.components() * d * d
-                        )));
-                    }
-                    let mut packed = Vec::with_capacity(self.components() * packed_len(d));
-                    for (k, matrix) in covariance.chunks_exact(d * d).enumerate() {
-                        packed.extend(pack_symmetric(matrix, d).map_err(|e| {
-                            config(format!("covariance of component {}: {e}", k + 1))
-                        })?);
-                    }
-                    packed
-                }
-            };
-        self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(config)
+                packed
+            }
+        };
+        self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(Error::config)
     }
 
     pub(super) fn covariance_len(&self) -> usize {
@@ -227,7 +215,7 @@ impl Gmm {
     }
 
     /// Checks the parts (shapes, finite values, weights, positive definiteness) and factors the
-    /// covariances; says what is wrong in words.
+    /// covariances; the error is a message.
     pub(super) fn assemble(
         &self,
         mut weights: Vec<f64>,
@@ -260,30 +248,16 @@ impl Gmm {
                 self.covariance_len()
             ));
         }
-        let base = -0.5 * d as f64 * LN_TWO_PI;
-        let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
-        if self.settings().covariance == Covariance::Diagonal {
-            let factors = diagonal_factors(&covariance, d, &mut constants)?;
-            let inverse = Vec::new();
-            return Ok(GmmParameters {
-                columns: d,
-                weights,
-                means,
-                covariance,
-                inverse,
-                factors,
-                constants,
-            });
-        }
-        let inverse = match &self.known {
-            Some(known) => vec![known.inverse.clone()],
-            None => inverse_factors(&covariance, d)?,
+        let inverse = match (&self.settings().covariance, &self.known) {
+            (Covariance::Diagonal, _) => check_variances(&covariance, d).map(|()| Vec::new())?,
+            (_, Some(known)) => vec![known.inverse.clone()],
+            (_, None) => inverse_factors(&covariance, d)?,
         };
         Ok(self.with_factors(weights, means, covariance, inverse))
     }
 
-    /// Parameters from inverse factors, which need no check: they are what a positive definite
-    /// covariance has. `covariance` may be empty; it is then computed where it is asked for.
+    /// Parameters from inverse factors, which are positive definite by construction, or from variances if
+    /// there are none. A `covariance` that is empty is computed on demand.
     pub(super) fn with_factors(
         &self,
         weights: Vec<f64>,
@@ -297,6 +271,7 @@ impl Gmm {
         math::ln_slice(&mut constants);
         constants.iter_mut().for_each(|c| *c += base);
         let factors = match &inverse[..] {
+            [] => diagonal_factors(&covariance, d, &mut constants),
             [one] if self.settings().covariance != Covariance::Full => {
                 shared_factors(&weights, &means, one, d, &mut constants)
             }
@@ -313,8 +288,8 @@ fn inverse_factors(covariance: &[f64], d: usize) -> Result<Vec<InverseFactor>, S
     triangles.enumerate().map(|(k, p)| inverse_factor(p, d).map_err(|e| name(k, e))).collect()
 }
 
-/// Weights must be positive and sum to 1; sums off by rounding (of a narrower format, say) are
-/// scaled back, and exact ones keep their bits.
+/// Checks that weights are positive and sum to 1. Rounding errors, for example of a narrower format, are
+/// normalised away; exact sums keep their bits.
 fn check_weights(weights: &mut [f64]) -> Result<(), String> {
     if let Some(k) = weights.iter().position(|w| !(*w > 0.0 && w.is_finite())) {
         return Err(format!(
@@ -348,21 +323,25 @@ fn shared_factors(
     Factors::Shared { centre, panels, whitened }
 }
 
-fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
-    if let Some(at) = variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
-        return Err(format!(
+fn check_variances(variances: &[f64], d: usize) -> Result<(), String> {
+    match variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
+        None => Ok(()),
+        Some(at) => Err(format!(
             "the variance of component {} is {} in column {}; it must be positive",
             at / d + 1,
             variances[at],
             at % d + 1
-        ));
+        )),
     }
+}
+
+fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Factors {
     let mut logs = variances.to_vec();
     math::ln_slice(&mut logs);
     for (c, logs) in constants.iter_mut().zip(logs.chunks_exact(d)) {
         *c -= 0.5 * logs.iter().sum::<f64>();
     }
-    Ok(Factors::Diagonal { scales: variances.iter().map(|v| 1.0 / v.sqrt()).collect() })
+    Factors::Diagonal { scales: variances.iter().map(|v| 1.0 / v.sqrt()).collect() }
 }
 
 fn full_factors(

@@ -1,4 +1,4 @@
-//! What a fitted mixture is used for: labels and densities of rows, and new rows.
+//! Predictions of a fitted mixture: labels and densities of rows, and samples.
 
 use super::data::GmmData;
 use super::estep::{BLOCK_TILES, Scratch, score_block};
@@ -7,12 +7,12 @@ use crate::lane::LANES;
 use whimbrel_core::linalg::cholesky;
 use whimbrel_core::{Error, Key, Result};
 
-/// What a mixture says of rows.
+/// Predictions for rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GmmPrediction {
-    /// The likeliest component of each row, from 0 (the first of equals).
+    /// The most probable component of each row, from 0; the first of ties.
     pub labels: Vec<u32>,
-    /// The probability of each component, row after row.
+    /// The component probabilities, row after row.
     pub responsibilities: Vec<f64>,
     /// `ln p(y; theta)` of each row.
     pub log_density: Vec<f64>,
@@ -23,7 +23,7 @@ pub struct GmmPrediction {
 pub struct GmmSample {
     /// The rows, row-major.
     pub rows: Vec<f64>,
-    /// The component each row was drawn from, from 0.
+    /// The component of each row, from 0.
     pub labels: Vec<u32>,
 }
 

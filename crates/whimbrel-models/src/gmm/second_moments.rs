@@ -1,9 +1,9 @@
 //! Second moments of all components at once: `sum_n r_nk y_n y_n^T`, lower triangles.
 //!
-//! The triangle is cut into blocks of two rows by four columns. For each block the products
-//! `y_ni y_nj` are formed once and weighed for every component: a matrix product whose sums stay
-//! in registers. Each sum takes the rows in order, so its bits do not depend on how many components
-//! are worked on together, and an instruction set with more registers can take more.
+//! The triangle is cut into blocks of two rows by four columns. For each block the products `y_ni y_nj`
+//! are formed once and weighted for every component: a matrix product with its sums in registers. Each
+//! sum adds rows in order, so bits do not depend on the number of components processed together, which
+//! may vary with the number of registers.
 
 use super::kernels::GROUP;
 use crate::lane::{LANES, Lane, one_lane_at_a_time};
@@ -62,8 +62,8 @@ fn blocks(columns: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..columns).step_by(2).flat_map(|i| (0..=i).step_by(GROUP).map(move |j| (i, j)))
 }
 
-/// How many of the components left are weighed together: one accumulator each, of eight numbers,
-/// and room for two operands in the registers of the level.
+/// Number of the remaining components processed together: one accumulator of eight numbers each, plus two
+/// operands, must fit the registers.
 #[inline(always)]
 fn group_size(left: usize) -> usize {
     let most = if isa::level() == Isa::V4 { 12 } else { 6 };

@@ -1,4 +1,4 @@
-//! Where EM starts: from pooled moments, or from centres that clients found.
+//! Initial parameters: from pooled moments, or from the clients' cluster centres.
 
 use super::mstep::{column_scale, floor_packed, subtract_outer};
 use super::{Covariance, Gmm, GmmParameters};
@@ -8,8 +8,8 @@ use whimbrel_core::{Error, Key, Result};
 
 impl Gmm {
     /// Equal weights, means drawn from the normal distribution with the pooled mean and
-    /// covariance, and that covariance for every component (its diagonal, or the known one, where
-    /// the model asks for it). Needs nothing but sums over clients.
+    /// covariance, and that covariance for every component (its diagonal or the known covariance, depending
+    /// on the model). Needs only sums over clients.
     pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<GmmParameters> {
         let (mean, pooled) = self.pooled_from(moments)?;
         let (components, d) = (self.components(), self.columns());
@@ -30,8 +30,8 @@ impl Gmm {
         self.start(vec![1.0 / components as f64; components], means, pooled)
     }
 
-    /// Weights in proportion to `counts`, means at `centres` (component after component), and the
-    /// pooled covariance less the scatter between the centres.
+    /// Weights proportional to `counts`, means at `centres` (component after component), and the pooled
+    /// covariance minus the scatter between the centres.
     pub fn initial_from_centres(
         &self,
         centres: &[f64],
@@ -86,7 +86,7 @@ impl Gmm {
     }
 }
 
-/// The spread of each column, from the pooled covariance and moments.
+/// The standard deviation of each column, from the pooled covariance and moments.
 fn scales_of(covariance: &[f64], moments: &[f64], d: usize) -> Vec<f64> {
     let at = |j| packed_index(j, j);
     (0..d).map(|j| column_scale(covariance[at(j)], moments[d + at(j)])).collect()

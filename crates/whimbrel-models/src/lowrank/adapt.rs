@@ -3,7 +3,7 @@
 use super::interval::CLASSES;
 use super::newton::{Case, regression};
 use super::side::Side;
-use super::uncertainty::{Regression, Share, Source, Uncertainty, share};
+use super::uncertainty::{ErrorPart, ErrorSource, Regression, Uncertainty, share};
 use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter};
 use std::borrow::Cow;
 use whimbrel_core::{Cell, Error, Key, Result, vector};
@@ -80,30 +80,35 @@ impl LowRankFit {
     }
 
     /// The row effect of a new row; 0 if the model has no row effects.
-    pub fn effect_of(&self, row: &NewRow) -> f64 {
+    pub fn new_row_effect(&self, row: &NewRow) -> f64 {
         // Row effects come first among the terms with coefficients per row.
         self.model.line_term(Side::Row).map_or(0.0, |_| row.own[self.model.rank()])
     }
 
     /// The parameter of a new row's cell without its error, at most the ceilings of its own cells and of
     /// the column, plus a client's personal effect.
-    pub fn sure_of(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
+    pub fn new_row_point(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
         let design = self.model.row_design(&self.factors, column);
         let elsewhere = self.model.elsewhere(&self.factors, None, column);
         let mut theta = elsewhere + vector::dot(&row.own, &design);
         if let Some(ceiling) = &self.ceiling {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
-        Parameter::sure(self.model.family().boxed(theta + effect), u32::MAX)
+        Parameter::exact(self.model.family().boxed(theta + effect), u32::MAX)
     }
 
     /// The parts of the error of a new row's `theta` in a column; `number` identifies the row.
-    pub fn shares_of(&self, row: &NewRow, number: usize, column: usize) -> Vec<Share> {
+    pub fn new_row_error_parts(
+        &self,
+        row: &NewRow,
+        number: usize,
+        column: usize,
+    ) -> Vec<ErrorPart> {
         let design = self.model.row_design(&self.factors, column);
-        let own = share(Source::NewRow(number), &row.posterior, &row.prior, &design);
+        let own = share(ErrorSource::NewRow(number), &row.posterior, &row.prior, &design);
         let u = &row.own[..self.model.rank()];
         let beside =
-            self.uncertainty.iter().flat_map(|sure| sure.shares_beside(&self.model, u, column));
+            self.uncertainty.iter().flat_map(|sure| sure.parts_beside(&self.model, u, column));
         std::iter::once(own).chain(beside).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use super::ceiling::{Ceiling, capped};
 use super::interval::{CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
-use super::uncertainty::{Share, spread_of};
+use super::uncertainty::{ErrorPart, spread_of};
 use super::{Factors, Family, LowRank, Uncertainty};
 use crate::mixed::normal_cdf;
 use std::f64::consts::PI;
@@ -49,7 +49,7 @@ pub struct Parameter {
 
 impl Parameter {
     /// A `theta` without error.
-    pub fn sure(theta: f64, observations: u32) -> Self {
+    pub fn exact(theta: f64, observations: u32) -> Self {
         let (spread, measured, shift, ceiling) = (0.0, 0.0, 0.0, f64::INFINITY);
         Self { theta, spread, measured, shift, observations, ceiling }
     }
@@ -87,29 +87,29 @@ impl LowRankFit {
     }
 
     /// The parts of the error of a cell's `theta`.
-    pub fn shares(&self, row: usize, column: usize) -> Vec<Share> {
-        let of = |sure: &Uncertainty| sure.shares(&self.model, &self.factors, [row, column]);
+    pub fn error_parts(&self, row: usize, column: usize) -> Vec<ErrorPart> {
+        let of = |sure: &Uncertainty| sure.error_parts(&self.model, &self.factors, [row, column]);
         self.uncertainty.as_ref().map_or(Vec::new(), of)
     }
 
     /// The parameter of a cell without its error. A client's personal effect is added after the ceiling.
-    pub fn sure(&self, row: usize, column: usize, effect: f64) -> Parameter {
+    pub fn point(&self, row: usize, column: usize, effect: f64) -> Parameter {
         let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
-        Parameter::sure(theta, self.observations[0][row].min(self.observations[1][column]))
+        Parameter::exact(theta, self.observations[0][row].min(self.observations[1][column]))
     }
 
     /// Adds errors to a parameter. A row or column without observations has its prior as posterior, which
     /// no held-out cell measures: the cell is treated as well observed, and all of its error is added.
-    pub fn unsure(&self, sure: Parameter, shares: &[Share]) -> Parameter {
+    pub fn with_errors(&self, sure: Parameter, shares: &[ErrorPart]) -> Parameter {
         let is_bare = sure.observations == 0;
-        let total: f64 = shares.iter().map(Share::variance).sum();
+        let total: f64 = shares.iter().map(ErrorPart::variance).sum();
         if total == 0.0 {
             return sure;
         }
         let kept = spread_of(self.model.family(), total).powi(2) / total;
         let held_out = self.calibration.as_ref().is_some_and(|c| c.calibrated) && !is_bare;
         let of_fit = shares.iter().filter(|share| held_out && share.source.is_of_fit());
-        let measured: f64 = of_fit.map(Share::variance).sum();
+        let measured: f64 = of_fit.map(ErrorPart::variance).sum();
         let spread = (kept * (total - measured).max(0.0)).sqrt();
         let shift = shares.iter().map(|share| share.shift).sum();
         let observations = if is_bare { u32::MAX } else { sure.observations };
@@ -118,8 +118,8 @@ impl LowRankFit {
 
     /// The error of `theta` in the imputation with this key. Cells with a common source share its random
     /// numbers.
-    pub fn deviation(&self, parameter: Parameter, shares: &[Share], key: Key) -> f64 {
-        let total: f64 = shares.iter().map(Share::variance).sum();
+    pub fn deviation(&self, parameter: Parameter, shares: &[ErrorPart], key: Key) -> f64 {
+        let total: f64 = shares.iter().map(ErrorPart::variance).sum();
         if total == 0.0 {
             return 0.0;
         }

@@ -40,7 +40,9 @@ pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
-pub use uncertainty::{Counted, Posteriors, Share, Source, Uncertainty, effective_parameters};
+pub use uncertainty::{
+    Counted, ErrorPart, ErrorSource, Posteriors, Uncertainty, effective_parameters,
+};
 
 use whimbrel_core::{Cell, Error, Result, vector::norm2_squared};
 

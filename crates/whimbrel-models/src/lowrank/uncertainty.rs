@@ -20,7 +20,7 @@
 //! binomial likelihood: 1 for Poisson noise, -1 for noise from a gamma factor.
 //!
 //! Columns and the coefficients of the other terms are treated alike. To first order the error of a
-//! cell's `theta` is a sum: one [`Share`] for its row, one for its column, one for each term.
+//! cell's `theta` is a sum: one [`ErrorPart`] for its row, one for its column, one for each term.
 
 use super::histogram::{CLASSES, class_of};
 use super::newton::{add_square, damping, factorised};
@@ -54,7 +54,7 @@ pub type Counted = (u64, u32);
 
 /// The parameters that an error comes from. Cells with a common source share the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum ErrorSource {
     Row(usize),
     Column(usize),
     /// A term, and the index of its coefficient.
@@ -63,7 +63,7 @@ pub enum Source {
     NewRow(usize),
 }
 
-impl Source {
+impl ErrorSource {
     /// Whether errors on held-out cells include it.
     pub fn is_of_fit(self) -> bool {
         matches!(self, Self::Row(_) | Self::Column(_) | Self::Term(..))
@@ -83,14 +83,14 @@ impl Source {
 /// A part of the error of a cell's `theta`: `shift + <weights, e>`, with standard normal `e` that belong
 /// to the source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Share {
-    pub source: Source,
+pub struct ErrorPart {
+    pub source: ErrorSource,
     pub weights: Vec<f64>,
     /// The mean.
     pub shift: f64,
 }
 
-impl Share {
+impl ErrorPart {
     pub fn variance(&self) -> f64 {
         vector::norm2_squared(&self.weights)
     }
@@ -137,9 +137,14 @@ impl Uncertainty {
     }
 
     /// The parts of the error of a cell's `theta`.
-    pub fn shares(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> Vec<Share> {
-        let sides = [Source::Row(cell[0]), Source::Column(cell[1])];
-        let of_side = |(side, source): (Side, Source)| {
+    pub fn error_parts(
+        &self,
+        model: &LowRank,
+        factors: &Factors,
+        cell: [usize; 2],
+    ) -> Vec<ErrorPart> {
+        let sides = [ErrorSource::Row(cell[0]), ErrorSource::Column(cell[1])];
+        let of_side = |(side, source): (Side, ErrorSource)| {
             let design = model.design(side, factors, cell);
             self.lines[side as usize].share(cell[side as usize], source, &design)
         };
@@ -149,25 +154,25 @@ impl Uncertainty {
 
     /// The error parts that a new row with these factors shares with the fit: those of the column and
     /// of terms that do not depend on the row.
-    pub(super) fn shares_beside(&self, model: &LowRank, u: &[f64], column: usize) -> Vec<Share> {
+    pub(super) fn parts_beside(&self, model: &LowRank, u: &[f64], column: usize) -> Vec<ErrorPart> {
         let mut design = u.to_vec();
         design.resize(model.unknowns(Side::Column), 1.0);
-        let own = self.lines[1].share(column, Source::Column(column), &design);
+        let own = self.lines[1].share(column, ErrorSource::Column(column), &design);
         let terms = (0..self.terms.len()).filter(|t| model.terms()[*t].ignores(Side::Row));
         let terms = terms.filter_map(|t| self.of_term(model, t, [0, column]));
         std::iter::once(own).chain(terms).collect()
     }
 
     /// The part of a term; `None` for row and column effects.
-    fn of_term(&self, model: &LowRank, t: usize, cell: [usize; 2]) -> Option<Share> {
+    fn of_term(&self, model: &LowRank, t: usize, cell: [usize; 2]) -> Option<ErrorPart> {
         let (at, x) = model.terms()[t].place(model.columns(), cell);
         let own = &self.terms[t];
-        (!own.prior.is_empty()).then(|| own.share(at, Source::Term(t, at), &[x]))
+        (!own.prior.is_empty()).then(|| own.share(at, ErrorSource::Term(t, at), &[x]))
     }
 
     /// The variance of a cell's `theta`.
     fn variance(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> f64 {
-        self.shares(model, factors, cell).iter().map(Share::variance).sum()
+        self.error_parts(model, factors, cell).iter().map(ErrorPart::variance).sum()
     }
 }
 
@@ -242,14 +247,14 @@ impl Posteriors {
         Ok(Self { each: each?.concat(), prior })
     }
 
-    fn share(&self, at: usize, source: Source, z: &[f64]) -> Share {
+    fn share(&self, at: usize, source: ErrorSource, z: &[f64]) -> ErrorPart {
         let width = Self::width(z.len());
         share(source, &self.each[at * width..][..width], &self.prior, z)
     }
 }
 
 /// The error part of a cell with design `z`.
-pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64]) -> Share {
+pub(super) fn share(source: ErrorSource, posterior: &[f64], prior: &[f64], z: &[f64]) -> ErrorPart {
     let q = z.len();
     let (factor, rest) = posterior.split_at(q * q);
     let mut weights = z.to_vec();
@@ -259,7 +264,7 @@ pub(super) fn share(source: Source, posterior: &[f64], prior: &[f64], z: &[f64])
     let of_prior: f64 = moved.iter().zip(prior).map(|(moved, prior)| prior * moved * moved).sum();
     let of_cells = vector::norm2_squared(&weights) - of_prior;
     let shift = vector::dot(&rest[..q], z) - 0.5 * rest[q] * of_cells;
-    Share { source, weights, shift }
+    ErrorPart { source, weights, shift }
 }
 
 /// The regression of one line, or of one coefficient of a term.

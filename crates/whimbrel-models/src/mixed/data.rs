@@ -1,57 +1,49 @@
-//! A client's rows: checked, with their patterns of missing numbers.
+//! A client's rows, with their patterns of missing numbers.
 
 use super::{ColumnKind, Mixed};
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientData, Error, Result, math};
+use whimbrel_core::{Error, Result, math};
 
-/// What one client holds.
+/// A client's rows.
 #[derive(Clone)]
 pub struct MixedData {
     columns: usize,
-    /// Cells, row after row; NaN where one is missing.
+    /// Cells, row-major; NaN stands for a missing cell.
     values: Vec<f64>,
-    /// Which numbers a row has: an index into `patterns`.
+    /// The pattern of each row: an index into `patterns`.
     pub(super) pattern: Vec<u32>,
-    /// For each pattern, which numbers are observed.
+    /// For each pattern, whether each number is observed.
     pub(super) patterns: Vec<Vec<bool>>,
-    /// All rows, those of one pattern together.
+    /// All rows, sorted by pattern.
     pub(super) order: Vec<u32>,
     /// `sum ln x!` over the observed counts of each row.
     pub(super) log_factorials: Vec<f64>,
 }
 
 impl MixedData {
-    /// How many rows.
     pub fn rows(&self) -> usize {
         self.pattern.len()
     }
 
-    /// The cells of row `i`; NaN where one is missing.
+    /// The cells of row `i`; NaN stands for a missing cell.
     pub fn row(&self, i: usize) -> &[f64] {
         &self.values[i * self.columns..][..self.columns]
     }
 }
 
-/// Squares of values up to this, summed over all rows, stay far from overflow.
+/// Largest admissible number: sums of squares stay far from overflow.
 const VALUE_MAX: f64 = 1e40;
-/// Beside larger counts log-likelihoods lose the others.
+/// Largest admissible count: the log-likelihood of larger ones would swamp that of the others.
 const COUNT_MAX: f64 = 1e10;
 
 impl Mixed {
-    /// Checks rows (row-major, NaN where a cell is missing) and lays them out for the E-step.
+    /// Checks rows (row-major, NaN for missing cells) and lays them out for the E-step.
     pub fn data_from_rows(&self, values: &[f64]) -> Result<MixedData> {
         let names: Vec<String> = (1..=self.columns().len()).map(|j| j.to_string()).collect();
         self.lay_out(&names, values)
     }
 
-    pub(super) fn bind_client(&self, data: &ClientData) -> Result<MixedData> {
-        match data {
-            ClientData::Table(table) => self.lay_out(&table.columns, &table.values),
-            _ => Err(Error::data("a mixture over a table is fitted to the rows of a table")),
-        }
-    }
-
-    fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
+    pub(super) fn lay_out(&self, names: &[String], values: &[f64]) -> Result<MixedData> {
         let width = self.columns().len();
         if names.len() != width {
             let what = format!("rows of {} columns where the mixture has {width}", names.len());
@@ -92,7 +84,7 @@ impl Mixed {
     }
 }
 
-/// What is wrong with a cell of a column of this kind.
+/// The fault of a cell in a column of this kind, if any.
 fn fault(cell: f64, kind: ColumnKind) -> Option<&'static str> {
     if cell.is_nan() {
         return None;
@@ -100,8 +92,8 @@ fn fault(cell: f64, kind: ColumnKind) -> Option<&'static str> {
     let is_whole = cell >= 0.0 && cell.fract() == 0.0 && cell <= COUNT_MAX;
     match kind {
         ColumnKind::Number if cell.abs() > VALUE_MAX => Some("is above 1e40 in size"),
-        ColumnKind::Count if !is_whole => Some("is no count: an integer from 0 to 1e10"),
-        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is no level"),
+        ColumnKind::Count if !is_whole => Some("is not a count: an integer from 0 to 1e10"),
+        ColumnKind::Levels(count) if !is_whole || cell >= count as f64 => Some("is not a level"),
         _ => None,
     }
 }

@@ -1,7 +1,6 @@
 //! The E-step: responsibilities from the observed cells, expectations of the missing ones.
 //!
-//! Rows are cut into chunks whose sums are added in a tree that does not depend on threads, as in the
-//! Gaussian mixture.
+//! Rows are cut into chunks whose sums are added in a tree of fixed shape, as in the Gaussian mixture.
 
 use super::numbers::Conditional;
 use super::{Levels, Mixed, MixedData, MixedParameters};
@@ -10,7 +9,7 @@ use crate::{LatentModel, Rows};
 use std::borrow::Cow;
 use whimbrel_core::{Error, Result};
 
-/// Rows that one thread sums.
+/// Number of rows of a chunk.
 const CHUNK_ROWS: usize = 512;
 
 impl Mixed {
@@ -38,7 +37,7 @@ impl Mixed {
         let chunks: Vec<&[u32]> = rows.chunks(CHUNK_ROWS).collect();
         let sum = |chunk: usize, out: &mut [f64]| {
             out.fill(0.0);
-            // What is not a number is reported below.
+            // NaN is reported below.
             self.add_rows(theta, data, chunks[chunk], out).unwrap_or(f64::NAN)
         };
         let n = rows.len() as f64;
@@ -115,13 +114,13 @@ impl Mixed {
     }
 }
 
-/// Scores rows one by one; those of one pattern should follow each other.
+/// Scores rows one by one; rows of one pattern should be consecutive.
 pub(super) struct Scorer<'a> {
     model: &'a Mixed,
     theta: &'a MixedParameters,
     pattern: Option<u32>,
     pub(super) conditionals: Vec<Conditional>,
-    /// The numbers of the last row, missing ones as conditional means, component after component.
+    /// The numbers of the last row, with missing ones at their conditional means, per component.
     pub(super) numbers: Vec<f64>,
     /// Responsibilities for the last row.
     pub(super) scores: Vec<f64>,
@@ -144,7 +143,8 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// The log-density of a row's observed cells; leaves its responsibilities and completed numbers.
+    /// Returns the log-density of a row's observed cells, and stores responsibilities and completed
+    /// numbers.
     pub(super) fn score(&mut self, data: &MixedData, row: usize) -> Result<f64> {
         let Self { model, theta, .. } = *self;
         let (d, c, all) = (model.numbers.len(), model.counts.len(), model.all_levels());

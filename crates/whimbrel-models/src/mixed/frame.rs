@@ -1,11 +1,11 @@
-//! The frame of the complete-data Fisher information: that of the numbers' mixture, and beside it
+//! The frame of the complete-data Fisher information: that of the Gaussian part, and in addition
 //!
 //! - for a count with rate lambda, `(b - lambda a) / sqrt(pi lambda)`,
-//! - for level l of a column, with R_l the probability left once levels 2 to l are taken off,
+//! - for level l of a column, with R_l the probability that remains after levels 2 to l,
 //!   `[c_l - (p_l / R_{l-1}) (a - c_2 - ... - c_{l-1})] / sqrt(pi p_l R_l / R_{l-1})`,
 //!
-//! which have the identity as their second moment under the model. The coordinates of rates and levels
-//! have a diagonal information with the same square roots.
+//! whose second moment under the model is the identity. The information of the coordinates of rates and
+//! levels is diagonal, with the same square roots.
 
 use super::parameters::remaining;
 use super::{BOUNDARY, Levels, Mixed, MixedParameters};
@@ -14,16 +14,16 @@ use whimbrel_core::Frame;
 
 /// A frame at some parameters.
 pub(super) struct MixedFrame {
-    /// Of the numbers' part; none where there are none, then `sqrt(pi_k)` stands for it.
+    /// The frame of the Gaussian part; without numeric columns, `sqrt(pi_k)` alone.
     gaussian: Option<Box<dyn Frame>>,
     roots: Vec<f64>,
-    /// Where the other parts begin.
+    /// Offset of the other parts.
     gaussian_len: usize,
     counts: usize,
     /// For every count and component the rate; for every free level `p_l / R_{l-1}`.
     rates: Vec<f64>,
     ratios: Vec<f64>,
-    /// What they are divided by.
+    /// Their scales.
     rate_scales: Vec<f64>,
     level_scales: Vec<f64>,
     /// Levels of each column.
@@ -85,8 +85,8 @@ impl MixedFrame {
         }
     }
 
-    /// Takes off what the weights and the levels before explain of counts and levels, or adds it
-    /// again; `a` has the weights' part of the statistic.
+    /// Subtracts from counts and levels their regression on the weights and the previous levels, or adds it
+    /// back; `a` is the weights' part of the statistic.
     fn centre(&self, a: &[f64], rest: &mut [f64], add: bool) {
         let sign = if add { 1.0 } else { -1.0 };
         let (counts, levels) = rest.split_at_mut(self.rates.len());

@@ -1,9 +1,9 @@
-//! Mixtures over tables whose columns are of several kinds and whose cells may be missing.
+//! Mixtures over tables with columns of several kinds and missing cells.
 //!
-//! Given its component a row's cells are independent, but for the numbers where `numeric` is full:
-//! numbers are Gaussian, counts Poisson, levels (yes or no, or the levels of a category) categorical.
-//! Cells are missing at random: what is missing is latent beside the component, so the likelihood is
-//! that of the observed cells, and a statistic holds expectations of the missing ones.
+//! Given its component, the cells of a row are independent, except numbers with a full covariance. Numbers
+//! are Gaussian, counts Poisson, and levels (binary or of a category) categorical. Cells are missing at
+//! random: missing cells are latent like the component, the likelihood is that of the observed cells, and
+//! statistics contain expectations of the missing ones.
 //!
 //! | statistic | meaning |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | K x counts | mean of responsibility times count |
 //! | K x levels | for each column of L levels, the mean of responsibility times the indicator of levels 2 to L |
 //!
-//! *Reduces to* a Gaussian mixture with diagonal or full covariances where all columns are numbers and
-//! no cell is missing, and to latent class analysis where all columns are levels.
+//! *Reduces to* a Gaussian mixture with diagonal or full covariances if all columns are numbers and no
+//! cell is missing, and to latent class analysis if all columns are levels.
 //!
-//! The numbers' part is a [`Gmm`]: its M-step, frames, coordinates and floors are those of this model.
+//! The numeric part is a [`Gmm`], with its M-step, frames, coordinates and floors.
 
 mod data;
 mod estep;
@@ -33,43 +33,42 @@ pub use predict::{Filled, MixedPrediction};
 
 use crate::gmm::{Covariance, Gmm, GmmSettings};
 use crate::mixture::{check_finite, weights_of};
-use crate::{LatentModel, Maximum, Reach, Rows};
+use crate::{LatentModel, Maximum, Rows, StepRange};
 use whimbrel_core::{ClientData, Error, Frame, Result, math};
 
-/// The smallest probability of a level, and the smallest rate beside the pooled one.
+/// The smallest probability of a level, and the smallest rate relative to the pooled one.
 const FLOOR: f64 = 1e-10;
-/// Frames and the trust region take smaller probabilities, and rates beside the pooled one, for this:
-/// the information of a parameter at its boundary is infinite.
+/// Lower bound, in frames and the trust region, of probabilities and of rates relative to the pooled one:
+/// the Fisher information is infinite at the boundary.
 const BOUNDARY: f64 = 1e-3;
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Real numbers, Gaussian given the component.
     Number,
     /// Non-negative integers, Poisson given the component.
     Count,
-    /// One of so many levels, at least two, numbered from 0.
+    /// One of at least two levels, numbered from 0.
     Levels(usize),
 }
 
-/// What is assumed of the numbers' covariances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The covariance structure of the numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numeric {
     /// Diagonal, one for each component.
+    #[default]
     Diagonal,
     /// Full, one for each component.
     Full,
 }
 
-/// What makes a mixture over a table.
+/// The settings of a mixture over a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedSettings {
-    /// Number of components.
     pub components: usize,
-    /// The columns, in the order of the rows' cells.
+    /// The kinds of the columns, in order.
     pub columns: Vec<ColumnKind>,
-    /// What is assumed of the numbers' covariances.
     pub numeric: Numeric,
     /// Added to the numbers' variances; default 0.
     pub reg_covar: f64,
@@ -77,6 +76,13 @@ pub struct MixedSettings {
     pub weight_floor: f64,
     /// As [`GmmSettings::covariance_floor`]; default 1e-10.
     pub covariance_floor: f64,
+}
+
+impl Default for MixedSettings {
+    /// One component without columns.
+    fn default() -> Self {
+        Self::new(1, Vec::new(), Numeric::default())
+    }
 }
 
 impl MixedSettings {
@@ -91,12 +97,11 @@ impl MixedSettings {
 #[derive(Clone, Debug)]
 pub struct Mixed {
     settings: MixedSettings,
-    /// The numbers; none where there are none.
+    /// The numeric part; `None` without numeric columns.
     gaussian: Option<Gmm>,
-    /// Which columns are numbers, and which are counts.
+    /// Indices of the numeric columns, and of the counts.
     numbers: Vec<usize>,
     counts: Vec<usize>,
-    /// Which columns have levels, how many, and where theirs begin among all.
     levels: Vec<Levels>,
 }
 
@@ -105,7 +110,7 @@ pub struct Mixed {
 struct Levels {
     column: usize,
     count: usize,
-    /// Where its levels begin in a list of all probabilities of a component.
+    /// Offset of its levels in the list of a component's probabilities.
     from: usize,
 }
 
@@ -154,61 +159,155 @@ impl Mixed {
         Ok(Self { settings, gaussian, numbers, counts, levels })
     }
 
-    /// The settings, as checked.
     pub fn settings(&self) -> &MixedSettings {
         &self.settings
     }
 
-    /// Number of components.
     pub fn components(&self) -> usize {
         self.settings.components
     }
 
-    /// What the columns hold.
     pub fn columns(&self) -> &[ColumnKind] {
         &self.settings.columns
     }
 
-    /// Which columns are numbers, in the order of the Gaussian part.
+    /// Indices of the numeric columns, in the order of the Gaussian part.
     pub fn numbers(&self) -> &[usize] {
         &self.numbers
     }
 
-    /// Which columns are counts.
+    /// Indices of the counts.
     pub fn counts(&self) -> &[usize] {
         &self.counts
     }
 
-    /// How many numbers are fitted.
+    /// Number of parameters.
     pub fn free_parameters(&self) -> usize {
         let others = self.counts.len() + self.free_levels();
         let numbers = self.gaussian.as_ref();
         numbers.map_or(self.components() - 1, Gmm::free_parameters) + self.components() * others
     }
 
-    /// Probabilities of a component.
+    /// Number of level probabilities of a component.
     fn all_levels(&self) -> usize {
         self.levels.iter().map(|levels| levels.count).sum()
     }
 
-    /// Those that the others do not determine.
+    /// Number of free ones among them.
     fn free_levels(&self) -> usize {
         self.levels.iter().map(|levels| levels.count - 1).sum()
     }
 
-    /// The length of the numbers' part of a statistic: that of weights alone where there are none.
+    /// Length of the numeric part of a statistic; of the weights alone without numeric columns.
     fn gaussian_len(&self) -> usize {
         self.gaussian.as_ref().map_or(self.components(), Gmm::statistic_len)
     }
 
-    /// A statistic's parts: that of weights and numbers, that of counts, that of levels.
+    /// The parts of a statistic: weights and numbers, counts, levels.
     fn parts<'a>(&self, statistic: &'a [f64]) -> (&'a [f64], &'a [f64], &'a [f64]) {
         let (gaussian, rest) = statistic.split_at(self.gaussian_len());
         let (counts, levels) = rest.split_at(self.components() * self.counts.len());
         (gaussian, counts, levels)
     }
 
-    fn m_step(&self, statistic: &[f64]) -> Result<Maximum<MixedParameters>> {
+    /// Sums divided by weights; dead components get the pooled quotient of the living ones.
+    fn means_of(&self, s1: &[f64], sums: &[f64], width: usize) -> Vec<f64> {
+        if width == 0 {
+            return Vec::new();
+        }
+        let alive: f64 = s1.iter().sum();
+        let mut pooled = vec![0.0; width];
+        for (sums, _) in sums.chunks_exact(width).zip(s1).filter(|(_, s1)| **s1 > 0.0) {
+            pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
+        }
+        let each = sums.chunks_exact(width).zip(s1);
+        let quotient = |(sums, s1): (&[f64], &f64)| -> Vec<f64> {
+            if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
+        };
+        each.flat_map(quotient).collect()
+    }
+
+    /// The range of steps of the numbers, and the distances of rates and probabilities from zero; they may
+    /// grow without bound.
+    fn step_range_of(&self, statistic: &[f64], direction: &[f64]) -> Result<StepRange> {
+        let components = self.components();
+        let (gaussian, counts, levels) = self.parts(statistic);
+        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
+        let mut reach = match &self.gaussian {
+            Some(gmm) => gmm.step_range(gaussian, along_gaussian, &[])?.unwrap_or_default(),
+            None => StepRange::of_weights(gaussian, along_gaussian),
+        };
+        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
+        let (c, l) = (self.counts.len(), self.free_levels());
+        let pooled: Vec<f64> =
+            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
+        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
+            let weight = gaussian[k];
+            for j in 0..c {
+                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
+                if at > 0.0 {
+                    reach.include((along_counts[k * c + j] / at).min(0.0));
+                }
+            }
+            let mut from = k * l;
+            for Levels { count, .. } in &self.levels {
+                let (own, along) =
+                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
+                let first = (weight - own.iter().sum::<f64>(), {
+                    along_gaussian[k] - along.iter().sum::<f64>()
+                });
+                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
+                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
+                }
+                from += count - 1;
+            }
+        }
+        Ok(reach)
+    }
+}
+
+impl LatentModel for Mixed {
+    fn remedy(&self) -> &'static str {
+        "use fewer components, set reg_covar, or take another start"
+    }
+
+    type Data = MixedData;
+    type Parameters = MixedParameters;
+
+    fn bind(&self, data: &ClientData) -> Result<MixedData> {
+        match data {
+            ClientData::Table(table) => self.lay_out(&table.columns, &table.values),
+            _ => Err(Error::data("a mixture over a table is fitted to the rows of a table")),
+        }
+    }
+
+    fn rows(&self, data: &MixedData) -> usize {
+        data.rows()
+    }
+
+    fn window(&self, _: &MixedData, _from: u64, _count: usize) -> Result<Option<MixedData>> {
+        Ok(None)
+    }
+
+    fn statistic_len(&self) -> usize {
+        self.gaussian_len() + self.components() * (self.counts.len() + self.free_levels())
+    }
+
+    fn moments(&self, data: &MixedData) -> Result<Vec<f64>> {
+        Ok(self.moments_of(data))
+    }
+
+    fn expect(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64> {
+        self.e_step(theta, data, rows, statistic)
+    }
+
+    fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {
         if statistic.len() != self.statistic_len() {
             return Err(Error::internal(format!(
                 "a statistic of {} numbers where the mixture has {}",
@@ -245,62 +344,11 @@ impl Mixed {
         Ok(Maximum { theta, repairs, dead })
     }
 
-    /// The quotients of sums and weights; the dead get those of all the living.
-    fn means_of(&self, s1: &[f64], sums: &[f64], width: usize) -> Vec<f64> {
-        if width == 0 {
-            return Vec::new();
-        }
-        let alive: f64 = s1.iter().sum();
-        let mut pooled = vec![0.0; width];
-        for (sums, _) in sums.chunks_exact(width).zip(s1).filter(|(_, s1)| **s1 > 0.0) {
-            pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
-        }
-        let each = sums.chunks_exact(width).zip(s1);
-        let quotient = |(sums, s1): (&[f64], &f64)| -> Vec<f64> {
-            if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
-        };
-        each.flat_map(quotient).collect()
+    fn penalty(&self, _: &MixedParameters) -> f64 {
+        0.0
     }
 
-    /// The numbers' reach, and how far rates and probabilities are from zero; they may grow freely.
-    fn reach_of(&self, statistic: &[f64], direction: &[f64]) -> Result<Reach> {
-        let components = self.components();
-        let (gaussian, counts, levels) = self.parts(statistic);
-        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
-        let mut reach = match &self.gaussian {
-            Some(gmm) => gmm.reach(gaussian, along_gaussian, &[])?.unwrap_or_default(),
-            None => Reach::of_weights(gaussian, along_gaussian),
-        };
-        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
-        let (c, l) = (self.counts.len(), self.free_levels());
-        let pooled: Vec<f64> =
-            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
-        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
-            let weight = gaussian[k];
-            for j in 0..c {
-                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
-                if at > 0.0 {
-                    reach.include((along_counts[k * c + j] / at).min(0.0));
-                }
-            }
-            let mut from = k * l;
-            for Levels { count, .. } in &self.levels {
-                let (own, along) =
-                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
-                let first = (weight - own.iter().sum::<f64>(), {
-                    along_gaussian[k] - along.iter().sum::<f64>()
-                });
-                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
-                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
-                }
-                from += count - 1;
-            }
-        }
-        Ok(reach)
-    }
-
-    /// `phi(theta)`.
-    fn natural_of(&self, theta: &MixedParameters) -> Vec<f64> {
+    fn natural(&self, theta: &MixedParameters) -> Vec<f64> {
         let mut out = match (&self.gaussian, &theta.gaussian) {
             (Some(gmm), Some(gaussian)) => gmm.natural(gaussian),
             _ => theta.weights.iter().map(|w| math::ln(*w)).collect(),
@@ -319,57 +367,6 @@ impl Mixed {
         }
         out
     }
-}
-
-impl LatentModel for Mixed {
-    fn remedy(&self) -> &'static str {
-        "use fewer components, set reg_covar, or take another start"
-    }
-
-    type Data = MixedData;
-    type Parameters = MixedParameters;
-
-    fn bind(&self, data: &ClientData) -> Result<MixedData> {
-        self.bind_client(data)
-    }
-
-    fn rows(&self, data: &MixedData) -> usize {
-        data.rows()
-    }
-
-    fn window(&self, _: &MixedData, _from: u64, _count: usize) -> Result<Option<MixedData>> {
-        Ok(None)
-    }
-
-    fn statistic_len(&self) -> usize {
-        self.gaussian_len() + self.components() * (self.counts.len() + self.free_levels())
-    }
-
-    fn moments(&self, data: &MixedData) -> Result<Vec<f64>> {
-        Ok(self.moments_of(data))
-    }
-
-    fn expect(
-        &self,
-        theta: &MixedParameters,
-        data: &MixedData,
-        rows: Rows<'_>,
-        statistic: &mut [f64],
-    ) -> Result<f64> {
-        self.e_step(theta, data, rows, statistic)
-    }
-
-    fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {
-        self.m_step(statistic)
-    }
-
-    fn penalty(&self, _: &MixedParameters) -> f64 {
-        0.0
-    }
-
-    fn natural(&self, theta: &MixedParameters) -> Vec<f64> {
-        self.natural_of(theta)
-    }
 
     fn frame(&self, theta: &MixedParameters) -> Option<Box<dyn Frame>> {
         Some(Box::new(frame::MixedFrame::of_statistics(self, theta)))
@@ -379,8 +376,13 @@ impl LatentModel for Mixed {
         Some(Box::new(frame::MixedFrame::of_coordinates(self, theta)))
     }
 
-    fn reach(&self, statistic: &[f64], direction: &[f64], _: &[f64]) -> Result<Option<Reach>> {
-        self.reach_of(statistic, direction).map(Some)
+    fn step_range(
+        &self,
+        statistic: &[f64],
+        direction: &[f64],
+        _: &[f64],
+    ) -> Result<Option<StepRange>> {
+        self.step_range_of(statistic, direction).map(Some)
     }
 
     fn baseline(&self, _: &[f64], moments: &[f64]) -> Option<f64> {

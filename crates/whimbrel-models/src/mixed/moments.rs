@@ -1,4 +1,4 @@
-//! Moments of the observed cells, and what follows from them alone: scales, and the baseline.
+//! Moments of the observed cells, with the scales and the baseline that follow from them.
 //!
 //! Means over all rows of, for each column: 1 where observed, x, x^2 (numbers); 1, x, x^2, ln x!
 //! (counts); the indicator of each level.
@@ -7,12 +7,12 @@ use super::{ColumnKind, Mixed, MixedData};
 use crate::mixture::LN_TWO_PI;
 use whimbrel_core::math;
 
-/// What pooled moments say of a column.
+/// The pooled moments of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Column {
-    /// A number or a count: the share of rows that have it, its mean and its variance.
+    /// A number or a count: the fraction of rows that have it, its mean and its variance.
     Scalar { observed: f64, mean: f64, variance: f64, log_factorial: f64 },
-    /// The share of rows that have each level.
+    /// The fraction of rows with each level.
     Levels(Vec<f64>),
 }
 
@@ -69,7 +69,7 @@ impl Mixed {
         self.columns().iter().map(&mut column).collect()
     }
 
-    /// The mean negative log-likelihood of one component: columns that are independent.
+    /// The mean negative log-likelihood of a single component with independent columns.
     pub(super) fn independent_columns(&self, moments: &[f64]) -> Option<f64> {
         if moments.len() != self.moments_len() {
             return None;
@@ -98,7 +98,7 @@ impl Mixed {
     }
 }
 
-/// Moments of a column.
+/// Number of moments of a column.
 fn width(kind: ColumnKind) -> usize {
     match kind {
         ColumnKind::Number => 3,

@@ -1,6 +1,6 @@
-//! The numbers of a row given its component: their log-density, and what the observed ones say of
-//! the missing ones. Full covariances take one factorisation per pattern of missing numbers and
-//! component; diagonal ones are the same for every pattern.
+//! The numbers of a row given its component: log-density of the observed ones, and conditional moments of
+//! the missing ones. Full covariances need one factorisation per pattern of missing numbers and component;
+//! diagonal ones are independent of the pattern.
 
 use super::{Mixed, MixedParameters, Numeric};
 use crate::mixture::LN_TWO_PI;
@@ -26,7 +26,7 @@ enum Form {
 struct Block {
     /// `-(1/2) (o ln 2 pi + ln det Sigma_OO)`.
     constant: f64,
-    /// Which are observed, and which are not.
+    /// Indices of observed and of missing numbers.
     observed: Vec<usize>,
     missing: Vec<usize>,
     /// `L` with `Sigma_OO = L L'`.
@@ -38,7 +38,7 @@ struct Block {
 }
 
 impl Mixed {
-    /// Every component's numbers under a pattern; none where no column is a number.
+    /// Every component's numbers under a pattern; empty without numeric columns.
     pub(super) fn conditionals(
         &self,
         theta: &MixedParameters,
@@ -99,8 +99,8 @@ impl Block {
 }
 
 impl Conditional {
-    /// The log-density of a row's observed numbers; `numbers` has all places, and the missing ones
-    /// (NaN) get their conditional means. `room` is for twice as many numbers.
+    /// Returns the log-density of a row's observed numbers, and replaces missing ones (NaN) by their
+    /// conditional means. `room` is a buffer of twice the length.
     pub(super) fn complete(&self, numbers: &mut [f64], room: &mut [f64]) -> f64 {
         match &self.form {
             Form::Diagonal { variances, constants } => {
@@ -134,9 +134,9 @@ impl Conditional {
         }
     }
 
-    /// Adds `r` times the second moments of a completed row with this pattern, in the layout of the
-    /// statistic; of a full covariance without that of the missing numbers, which
-    /// [`add_covariance`](Self::add_covariance) has.
+    /// Adds `r` times the second moments of a completed row, in the layout of the statistic; for full
+    /// covariances without that of the missing numbers, which [`add_covariance`](Self::add_covariance)
+    /// adds.
     pub(super) fn add_second(&self, r: f64, numbers: &[f64], seen: &[bool], second: &mut [f64]) {
         match &self.form {
             Form::Diagonal { variances, .. } => {
@@ -168,7 +168,7 @@ impl Conditional {
         }
     }
 
-    /// Whether it is for one pattern alone.
+    /// Whether it depends on the pattern.
     pub(super) fn has_pattern(&self) -> bool {
         matches!(self.form, Form::Full(_))
     }

@@ -1,7 +1,7 @@
-//! Parameters, and the coordinates in which they travel: those of the numbers' mixture (weights as
-//! logits), logarithms of rates, and for each column of levels the logits of the continuation ratios
+//! Parameters, and their unconstrained coordinates: those of the Gaussian part (weights as logits),
+//! logarithms of rates, and for each column of levels the logits of the continuation ratios
 //! `p_l / (p_l + ... + p_L + p_1)`, l from 2 on. Their information is diagonal, and every vector of
-//! finite numbers is a parameter.
+//! finite numbers is a valid parameter.
 
 use super::{FLOOR, Levels, Mixed};
 use crate::LatentModel;
@@ -14,7 +14,7 @@ use whimbrel_core::{Error, Result, math};
 pub struct MixedParameters {
     pub(super) weights: Vec<f64>,
     pub(super) log_weights: Vec<f64>,
-    /// The numbers' means and covariances, with the weights.
+    /// Means and covariances of the numbers, with the weights.
     pub(super) gaussian: Option<GmmParameters>,
     /// Rates of the counts, component after component.
     pub(super) rates: Vec<f64>,
@@ -25,12 +25,11 @@ pub struct MixedParameters {
 }
 
 impl MixedParameters {
-    /// The weights.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
 
-    /// The numbers' means and covariances; none where no column is a number.
+    /// Means and covariances of the numbers; `None` without numeric columns.
     pub fn gaussian(&self) -> Option<&GmmParameters> {
         self.gaussian.as_ref()
     }
@@ -47,9 +46,8 @@ impl MixedParameters {
 }
 
 impl Mixed {
-    /// Parameters from numbers as a person writes them: weights; means of the numbers and their
-    /// variances or full covariances, component after component; rates of the counts; probabilities
-    /// of all levels.
+    /// Parameters from weights, means and variances or full covariances of the numbers, rates of the counts
+    /// and probabilities of all levels, each component after component.
     pub fn parameters(
         &self,
         weights: &[f64],
@@ -79,7 +77,7 @@ impl Mixed {
         Ok(self.assemble(weights, gaussian, rates.to_vec(), levels.to_vec()))
     }
 
-    /// Puts the parts together; rates and probabilities get their floors.
+    /// Assembles the parts, with floors on rates and probabilities.
     pub(super) fn assemble(
         &self,
         weights: Vec<f64>,
@@ -177,8 +175,7 @@ impl Mixed {
     }
 }
 
-/// `left[l]`: what is left of the probability once levels 1 (counted from 0) to `l` are taken off,
-/// that of level 0 and of those above `l`.
+/// `left[l]`: the probability of level 0 and of all levels above `l`.
 pub(super) fn remaining(levels: &[f64]) -> Vec<f64> {
     let mut left = vec![levels[0]; levels.len()];
     for l in (1..levels.len()).rev() {

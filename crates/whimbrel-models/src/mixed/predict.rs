@@ -1,19 +1,19 @@
-//! What a fitted mixture says of rows: labels, densities, and the cells they lack.
+//! Predictions of a fitted mixture: labels, densities, and missing cells.
 
 use super::estep::Scorer;
 use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters};
 use whimbrel_core::{Error, Result, math};
 
-/// What a mixture says of rows.
+/// Predictions for rows.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct MixedPrediction {
-    /// The likeliest component of each row, from 0 (the first of equals).
+    /// The most probable component of each row, from 0; the first of ties.
     pub labels: Vec<u32>,
-    /// The probability of each component, row after row.
+    /// The component probabilities, row after row.
     pub responsibilities: Vec<f64>,
     /// `ln p` of the observed cells of each row.
     pub log_density: Vec<f64>,
-    /// The missing cells, row after row.
+    /// The missing cells, row by row.
     pub filled: Vec<Filled>,
 }
 
@@ -26,7 +26,7 @@ pub enum Filled {
         place: (usize, usize),
         /// The conditional mean.
         mean: f64,
-        /// The ends of the interval; whole numbers for a count.
+        /// The ends of the interval; integers for a count.
         interval: [f64; 2],
     },
     /// The probability of each level given the observed cells.
@@ -39,8 +39,7 @@ pub enum Filled {
 }
 
 impl Mixed {
-    /// Labels, responsibilities, log-densities and missing cells of rows; intervals have this
-    /// coverage.
+    /// Labels, responsibilities, log-densities and missing cells of rows, with intervals of this coverage.
     pub fn predict(
         &self,
         theta: &MixedParameters,
@@ -116,7 +115,7 @@ struct Normal {
     deviation: f64,
 }
 
-/// Bisections of a quantile: from the width of the mixture to its last digits.
+/// Bisections of a quantile, enough for full precision.
 const BISECTIONS: usize = 60;
 
 /// The quantile of a mixture of normal distributions.
@@ -141,13 +140,13 @@ fn normal_quantile(parts: &[Normal], p: f64) -> f64 {
     0.5 * (low + high)
 }
 
-/// The quantile of a mixture of Poisson distributions (weight, rate): the smallest count below or at
-/// which lies at least `p`.
+/// The quantile of a mixture of Poisson distributions (weight, rate): the smallest count with distribution
+/// function at least `p`.
 fn poisson_quantile(parts: &[(f64, f64)], p: f64) -> f64 {
     let below =
         |x: f64| -> f64 { parts.iter().map(|(weight, rate)| weight * poisson_cdf(x, *rate)).sum() };
     let top = parts.iter().fold(0.0, |top: f64, (_, rate)| top.max(*rate));
-    // Beyond ten deviations there is nothing at any level that is asked for.
+    // Ten standard deviations suffice for any level in use.
     let (mut low, mut high) = (-1.0, (top + 10.0 * top.sqrt() + 10.0).ceil());
     while high - low > 1.0 {
         let middle = ((low + high) * 0.5).floor();

@@ -1,6 +1,6 @@
-//! Where EM starts: from pooled moments, or from centres that clients found.
+//! Initial parameters: from pooled moments, or from the clients' cluster centres.
 //!
-//! A *point* is a row as numbers: numbers and counts as they are, a 0 or 1 for each level. A centre of
+//! A *point* is a row as a real vector: numbers and counts, and an indicator for each level. A centre of
 //! points holds means, rates and probabilities.
 
 use super::moments::Column;
@@ -8,99 +8,92 @@ use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters, Numeric};
 use crate::mixture::{check_finite, floored, shares_of};
 use whimbrel_core::{Error, Key, Result, math};
 
-/// The share of the pooled rates and probabilities in those of a start: on the boundary EM would not
-/// leave it.
+/// Weight of the pooled rates and probabilities in initial ones, since EM cannot leave the boundary.
 const POOLED_SHARE: f64 = 0.1;
 
 impl Mixed {
-    /// Numbers of a point.
+    /// Dimension of a point.
     pub fn point_len(&self) -> usize {
         self.numbers.len() + self.counts.len() + self.all_levels()
     }
 
-    /// Rows as points; a gap has the mean of the rows' observed cells.
+    /// The column of each coordinate of a point, with the level it indicates.
+    fn point_columns(&self) -> Vec<(usize, Option<usize>)> {
+        let scalars = self.numbers.iter().chain(&self.counts).map(|column| (*column, None));
+        let levels = |l: &Levels| {
+            let column = l.column;
+            (0..l.count).map(move |level| (column, Some(level)))
+        };
+        scalars.chain(self.levels.iter().flat_map(levels)).collect()
+    }
+
+    /// Rows as points; missing cells are replaced by column means.
     pub fn points(&self, data: &MixedData) -> Vec<f64> {
-        let means = self.point_means(&self.moments_of(data));
-        let mut points = means.repeat(data.rows());
-        for (row, point) in points.chunks_exact_mut(self.point_len()).enumerate() {
+        let (coordinates, means) = (self.point_columns(), self.point_means(&self.moments_of(data)));
+        let mut points = Vec::with_capacity(data.rows() * coordinates.len());
+        for row in 0..data.rows() {
             let cells = data.row(row);
-            let scalars = self.numbers.iter().chain(&self.counts);
-            for (x, j) in point.iter_mut().zip(scalars).filter(|(_, j)| !cells[**j].is_nan()) {
-                *x = cells[*j];
-            }
-            let own = &mut point[self.numbers.len() + self.counts.len()..];
-            for Levels { column, count, from } in &self.levels {
-                let cell = cells[*column];
-                if !cell.is_nan() {
-                    own[*from..][..*count].fill(0.0);
-                    own[from + cell as usize] = 1.0;
+            points.extend(coordinates.iter().zip(&means).map(|((column, level), mean)| {
+                match (cells[*column], level) {
+                    (cell, _) if cell.is_nan() => *mean,
+                    (cell, None) => cell,
+                    (cell, Some(level)) => f64::from(u8::from(cell as usize == *level)),
                 }
-            }
+            }));
         }
         points
     }
 
-    /// Which numbers of the points come from observed cells; none where all do.
+    /// Whether each coordinate of the points comes from an observed cell; `None` if all do.
     pub fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
-        let mut observed = Vec::with_capacity(data.rows() * self.point_len());
-        for row in 0..data.rows() {
-            let cells = data.row(row);
-            let scalars = self.numbers.iter().chain(&self.counts);
-            observed.extend(scalars.map(|j| !cells[*j].is_nan()));
-            for Levels { column, count, .. } in &self.levels {
-                observed.extend(std::iter::repeat_n(!cells[*column].is_nan(), *count));
-            }
-        }
+        let coordinates = self.point_columns();
+        let of_row = |row: usize| {
+            coordinates.iter().map(move |(column, _)| !data.row(row)[*column].is_nan())
+        };
+        let observed: Vec<bool> = (0..data.rows()).flat_map(of_row).collect();
         observed.contains(&false).then_some(observed)
     }
 
-    /// What each number of a point is divided by so that every column has the variance one.
+    /// The scale of each coordinate of a point, so that every column has unit variance.
     pub fn point_scales(&self, moments: &[f64]) -> Vec<f64> {
         let columns = self.columns_of(moments);
-        let scale = |j: &usize| match &columns[*j] {
-            Column::Scalar { variance, .. } if *variance > 0.0 => variance.sqrt(),
-            _ => 1.0,
+        let scale = |(column, _): (usize, Option<usize>)| {
+            let (variance, least) = match &columns[column] {
+                Column::Scalar { variance, .. } => (*variance, 0.0),
+                Column::Levels(shares) => {
+                    let squares = level_shares(shares).iter().map(|p| p * p).sum::<f64>();
+                    (1.0 - squares, f64::EPSILON)
+                }
+            };
+            if variance > least { variance.sqrt() } else { 1.0 }
         };
-        let mut scales: Vec<f64> = self.numbers.iter().chain(&self.counts).map(scale).collect();
-        for Levels { column, count, .. } in &self.levels {
-            let shares = level_shares(&columns[*column], *count);
-            let variance = 1.0 - shares.iter().map(|p| p * p).sum::<f64>();
-            let scale = if variance > f64::EPSILON { variance.sqrt() } else { 1.0 };
-            scales.extend(vec![scale; *count]);
-        }
-        scales
+        self.point_columns().into_iter().map(scale).collect()
     }
 
-    /// The places of a point that rows with these moments say nothing of.
+    /// The coordinates of points without any observed cell.
     pub fn point_gaps(&self, moments: &[f64]) -> Vec<usize> {
         let columns = self.columns_of(moments);
-        let is_gap = |j: usize| match &columns[j] {
+        let is_gap = |column: usize| match &columns[column] {
             Column::Scalar { observed, .. } => *observed == 0.0,
             Column::Levels(shares) => shares.iter().all(|share| *share == 0.0),
         };
-        let scalars = self.numbers.iter().chain(&self.counts).copied();
-        let levels = self.levels.iter().flat_map(|l| vec![l.column; l.count]);
-        let all = scalars.chain(levels).enumerate();
-        all.filter(|(_, j)| is_gap(*j)).map(|(at, _)| at).collect()
+        let all = self.point_columns().into_iter().enumerate();
+        all.filter(|(_, (column, _))| is_gap(*column)).map(|(at, _)| at).collect()
     }
 
     /// The mean point.
     pub fn point_means(&self, moments: &[f64]) -> Vec<f64> {
         let columns = self.columns_of(moments);
-        let mean = |j: &usize| match &columns[*j] {
+        let mean = |(column, level): (usize, Option<usize>)| match &columns[column] {
             Column::Scalar { mean, .. } => *mean,
-            Column::Levels(_) => 0.0,
+            Column::Levels(shares) => level_shares(shares)[level.unwrap_or(0)],
         };
-        let mut means: Vec<f64> = self.numbers.iter().chain(&self.counts).map(mean).collect();
-        for Levels { column, count, .. } in &self.levels {
-            means.extend(level_shares(&columns[*column], *count));
-        }
-        means
+        self.point_columns().into_iter().map(mean).collect()
     }
 
-    /// Equal weights; means of numbers drawn from the normal distribution of the column, rates from the
-    /// log-normal one of its mean and variance, and the pooled probabilities times log-normal factors.
-    /// Needs nothing but sums over clients.
+    /// Equal weights; means of numbers drawn from the column's normal distribution, rates from the
+    /// log-normal distribution with its mean and variance, and pooled probabilities times log-normal
+    /// factors. Needs only sums over clients.
     pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<MixedParameters> {
         self.check_moments(moments)?;
         let (columns, k) = (self.columns_of(moments), self.components());
@@ -118,8 +111,9 @@ impl Mixed {
                     if is_seen { math::ln_1p(variance / (mean * mean)).sqrt() } else { 0.0 };
                 centres.push(mean * math::exp(spread * (stream.normal() - 0.5 * spread)));
             }
-            for Levels { column, count, .. } in &self.levels {
-                let shares = level_shares(&columns[*column], *count);
+            for Levels { column, .. } in &self.levels {
+                let Column::Levels(shares) = &columns[*column] else { continue };
+                let shares = level_shares(shares);
                 let mut drawn: Vec<f64> =
                     shares.iter().map(|p| p * math::exp(stream.normal())).collect();
                 let sum: f64 = drawn.iter().sum();
@@ -130,8 +124,8 @@ impl Mixed {
         self.start(vec![1.0 / k as f64; k], &centres, moments, false)
     }
 
-    /// Weights in proportion to `counts`, means, rates and probabilities at `centres` (points, one
-    /// after the other), and the pooled variances less the scatter between the centres.
+    /// Weights proportional to `counts`; means, rates and probabilities at `centres` (one point after the
+    /// other); and the pooled variances minus the scatter between the centres.
     pub fn initial_from_centres(
         &self,
         centres: &[f64],
@@ -195,16 +189,15 @@ impl Mixed {
     }
 }
 
-/// The probabilities of a column's levels; equal where no cell is observed.
-fn level_shares(column: &Column, count: usize) -> Vec<f64> {
-    let equal = vec![1.0 / count as f64; count];
-    let Column::Levels(shares) = column else { return equal };
+/// The pooled probabilities of a column's levels; equal without observed cells.
+fn level_shares(shares: &[f64]) -> Vec<f64> {
     let sum: f64 = shares.iter().sum();
-    if sum > 0.0 { shares.iter().map(|share| share / sum).collect() } else { equal }
+    let equal = 1.0 / shares.len() as f64;
+    shares.iter().map(|share| if sum > 0.0 { share / sum } else { equal }).collect()
 }
 
 impl ColumnKind {
-    /// How many levels it has; none for numbers and counts.
+    /// The number of levels; `None` for numbers and counts.
     pub fn levels(self) -> Option<usize> {
         match self {
             Self::Levels(count) => Some(count),

@@ -1,4 +1,4 @@
-//! A prior with its parameters, ready to evaluate.
+//! A prior with fixed parameters, ready to evaluate.
 
 use super::{Prior, Shape};
 use crate::mixture::log_sum_exp;
@@ -7,8 +7,8 @@ use whimbrel_core::{Stream, math};
 
 /// `p(z | beta)` for one `beta`.
 ///
-/// Gradients are *added* to what the caller holds, so that they sum up with those of a likelihood or
-/// over a chain. Nothing is allocated by an evaluation.
+/// Gradients are *added* to the caller's vector, so that they accumulate with those of a likelihood or over
+/// a chain. Evaluations do not allocate.
 #[derive(Clone, Debug)]
 pub struct Density {
     form: Form,
@@ -17,7 +17,7 @@ pub struct Density {
 #[derive(Clone, Debug)]
 enum Form {
     Full(Full),
-    /// A diagonal Gaussian is a mixture of one, whose weight is no parameter.
+    /// A diagonal Gaussian is a mixture of one component without a weight parameter.
     Mixture(Mixture),
 }
 
@@ -36,7 +36,7 @@ struct Full {
 #[derive(Clone, Debug)]
 struct Mixture {
     parts: Vec<Part>,
-    /// How many of the parameters are logits: none for a single Gaussian.
+    /// Number of logits among the parameters: 0 for a single Gaussian.
     logits: usize,
     /// `ln(weight N(z))`, then the probability of each component given `z`.
     shares: Vec<f64>,
@@ -64,7 +64,7 @@ pub struct Marginal {
 
 /// `ln(2 pi) / 2`
 const HALF_LN_TAU: f64 = 0.918_938_533_204_672_7;
-/// For the widest direction of a covariance.
+/// Power iterations for the largest eigenvalue of a covariance.
 const POWER_ITERATIONS: usize = 30;
 
 impl Density {
@@ -107,7 +107,6 @@ impl Density {
         }
     }
 
-    /// A draw.
     pub fn draw(&self, stream: &mut Stream, z: &mut [f64]) {
         match &self.form {
             Form::Full(full) => stream.multivariate_normal(&full.mean, &full.factor, z),
@@ -121,7 +120,6 @@ impl Density {
         }
     }
 
-    /// The mean.
     pub fn mean(&self) -> Vec<f64> {
         match &self.form {
             Form::Full(full) => full.mean.clone(),
@@ -129,7 +127,7 @@ impl Density {
         }
     }
 
-    /// The variance of each coordinate: a preconditioner.
+    /// The variance of each coordinate, used as a preconditioner.
     pub fn variances(&self) -> Vec<f64> {
         match &self.form {
             Form::Full(full) => {
@@ -167,7 +165,7 @@ impl Density {
     }
 
     /// A bound on the largest eigenvalue of `D^(1/2) H D^(1/2)`, `H` the Hessian of `-ln p` and `D` a diagonal
-    /// matrix, the identity where none is given: the largest precision seen through it.
+    /// matrix, by default the identity: the largest preconditioned precision.
     pub fn curvature_through(&self, diagonal: Option<&[f64]>) -> f64 {
         match &self.form {
             Form::Full(full) => {
@@ -185,13 +183,13 @@ impl Density {
         }
     }
 
-    /// The same without a preconditioner.
+    /// The bound without a preconditioner.
     pub fn curvature(&self) -> f64 {
         self.curvature_through(None)
     }
 
-    /// The largest eigenvalue of `D^(-1/2) C D^(-1/2)`, `C` the covariance and `D` a diagonal matrix, the
-    /// identity where none is given; of a mixture the largest entry of its diagonal.
+    /// The largest eigenvalue of `D^(-1/2) C D^(-1/2)`, `C` the covariance and `D` a diagonal matrix, by
+    /// default the identity; for a mixture the largest diagonal entry.
     pub fn widest_through(&self, diagonal: Option<&[f64]>) -> f64 {
         match &self.form {
             Form::Full(full) => full.widest_through(diagonal),
@@ -235,7 +233,7 @@ impl Full {
         precision
     }
 
-    /// By power iteration, which converges from below.
+    /// The largest eigenvalue by power iteration, which converges from below.
     fn widest_through(&self, diagonal: Option<&[f64]>) -> f64 {
         let d = self.mean.len();
         let entry = |j: usize| diagonal.map_or(1.0, |diagonal| diagonal[j]);

@@ -6,8 +6,8 @@
 //! | full | mean (`d`), the lower Cholesky factor `L` of the covariance row by row (`d (d + 1) / 2`), its diagonal as logarithms |
 //! | mixture of `K` | logits of the weights (`K`), then mean (`d`) and log-scales (`d`) of each component |
 //!
-//! [`Prior::at`] computes once what depends on `beta` alone; the [`Density`] it returns is what a
-//! chain evaluates at every step.
+//! [`Prior::at`] precomputes everything that depends on `beta` alone; a chain evaluates the resulting
+//! [`Density`] at every step.
 
 mod density;
 mod natural;
@@ -23,25 +23,23 @@ pub struct Prior {
     shape: Shape,
 }
 
-/// What the distributions look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The shape of the distributions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// A Gaussian with independent coordinates.
+    #[default]
     Diagonal,
     /// A Gaussian with any covariance.
     Full,
     /// A mixture of Gaussians with independent coordinates.
-    Mixture {
-        /// How many.
-        components: usize,
-    },
+    Mixture { components: usize },
 }
 
 impl Prior {
     /// The names of all shapes in jobs.
     pub const NAMES: [&str; 3] = ["diagonal", "full", "mixture"];
 
-    /// Distributions of `len` coordinates; refuses zero coordinates or components.
+    /// Distributions of `len` coordinates; refuses zero coordinates or zero components.
     pub fn new(len: usize, shape: Shape) -> Result<Self> {
         if len == 0 {
             return Err(Error::config("a prior needs at least one coordinate"));
@@ -61,7 +59,6 @@ impl Prior {
         }
     }
 
-    /// The shape.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -71,7 +68,7 @@ impl Prior {
         self.len
     }
 
-    /// How many numbers `beta` has.
+    /// Length of `beta`.
     pub fn parameters(&self) -> usize {
         let d = self.len;
         match self.shape {
@@ -81,8 +78,8 @@ impl Prior {
         }
     }
 
-    /// A start: mean zero and this scale in every coordinate. The means of a mixture of several are
-    /// drawn with that scale, since equal components would stay equal.
+    /// Initial parameters: mean zero and this scale in every coordinate. The means of several mixture
+    /// components are drawn with that scale, since equal components would stay equal.
     pub fn start(&self, scale: f64, key: Key) -> Result<Vec<f64>> {
         if !(scale > 0.0 && scale.is_finite()) {
             return Err(Error::config(format!("improper prior: {scale} is not a positive scale")));
@@ -106,8 +103,8 @@ impl Prior {
         Ok(beta)
     }
 
-    /// Refuses parameters that are not finite, and scales that are zero or infinite: a density
-    /// without a finite, positive integral.
+    /// Refuses parameters that are not finite, and scales that are zero or infinite, for which the prior is
+    /// improper.
     pub fn validate(&self, beta: &[f64]) -> Result<()> {
         assert_eq!(beta.len(), self.parameters(), "lengths differ");
         if let Some(at) = beta.iter().position(|b| !b.is_finite()) {
@@ -116,7 +113,7 @@ impl Prior {
         }
         let d = self.len;
         let check = |coordinate: usize, log: f64| {
-            // Precisions travel in gradients, so that squares of scales must have single precision.
+            // Gradients contain precisions in single precision, which bounds the squares of scales.
             if (-40.0..=40.0).contains(&log) {
                 return Ok(());
             }
@@ -131,8 +128,8 @@ impl Prior {
         scales.try_for_each(|(j, at)| check(j % d, beta[at]))
     }
 
-    /// Projects `beta` onto a ball around zero. Entries of `L` count in units of their row's last one, so that
-    /// the unit of `z` enters by its logarithm alone.
+    /// Projects `beta` onto a ball around zero. Entries of `L` are measured relative to the diagonal of
+    /// their row, so that the unit of `z` enters through its logarithm alone.
     pub fn project(&self, beta: &mut [f64], radius: f64) {
         let rows = if self.shape == Shape::Full { self.len } else { 0 };
         let scale = |beta: &mut [f64], sign: f64| {
@@ -151,7 +148,7 @@ impl Prior {
         }
     }
 
-    /// Where `beta` has logarithms of scales: those of all coordinates, component after component.
+    /// Indices of the log-scales in `beta`: all coordinates, component after component.
     pub fn log_scales(&self) -> Vec<usize> {
         let d = self.len;
         match self.shape {
@@ -164,13 +161,9 @@ impl Prior {
         }
     }
 
-    /// The distribution with these parameters, ready to evaluate; refuses what
-    /// [`validate`](Self::validate) refuses.
+    /// The distribution with these parameters, [validated](Self::validate) and ready to evaluate.
     pub fn at(&self, beta: &[f64]) -> Result<Density> {
         self.validate(beta)?;
         Ok(Density::new(self, beta))
     }
 }
-
-#[cfg(test)]
-mod tests;

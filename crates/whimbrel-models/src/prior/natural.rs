@@ -1,12 +1,12 @@
-//! The step of a full Gaussian's parameters in its own geometry.
+//! Natural gradient steps of a full Gaussian's parameters.
 
 use super::{Prior, Shape};
 use whimbrel_core::linalg::{self, packed_len};
 use whimbrel_core::{Error, Result, math, vector};
 
 impl Prior {
-    /// How `beta` of a full Gaussian moves by a natural gradient step: `gradient` is that of the mean of
-    /// `-ln p(z | beta)`, and no logarithm of a scale moves by more than `limit`.
+    /// The change of a full Gaussian's `beta` by a natural gradient step: `gradient` is that of the mean of
+    /// `-ln p(z | beta)`, and no log-scale changes by more than `limit`.
     ///
     /// With `z = m + L w`, the mean moves to `m + step L mean(w)` and the covariance along the geodesic of
     /// its Fisher metric to `L exp(2 H) L^T`, `H = step (mean(w w^T) - I)/2`, whose eigenvalues are cut to
@@ -30,7 +30,7 @@ impl Prior {
         let pulled: Vec<f64> =
             (0..d).map(|j| column(j).zip(&mean[j..]).map(|(at, g)| factor[at] * g).sum()).collect();
         moves.extend((0..d).map(|i| -step * vector::dot(&factor[i * d..][..d], &pulled)));
-        // The derivatives in L, those of the logarithms as they are, through L^T.
+        // L^T times the derivatives in L, with the logarithmic diagonal left as it is.
         let mut half = vec![0.0; d * d];
         for k in 0..d {
             for j in 0..=k {

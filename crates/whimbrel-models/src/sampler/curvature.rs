@@ -1,28 +1,28 @@
-//! The largest curvature of a potential around a point, and with it whether a chain explodes.
+//! The largest curvature of a potential around a point, and detection of divergent chains.
 
 use super::Potential;
 use whimbrel_core::{Error, Key, Result, vector};
 
-/// How far a chain may move beyond what was looked into before it is looked into again.
+/// Growth of a chain's coordinates after which it is checked again.
 pub(super) const GROWTH: f64 = 10.0;
-/// Power iterations at most, and the relative change at which they stop. A curvature that is up to
-/// half too small still gives a stable step of one over it.
+/// Maximal power iterations, and the relative change at which they stop. The inverse of a curvature that
+/// is up to half too small is still a stable step.
 const ITERATIONS: usize = 30;
 const CHANGE: f64 = 1e-2;
 
 /// The largest absolute eigenvalue of the Hessian at `z`, by power iteration on differences of
-/// gradients: a lower bound that is close after at most 60 gradients. One over it is a step that
-/// every kernel takes well near `z`. A stochastic potential must use the same minibatch throughout.
+/// gradients: a lower bound that is close after at most 60 gradients. Its inverse is a stable step of every
+/// kernel near `z`. A stochastic potential must use the same minibatch throughout.
 pub fn curvature<P: Potential + ?Sized>(potential: &mut P, z: &[f64]) -> f64 {
     within(potential, z, None, 1e-3 * length(z).max(1.0))
 }
 
-/// Looks into a chain that has moved from `before` to `after`, further than ever: the bound of the
-/// next look, or the error of a chain that explodes, with steps in the given unit.
+/// Checks a chain that moved from `before` to `after`, beyond its bound: returns the next bound, or the
+/// error of a divergent chain, with steps in the given unit.
 ///
-/// Far from its start a stable chain is one whose target is wide; an unstable one has
-/// `gamma L > 2` in the direction in which it grows. Gradients are over all samples: those of two minibatches
-/// differ by more than the curvature between their places.
+/// A stable chain far from its start has a wide target; a divergent one has `gamma L > 2` in the direction
+/// of its growth. Gradients use all samples, since those of two minibatches differ by more than the
+/// curvature between two points.
 #[cold]
 pub(super) fn checked_bound<P: Potential + ?Sized>(
     potential: &mut P,

@@ -1,13 +1,13 @@
-//! Whether parallel chains have mixed, and how many independent draws they are worth.
+//! Convergence diagnostics of parallel chains: effective sample size and split R-hat.
 //!
 //! Both follow Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), without ranks.
 
 use whimbrel_core::math;
 
-/// How many independent draws estimate the mean as well as these chains do together.
+/// The effective sample size of these chains for estimating the mean.
 ///
-/// Autocorrelations are pooled over chains of equal length and summed in pairs by Geyer's initial
-/// monotone sequence. Chains that never move are worth one draw each; NaN for fewer than four draws.
+/// Autocorrelations are pooled over chains of equal length and summed in pairs by Geyer's initial monotone
+/// sequence. A constant chain counts as one draw; NaN for fewer than four draws.
 pub fn effective_sample_size<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
     let Some(pooled) = Pooled::new(chains) else { return f64::NAN };
     let (m, n) = (chains.len() as f64, pooled.n as f64);
@@ -26,13 +26,13 @@ pub fn effective_sample_size<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
         smallest = next.min(smallest);
         sum += smallest;
     }
-    // Chains that overshoot are worth more than their length, but what can be shown has a limit.
+    // Antithetic chains exceed their length, but the estimate is capped.
     let time = (2.0 * sum - 1.0).max(std::f64::consts::LN_10 / math::ln(m * n));
     m * n / time
 }
 
-/// The ratio of the spread over all halves of all chains to the spread within one: near 1 where the
-/// chains have mixed, infinite for chains that do not move. NaN for fewer than eight draws.
+/// Split R-hat: the ratio of the standard deviation over all half-chains to that within one; near 1 for
+/// mixed chains, infinite for constant ones. NaN for fewer than eight draws.
 pub fn split_r_hat<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
     let halves: Vec<&[f64]> = chains
         .iter()

@@ -1,4 +1,4 @@
-//! Markov chains whose stationary law is, or is close to, a density known up to a constant.
+//! Markov chains whose stationary law is exactly or approximately a density known up to a constant.
 //!
 //! With `U(z) = -ln p(z) + const` ([`Potential`]), one step `gamma`, `h = sqrt(2 gamma)` and
 //! `xi ~ N(0, I)`:
@@ -11,18 +11,18 @@
 //! | `mala` | ULA's move, accepted or refused | 2 |
 //! | `hmc` | `n` leapfrog steps of length `h`, `n` uniform on `1..=leapfrog`; accepted or refused | `n + 1` |
 //!
-//! `gamma` has the unit of a variance for every kernel, so one choice serves all: a kernel is stable
-//! while `gamma L < 2`, `L` the largest curvature of `U`, and `1 / L` is a sound default. MALA is HMC
-//! with one leapfrog step.
+//! `gamma` has the unit of a variance for every kernel, so one choice serves all: a kernel is stable for
+//! `gamma L < 2`, with `L` the largest curvature of `U`, and `1 / L` is a sound default. MALA is HMC with
+//! one leapfrog step.
 //!
 //! Stochastic-gradient Langevin dynamics is `ula` over a potential that draws a minibatch at every
 //! evaluation. Adjusted kernels need an exact potential.
 //!
 //! On a Gaussian with precision `P` the means are exact and the stationary covariances are
 //! `(P - gamma P^2 / 2)^-1` (ULA), `(P - gamma P D P / 2)^-1` (preconditioned) and, for underdamped,
-//! `P^-1` of the position (exact) and `(I - gamma P / 2)^-1` of the momentum. So the error is of first
-//! order in `gamma`; as an integrator of time step `h` ABOBA is of second order, and its position's
-//! error of order `gamma` appears on targets that are not Gaussian. MALA and HMC have no error.
+//! `P^-1` of the position (exact) and `(I - gamma P / 2)^-1` of the momentum. The error is of first order
+//! in `gamma`; ABOBA is of second order in its time step `h`, and its position has an error of order
+//! `gamma` on non-Gaussian targets only. MALA and HMC have no error.
 
 mod curvature;
 mod diagnostics;
@@ -41,14 +41,14 @@ pub trait Potential {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Writes the gradient at `z` and returns `U(z)`; what cannot be computed is NaN. A stochastic
+    /// Writes the gradient at `z` and returns `U(z)`, or NaN if they cannot be computed. A stochastic
     /// potential draws its minibatch here and returns unbiased estimates.
     fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64;
-    /// Whether gradients are over all samples from now on; for potentials that draw minibatches.
+    /// Sets whether subsequent gradients use all samples; for potentials that draw minibatches.
     fn take_all(&mut self, _all: bool) {}
 }
 
-/// How a chain moves.
+/// The transition kernel of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     /// Unadjusted Langevin.
@@ -64,9 +64,9 @@ pub enum Kernel {
     Mala,
     /// Hamiltonian Monte Carlo.
     Hmc {
-        /// The most leapfrog steps of a move. Their number is drawn, since with a fixed one the
-        /// trajectory may close on itself: at `gamma = 1 / L` the stiffest direction returns to its
-        /// start after four.
+        /// Maximal number of leapfrog steps of a move. The number is drawn, since with a fixed one
+        /// trajectories may be periodic: at `gamma = 1 / L` the stiffest direction returns to its start
+        /// after four steps.
         leapfrog: u32,
     },
 }
@@ -75,14 +75,19 @@ impl Kernel {
     /// The names of all kernels in jobs.
     pub const NAMES: [&str; 5] = ["ula", "preconditioned-ula", "underdamped", "mala", "hmc"];
 
-    /// The kernel of this name: friction 1, at most 10 leapfrog steps.
+    /// The default friction.
+    pub const FRICTION: f64 = 1.0;
+    /// The default bound on leapfrog steps.
+    pub const LEAPFROG: u32 = 10;
+
+    /// The kernel of this name, with default settings.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "ula" => Self::Ula,
             "preconditioned-ula" => Self::PreconditionedUla,
-            "underdamped" => Self::Underdamped { friction: 1.0 },
+            "underdamped" => Self::Underdamped { friction: Self::FRICTION },
             "mala" => Self::Mala,
-            "hmc" => Self::Hmc { leapfrog: 10 },
+            "hmc" => Self::Hmc { leapfrog: Self::LEAPFROG },
             _ => return None,
         })
     }
@@ -103,7 +108,7 @@ impl Kernel {
         Err(Error::config("hmc needs at least one leapfrog step"))
     }
 
-    /// Its name in jobs.
+    /// The name in jobs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ula => "ula",
@@ -114,15 +119,15 @@ impl Kernel {
         }
     }
 
-    /// Whether moves are accepted or refused, so that the target itself is stationary.
+    /// Whether moves are accepted or rejected, so that the target itself is stationary.
     pub fn is_adjusted(self) -> bool {
         matches!(self, Self::Mala | Self::Hmc { .. })
     }
 
-    /// Moves the chain by one step. Allocates nothing, but for the first momentum.
+    /// Moves the chain by one step. Allocates nothing except the first momentum.
     ///
-    /// A chain that explodes is an error that names the step and one that would do, and stays at its
-    /// last good position. An adjusted kernel refuses such moves instead.
+    /// A divergent chain is an error that states the step and a stable one; the chain keeps its last
+    /// position. Adjusted kernels reject such moves instead.
     pub fn step<P: Potential + ?Sized>(
         self,
         state: &mut ChainState,
@@ -226,7 +231,7 @@ fn adjusted<P: Potential + ?Sized>(
     }
     end += 0.5 * vector::norm2_squared(v);
     state.proposed += 1;
-    // An energy that is not finite compares as refused.
+    // A move to a non-finite energy is rejected.
     if math::ln(uniform) < start - end && end.is_finite() {
         state.accepted += 1;
         std::mem::swap(&mut state.position, z);
@@ -234,38 +239,36 @@ fn adjusted<P: Potential + ?Sized>(
     Ok(())
 }
 
-/// Where a chain stands.
+/// The state of a chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChainState {
     /// `z`.
     pub position: Vec<f64>,
-    /// The momentum; empty until a kernel that keeps one has moved.
+    /// The momentum; empty until a kernel with momentum has moved.
     pub momentum: Vec<f64>,
-    /// Moves that could be refused.
+    /// Number of proposed moves.
     pub proposed: u64,
-    /// How many of them were accepted.
     pub accepted: u64,
-    /// A coordinate beyond this is looked into: does the chain explode?
+    /// Size of a coordinate beyond which the chain is checked for divergence.
     bound: f64,
 }
 
 wire!(ChainState { position, momentum, proposed, accepted, bound });
 
 impl ChainState {
-    /// A chain that starts here.
     pub fn at(position: Vec<f64>) -> Self {
         let bound = curvature::GROWTH * (1.0 + vector::norm_inf(&position));
         Self { position, momentum: Vec::new(), proposed: 0, accepted: 0, bound }
     }
 
-    /// The share of accepted moves; none before one could be refused.
+    /// The acceptance rate; `None` before the first proposal.
     pub fn acceptance(&self) -> Option<f64> {
         (self.proposed > 0).then(|| self.accepted as f64 / self.proposed as f64)
     }
 }
 
-/// Room for a step, and the diagonal of `preconditioned-ula` and `underdamped`. It holds nothing that a step relies on
-/// beside that diagonal, so one serves any number of chains of its dimension.
+/// Buffers of a step, and the preconditioner of `preconditioned-ula` and `underdamped`. Steps rely on the
+/// preconditioner alone, so one instance serves any number of chains of its dimension.
 #[derive(Clone, Debug)]
 pub struct Scratch {
     gradient: Vec<f64>,
@@ -274,12 +277,12 @@ pub struct Scratch {
     momentum: Vec<f64>,
     diagonal: Vec<f64>,
     roots: Vec<f64>,
-    /// The unit in which messages give steps.
+    /// The unit of steps in messages.
     pub unit: f64,
 }
 
 impl Scratch {
-    /// Room for chains of this dimension; the diagonal is one.
+    /// Buffers for chains of this dimension, with the identity as preconditioner.
     pub fn new(len: usize) -> Self {
         let zeros = || vec![0.0; len];
         Self {
@@ -306,6 +309,3 @@ impl Scratch {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,8 @@
 //! Mixtures, rows and plain reference code that the tests share.
 
 use whimbrel_core::Key;
-use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
+use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters, GmmSettings};
+use whimbrel_models::{LatentModel, Rows};
 
 /// The four covariances, the known one not the identity.
 pub fn covariances(columns: usize) -> [Covariance; 4] {
@@ -52,6 +53,27 @@ pub fn parameters(model: &Gmm, origin: f64) -> GmmParameters {
 /// Rows drawn from the parameters.
 pub fn rows(model: &Gmm, theta: &GmmParameters, n: usize, seed: u64) -> Vec<f64> {
     model.sample(theta, n, Key::root(seed)).unwrap().rows
+}
+
+/// The statistic and the log-likelihood of all rows.
+pub fn e_step(model: &Gmm, theta: &GmmParameters, data: &GmmData) -> (Vec<f64>, f64) {
+    let mut statistic = vec![f64::NAN; model.statistic_len()];
+    let fit = model.expect(theta, data, Rows::All, &mut statistic).unwrap();
+    (statistic, fit)
+}
+
+/// Rows drawn from the parameters, with their statistic at them and their moments.
+pub fn drawn(model: &Gmm, theta: &GmmParameters, n: usize, seed: u64) -> Drawn {
+    let data = model.data_from_rows(&rows(model, theta, n, seed)).unwrap();
+    let moments = model.moments(&data).unwrap();
+    let (statistic, _) = e_step(model, theta, &data);
+    Drawn { data, statistic, moments }
+}
+
+pub struct Drawn {
+    pub data: GmmData,
+    pub statistic: Vec<f64>,
+    pub moments: Vec<f64>,
 }
 
 /// `ln N(y; mean, covariance)` by Gaussian elimination.

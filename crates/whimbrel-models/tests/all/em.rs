@@ -1,18 +1,23 @@
 //! EM as a whole: the penalised log-likelihood never falls.
 
-use crate::cases::{covariances, parameters, rows};
+use crate::cases::{covariances, e_step, parameters, rows};
 use whimbrel_core::Key;
-use whimbrel_models::gmm::{Gmm, GmmPenalty, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::LatentModel;
+use whimbrel_models::gmm::{Covariance, Gmm, GmmPenalty, GmmSettings};
+
+/// A mixture whose moments are wanted for the start.
+fn with_moments(components: usize, d: usize, covariance: Covariance, penalty: GmmPenalty) -> Gmm {
+    let base = GmmSettings::new(components, d, covariance);
+    Gmm::new(GmmSettings { want_moments: true, penalty, ..base }).unwrap()
+}
 
 fn trace(model: &Gmm, values: &[f64], iterations: usize) -> Vec<f64> {
     let data = model.data_from_rows(values).unwrap();
     let moments = model.moments(&data).unwrap();
     let mut theta = model.initial_from_moments(&moments, Key::root(11)).unwrap();
-    let mut statistic = vec![0.0; model.statistic_len()];
     (0..iterations)
         .map(|_| {
-            let fit = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+            let (statistic, fit) = e_step(model, &theta, &data);
             let objective = fit - model.penalty(&theta);
             theta = model.maximize(&statistic, &moments).unwrap().theta;
             objective
@@ -26,12 +31,7 @@ fn the_objective_never_falls() {
     for (components, d, n) in [(3, 2, 400), (2, 1, 150), (1, 3, 60), (4, 5, 900)] {
         for penalty in [GmmPenalty::default(), some] {
             for covariance in covariances(d) {
-                let settings = GmmSettings {
-                    want_moments: true,
-                    penalty,
-                    ..GmmSettings::new(components, d, covariance)
-                };
-                let model = Gmm::new(settings).unwrap();
+                let model = with_moments(components, d, covariance, penalty);
                 let values = rows(&model, &parameters(&model, 2.0), n, 9);
                 let objective = trace(&model, &values, 50);
                 for pair in objective.windows(2) {
@@ -48,9 +48,7 @@ fn the_objective_never_falls() {
 #[test]
 fn one_component_is_fitted_in_one_step() {
     for covariance in covariances(2).into_iter().skip(1) {
-        let settings =
-            GmmSettings { want_moments: true, ..GmmSettings::new(1, 2, covariance.clone()) };
-        let model = Gmm::new(settings).unwrap();
+        let model = with_moments(1, 2, covariance, GmmPenalty::default());
         let objective = trace(&model, &[1.0, 2.0, 3.0, 5.0, 2.0, 2.0, -1.0, 0.5, 0.0, 1.0], 3);
         assert!((objective[2] - objective[1]).abs() < 1e-12);
     }
@@ -59,8 +57,7 @@ fn one_component_is_fitted_in_one_step() {
 #[test]
 fn data_far_from_the_origin_are_fitted_to_the_digits_that_raw_moments_leave() {
     for covariance in covariances(2).into_iter().skip(1) {
-        let settings = GmmSettings { want_moments: true, ..GmmSettings::new(1, 2, covariance) };
-        let model = Gmm::new(settings).unwrap();
+        let model = with_moments(1, 2, covariance, GmmPenalty::default());
         let theta = parameters(&model, 1e6);
         let values = rows(&model, &theta, 3000, 10);
         let shifted: Vec<f64> = values.iter().map(|x| x - 1e6).collect();

@@ -1,6 +1,6 @@
 //! The E-step against plain code, and its bits.
 
-use crate::cases::{covariances, gap, model, naive_e_step, parameters, rows};
+use crate::cases::{covariances, e_step, gap, model, naive_e_step, parameters, rows};
 use whimbrel_core::isa::{self, Isa};
 use whimbrel_models::gmm::Covariance;
 use whimbrel_models::{LatentModel, Rows};
@@ -23,8 +23,7 @@ fn agrees_with_plain_code_for_all_shapes() {
             let theta = parameters(&model, 0.0);
             let values = rows(&model, &theta, n, 1);
             let data = model.data_from_rows(&values).unwrap();
-            let mut statistic = vec![f64::NAN; model.statistic_len()];
-            let found = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+            let (statistic, found) = e_step(&model, &theta, &data);
             let all: Vec<&[f64]> = values.chunks(d).collect();
             let (expected, log_density) = naive_e_step(&model, &theta, &all);
             let what = format!("{components} components, {d} columns, {n} rows");
@@ -98,9 +97,7 @@ fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
         let data = model.data_from_rows(&rows(&model, &theta, 9001, 3)).unwrap();
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let mut statistic = vec![0.0; model.statistic_len()];
-            let all =
-                pool.install(|| model.expect(&theta, &data, Rows::All, &mut statistic)).unwrap();
+            let (mut statistic, all) = pool.install(|| e_step(&model, &theta, &data));
             statistic.push(all);
             statistic.iter().map(|x| x.to_bits()).collect::<Vec<u64>>()
         };
@@ -128,12 +125,8 @@ fn rows_far_from_the_origin_lose_no_digits() {
             .map(|x| (x * 1048576.0).round() / 1048576.0)
             .collect();
         let shifted: Vec<f64> = values.iter().map(|x| x + 1e6).collect();
-        let mut here = vec![0.0; model.statistic_len()];
-        let mut there = here.clone();
-        let near_data = model.data_from_rows(&values).unwrap();
-        let far_data = model.data_from_rows(&shifted).unwrap();
-        let a = model.expect(&near, &near_data, Rows::All, &mut here).unwrap();
-        let b = model.expect(&far, &far_data, Rows::All, &mut there).unwrap();
+        let (here, a) = e_step(&model, &near, &model.data_from_rows(&values).unwrap());
+        let (there, b) = e_step(&model, &far, &model.data_from_rows(&shifted).unwrap());
         // The means, decimal numbers, round to about 1e-10 at 1e6.
         assert!((a - b).abs() < 1e-8, "{a} {b}");
         assert!(gap(&here[..3], &there[..3]) < 1e-8);
@@ -158,9 +151,7 @@ fn nearly_singular_covariances_far_from_the_origin_are_as_exact_as_near() {
             .collect();
         let fit = |x: f64| {
             let shifted: Vec<f64> = values.iter().map(|v| v + x).collect();
-            let data = model.data_from_rows(&shifted).unwrap();
-            let mut statistic = vec![0.0; model.statistic_len()];
-            model.expect(&at(x), &data, Rows::All, &mut statistic).unwrap()
+            e_step(&model, &at(x), &model.data_from_rows(&shifted).unwrap()).1
         };
         assert!((fit(0.0) - fit(1e6)).abs() < 1e-10, "{} {}", fit(0.0), fit(1e6));
     }

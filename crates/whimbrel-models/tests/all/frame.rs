@@ -1,11 +1,11 @@
 //! The frame of the complete-data Fisher information, and how far a statistic may move.
 
-use crate::cases::{covariances, gap, model, parameters, rows};
+use crate::cases::{Drawn, covariances, drawn, e_step, gap, model, parameters, rows};
 use whimbrel_core::{Key, linalg};
+use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
 
-fn drawn(count: usize, seed: u64) -> Vec<f64> {
+fn normals(count: usize, seed: u64) -> Vec<f64> {
     let mut stream = Key::root(seed).stream();
     (0..count).map(|_| stream.normal()).collect()
 }
@@ -43,7 +43,7 @@ fn both_frames_invert_to_rounding_for_every_covariance_and_width() {
                 (model.coordinates_frame(&theta).unwrap(), model.coordinates_len()),
             ];
             for (frame, length) in frames {
-                let x = drawn(length, 5 + d as u64);
+                let x = normals(length, 5 + d as u64);
                 let mut there = x.clone();
                 frame.forward(&mut there);
                 assert!(gap(&there, &x) > 1e-3, "the frame is not the identity");
@@ -101,9 +101,9 @@ fn fitted(model: &Gmm, rows: &[f64]) -> (Vec<f64>, GmmParameters) {
     let data = model.data_from_rows(rows).unwrap();
     let moments = model.moments(&data).unwrap();
     let mut theta = parameters(model, 0.0);
-    let mut s = vec![0.0; model.statistic_len()];
+    let mut s = Vec::new();
     for _ in 0..3000 {
-        model.expect(&theta, &data, Rows::All, &mut s).unwrap();
+        (s, _) = e_step(model, &theta, &data);
         theta = model.maximize(&s, &moments).unwrap().theta;
     }
     (s, theta)
@@ -128,8 +128,7 @@ fn the_field_has_a_lipschitz_constant_of_one_in_the_frame() {
         let q = s.len();
         let field = |s: &[f64]| {
             let theta = model.maximize(s, &moments).unwrap().theta;
-            let mut h = vec![0.0; q];
-            model.expect(&theta, &data, Rows::All, &mut h).unwrap();
+            let (h, _) = e_step(&model, &theta, &data);
             h.iter().zip(s).map(|(h, s)| h - s).collect::<Vec<f64>>()
         };
         // The Jacobian in the frame, and in raw coordinates: column by column.
@@ -168,18 +167,15 @@ fn a_step_stays_inside_as_far_as_its_reach() {
     for covariance in covariances(3) {
         let model = model(2, 3, covariance);
         let theta = parameters(&model, 0.0);
-        let data = model.data_from_rows(&rows(&model, &theta, 400, 9)).unwrap();
-        let moments = model.moments(&data).unwrap();
-        let mut s = vec![0.0; model.statistic_len()];
-        model.expect(&theta, &data, Rows::All, &mut s).unwrap();
+        let Drawn { statistic: s, moments, .. } = drawn(&model, &theta, 400, 9);
         // On the way to zero everything shrinks alike; a tied covariance has a block that stays.
         let away: Vec<f64> = s.iter().map(|x| -x).collect();
-        let reach = model.reach(&s, &away, &moments).unwrap().unwrap();
+        let reach = model.step_range(&s, &away, &moments).unwrap().unwrap();
         assert!((reach.lowest + 1.0).abs() < 1e-9, "{reach:?}");
         assert!(reach.outside.is_empty());
         // A random direction: just before the end T needs no repair, just behind it does.
-        let direction = drawn(s.len(), 4);
-        let reach = model.reach(&s, &direction, &moments).unwrap().unwrap();
+        let direction = normals(s.len(), 4);
+        let reach = model.step_range(&s, &direction, &moments).unwrap().unwrap();
         let end = 1.0 / -reach.lowest;
         let repairs = |gamma: f64| {
             let moved: Vec<f64> = s.iter().zip(&direction).map(|(s, h)| s + gamma * h).collect();
@@ -197,11 +193,7 @@ fn a_step_stays_inside_as_far_as_its_reach() {
 fn a_centred_m_step_is_the_same_for_statistics_of_rows() {
     let plain = model(2, 3, Covariance::Tied);
     let centred = Gmm::new(GmmSettings { centred: true, ..plain.settings().clone() }).unwrap();
-    let theta = parameters(&plain, 5.0);
-    let data = plain.data_from_rows(&rows(&plain, &theta, 300, 2)).unwrap();
-    let moments = plain.moments(&data).unwrap();
-    let mut s = vec![0.0; plain.statistic_len()];
-    plain.expect(&theta, &data, Rows::All, &mut s).unwrap();
+    let Drawn { statistic: s, moments, .. } = drawn(&plain, &parameters(&plain, 5.0), 300, 2);
     let a = plain.maximize(&s, &moments).unwrap().theta.covariance(0);
     let b = centred.maximize(&s, &moments).unwrap().theta.covariance(0);
     assert!(gap(&a, &b) < 1e-12, "{:e}", gap(&a, &b));

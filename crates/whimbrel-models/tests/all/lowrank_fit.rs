@@ -1,11 +1,12 @@
-//! A fitted table: its parameters, what it says about cells, rows and clients that are new, and how
-//! sure it is.
+//! A fitted table: parameters, predictions for new cells, rows and clients, and their uncertainty.
 
+use crate::lowrank_cases::{bare, calibration};
 use whimbrel_core::{Cell, Key, vector};
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Counted, Delivered, Effects, Factors, Family, Group, LowRank, LowRankFit,
-    PERSONAL_MAX, Parameter, Settings, Share, Source, Term, Uncertainty, effective_parameters,
+    Calibration, Ceiling, Counted, Delivered, Effects, ErrorPart, ErrorSource, Factors, Family,
+    LowRank, LowRankFit, PERSONAL_MAX, Parameter, Settings, Term, Uncertainty,
+    effective_parameters,
 };
 use whimbrel_testkit::pairs;
 
@@ -38,22 +39,13 @@ fn fit(family: Family) -> LowRankFit {
     let settings = Settings { effects: Effects::row_column(), ..Settings::new(6, 5, family) };
     let model = LowRank::new(settings).unwrap();
     let factors = Factors::start(&model, 0.7, Key::root(3));
-    let group = |last, quantile| Group { class: 4, last, quantile, dispersion: 2.5 };
-    let groups = [group(9, 2.0), group(31, 3.0)];
-    let calibration = Calibration {
-        dispersion: 2.5,
-        groups: groups.to_vec(),
-        calibrated: true,
-        coverage: Some(0.9),
-        doubtful: false,
-    };
+    let calibration = calibration(2.5, &[(9, 2.0), (31, 3.0)], true);
+    let calibration = Some(Calibration { coverage: Some(0.9), ..calibration });
     let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
-    let calibration = Some(calibration);
-    let observations = [vec![20; 6], vec![20; 5]];
-    LowRankFit { model, factors, ceiling, clients: 4, observations, calibration, uncertainty: None }
+    LowRankFit { ceiling, calibration, ..bare(model, factors, 4) }
 }
 
-/// How sure a fit is whose cells are these.
+/// The posterior of a fit to these cells.
 fn errors(fit: &LowRankFit, cells: &[Counted]) -> Uncertainty {
     let calibration = fit.calibration.as_ref().unwrap();
     Uncertainty::new(&fit.model, &fit.factors, fit.clients, calibration, cells).unwrap()
@@ -112,7 +104,7 @@ fn draws_have_the_mean_and_the_variance_of_the_fit() {
 }
 
 /// A table of 30 x 8 counts of which two cells in three were observed, `mean + mean^2/5` around means
-/// about 4, and how sure its effects are.
+/// about 4, with the posterior of its effects.
 fn clustered(calibrated: bool) -> LowRankFit {
     let settings = Settings {
         rank: 0,
@@ -124,29 +116,20 @@ fn clustered(calibrated: bool) -> LowRankFit {
     factors.intercept = 1.4;
     let mut stream = Key::root(8).stream();
     factors.effects.iter_mut().flatten().for_each(|x| *x = 0.5 * stream.normal());
-    let group = Group { class: 4, last: 31, quantile: 1.6, dispersion: 0.2 };
-    let calibration = Some(Calibration {
-        dispersion: 1.8,
-        groups: vec![group],
-        calibrated,
-        coverage: None,
-        doubtful: false,
-    });
+    let calibration = Some(calibration(0.2, &[(31, 1.6)], calibrated));
     let observations = [vec![5; 30], vec![20; 8]];
-    let (ceiling, clients, uncertainty) = (None, 1, None);
-    let mut fit =
-        LowRankFit { model, factors, ceiling, clients, observations, calibration, uncertainty };
+    let mut fit = LowRankFit { observations, calibration, ..bare(model, factors, 1) };
     let cells: Vec<Counted> = (0..240).filter(|cell| cell % 3 > 0).map(|cell| (cell, 1)).collect();
     fit.uncertainty = Some(errors(&fit, &cells));
     fit
 }
 
 fn parameter(fit: &LowRankFit, row: usize, column: usize) -> Parameter {
-    fit.unsure(fit.sure(row, column, 0.0), &fit.shares(row, column))
+    fit.with_errors(fit.point(row, column, 0.0), &fit.error_parts(row, column))
 }
 
-/// The posterior of an effect by hand, under the prior that was found; and that prior is where EM stands
-/// still, to the 1 % at which it ends.
+/// The posterior of an effect in closed form under the estimated prior, which is a fixed point of EM to the
+/// tolerance of 1 %.
 #[test]
 fn the_error_of_an_effect_is_that_of_its_posterior() {
     let fit = clustered(true);
@@ -162,20 +145,20 @@ fn the_error_of_an_effect_is_that_of_its_posterior() {
         let step = if step > 0.0 { step.ln_1p() } else { step };
         seconds += ((x + step).powi(2) + variance) / 30.0;
         let skew = 0.5 * (2.0 / phi - 1.0) * variance * variance * a / phi;
-        let shares = fit.shares(row, 2);
-        let of_row = shares.iter().find(|share| share.source == Source::Row(row)).unwrap();
+        let shares = fit.error_parts(row, 2);
+        let of_row = shares.iter().find(|share| share.source == ErrorSource::Row(row)).unwrap();
         assert!((of_row.variance() / variance - 1.0).abs() < 1e-9, "{shares:?}");
         assert!((of_row.shift - (step - skew)).abs() < 1e-9, "{shares:?}");
     }
     assert!((seconds * prior - 1.0).abs() < 0.01, "{seconds} {prior}");
-    let total: f64 = fit.shares(4, 2).iter().map(Share::variance).sum();
+    let total: f64 = fit.error_parts(4, 2).iter().map(ErrorPart::variance).sum();
     // Errors on held-out cells have it in them; without such cells intervals must allow for it.
     let [held_out, none] = [true, false].map(|held_out| parameter(&clustered(held_out), 4, 2));
     assert!(held_out.spread == 0.0 && (held_out.measured / total - 1.0).abs() < 1e-12);
     assert!(none.measured == 0.0 && (none.variance() / total - 1.0).abs() < 1e-12);
 }
 
-/// 4,000 imputations of the ten cells of a column that nobody observed. The variance of their total is
+/// 4,000 imputations of the ten unobserved cells of a column. The variance of their total is
 /// `sum_missing noise + sum_sources |sum_missing mean w|^2` to first order, about twice the sum over the
 /// single cells, which independent draws would have. Its standard error is 2.5 %, and second-order terms
 /// are below 5 %: 15 % are four standard errors and these, so one run in 15,000 fails. Means have standard
@@ -191,7 +174,7 @@ fn draws_of_a_column_share_its_error() {
             let key = Key::root(3).child(number);
             let mut total = 0.0;
             for (i, row) in rows.iter().enumerate() {
-                let (parameter, shares) = (parameter(&fit, *row, 3), fit.shares(*row, 3));
+                let (parameter, shares) = (parameter(&fit, *row, 3), fit.error_parts(*row, 3));
                 let deviation = fit.deviation(parameter, &shares, key.child(u64::MAX));
                 let y = fit.draw(parameter, deviation, &mut key.child(*row as u64).stream());
                 (sums[i], squares[i], total) = (sums[i] + y, squares[i] + y * y, total + y);
@@ -207,9 +190,9 @@ fn draws_of_a_column_share_its_error() {
         for row in &rows {
             let mean = fit.expected(parameter(&fit, *row, 3));
             noise += fit.noise(parameter(&fit, *row, 3));
-            for Share { source, weights, .. } in fit.shares(*row, 3) {
+            for ErrorPart { source, weights, .. } in fit.error_parts(*row, 3) {
                 match source {
-                    Source::Column(3) => column += mean * weights[0],
+                    ErrorSource::Column(3) => column += mean * weights[0],
                     _ => own += (mean * weights[0]).powi(2),
                 }
             }
@@ -238,7 +221,7 @@ fn what_is_expected_is_the_mean_of_draws() {
         (&yes_no, -3.0, 0.1, 2.0, f64::INFINITY),
         (&yes_no, 1.0, -0.2, 1.0, f64::INFINITY),
     ] {
-        let at = Parameter { spread, shift, ceiling, ..Parameter::sure(theta, 20) };
+        let at = Parameter { spread, shift, ceiling, ..Parameter::exact(theta, 20) };
         let mut stream = Key::root(12).stream();
         let mut draw = || {
             let deviation = spread * stream.normal();
@@ -255,7 +238,7 @@ fn what_is_expected_is_the_mean_of_draws() {
     }
 }
 
-/// Without a cell nothing moves a prior: it is as wide as what was fitted, whatever the ridge.
+/// Without cells the prior is as wide as the fitted effects, for any ridge.
 #[test]
 fn a_model_without_cells_has_priors_as_wide_as_its_effects() {
     let mut fit = bare_fit(Family::Poisson, Effects::row_column());
@@ -264,13 +247,13 @@ fn a_model_without_cells_has_priors_as_wide_as_its_effects() {
     let row = fit.new_row(&[(1, 4.0)], 0.0).unwrap();
     let square = fit.factors.effects[0].iter().map(|x| x * x).sum::<f64>() / 9.0;
     assert!((row.prior[2] * square - 1.0).abs() < 1e-9, "{:?} {square}", row.prior);
-    assert!(fit.shares_of(&row, 0, 1)[0].variance().is_finite());
+    assert!(fit.new_row_error_parts(&row, 0, 1)[0].variance().is_finite());
 }
 
 #[test]
 fn draws_and_intervals_stay_below_the_ceiling() {
     let fit = clustered(false);
-    let low = Parameter { spread: 2.0, ceiling: 1.0, ..Parameter::sure(0.0, 20) };
+    let low = Parameter { spread: 2.0, ceiling: 1.0, ..Parameter::exact(0.0, 20) };
     let mut stream = Key::root(6).stream();
     // A mean of at most e, however far off the parameter is.
     let draws = (0..2_000).map(|_| fit.draw(low, 50.0, &mut stream));
@@ -280,8 +263,8 @@ fn draws_and_intervals_stay_below_the_ceiling() {
     let wide = Parameter { ceiling: f64::INFINITY, ..low };
     assert!(fit.interval(low).1 < 8.0 && fit.interval(wide).1 > 20.0);
     // An estimate above its ceiling stays where it is.
-    let above = Parameter { ceiling: -5.0, ..Parameter::sure(2.0, 20) };
-    assert_eq!(fit.interval(above), fit.interval(Parameter::sure(2.0, 20)));
+    let above = Parameter { ceiling: -5.0, ..Parameter::exact(2.0, 20) };
+    assert_eq!(fit.interval(above), fit.interval(Parameter::exact(2.0, 20)));
 }
 
 #[test]
@@ -289,7 +272,7 @@ fn intervals_of_counts_end_at_whole_numbers_and_hold_one() {
     let fit = fit(Family::Poisson);
     for mean in [1e-3, 0.3, 0.5, 0.97, 4.2, 117.6] {
         let theta = Family::Poisson.link(mean);
-        let (low, high) = fit.interval(Parameter::sure(theta, 20));
+        let (low, high) = fit.interval(Parameter::exact(theta, 20));
         assert!(low.fract() == 0.0 && high.fract() == 0.0 && low <= high, "{mean}: {low} {high}");
         let group = fit.calibration.as_ref().unwrap().group_of(Family::Poisson, mean, 20);
         let reach = group.quantile * (mean + 0.05 + 2.5 * mean * mean).sqrt();
@@ -302,7 +285,7 @@ fn intervals_of_counts_end_at_whole_numbers_and_hold_one() {
 fn intervals_stay_in_the_range_of_the_family() {
     let of = |family: Family, spread| {
         let fit = fit(family);
-        fit.interval(Parameter { spread, ..Parameter::sure(family.link(0.1), 20) })
+        fit.interval(Parameter { spread, ..Parameter::exact(family.link(0.1), 20) })
     };
     assert_eq!((of(Family::Poisson, 0.0).0, of(Family::Bernoulli, 9.0)), (0.0, (0.0, 1.0)));
     assert_eq!(of(Family::Gaussian, 0.0), (0.1 - 2.0, 0.1 + 2.0));
@@ -311,7 +294,7 @@ fn intervals_stay_in_the_range_of_the_family() {
     let reach = (4.0 + NORMAL_QUANTILE * NORMAL_QUANTILE).sqrt();
     assert!((high - 0.1 - reach).abs() < 1e-12 && (low - 0.1 + reach).abs() < 1e-12);
     let sd =
-        |family, theta| fit(family).sd(Parameter { spread: 1.0, ..Parameter::sure(theta, 20) });
+        |family, theta| fit(family).sd(Parameter { spread: 1.0, ..Parameter::exact(theta, 20) });
     assert!((sd(Family::Gaussian, 0.1) - 3.5f64.sqrt()).abs() < 1e-12);
     // Of a count whose logarithm of the mean is normal around 0: moments of sqrt(e) and e^2.
     let (mean, square) = (0.5f64.exp(), 2f64.exp());
@@ -324,15 +307,7 @@ fn bare_fit(family: Family, effects: Effects) -> LowRankFit {
     let model = LowRank::new(settings).unwrap();
     let mut factors = Factors::start(&model, 0.6, Key::root(3));
     vector::scale(&mut factors.v, 5.0);
-    LowRankFit {
-        model,
-        factors,
-        ceiling: None,
-        clients: 3,
-        observations: [vec![20; 9], vec![20; 7]],
-        calibration: None,
-        uncertainty: None,
-    }
+    bare(model, factors, 3)
 }
 
 #[test]
@@ -353,7 +328,7 @@ fn a_new_row_is_where_its_gradient_vanishes() {
                 let slope: f64 = cells
                     .iter()
                     .map(|(l, y)| {
-                        let theta = fit.sure_of(&row, *l as usize, 0.25).theta;
+                        let theta = fit.new_row_point(&row, *l as usize, 0.25).theta;
                         (family.mean(theta) - y) * fit.factors.v[*l as usize * 2 + k]
                     })
                     .sum();
@@ -366,7 +341,7 @@ fn a_new_row_is_where_its_gradient_vanishes() {
     assert!(bare_fit(Family::Poisson, Effects::none()).new_row(&[(7, 1.0)], 0.0).is_err());
 }
 
-/// Without a penalty, one column that is seen again and again leaves most of a row open: that stays near zero.
+/// Without a penalty, repeated observations of one column leave most of a row undetermined; it stays near zero.
 #[test]
 fn a_new_row_that_little_determines_stays_small() {
     for family in Family::ALL {
@@ -403,16 +378,7 @@ fn intervals_of_new_rows_with_few_cells_cover() {
     normals(0.4, &mut factors.effects[1]);
     normals(0.6, &mut factors.u);
     normals(0.6, &mut factors.v);
-    let (model_rows, model_columns) = (model.rows(), model.columns());
-    let fit = LowRankFit {
-        model,
-        factors,
-        ceiling: None,
-        clients: 4,
-        observations: [vec![20; model_rows], vec![20; model_columns]],
-        calibration: None,
-        uncertainty: None,
-    };
+    let fit = bare(model, factors, 4);
     for known in 1..=3 {
         let (mut inside, mut all) = (0, 0);
         for _ in 0..600 {
@@ -425,8 +391,9 @@ fn intervals_of_new_rows_with_few_cells_cover() {
             let cells: Vec<(u32, f64)> = (0..known).map(|l| (l, counts[l as usize])).collect();
             let row = fit.new_row(&cells, 0.0).unwrap();
             for (l, count) in counts.iter().enumerate().skip(known as usize) {
-                let shares = fit.shares_of(&row, 0, l);
-                let (low, high) = fit.interval(fit.unsure(fit.sure_of(&row, l, 0.0), &shares));
+                let shares = fit.new_row_error_parts(&row, 0, l);
+                let (low, high) =
+                    fit.interval(fit.with_errors(fit.new_row_point(&row, l, 0.0), &shares));
                 inside += u32::from((low..=high).contains(count));
                 all += 1;
             }
@@ -436,21 +403,21 @@ fn intervals_of_new_rows_with_few_cells_cover() {
     }
 }
 
-/// A row after the run errs in a column as the run's rows do, beside what its own cells leave open.
+/// A new row shares the error of a column with the rows of the run, in addition to its own.
 #[test]
 fn a_new_row_shares_the_error_of_a_column() {
     let fit = clustered(true);
-    let column = |shares: Vec<Share>| {
-        shares.into_iter().find(|share| share.source == Source::Column(3)).unwrap()
+    let column = |shares: Vec<ErrorPart>| {
+        shares.into_iter().find(|share| share.source == ErrorSource::Column(3)).unwrap()
     };
     let rows = [vec![(0, 5.0)], vec![(1, 2.0), (2, 4.0)]];
     for (number, cells) in rows.iter().enumerate() {
         let row = fit.new_row(cells, 0.0).unwrap();
-        let shares = fit.shares_of(&row, number, 3);
-        assert_eq!(shares[0].source, Source::NewRow(number));
-        assert_eq!(column(shares.clone()), column(fit.shares(0, 3)));
+        let shares = fit.new_row_error_parts(&row, number, 3);
+        assert_eq!(shares[0].source, ErrorSource::NewRow(number));
+        assert_eq!(column(shares.clone()), column(fit.error_parts(0, 3)));
         // Held-out errors have the column's in them, and not the new row's.
-        let parameter = fit.unsure(fit.sure_of(&row, 3, 0.0), &shares);
+        let parameter = fit.with_errors(fit.new_row_point(&row, 3, 0.0), &shares);
         assert!((parameter.spread.powi(2) / shares[0].variance() - 1.0).abs() < 1e-12);
         assert!((parameter.measured / shares[1].variance() - 1.0).abs() < 1e-12);
     }
@@ -480,7 +447,7 @@ fn a_stronger_ridge_leaves_fewer_parameters() {
     assert!(free > held && held > tight, "{held}");
 }
 
-/// Without a penalty a row with one cell determines one unknown, however large its counts are.
+/// Without a penalty a row with one cell determines one unknown, for counts of any size.
 #[test]
 fn rows_with_fewer_cells_than_unknowns_count_their_cells() {
     let settings = Settings { rank: 2, ..Settings::new(9, 4, Family::Poisson) };
@@ -498,18 +465,11 @@ fn a_row_without_cells_is_less_sure_than_the_others() {
     for part in [&mut factors.effects[0], &mut factors.u, &mut factors.v] {
         Key::root(6).stream().fill_normal(part);
     }
-    let group = Group { class: 4, last: 31, quantile: 1.2, dispersion: 0.5 };
-    let calibration = Calibration {
-        dispersion: 0.5,
-        groups: vec![group],
-        calibrated: false,
-        coverage: None,
-        doubtful: false,
-    };
+    let calibration = calibration(0.5, &[(31, 1.2)], false);
     let sure = Uncertainty::new(&model, &factors, 1, &calibration, &cells).unwrap();
     let spread = |row| {
-        let shares = sure.shares(&model, &factors, [row, 1]);
-        shares.iter().map(Share::variance).sum::<f64>()
+        let shares = sure.error_parts(&model, &factors, [row, 1]);
+        shares.iter().map(ErrorPart::variance).sum::<f64>()
     };
     assert!((0..7).all(|row| spread(row) < spread(7)), "{:?}", (spread(0), spread(7)));
 }
@@ -578,13 +538,13 @@ fn a_ceiling_of_another_shape_is_refused() {
     }
 }
 
-/// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
+/// Counts a thousand times above the initial mean, where undamped Newton steps overshoot.
 #[test]
 fn damped_steps_find_far_rows() {
     let mut fit = bare_fit(Family::Poisson, Effects::row_column());
     fit.factors.intercept = -5.0;
     let row = fit.new_row(&[(0, 1e4), (1, 1e4), (2, 1e4)], 0.0).unwrap();
-    let slope = |l: usize| Family::Poisson.mean(fit.sure_of(&row, l, 0.0).theta) - 1e4;
-    let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * fit.effect_of(&row);
+    let slope = |l: usize| Family::Poisson.mean(fit.new_row_point(&row, l, 0.0).theta) - 1e4;
+    let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * fit.new_row_effect(&row);
     assert!(slope.abs() < 1e-6, "{slope}");
 }

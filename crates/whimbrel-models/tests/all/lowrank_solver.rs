@@ -1,13 +1,14 @@
-//! The step of a completed table: effects that few cells link, and components that come back.
+//! The step of a completed table: weakly linked effects, and reactivated components.
 
+use crate::lowrank_cases::fitted;
 use whimbrel_core::Key;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Residuals, Settings, TableStep};
 
 const ROWS: usize = 30;
 const COLUMNS: usize = 6;
 
-/// The first rows were seen in the first columns and the others in the others; `links` rows in
-/// all of them. Values grow with the row.
+/// The first rows are observed in the first columns and the others in the others, `links` rows in all
+/// columns. Values grow with the row.
 fn cells(family: Family, links: usize) -> Vec<(u64, f64)> {
     let mut stream = Key::root(7).stream();
     let mut all = Vec::new();
@@ -38,23 +39,6 @@ fn steepest(model: &LowRank, factors: &Factors, cells: &[(u64, f64)], shrink: f6
     slopes.into_iter().fold(0.0, |most, slope| f64::max(most, slope.abs()))
 }
 
-/// Three rounds of exact residuals.
-fn three_rounds(model: &LowRank, cells: &[(u64, f64)], clients: f64) -> Factors {
-    let mut factors = Factors::start(model, 0.5, Key::root(1));
-    let mut s = model.expected(&factors);
-    for _ in 0..3 {
-        let residual = |(cell, value): &(u64, f64)| {
-            let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
-            (*cell, value - model.family().mean(model.theta(&factors, row, column)), 1.0)
-        };
-        let push = Residuals::with_copies(model, cells.iter().map(residual)).unwrap();
-        let step =
-            TableStep { residuals: &push, gamma: 1.0, clients, unobserved: 0.05, full: false };
-        model.advance(&mut s, &mut factors, step).unwrap();
-    }
-    factors
-}
-
 #[test]
 fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
     for family in Family::ALL {
@@ -63,15 +47,15 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
             let settings = Settings { effects, rank: 0, ..Settings::new(ROWS, COLUMNS, family) };
             let model = LowRank::new(settings).unwrap();
             let cells = cells(family, links);
-            let factors = three_rounds(&model, &cells, 10.0);
+            let factors = fitted(&model, &cells, 10.0, 3);
             let left = steepest(&model, &factors, &cells, 10.0);
             assert!(left < 1e-9, "{family:?}, {links} links: {left:e}");
         }
     }
 }
 
-/// A Gaussian table seen whole, `5 a b^T + 2 c d^T` with orthonormal vectors, and a fit of rank 2 whose
-/// first component is in place and whose second is zero; the two are rotated.
+/// A fully observed Gaussian table, `5 a b^T + 2 c d^T` with orthonormal vectors, and a fit of rank 2 whose
+/// first component is optimal and whose second is zero; the two are rotated.
 fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Residuals) {
     let settings = Settings { rank: 2, lambda, ..Settings::new(6, 5, Family::Gaussian) };
     let model = LowRank::new(settings).unwrap();
@@ -81,14 +65,14 @@ fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Residuals) {
         let one = size / n.sqrt();
         side.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0.6 * one, 0.8 * one]));
     }
-    let values: Vec<f64> = (0..30).map(|i| fitted(i, 5.0, 2.0)).collect();
+    let values: Vec<f64> = (0..30).map(|i| singular(i, 5.0, 2.0)).collect();
     let cell = |i: usize| (i as u64, values[i] - model.theta(&factors, i / 5, i % 5), 1.0);
     let cells = Residuals::with_copies(&model, (0..30).map(cell)).unwrap();
     (model, factors, values, cells)
 }
 
 /// Cell `i` of `first a b^T + second c d^T`.
-fn fitted(i: usize, first: f64, second: f64) -> f64 {
+fn singular(i: usize, first: f64, second: f64) -> f64 {
     let contrast = |at: usize, n: usize| {
         let half = n.div_ceil(2);
         let (low, high) = (half as f64, (n - half) as f64);
@@ -98,8 +82,8 @@ fn fitted(i: usize, first: f64, second: f64) -> f64 {
     first / 30f64.sqrt() + second * contrast(i / 5, 6) * contrast(i % 5, 5)
 }
 
-/// Soft-impute shrinks the singular values 5 and 2 by the ridge: a zero component whose value is
-/// above it comes back at its size, and no other does.
+/// Soft-impute shrinks the singular values 5 and 2 by the ridge: a zero component is reactivated at its size
+/// exactly if its value exceeds the ridge.
 #[test]
 fn a_component_that_pays_is_reactivated_at_its_size() {
     for lambda in [1.5, 2.0, 2.5] {
@@ -108,7 +92,7 @@ fn a_component_that_pays_is_reactivated_at_its_size() {
             TableStep { residuals: &push, gamma: 1.0, clients: 1.0, unobserved: 0.05, full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
         for i in 0..30 {
-            let wanted = fitted(i, 5.0 - lambda, (2.0 - lambda).max(0.0));
+            let wanted = singular(i, 5.0 - lambda, (2.0 - lambda).max(0.0));
             let gap = model.theta(&factors, i / 5, i % 5) - wanted;
             assert!(gap.abs() < 1e-9, "{lambda}: {gap}");
         }
@@ -122,8 +106,8 @@ fn the_largest_ridge_of_a_residual_is_its_largest_singular_value() {
     assert!((model.lambda_max(&cells, 4.0) - 0.5).abs() < 1e-9);
 }
 
-/// Without a penalty any split between intercept, rows and columns is right, and none may run away. What has
-/// no curvature limits how small slopes become.
+/// Without a penalty any split between intercept, rows and columns is optimal, and none may diverge. Flat
+/// directions limit the accuracy of the slopes.
 #[test]
 fn collinear_effects_without_a_penalty_stay_small() {
     for family in Family::ALL {
@@ -134,7 +118,7 @@ fn collinear_effects_without_a_penalty_stay_small() {
         // Yes and no in every row and column: else the optimum is infinite.
         let value = |i: usize| f64::from((i * i / 7 + i / COLUMNS).is_multiple_of(2));
         let cells: Vec<(u64, f64)> = (0..ROWS * COLUMNS).map(|i| (i as u64, value(i))).collect();
-        let factors = three_rounds(&model, &cells, 1.0);
+        let factors = fitted(&model, &cells, 1.0, 3);
         let left = steepest(&model, &factors, &cells, 1.0);
         let largest = factors.to_vector(&model).iter().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(left < 1e-6 && largest < 10.0, "{family:?}: slope {left:e}, effect {largest}");

@@ -1,10 +1,10 @@
 //! Main effects of what describes rows and columns.
 
+use crate::lowrank_cases::{bare, rounds};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Key, Stream};
 use whimbrel_models::lowrank::{
-    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Residuals, Settings, TableStep,
-    Term,
+    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Settings, Term,
 };
 
 const ROWS: usize = 20;
@@ -52,26 +52,8 @@ fn observed(family: Family, stream: &mut Stream) -> Vec<(u64, f64)> {
     cells
 }
 
-/// Rounds of exact residuals, `copies` as many as a cell has, until nothing moves.
-fn fitted(model: &LowRank, cells: &[(u64, f64)], rounds: usize) -> Factors {
-    let mut factors = Factors::start(model, 1.0, Key::root(3));
-    let mut s = model.expected(&factors);
-    for _ in 0..rounds {
-        let residual = |(cell, y): &(u64, f64)| {
-            let at = *cell as usize;
-            (*cell, y - model.family().mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)), 1.0)
-        };
-        let push = Residuals::with_copies(model, cells.iter().map(residual)).unwrap();
-        let step = TableStep {
-            residuals: &push,
-            gamma: 1.0,
-            clients: CLIENTS,
-            unobserved: 0.05,
-            full: false,
-        };
-        model.advance(&mut s, &mut factors, step).unwrap();
-    }
-    factors
+fn fitted(model: &LowRank, cells: &[(u64, f64)], count: usize) -> Factors {
+    rounds(model, Factors::start(model, 1.0, Key::root(3)), cells, (CLIENTS, false, count))
 }
 
 /// The same regression by dense Newton steps on an explicit design: intercept, then every term's
@@ -171,22 +153,7 @@ fn a_table_with_copies_alike_has_the_same_optimum() {
     let wanted = fitted(&model, &cells, 300);
     let mut factors = wanted.clone();
     factors.effects.iter_mut().flatten().for_each(|beta| *beta += 0.3);
-    let mut s = model.expected(&factors);
-    for _ in 0..3000 {
-        let residual = |(cell, y): &(u64, f64)| {
-            let at = *cell as usize;
-            (*cell, y - family.mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)))
-        };
-        let push = Residuals::new(&model, cells.iter().map(residual), 1.0).unwrap();
-        let step = TableStep {
-            residuals: &push,
-            gamma: 1.0,
-            clients: CLIENTS,
-            unobserved: 0.0,
-            full: false,
-        };
-        model.advance(&mut s, &mut factors, step).unwrap();
-    }
+    let factors = rounds(&model, factors, &cells, (CLIENTS, true, 3000));
     for cell in 0..ROWS * COLUMNS {
         let theta = |f| model.theta(f, cell / COLUMNS, cell % COLUMNS);
         let gap = theta(&factors) - theta(&wanted);
@@ -214,15 +181,7 @@ fn terms_survive_the_artifact() {
     all.push(Term::row());
     let model = model(Family::Poisson, 1, all);
     let factors = fitted(&model, &cells, 5);
-    let fit = LowRankFit {
-        model,
-        factors,
-        ceiling: None,
-        clients: 4,
-        observations: [vec![7; ROWS], vec![12; COLUMNS]],
-        calibration: None,
-        uncertainty: None,
-    };
+    let fit = bare(model, factors, 4);
     let back = LowRankFit::from_artifact(&fit.to_artifact()).unwrap();
     assert_eq!(back.factors, fit.factors);
     assert_eq!(back.model.settings().term_ridges, fit.model.settings().term_ridges);

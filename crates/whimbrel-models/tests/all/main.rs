@@ -1,6 +1,7 @@
 //! The crate's integration tests, in one binary.
 
 mod cases;
+mod chains;
 mod convex;
 mod data;
 mod em;
@@ -8,6 +9,7 @@ mod equivariance;
 mod estep;
 mod frame;
 mod kmeans;
+mod lowrank_cases;
 mod lowrank_family;
 mod lowrank_fit;
 mod lowrank_intervals;
@@ -18,5 +20,6 @@ mod mixed_em;
 mod mstep;
 mod optimum;
 mod peers;
+mod prior;
 mod sampler;
 mod start;

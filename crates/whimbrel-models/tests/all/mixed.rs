@@ -1,4 +1,4 @@
-//! Mixtures over tables: against the Gaussian mixture, latent class analysis, and an EM of its own.
+//! Mixtures over tables: against the Gaussian mixture, latent class analysis, and an independent EM.
 
 use crate::cases::rows as gaussian_rows;
 use crate::mixed_em::Naive;
@@ -8,9 +8,8 @@ use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedData, MixedParameters, MixedSettings, Numeric,
 };
 use whimbrel_models::{LatentModel, Rows};
-use whimbrel_testkit::{gap, pairs};
 
-const COLUMNS: [ColumnKind; 7] = [
+pub const COLUMNS: [ColumnKind; 7] = [
     ColumnKind::Number,
     ColumnKind::Count,
     ColumnKind::Levels(2),
@@ -20,12 +19,12 @@ const COLUMNS: [ColumnKind; 7] = [
     ColumnKind::Levels(2),
 ];
 
-fn mixed(components: usize, columns: &[ColumnKind], numeric: Numeric) -> Mixed {
+pub fn mixed(components: usize, columns: &[ColumnKind], numeric: Numeric) -> Mixed {
     Mixed::new(MixedSettings::new(components, columns.to_vec(), numeric)).unwrap()
 }
 
 /// Rows of `COLUMNS` from three groups; this share of the cells is missing.
-fn table(n: usize, gaps: f64, seed: u64) -> Vec<f64> {
+pub fn table(n: usize, gaps: f64, seed: u64) -> Vec<f64> {
     let mut stream = Key::root(seed).stream();
     let mut values = Vec::new();
     for _ in 0..n {
@@ -42,6 +41,14 @@ fn table(n: usize, gaps: f64, seed: u64) -> Vec<f64> {
         values.extend(row.map(|x| if stream.uniform() < gaps { f64::NAN } else { x }));
     }
     values
+}
+
+/// Equal lengths, and numbers equal to this tolerance, relative above one.
+fn assert_near(found: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (x, y) in found.iter().zip(expected) {
+        assert!((x - y).abs() < tolerance * y.abs().max(1.0), "{x} {y}");
+    }
 }
 
 fn start(model: &Mixed, data: &MixedData) -> MixedParameters {
@@ -79,9 +86,7 @@ fn numbers_without_gaps_are_the_gaussian_mixture() {
             let found = model.expect(&theta, &data, Rows::All, own).unwrap();
             let wanted = gmm.expect(&expected, &plain, Rows::All, other).unwrap();
             assert!((found - wanted).abs() < 1e-11, "{found} {wanted}");
-            for (x, y) in pairs(&*own, &*other) {
-                assert!((x - y).abs() < 1e-9 * y.abs().max(1.0), "{x} {y}");
-            }
+            assert_near(own, other, 1e-9);
             theta = model.maximize(own, &[]).unwrap().theta;
             expected = gmm.maximize(other, &[]).unwrap().theta;
         }
@@ -147,7 +152,7 @@ fn a_table_with_gaps_has_the_likelihood_of_an_em_of_its_own() {
             let found = model.predict(&theta, &one, 0.9).unwrap();
             let (density, r, moments) = Naive::of(&model, &theta).row(row);
             assert!((found.log_density[0] - density).abs() < 1e-9);
-            assert!(gap(&found.responsibilities, &r) < 1e-9);
+            assert_near(&found.responsibilities, &r, 1e-9);
             assert_eq!(found.filled.len(), row.iter().filter(|x| x.is_nan()).count());
             let fitted = Naive::of(&model, &theta);
             for cell in &found.filled {
@@ -188,7 +193,7 @@ fn chosen_rows_count_as_often_as_they_are_chosen() {
     let own = model.expect(&theta, &data, Rows::These(&chosen), &mut some).unwrap();
     let other = model.expect(&theta, &copies, Rows::All, &mut all).unwrap();
     assert!((own - other).abs() < 1e-12);
-    some.iter().zip(&all).for_each(|(x, y)| assert!((x - y).abs() < 1e-9 * y.abs().max(1.0)));
+    assert_near(&some, &all, 1e-9);
 }
 
 #[test]
@@ -209,7 +214,7 @@ fn coordinates_and_frames_go_both_ways() {
             let vector = model.to_vector(&theta);
             assert_eq!(vector.len(), model.coordinates_len());
             let back = model.to_vector(&model.from_vector(&vector).unwrap());
-            vector.iter().zip(&back).for_each(|(x, y)| assert!((x - y).abs() < 1e-9));
+            assert_near(&vector, &back, 1e-9);
             assert_eq!(model.natural(&theta).len(), model.statistic_len());
             let frames: [(Box<dyn Frame>, usize); 2] = [
                 (model.frame(&theta).unwrap(), model.statistic_len()),
@@ -220,7 +225,7 @@ fn coordinates_and_frames_go_both_ways() {
                 let mut y = x.clone();
                 frame.forward(&mut y);
                 frame.inverse(&mut y);
-                x.iter().zip(&y).for_each(|(x, y)| assert!((x - y).abs() < 1e-9, "{x} {y}"));
+                assert_near(&x, &y, 1e-9);
             }
         }
     }
@@ -279,10 +284,10 @@ fn cells_that_a_column_cannot_hold_are_refused() {
     assert!(bind([f64::NAN; 3]).is_ok());
     for (row, part) in [
         ([f64::INFINITY, 1.0, 0.0], "\"age\": inf is above 1e40"),
-        ([40.0, 1.5, 0.0], "\"falls\": 1.5 is no count"),
-        ([40.0, 1e12, 0.0], "\"falls\": 1000000000000 is no count: an integer from 0 to 1e10"),
-        ([40.0, -1.0, 0.0], "\"falls\": -1 is no count"),
-        ([40.0, 1.0, 2.0], "\"smoker\": 2 is no level"),
+        ([40.0, 1.5, 0.0], "\"falls\": 1.5 is not a count"),
+        ([40.0, 1e12, 0.0], "\"falls\": 1000000000000 is not a count: an integer from 0 to 1e10"),
+        ([40.0, -1.0, 0.0], "\"falls\": -1 is not a count"),
+        ([40.0, 1.0, 2.0], "\"smoker\": 2 is not a level"),
     ] {
         let message = bind(row).unwrap_err();
         assert!(message.contains(part), "{message}");
@@ -293,7 +298,7 @@ fn cells_that_a_column_cannot_hold_are_refused() {
 fn starts_come_from_sums_and_from_centres() {
     let model = mixed(3, &COLUMNS, Numeric::Full);
     let mut values = table(200, 0.2, 9);
-    // Nobody observed the last column.
+    // The last column is not observed.
     values.iter_mut().skip(6).step_by(7).for_each(|x| *x = f64::NAN);
     let data = model.data_from_rows(&values).unwrap();
     let moments = model.moments(&data).unwrap();

@@ -1,5 +1,5 @@
-//! An EM of its own for mixtures over tables with gaps: no shared code, sums over observed cells for
-//! columns that are independent, Gauss-Jordan elimination for full covariances.
+//! An independent EM for mixtures over tables with gaps: no shared code, sums over observed cells for
+//! independent columns, Gauss-Jordan elimination for full covariances.
 
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedParameters, Numeric};
 
@@ -158,12 +158,9 @@ fn conditional(row: &[f64], mean: &[f64], covariance: &[f64]) -> (f64, (Vec<f64>
     let square: f64 = weighed.iter().zip(&shift).map(|(w, s)| w * s).sum();
     let density = -0.5 * (o as f64 * std::f64::consts::TAU.ln() + determinant.ln() + square);
     let filled = (0..d)
-        .map(|j| match row[j].is_nan() {
-            false => row[j],
-            true => {
-                mean[j]
-                    + seen.iter().zip(&weighed).map(|(i, w)| covariance[j * d + i] * w).sum::<f64>()
-            }
+        .map(|j| {
+            let explained = seen.iter().zip(&weighed).map(|(i, w)| covariance[j * d + i] * w);
+            if row[j].is_nan() { mean[j] + explained.sum::<f64>() } else { row[j] }
         })
         .collect();
     let mut left = vec![0.0; d * d];

@@ -1,9 +1,9 @@
 //! The M-step: argmin, clipping, dead components.
 
-use crate::cases::{covariances, gap, model, parameters, rows};
+use crate::cases::{Drawn, covariances, drawn, e_step, gap, model, parameters};
 use proptest::prelude::*;
+use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmPenalty, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
 
 /// `psi(theta) + R(theta) - <s, phi(theta)>`.
 fn surrogate(model: &Gmm, theta: &GmmParameters, statistic: &[f64], moments: &[f64]) -> f64 {
@@ -33,11 +33,7 @@ fn the_m_step_is_a_stationary_point_and_below_its_neighbours() {
     for penalty in [GmmPenalty::default(), some] {
         for covariance in covariances(2) {
             let model = with_penalty(covariance, penalty);
-            let truth = parameters(&model, 0.0);
-            let data = model.data_from_rows(&rows(&model, &truth, 200, 6)).unwrap();
-            let mut statistic = vec![0.0; model.statistic_len()];
-            model.expect(&truth, &data, Rows::All, &mut statistic).unwrap();
-            let moments = model.moments(&data).unwrap();
+            let Drawn { statistic, moments, .. } = drawn(&model, &parameters(&model, 0.0), 200, 6);
             let found = model.maximize(&statistic, &moments).unwrap();
             assert_eq!((found.repairs, found.dead.len()), (0, 0));
             let least = surrogate(&model, &found.theta, &statistic, &moments);
@@ -67,11 +63,7 @@ fn the_ridge_is_added_to_the_diagonal() {
         let plain = model(2, 2, covariance.clone());
         let settings = GmmSettings { reg_covar: 0.25, ..GmmSettings::new(2, 2, covariance) };
         let ridge = Gmm::new(settings).unwrap();
-        let theta = parameters(&plain, 0.0);
-        let data = plain.data_from_rows(&rows(&plain, &theta, 50, 7)).unwrap();
-        let mut statistic = vec![0.0; plain.statistic_len()];
-        plain.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
-        let moments = plain.moments(&data).unwrap();
+        let Drawn { statistic, moments, .. } = drawn(&plain, &parameters(&plain, 0.0), 50, 7);
         let a = plain.maximize(&statistic, &moments).unwrap().theta.covariance(1);
         let b = ridge.maximize(&statistic, &moments).unwrap().theta.covariance(1);
         let difference: Vec<f64> = b.iter().zip(&a).map(|(b, a)| b - a).collect();
@@ -83,11 +75,8 @@ fn the_ridge_is_added_to_the_diagonal() {
 fn a_dead_component_is_named_and_stays_where_the_data_are() {
     for covariance in covariances(2) {
         let model = model(3, 2, covariance);
-        let theta = parameters(&model, 10.0);
-        let data = model.data_from_rows(&rows(&model, &theta, 300, 8)).unwrap();
-        let mut statistic = vec![0.0; model.statistic_len()];
-        model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
-        let moments = model.moments(&data).unwrap();
+        let Drawn { data, mut statistic, moments } =
+            drawn(&model, &parameters(&model, 10.0), 300, 8);
         for dying in [0.0, -0.01, 1e-13] {
             statistic[1] = dying;
             let found = model.maximize(&statistic, &moments).unwrap();
@@ -95,8 +84,7 @@ fn a_dead_component_is_named_and_stays_where_the_data_are() {
             assert!(found.repairs >= 1);
             assert!(found.theta.weights()[1] >= 0.99e-10 && found.theta.weights()[1] < 1e-9);
             assert!(found.theta.mean(1).iter().all(|m| (0.0..20.0).contains(m)));
-            let mut again = vec![0.0; model.statistic_len()];
-            assert!(model.expect(&found.theta, &data, Rows::All, &mut again).is_ok());
+            e_step(&model, &found.theta, &data);
         }
     }
 }
@@ -121,13 +109,11 @@ fn equal_rows_meet_the_floor_and_can_be_scored() {
     for value in [0.0, 3.0, 1e6] {
         for covariance in covariances(2) {
             let model = model(2, 2, covariance.clone());
-            let theta = parameters(&model, value);
+            let mut theta = parameters(&model, value);
             let data = model.data_from_rows(&[value; 40]).unwrap();
-            let mut statistic = vec![0.0; model.statistic_len()];
             let moments = model.moments(&data).unwrap();
-            let mut theta = theta;
             for _ in 0..5 {
-                model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+                let (statistic, _) = e_step(&model, &theta, &data);
                 let found = model.maximize(&statistic, &moments).unwrap();
                 let known = matches!(covariance, Covariance::Known(_));
                 assert!(known || value == 1e6 || found.repairs > 0, "{covariance:?} {value}");
@@ -146,10 +132,10 @@ fn coordinates_come_back_and_any_finite_vector_is_a_parameter() {
         assert_eq!(vector.len(), model.coordinates_len());
         let back = model.from_vector(&vector).unwrap();
         // A logarithm and an exponential each way: a few units in the last place.
-        let close = |a: &[f64], b: &[f64]| whimbrel_testkit::gap(a, b) < 1e-14;
-        assert!(close(theta.weights(), back.weights()) && close(theta.means(), back.means()));
+        assert!(gap(back.weights(), theta.weights()) < 1e-14);
+        assert!(gap(back.means(), theta.means()) < 1e-14);
         for k in 0..4 {
-            assert!(close(&theta.covariance(k), &back.covariance(k)));
+            assert!(gap(&back.covariance(k), &theta.covariance(k)) < 1e-14);
         }
         assert!(model.from_vector(&vector[1..]).is_err());
         let mut bad = vector.clone();

@@ -1,8 +1,8 @@
 //! Against scikit-learn: stored fits, made by `peers/gmm.py`, from the same start.
 
-use crate::cases::gap;
+use crate::cases::{e_step, gap};
+use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
 
 /// The rows of the script, bit for bit.
 fn rows(count: usize, columns: usize, components: usize) -> Vec<f64> {
@@ -52,14 +52,13 @@ fn em_ends_where_scikit_learn_ends() {
 
         let data = model.data_from_rows(&values).unwrap();
         let moments = model.moments(&data).unwrap();
-        let mut statistic = vec![0.0; model.statistic_len()];
         for _ in 0..iterations {
-            model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+            let (statistic, _) = e_step(&model, &theta, &data);
             let found = model.maximize(&statistic, &moments).unwrap();
             assert_eq!(found.repairs, 0);
             theta = found.theta;
         }
-        let fit = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+        let (_, fit) = e_step(&model, &theta, &data);
 
         let (expected, parameters) = numbers[4..].split_first().unwrap();
         let (weights, rest) = parameters.split_at(components);

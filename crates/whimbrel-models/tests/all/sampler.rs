@@ -1,8 +1,8 @@
 //! Samplers against posteriors in closed form: linear models with Gaussian noise and a Gaussian prior.
 //!
 //! Statistical bounds: a figure is compared within `Z = 5` standard errors, from the effective sample
-//! size of its own series; a right sampler fails one comparison with probability 6e-7. Seeds are
-//! fixed, so that a test fails always or never.
+//! size of its own series; a correct sampler fails one comparison with probability 6e-7. Seeds are fixed,
+//! so results are reproducible.
 
 use whimbrel_core::{Key, Stream, linalg, math};
 use whimbrel_models::prior::{Density, Prior, Shape};

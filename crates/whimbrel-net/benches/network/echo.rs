@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
+    Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::run::{Stage, Stopping};
@@ -27,6 +28,13 @@ impl Method for Echo {
     type Broadcast = ();
     type Fold = u32;
 
+    fn declare(&self) -> Declaration {
+        Declaration {
+            exchanges: vec![Allowance::rounds(Some(self.rounds))],
+            ..Declaration::default()
+        }
+    }
+
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
         Ok(((), ()))
     }
@@ -39,19 +47,14 @@ impl Method for Echo {
         Ok(())
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        vec![Allowance::rounds(Some(self.rounds))]
+    fn status(&self, server: &u32) -> Status {
+        let more = *server < self.rounds;
+        let next = if more { Next::Round(Cohort::Everyone) } else { Next::Stop };
+        Status { next, magnitude: 1.0 }
     }
 
-    fn next(&self, server: &u32) -> Next {
-        match *server < self.rounds {
-            true => Next::Round(Cohort::Everyone),
-            false => Next::Stop,
-        }
-    }
-
-    fn broadcast(&self, _: &u32) -> Result<()> {
-        Ok(())
+    fn open(&self, _: &u32) -> Result<((), u32)> {
+        Ok(((), 0))
     }
 
     fn downlink(&self, server: &u32, (): &(), (): &(), _: Key) -> Result<((), Vec<f64>)> {
@@ -60,10 +63,6 @@ impl Method for Echo {
 
     fn local_step(&self, (): &(), down: &Vec<f64>, (): &(), _: Key) -> Result<((), Vec<f64>)> {
         Ok(((), down.clone()))
-    }
-
-    fn fold(&self, _: &u32) -> u32 {
-        0
     }
 
     fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {
@@ -83,16 +82,8 @@ impl Method for Echo {
         Ok(server + 1)
     }
 
-    fn magnitude(&self, _: &u32) -> f64 {
-        1.0
-    }
-
     fn artifact(&self, _: &u32) -> Result<Artifact> {
         Ok(Artifact::default())
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        Vec::new()
     }
 }
 
@@ -108,14 +99,11 @@ impl Evaluate for Echo {
         Ok(())
     }
 
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
     fn conclude(
         &self,
         _: &u32,
         _: &mut dyn Iterator<Item = (ClientId, ())>,
+        _: ClientGroup,
     ) -> Result<Vec<Metric>> {
         Ok(Vec::new())
     }

@@ -25,27 +25,25 @@ use tonic::codegen::http::{Request, Response, Uri};
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::OFFER_BYTES_MAX;
 
-/// Name lookup, TCP and TLS together.
+/// Longest duration of name lookup, TCP and TLS together.
 const CONNECT: Duration = Duration::from_secs(20);
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// Where a coordinator is, and how it is recognised.
+/// Address and certificates of a coordinator.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// `host:port`.
     pub address: String,
-    /// The certificates of which it must show one.
+    /// Accepted certificates.
     pub pins: Vec<Fingerprint>,
 }
 
 /// An open connection; dropping it closes it.
 pub struct Connection {
-    /// Calls go through it.
     pub client: FederationClient<Sender>,
-    /// Requests that are no calls of the protocol can be made with it.
+    /// For raw HTTP requests.
     pub sender: Sender,
-    /// What the coordinator said of the own certificate.
-    pub refusal: Refused,
+    pub alert: CertificateAlert,
     driver: AbortHandle,
 }
 
@@ -55,34 +53,34 @@ impl Drop for Connection {
     }
 }
 
-/// Why there is no connection.
-pub enum Unreachable {
-    /// It may be there later.
-    Later(String),
-    /// Somebody else is there, with another certificate.
-    Impostor(String),
-    /// It will never be right.
-    Never(Error),
+/// The error of a failed connection.
+pub enum ConnectError {
+    /// Another attempt may succeed.
+    Transient(String),
+    /// The server has another certificate.
+    WrongCertificate(String),
+    /// Another attempt would fail likewise.
+    Permanent(Error),
 }
 
-/// Whether the coordinator does not take the own certificate. In TLS 1.3 that is said after the
-/// client's end of the handshake, so that it comes while the first call is made.
+/// The coordinator's alert about the client's certificate. In TLS 1.3 it arrives after the client's
+/// end of the handshake, during the first call.
 #[derive(Clone, Default)]
-pub struct Refused(Arc<OnceLock<AlertDescription>>);
+pub struct CertificateAlert(Arc<OnceLock<AlertDescription>>);
 
-impl Refused {
-    /// Why there is no connection, where it was said; otherwise what it looked like.
-    pub fn or(&self, what: Unreachable) -> Unreachable {
+impl CertificateAlert {
+    /// The error of the alert, if one was received; otherwise `error`.
+    pub fn or(&self, error: ConnectError) -> ConnectError {
         match self.0.get().and_then(|alert| certificate_refused(*alert)) {
-            None => what,
-            Some(why) => Unreachable::Never(Error::peer(format!(
-                "the coordinator refuses this client's certificate: {why}; a certificate of the \
-                 authority that it asks for can be brought with --cert and --key"
+            None => error,
+            Some(why) => ConnectError::Permanent(Error::peer(format!(
+                "the coordinator refuses this client's certificate: {why}; --cert and --key supply a \
+                 certificate of the required authority"
             ))),
         }
     }
 
-    fn notice(&self, error: &io::Error) {
+    fn record(&self, error: &io::Error) {
         let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
         if let Some(rustls::Error::AlertReceived(alert)) = inner {
             let _ = self.0.set(*alert);
@@ -90,34 +88,38 @@ impl Refused {
     }
 }
 
-/// Connects, shows the own certificate and checks the coordinator's.
-pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection, Unreachable> {
-    let config = client_config(identity, &target.pins).map_err(Unreachable::Never)?;
-    let later = |what: String| Unreachable::Later(format!("{}: {what}", target.address));
+/// Connects with a client's identity and checks the coordinator's certificate.
+pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection, ConnectError> {
+    let config = client_config(identity, &target.pins).map_err(ConnectError::Permanent)?;
+    let transient = |what: String| ConnectError::Transient(format!("{}: {what}", target.address));
     let shake = async {
-        let stream = TcpStream::connect(&target.address).await.map_err(|e| later(e.to_string()))?;
+        let stream = TcpStream::connect(&target.address).await;
+        let stream = stream.map_err(|e| transient(e.to_string()))?;
         let _ = stream.set_nodelay(true);
-        // The name is not checked: the certificate itself is pinned.
+        // The certificate is pinned, so its name does not matter.
         let name = ServerName::try_from("whimbrel.invalid").expect("a valid name");
         let tls = TlsConnector::from(config).connect(name, stream).await;
-        tls.map_err(|e| match is_wrong_certificate(&e) {
-            true => Unreachable::Impostor(format!("{}: {e}", target.address)),
-            false => later(chain(&e)),
+        tls.map_err(|e| {
+            if is_wrong_certificate(&e) {
+                ConnectError::WrongCertificate(format!("{}: {e}", target.address))
+            } else {
+                transient(chain(&e))
+            }
         })
     };
     let tls = match timeout(CONNECT, shake).await {
         Ok(shaken) => shaken?,
-        Err(_) => return Err(later("no answer".into())),
+        Err(_) => return Err(transient("no answer".into())),
     };
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(64 << 10);
-    let refusal = Refused::default();
-    let tls = Watched { tls, refusal: refusal.clone() };
+    let alert = CertificateAlert::default();
+    let tls = AlertRecorder { tls, alert: alert.clone() };
     let begun = http.handshake(TokioIo::new(tls)).await;
-    let (sender, driver) = begun.map_err(|e| refusal.or(later(chain(&e))))?;
+    let (sender, driver) = begun.map_err(|e| alert.or(transient(chain(&e))))?;
     let driver = tokio::spawn(async move {
         if let Err(error) = driver.await {
             tracing::debug!("the connection ended: {}", chain(&error));
@@ -127,7 +129,7 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
     let sender = Sender(sender);
     let client = FederationClient::with_origin(sender.clone(), origin)
         .max_decoding_message_size(OFFER_BYTES_MAX + 1024);
-    Ok(Connection { client, sender, refusal, driver: driver.abort_handle() })
+    Ok(Connection { client, sender, alert, driver: driver.abort_handle() })
 }
 
 fn is_wrong_certificate(error: &std::io::Error) -> bool {
@@ -135,7 +137,7 @@ fn is_wrong_certificate(error: &std::io::Error) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// An error with everything that caused it, without the pages that libraries name in their messages.
+/// An error with its causes, without the web addresses in messages of libraries.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let plain = |error: &dyn std::error::Error| {
         let text = error.to_string();
@@ -154,26 +156,25 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A TLS connection that notices why the other end closed it.
-struct Watched {
+/// A TLS connection that records the alert with which the coordinator closed it.
+struct AlertRecorder {
     tls: TlsStream<TcpStream>,
-    refusal: Refused,
+    alert: CertificateAlert,
 }
 
-impl Watched {
-    /// What is written on a connection that the other end has closed fails before its last words
-    /// are read.
+impl AlertRecorder {
+    /// Reads the alert after a failed write, which precedes the regular read.
     fn broken(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut space = [0; 64];
         let mut buffer = ReadBuf::new(&mut space);
         if let Poll::Ready(Err(last)) = Pin::new(&mut self.tls).poll_read(context, &mut buffer) {
-            self.refusal.notice(&last);
+            self.alert.record(&last);
         }
         error
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for AlertRecorder {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -181,13 +182,13 @@ impl AsyncRead for Watched {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.tls).poll_read(context, buffer);
         if let Poll::Ready(Err(error)) = &read {
-            self.refusal.notice(error);
+            self.alert.record(error);
         }
         read
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for AlertRecorder {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -207,7 +208,7 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Hands requests to the connection.
+/// Sends requests on the connection.
 #[derive(Clone)]
 pub struct Sender(SendRequest<Body>);
 
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_no_page_of_a_library() {
+    fn errors_contain_no_web_addresses() {
         let inner =
             "peer closed connection without sending TLS close_notify: https://docs.rs/x#eof";
         let error = io::Error::new(io::ErrorKind::UnexpectedEof, inner);

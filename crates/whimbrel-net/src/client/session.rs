@@ -1,6 +1,6 @@
 //! One session of a client: hello, tasks, uploads, acknowledgements.
 
-use super::link::{Connection, Unreachable, chain};
+use super::link::{ConnectError, Connection, chain};
 use super::store::ClientStore;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -20,41 +20,37 @@ use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::client::StepId;
 
-/// Frames waiting for the connection to take them.
+/// Capacity of the queue of outgoing frames.
 const FRAMES_AHEAD: usize = 4;
-/// How long the first answer may take.
+/// Longest wait for the welcome.
 const WELCOME: Duration = Duration::from_secs(60);
-/// How often a client looks whether it is to stop.
+/// Period of checking the request to stop.
 const TICK: Duration = Duration::from_millis(100);
-/// Between two tries on a full disk.
+/// Pause between two attempts on a full disk.
 const RETRY: Duration = Duration::from_secs(1);
-/// Acknowledgements that wait for a computation to end. A coordinator has one for each upload, and a
-/// client that computes has few uploads whose fate it does not know.
+/// Maximal acknowledgements that wait for a computation. A coordinator sends one for each upload,
+/// and a client that computes has few unacknowledged uploads.
 const ACKS_AHEAD: usize = 64;
-/// How long the last words may take.
+/// Longest wait for the coordinator's farewell.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// How a session ended.
+/// End of a session.
 pub(super) enum End {
-    /// The model is there, and whether the coordinator knows.
-    Delivered {
-        /// It does.
-        known: bool,
-    },
-    /// The job is over.
+    /// The model is stored; `known` if the coordinator has recorded it.
+    Delivered { known: bool },
+    /// The job is over, for the reason that the coordinator states.
     Over(String),
     /// The client was told to stop.
     Stopped,
-    /// The connection is gone, before the coordinator had said welcome.
+    /// The connection ended before the coordinator's welcome.
+    NotWelcomed(String),
+    /// The connection ended after the welcome.
     Lost(String),
-    /// The connection is gone, after that.
-    Welcomed(String),
 }
 
 type Frames = mpsc::Sender<proto::ClientFrame>;
-type Answer = (ClientStore, Result<Option<Vec<u8>>>);
 
-/// A task whose bytes are all there.
+/// A complete task.
 struct Task {
     kind: Kind,
     at: StepId,
@@ -62,7 +58,15 @@ struct Task {
     message: Vec<u8>,
 }
 
-/// Takes part until the connection ends. Errors are those that another try would meet again.
+/// The result of a task, and the store that computed it.
+struct Computed {
+    store: ClientStore,
+    kind: Kind,
+    at: StepId,
+    answer: Result<Option<Vec<u8>>>,
+}
+
+/// Takes part until the connection ends. Errors are permanent.
 pub(super) async fn session(
     mut connection: Connection,
     greeting: Greeting,
@@ -71,45 +75,38 @@ pub(super) async fn session(
 ) -> Result<(ClientStore, End)> {
     let mut opened = match open(&mut connection, greeting, &store).await {
         Ok(opened) => opened,
-        Err(Unreachable::Never(error)) => return Err(error),
-        Err(Unreachable::Later(what) | Unreachable::Impostor(what)) => {
-            return Ok((store, End::Lost(what)));
+        Err(ConnectError::Permanent(error)) => return Err(error),
+        Err(ConnectError::Transient(what) | ConnectError::WrongCertificate(what)) => {
+            return Ok((store, End::NotWelcomed(what)));
         }
     };
     store.pin(&opened.welcome.next_certificate)?;
     store.learn(opened.welcome.verdict())?;
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
-    let mut talk = Talk {
-        frames: opened.frames,
-        heartbeat,
-        message_bytes: store.message_bytes(),
-        store: Some(store),
-        queue: Vec::new(),
-        busy: None,
-        sending: None,
-        stop: stop.clone(),
-    };
-    let end = talk.run(&mut opened.incoming).await;
-    if let Some(sending) = talk.sending.take() {
+    let message_bytes = store.message_bytes();
+    let mut active =
+        ActiveSession::new(opened.frames, heartbeat, message_bytes, Some(store), stop.clone());
+    let end = active.run(&mut opened.incoming).await;
+    if let Some(sending) = active.sending.take() {
         sending.abort();
     }
-    // What is being computed is finished and kept: its fate is asked for when the client is back.
+    // A computation is completed and stored; its outcome is asked for in the next session.
     let mut failure = None;
-    if let Some((_, _, handle)) = talk.busy.take() {
-        let (store, answer) = joined(handle.await)?;
-        talk.store = Some(store);
-        failure = answer.err();
+    if let Some(handle) = active.computing.take() {
+        let computed = joined(handle.await)?;
+        active.store = Some(computed.store);
+        failure = computed.answer.err();
     }
-    let store = talk.store.take().ok_or_else(|| Error::internal("the state is gone"))?;
+    let store = active.store.take().ok_or_else(no_state)?;
     match (end?, failure) {
-        // Nothing was lost on the full disk: the step is computed again when the client is back.
+        // Nothing was lost on the full disk: the step is computed again in the next session.
         (End::Stopped, Some(Error::Storage { .. })) => Ok((store, End::Stopped)),
         (_, Some(error)) => Err(error),
         (end, None) => Ok((store, end)),
     }
 }
 
-/// Tells the coordinator that this client has the model; false where it may not have heard it.
+/// Tells the coordinator that this client has the model; false if it may not know.
 pub(super) async fn farewell(
     connection: &mut Connection,
     greeting: Greeting,
@@ -117,28 +114,21 @@ pub(super) async fn farewell(
 ) -> bool {
     match open(connection, greeting, store).await {
         Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming).await,
-        // A coordinator that does not know this client does not wait for it either.
-        Err(Unreachable::Never(_)) => true,
-        Err(Unreachable::Later(_) | Unreachable::Impostor(_)) => false,
+        // A coordinator that refuses this client does not wait for it.
+        Err(ConnectError::Permanent(_)) => true,
+        Err(ConnectError::Transient(_) | ConnectError::WrongCertificate(_)) => false,
     }
 }
 
-/// What a client says first, beside where it stands.
+/// Content of a hello beside the client's state.
+#[derive(Clone)]
 pub(super) struct Greeting {
-    /// The run.
     pub run: Vec<u8>,
-    /// The certificate that it will show later.
+    /// The client's future certificate.
     pub next_certificate: Option<Fingerprint>,
 }
 
-impl Greeting {
-    /// Without a change of certificates.
-    pub fn plain(run: &[u8]) -> Self {
-        Self { run: run.to_vec(), next_certificate: None }
-    }
-}
-
-/// A session that the coordinator has welcomed.
+/// A welcomed session.
 struct Opened {
     frames: Frames,
     incoming: Streaming<proto::ServerFrame>,
@@ -149,7 +139,7 @@ async fn open(
     connection: &mut Connection,
     Greeting { run, next_certificate }: Greeting,
     store: &ClientStore,
-) -> Result<Opened, Unreachable> {
+) -> Result<Opened, ConnectError> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
     let (committed, staged) = store.standing();
     let hello = proto::Hello {
@@ -159,282 +149,286 @@ async fn open(
         staged: staged.map(Into::into),
         next_certificate: next_certificate.map(|next| next.to_vec()).unwrap_or_default().into(),
     };
-    let later = |what: &str| Unreachable::Later(what.into());
+    let transient = |what: &str| ConnectError::Transient(what.into());
     let hello = frames.send(to_server(client_frame::Frame::Hello(hello))).await;
-    hello.map_err(|_| later("the connection broke"))?;
+    hello.map_err(|_| transient(BROKEN))?;
     let opening = async {
         let outgoing = ReceiverStream::new(outgoing);
         let client = connection.client.clone();
         let mut client = client.max_decoding_message_size(FRAME_BYTES_MAX);
-        let response = client.session(outgoing).await.map_err(unreachable)?;
+        let response = client.session(outgoing).await.map_err(connect_error)?;
         let mut incoming = response.into_inner();
-        match incoming.message().await.map_err(unreachable)?.and_then(|f| f.frame) {
+        match incoming.message().await.map_err(connect_error)?.and_then(|f| f.frame) {
             Some(server_frame::Frame::Welcome(welcome)) => Ok((incoming, welcome)),
-            _ => Err(later("the coordinator did not say welcome")),
+            _ => Err(transient("the coordinator sent no welcome")),
         }
     };
-    // A machine that went away without a word must not be waited for.
     let opened = timeout(WELCOME, opening).await;
-    let (incoming, welcome) = opened.map_err(|_| later("the coordinator does not answer"))??;
+    let (incoming, welcome) =
+        opened.map_err(|_| transient("the coordinator does not answer"))??;
     Ok(Opened { frames, incoming, welcome })
 }
 
-/// Says that the model is here, and waits for the coordinator to note it; false where the
-/// connection went away before.
+/// Announces that the model is stored, and waits until the coordinator has recorded it; false if
+/// the connection ended before.
 async fn say_goodbye(frames: &Frames, incoming: &mut Streaming<proto::ServerFrame>) -> bool {
     let bye = proto::Bye { reason: "delivered".into(), over: true };
-    let talk = async {
+    let goodbye = async {
         frames.send(to_server(client_frame::Frame::Bye(bye))).await.ok()?;
         loop {
-            match incoming.message().await.ok()??.frame? {
-                server_frame::Frame::Bye(bye) => return Some(bye.over),
-                _ => continue,
+            if let server_frame::Frame::Bye(bye) = incoming.message().await.ok()??.frame? {
+                return Some(bye.over);
             }
         }
     };
-    timeout(GOODBYE, talk).await.ok().flatten().unwrap_or(false)
+    timeout(GOODBYE, goodbye).await.ok().flatten().unwrap_or(false)
 }
 
-/// A status that another try would meet again ends the client; all others are a lost connection.
-fn lost(status: Status) -> Result<End> {
-    match unreachable(status) {
-        Unreachable::Never(error) => Err(error),
-        Unreachable::Later(what) | Unreachable::Impostor(what) => Ok(End::Lost(what)),
-    }
-}
-
-/// What a refused call means.
-pub(super) fn unreachable(status: Status) -> Unreachable {
+/// The meaning of a refused call.
+pub(super) fn connect_error(status: Status) -> ConnectError {
     let what = format!("the coordinator refused: {}", printable(status.message()));
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition => {
-            Unreachable::Never(Error::peer(what))
+            ConnectError::Permanent(Error::peer(what))
         }
-        Code::Unimplemented => Unreachable::Never(Error::peer("this is no coordinator")),
-        _ => Unreachable::Later(format!("the connection broke: {}", causes(&status))),
+        Code::Unimplemented => {
+            ConnectError::Permanent(Error::peer("the server is not a coordinator"))
+        }
+        _ => {
+            let cause = std::error::Error::source(&status).map(chain);
+            let cause = printable(cause.as_deref().unwrap_or(status.message()));
+            ConnectError::Transient(format!("{BROKEN}: {cause}"))
+        }
     }
 }
 
-/// What the status says and what caused it.
-fn causes(status: &Status) -> String {
-    match std::error::Error::source(status) {
-        None => printable(status.message()),
-        Some(cause) => printable(&chain(cause)),
-    }
-}
+const BROKEN: &str = "the connection broke";
 
-fn joined(result: Result<Answer, tokio::task::JoinError>) -> Result<Answer> {
-    result.map_err(|e| Error::internal(format!("a computation did not end: {e}")))
-}
-
-/// The session after its welcome.
-struct Talk {
+/// A session after its welcome.
+struct ActiveSession {
     frames: Frames,
     heartbeat: Duration,
-    /// The longest message that is taken.
+    /// Maximal bytes of a message.
     message_bytes: u64,
-    /// None while it computes.
+    /// `None` during a computation.
     store: Option<ClientStore>,
-    /// What was learned while it computed.
-    queue: Vec<Learned>,
-    busy: Option<(Kind, StepId, JoinHandle<Answer>)>,
-    /// An upload on its way; while it is, frames are read on. False where it did not get through.
+    /// A task that is being received, and the client's id in it.
+    assembly: Option<(Assembly, u32)>,
+    /// Input received during a computation or an upload.
+    queue: Vec<Input>,
+    computing: Option<JoinHandle<Computed>>,
+    /// An upload under way; its result tells whether it was sent.
     sending: Option<JoinHandle<bool>>,
     stop: Arc<AtomicBool>,
 }
 
-enum Learned {
+/// Input that changes the store.
+enum Input {
     Ack(Kind, StepId, bool),
     Task(Task),
 }
 
-impl Talk {
+impl ActiveSession {
+    fn new(
+        frames: Frames,
+        heartbeat: Duration,
+        message_bytes: u64,
+        store: Option<ClientStore>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let (assembly, queue, computing, sending) = (None, Vec::new(), None, None);
+        Self { frames, heartbeat, message_bytes, store, assembly, queue, computing, sending, stop }
+    }
+
     async fn run(&mut self, incoming: &mut Streaming<proto::ServerFrame>) -> Result<End> {
-        let mut assembly: Option<(Assembly, u32)> = None;
-        let mut heard = Instant::now();
-        let mut spoken = Instant::now();
+        let (mut received, mut sent) = (Instant::now(), Instant::now());
         loop {
-            self.go_on()?;
+            self.process_queue()?;
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(End::Stopped);
             }
-            if heard.elapsed() > 3 * self.heartbeat {
-                return Ok(End::Welcomed("the coordinator fell silent".into()));
+            if received.elapsed() > 3 * self.heartbeat {
+                return Ok(End::Lost("the coordinator fell silent".into()));
             }
-            if spoken.elapsed() >= self.heartbeat / 2 {
-                spoken = Instant::now();
+            if sent.elapsed() >= self.heartbeat / 2 {
+                sent = Instant::now();
                 let beat = to_server(client_frame::Frame::Heartbeat(proto::Heartbeat {}));
-                // Where there is no room, an upload is on its way and says as much.
+                // A full queue means that an upload is being sent, which serves as a heartbeat.
                 if let Err(TrySendError::Closed(_)) = self.frames.try_send(beat) {
-                    return Ok(End::Welcomed("the connection broke".into()));
+                    return Ok(End::Lost(BROKEN.into()));
                 }
             }
             let frame = tokio::select! {
                 frame = incoming.message() => frame,
-                answer = computed(&mut self.busy) => {
-                    let (kind, at, answer) = answer;
-                    let (store, answer) = joined(answer)?;
-                    self.store = Some(store);
-                    let answer = match answer {
-                        Ok(answer) => answer,
-                        Err(error) => {
-                            self.fail(&error).await;
-                            return Err(error);
-                        }
-                    };
-                    let Some(bytes) = answer else {
-                        let known = say_goodbye(&self.frames, incoming).await;
-                        return Ok(End::Delivered { known });
-                    };
-                    self.answer(kind, at, bytes);
-                    continue;
+                computed = finished(&mut self.computing) => {
+                    match self.computed(joined(computed)?, incoming).await? {
+                        Some(end) => return Ok(end),
+                        None => continue,
+                    }
                 }
-                through = sent(&mut self.sending) => match through {
-                    true => continue,
-                    false => return Ok(End::Welcomed("the connection broke".into())),
-                },
+                sent = finished(&mut self.sending) => {
+                    if sent.unwrap_or(false) {
+                        continue;
+                    }
+                    return Ok(End::Lost(BROKEN.into()));
+                }
                 () = sleep(TICK) => continue,
             };
-            heard = Instant::now();
-            let frame = match frame {
-                Ok(Some(frame)) => frame.frame,
-                Ok(None) => {
-                    return Ok(End::Welcomed("the coordinator closed the connection".into()));
-                }
-                Err(status) => {
-                    return Ok(match lost(status)? {
-                        End::Lost(what) => End::Welcomed(what),
-                        end => end,
-                    });
+            received = Instant::now();
+            let frame = match frame.map_err(connect_error) {
+                Ok(Some(frame)) => frame.frame.ok_or_else(out_of_order)?,
+                Ok(None) => return Ok(End::Lost("the coordinator closed the connection".into())),
+                Err(ConnectError::Permanent(error)) => return Err(error),
+                Err(ConnectError::Transient(what) | ConnectError::WrongCertificate(what)) => {
+                    return Ok(End::Lost(what));
                 }
             };
-            match frame {
-                Some(server_frame::Frame::Task(task)) => {
-                    let at = task.at.ok_or_else(out_of_order)?.into();
-                    if assembly.is_some() {
-                        return Err(out_of_order());
-                    }
-                    self.check_length(task.kind(), task.bytes)?;
-                    let begun = Assembly::new(task.kind(), at, task.bytes);
-                    assembly = Some((begun, task.client));
-                }
-                Some(server_frame::Frame::Chunk(chunk)) => {
-                    let (whole, _) = assembly.as_mut().ok_or_else(out_of_order)?;
-                    whole.add(&chunk.data).map_err(Error::peer)?;
-                }
-                Some(server_frame::Frame::Ack(ack)) => {
-                    let at = ack.at.ok_or_else(out_of_order)?.into();
-                    if !ack.accepted {
-                        tracing::warn!("an upload was refused: {}", printable(&ack.reason));
-                    }
-                    self.learn(Learned::Ack(ack.kind(), at, ack.accepted))?;
-                }
-                Some(server_frame::Frame::Heartbeat(_)) => {}
-                Some(server_frame::Frame::Bye(bye)) if bye.over => {
-                    return Ok(End::Over(printable(&bye.reason)));
-                }
-                Some(server_frame::Frame::Bye(bye)) => {
-                    return Ok(End::Welcomed(printable(&bye.reason)));
-                }
-                Some(server_frame::Frame::Welcome(_)) | None => return Err(out_of_order()),
-            }
-            if let Some((whole, client)) = assembly.take_if(|(a, _)| a.is_whole()) {
-                let (kind, at) = (whole.kind, whole.at);
-                let message = whole.into_bytes();
-                self.learn(Learned::Task(Task { kind, at, client, message }))?;
+            if let Some(end) = self.handle(frame)? {
+                return Ok(end);
             }
         }
     }
 
-    /// Refuses a message beyond what was offered before any of it is there.
+    /// Begins to upload an answer; without one, the model was delivered and the session ends.
+    async fn computed(
+        &mut self,
+        Computed { store, kind, at, answer }: Computed,
+        incoming: &mut Streaming<proto::ServerFrame>,
+    ) -> Result<Option<End>> {
+        self.store = Some(store);
+        match answer {
+            Ok(Some(bytes)) => {
+                self.upload(kind, at, bytes);
+                Ok(None)
+            }
+            Ok(None) => {
+                let known = say_goodbye(&self.frames, incoming).await;
+                Ok(Some(End::Delivered { known }))
+            }
+            Err(error) => {
+                self.fail(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Handles one frame; returns the end of the session if the coordinator says goodbye.
+    fn handle(&mut self, frame: server_frame::Frame) -> Result<Option<End>> {
+        match frame {
+            server_frame::Frame::Task(task) => {
+                let at = task.at.ok_or_else(out_of_order)?.into();
+                if self.assembly.is_some() {
+                    return Err(out_of_order());
+                }
+                self.check_length(task.kind(), task.bytes)?;
+                let begun = Assembly::new(task.kind(), at, task.bytes);
+                self.assembly = Some((begun, task.client));
+            }
+            server_frame::Frame::Chunk(chunk) => {
+                let (assembly, _) = self.assembly.as_mut().ok_or_else(out_of_order)?;
+                assembly.add(&chunk.data).map_err(Error::peer)?;
+            }
+            server_frame::Frame::Ack(ack) => {
+                let at = ack.at.ok_or_else(out_of_order)?.into();
+                if !ack.accepted {
+                    tracing::warn!("an upload was refused: {}", printable(&ack.reason));
+                }
+                self.enqueue(Input::Ack(ack.kind(), at, ack.accepted))?;
+            }
+            server_frame::Frame::Heartbeat(_) => {}
+            server_frame::Frame::Bye(bye) => {
+                let reason = printable(&bye.reason);
+                return Ok(Some(if bye.over { End::Over(reason) } else { End::Lost(reason) }));
+            }
+            server_frame::Frame::Welcome(_) => return Err(out_of_order()),
+        }
+        if let Some((whole, client)) = self.assembly.take_if(|(a, _)| a.is_whole()) {
+            let (kind, at) = (whole.kind, whole.at);
+            let message = whole.into_bytes();
+            self.enqueue(Input::Task(Task { kind, at, client, message }))?;
+        }
+        Ok(None)
+    }
+
+    /// Refuses a message that is longer than offered, when it is announced.
     fn check_length(&self, kind: Kind, bytes: u64) -> Result<()> {
         match message_bytes_max(kind, self.message_bytes) {
             most if bytes > most => Err(Error::peer(format!(
-                "the coordinator announces a message of {bytes} bytes, and {most} were offered \
-                 as the most"
+                "the coordinator announces a message of {bytes} bytes, and the offer allows {most}"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Keeps what was learned until nothing is being computed or uploaded. Only the newest task is
-    /// worth its work: its sender has closed what it asked for before.
-    fn learn(&mut self, learned: Learned) -> Result<()> {
-        if let Learned::Task(_) = learned {
-            self.queue.retain(|earlier| !matches!(earlier, Learned::Task(_)));
+    /// Queues input until no computation and no upload is under way. A new task replaces a queued
+    /// one, whose exchange is closed.
+    fn enqueue(&mut self, input: Input) -> Result<()> {
+        if let Input::Task(_) = input {
+            self.queue.retain(|earlier| !matches!(earlier, Input::Task(_)));
         }
-        self.queue.push(learned);
+        self.queue.push(input);
         match self.queue.len() {
             0..=ACKS_AHEAD => Ok(()),
-            _ => Err(Error::peer("the coordinator acknowledges what was never uploaded")),
+            _ => Err(Error::peer("the coordinator acknowledges uploads that were never sent")),
         }
     }
 
-    /// Works off what was learned, as far as nothing is being computed or uploaded.
-    fn go_on(&mut self) -> Result<()> {
-        while self.busy.is_none() && self.sending.is_none() && !self.queue.is_empty() {
-            let store = self.store.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
+    /// Processes queued input while no computation and no upload is under way.
+    fn process_queue(&mut self) -> Result<()> {
+        while self.computing.is_none() && self.sending.is_none() && !self.queue.is_empty() {
             match self.queue.remove(0) {
-                Learned::Ack(kind, at, accepted) => store.acknowledged(kind, at, accepted),
-                Learned::Task(task) => {
-                    let store = self.store.take();
-                    let mut store = store.ok_or_else(|| Error::internal("the state is away"))?;
-                    let (kind, at) = (task.kind, task.at);
+                Input::Ack(kind, at, accepted) => {
+                    let store = self.store.as_mut().ok_or_else(no_state)?;
+                    store.acknowledged(kind, at, accepted);
+                }
+                Input::Task(task) => {
+                    let mut store = self.store.take().ok_or_else(no_state)?;
                     let stop = self.stop.clone();
-                    let handle = tokio::task::spawn_blocking(move || {
-                        let answer = insist(&mut store, &task, &stop);
-                        (store, answer)
-                    });
-                    self.busy = Some((kind, at, handle));
+                    self.computing = Some(tokio::task::spawn_blocking(move || {
+                        let answer = work(&mut store, &task, &stop);
+                        Computed { store, kind: task.kind, at: task.at, answer }
+                    }));
                 }
             }
         }
         Ok(())
     }
 
-    /// Begins to upload an answer.
-    fn answer(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
+    /// Begins to upload an answer, without a time limit: the coordinator disconnects slow clients.
+    fn upload(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
         let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
-        // No limit on how long it may take: as long as the coordinator is heard from, it is the
-        // one to say when an upload is too slow.
         let frames = self.frames.clone();
         self.sending = Some(tokio::spawn(async move {
-            let head = to_server(client_frame::Frame::Upload(upload));
-            let mut through = frames.send(head).await.is_ok();
-            let mut chunks = chunks(&message);
-            while through && let Some(chunk) = chunks.next() {
-                through = frames.send(to_server(client_frame::Frame::Chunk(chunk))).await.is_ok();
+            let head = client_frame::Frame::Upload(upload);
+            let chunks = chunks(&message).map(client_frame::Frame::Chunk);
+            for frame in [head].into_iter().chain(chunks) {
+                if frames.send(to_server(frame)).await.is_err() {
+                    return false;
+                }
             }
-            through
+            true
         }));
     }
 
-    /// Tells the coordinator why this client stops.
+    /// Reports to the coordinator why this client stops.
     async fn fail(&self, error: &Error) {
-        let reason = error.to_string();
-        self.send(to_server(client_frame::Frame::Failed(proto::Failed { reason }))).await;
-        let leaving = proto::Heartbeat {};
-        // Frames leave in order: with room for the whole queue, the first has left.
-        for _ in 0..=FRAMES_AHEAD {
-            self.send(to_server(client_frame::Frame::Heartbeat(leaving))).await;
+        let failed = client_frame::Frame::Failed(proto::Failed { reason: error.to_string() });
+        // Frames leave in order: once heartbeats have filled the queue, the report has left.
+        let beat = client_frame::Frame::Heartbeat(proto::Heartbeat {});
+        for frame in [failed].into_iter().chain(vec![beat; FRAMES_AHEAD + 1]) {
+            let _ = timeout(3 * self.heartbeat, self.frames.send(to_server(frame))).await;
         }
-    }
-
-    async fn send(&self, frame: proto::ClientFrame) -> bool {
-        matches!(timeout(3 * self.heartbeat, self.frames.send(frame)).await, Ok(Ok(())))
     }
 }
 
-/// Works, and tries again for as long as the disk is full and the client is not to stop.
-fn insist(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
+/// Computes an answer, and retries while the disk is full.
+fn work(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
     loop {
         match store.work(task.kind, task.at, task.client, &task.message) {
-            Err(error @ Error::Storage { .. })
-                if is_full_disk(&error) && !stop.load(Ordering::Relaxed) =>
-            {
-                tracing::warn!("paused: {error}; trying again");
+            Err(error) if is_full_disk(&error) && !stop.load(Ordering::Relaxed) => {
+                tracing::warn!("paused: {error}; retrying");
                 std::thread::sleep(RETRY);
             }
             other => return other,
@@ -442,8 +436,8 @@ fn insist(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Opt
     }
 }
 
-/// Whether space will help. An error of storage keeps the system's words: they are compared with
-/// those that the system has for a full disk and for a used-up quota.
+/// Whether an error is about a full disk or an exhausted quota. A storage error keeps only the
+/// system's text, which is compared with those of these error codes.
 fn is_full_disk(error: &Error) -> bool {
     let Error::Storage { what, .. } = error else { return false };
     (1..256).map(io::Error::from_raw_os_error).any(|e| {
@@ -452,31 +446,20 @@ fn is_full_disk(error: &Error) -> bool {
     })
 }
 
-/// The computation under way; never, where there is none.
-async fn computed(
-    busy: &mut Option<(Kind, StepId, JoinHandle<Answer>)>,
-) -> (Kind, StepId, Result<Answer, tokio::task::JoinError>) {
-    match busy {
-        None => std::future::pending().await,
-        Some((kind, at, handle)) => {
-            let answer = handle.await;
-            let done = (*kind, *at, answer);
-            *busy = None;
-            done
-        }
-    }
+/// Completes with the running task, which is removed; never without one.
+async fn finished<T>(running: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    let Some(handle) = running else { return std::future::pending().await };
+    let result = handle.await;
+    *running = None;
+    result
 }
 
-/// Whether the upload under way got through; never, where there is none.
-async fn sent(sending: &mut Option<JoinHandle<bool>>) -> bool {
-    match sending {
-        None => std::future::pending().await,
-        Some(handle) => {
-            let through = handle.await.unwrap_or(false);
-            *sending = None;
-            through
-        }
-    }
+fn joined(result: Result<Computed, JoinError>) -> Result<Computed> {
+    result.map_err(|e| Error::internal(format!("a computation did not end: {e}")))
+}
+
+fn no_state() -> Error {
+    Error::internal("the client's state is in use")
 }
 
 fn out_of_order() -> Error {
@@ -487,42 +470,30 @@ fn out_of_order() -> Error {
 mod tests {
     use super::*;
 
-    fn talk() -> Talk {
-        Talk {
-            frames: mpsc::channel(1).0,
-            heartbeat: Duration::ZERO,
-            message_bytes: 100,
-            store: None,
-            queue: Vec::new(),
-            busy: None,
-            sending: None,
-            stop: Arc::default(),
-        }
-    }
-
     #[test]
-    fn a_coordinator_that_floods_a_busy_client_takes_no_memory() {
-        let mut talk = talk();
+    fn the_queue_of_a_busy_client_is_bounded() {
+        let (frames, stop) = (mpsc::channel(1).0, Arc::default());
+        let mut active = ActiveSession::new(frames, Duration::ZERO, 100, None, stop);
         let at = StepId::enrolment(0);
         for step in 0..1000 {
             let (kind, message) = (Kind::Exchange, vec![0; 100]);
             let task = Task { kind, at: StepId::exchange(0, step), client: 0, message };
-            talk.learn(Learned::Task(task)).unwrap();
+            active.enqueue(Input::Task(task)).unwrap();
         }
-        let [Learned::Task(task)] = &talk.queue[..] else { panic!("more than one task") };
+        let [Input::Task(task)] = &active.queue[..] else { panic!("more than one task") };
         assert_eq!(task.at, StepId::exchange(0, 999));
         for _ in 1..ACKS_AHEAD {
-            talk.learn(Learned::Ack(Kind::Exchange, at, true)).unwrap();
+            active.enqueue(Input::Ack(Kind::Exchange, at, true)).unwrap();
         }
-        let error = talk.learn(Learned::Ack(Kind::Exchange, at, true)).unwrap_err().to_string();
-        assert!(error.contains("acknowledges what was never uploaded"), "{error}");
-        let refuses = |kind, bytes| talk.check_length(kind, bytes).is_err();
+        let error = active.enqueue(Input::Ack(Kind::Exchange, at, true)).unwrap_err().to_string();
+        assert!(error.contains("acknowledges uploads that were never sent"), "{error}");
+        let refuses = |kind, bytes| active.check_length(kind, bytes).is_err();
         assert!(!refuses(Kind::Exchange, 100) && refuses(Kind::Exchange, 101));
         assert!(!refuses(Kind::Deliver, 1 << 30) && refuses(Kind::Deliver, 1 + (1 << 30)));
     }
 
     #[test]
-    fn only_a_full_disk_is_waited_for() {
+    fn only_a_full_disk_is_retried() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let mut codes = (1..256).map(io::Error::from_raw_os_error);
         let of_system = codes.find(|e| e.kind() == full.kind()).unwrap();

@@ -1,13 +1,14 @@
-//! What a client keeps between rounds: two slots, written in turn.
+//! The state of a client between rounds, in two slots written alternately.
 //!
-//! One holds the last step that was accepted, the other the step that waits for its fate. A new
-//! step is written over the older of the two and made durable before its upload leaves; so
-//! whatever happens, one of them is the state that the coordinator counts on.
+//! One slot holds the last accepted step, the other the staged step. A new step overwrites the
+//! older slot and is durable before its upload is sent, so after any crash one slot holds the
+//! state that the coordinator relies on.
 //!
 //! ```text
 //! slot   "WHIMSLOT"  version u32  length u64  crc u32  payload      crc of length and payload
 //! ```
 
+use crate::wal::checksum;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const VERSION: u32 = 5;
 const HEAD: usize = 24;
 const NAMES: [&str; 2] = ["slot-a", "slot-b"];
 
-/// The two slots of a folder, each with the step that it holds.
+/// The two slots of a folder.
 pub struct Slots {
     slots: [Slot; 2],
 }
@@ -32,7 +33,7 @@ struct Slot {
 }
 
 impl Slots {
-    /// Opens a folder's slots and reads what they hold; makes empty ones.
+    /// Opens and reads a folder's slots; creates missing ones.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Record>)> {
         let [a, b] = NAMES;
         let mut slots = [open(folder.join(a))?, open(folder.join(b))?];
@@ -49,13 +50,11 @@ impl Slots {
             }
         }
         for path in damaged {
-            let instead = if found.is_empty() { "" } else { ", and the other slot is used" };
-            tracing::warn!(
-                "{path}: it is damaged, or a crash cut its writing short: it is passed over{instead}"
-            );
+            let instead = if found.is_empty() { "" } else { "; the other slot is used" };
+            tracing::warn!("{path}: damaged or incompletely written, and skipped{instead}");
         }
-        // Slots whose folder is forgotten in a crash are lost, however durable they are. The folders
-        // above may be new as well (`joined/NAME`), and may be none of this client's to open.
+        // Slots are lost if a crash forgets their folder. The folders above may be new as well
+        // (`joined/NAME`), and may not be accessible.
         sync_folder(folder).map_err(|e| Error::storage(folder.display(), e))?;
         for above in folder.ancestors().skip(1).take(2) {
             let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
@@ -64,7 +63,7 @@ impl Slots {
         Ok((Self { slots }, found))
     }
 
-    /// What the slots of a folder hold, read beside a client that may be at work.
+    /// Reads the slots of a folder while its client may be running.
     pub fn read_all(folder: &Path) -> Result<Vec<Record>> {
         let mut found = Vec::new();
         for name in NAMES {
@@ -81,16 +80,15 @@ impl Slots {
         Ok(found)
     }
 
-    /// Makes a step durable, in the slot that does not hold the accepted one. Only then may its
-    /// upload leave. On an error, as on a full disk, the accepted step is untouched and the writing
-    /// can be tried again.
+    /// Makes a step durable in the slot that does not hold the accepted one, before its upload is
+    /// sent. An error leaves the accepted step untouched, and the write can be retried.
     pub fn write(&mut self, record: &Record, accepted: Option<StepId>) -> Result<()> {
         let at = usize::from(accepted.is_some() && self.slots[0].holds == accepted);
         let slot = &mut self.slots[at];
         slot.holds = None;
         if let Err(e) = write(&mut slot.file, record) {
-            // After a sync that failed the bytes can be read and may not be on the disk: a process
-            // that starts next must not take them for a step that was kept.
+            // After a failed sync the bytes are readable but may be missing on the disk: the next
+            // process must not take them for a durable step.
             let _ = slot.file.set_len(0);
             return Err(Error::storage(slot.path.display(), e));
         }
@@ -107,10 +105,10 @@ fn open(path: PathBuf) -> Result<Slot> {
     }
 }
 
-/// What is in a slot.
+/// Content of a slot.
 enum Content {
     Empty,
-    /// Bytes that are no record, as after a crash that cut the writing short.
+    /// Bytes without a complete record, as after a crash during a write.
     Damaged,
     Whole(Record),
 }
@@ -151,13 +149,6 @@ fn write(file: &mut File, record: &Record) -> std::io::Result<()> {
     file.sync_data()
 }
 
-fn checksum(length: &[u8], payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(length);
-    hasher.update(payload);
-    hasher.finalize()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn the_accepted_step_is_never_written_over() {
+    fn the_accepted_step_is_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let (mut slots, empty) = Slots::open(folder.path()).unwrap();
         assert!(empty.is_empty());
         slots.write(&record(0, None, 50), None).unwrap();
         assert_eq!(found(folder.path()), [record(0, None, 50)]);
-        // Longer, shorter, and one that was dropped.
+        // Longer, shorter, and a dropped step.
         slots.write(&record(1, Some(0), 90), step(0)).unwrap();
         slots.write(&record(2, Some(0), 10), step(0)).unwrap();
         assert_eq!(found(folder.path()), [record(0, None, 50), record(2, Some(0), 10)]);
@@ -212,7 +203,6 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            // Its fate is asked for again, and the coordinator says: accepted.
             assert_eq!(found(folder.path()), [record(0, None, 50)]);
         }
     }

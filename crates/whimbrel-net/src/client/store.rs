@@ -1,4 +1,4 @@
-//! The store of a client: the engine's [`ClientMachine`] and the folder that it survives in.
+//! The store of a client: the engine's [`ClientMachine`] and its folder.
 
 use super::slots::Slots;
 use crate::coordinator::files_from_bytes;
@@ -13,27 +13,27 @@ use whimbrel_engine::client::{
 };
 use whimbrel_engine::versioned;
 
-/// The model as it came.
+/// File of the delivered model.
 const DELIVERED: &str = "delivered";
-/// What it has answered, where that is not in its slots.
+/// File of the ledger, which is also part of the slots.
 const LEDGER: &str = "ledger";
-/// Certificates that the coordinator announced, beside the invitation's.
+/// File of the certificates that the coordinator announced.
 const PINS: &str = "pins";
 const PINS_MAX: usize = 4;
 
-/// A participant and what its folder holds.
+/// A participant and its durable state.
 pub struct ClientStore {
     machine: ClientMachine,
     folder: PathBuf,
     slots: Slots,
-    /// The longest message that is taken from the coordinator, as the offer says.
+    /// Maximal bytes of a message, from the offer.
     message_bytes: u64,
     /// The model's files, once delivered.
     files: Option<Vec<(String, Vec<u8>)>>,
 }
 
 impl ClientStore {
-    /// Goes on with what the folder holds. No message longer than `message_bytes` will be taken.
+    /// Opens a folder. Messages longer than `message_bytes` will be refused.
     pub fn open(participant: Participant, message_bytes: u64, folder: &Path) -> Result<Self> {
         let (slots, records) = Slots::open(folder)?;
         let files = versioned::read(&folder.join(DELIVERED))?;
@@ -42,7 +42,7 @@ impl ClientStore {
         let delivered = stage.map(|stage| match versioned::read(&stage_path(folder, stage))? {
             Some(bytes) => Ok((stage, bytes)),
             None => Err(Error::data(format!(
-                "{}: this client's folder is not complete: it is gone",
+                "{}: it is missing in this client's folder",
                 stage_path(folder, stage).display()
             ))),
         });
@@ -51,18 +51,17 @@ impl ClientStore {
         Ok(Self { machine, folder: folder.to_path_buf(), slots, message_bytes, files })
     }
 
-    /// The longest message that it takes.
     pub fn message_bytes(&self) -> u64 {
         self.message_bytes
     }
 
-    /// Where this client stands: the accepted step, and the one whose fate it does not know.
+    /// The last accepted step, and the staged step.
     pub fn standing(&self) -> (Option<StepId>, Option<StepId>) {
         let at = |record: &Record| record.at;
         (self.machine.committed().map(at), self.machine.staged().map(at))
     }
 
-    /// Learns the fate of the staged step.
+    /// Applies the outcome of the staged step.
     pub fn learn(&mut self, verdict: Verdict) -> Result<()> {
         match verdict {
             Verdict::Accepted => self.machine.accept(),
@@ -73,8 +72,8 @@ impl ClientStore {
         Ok(())
     }
 
-    /// Learns the fate of an upload. An evaluation shares its step with the exchange after it, and
-    /// what became of its answer says nothing about that exchange.
+    /// Applies the outcome of an upload. An evaluation shares its step with the next exchange, so its
+    /// outcome is ignored.
     pub fn acknowledged(&mut self, kind: Kind, at: StepId, accepted: bool) {
         if matches!(kind, Kind::Enrol | Kind::Exchange) {
             self.machine.acknowledge(at, accepted);
@@ -91,7 +90,7 @@ impl ClientStore {
         self.files
     }
 
-    /// Does what is asked; the bytes are the answer, none where there is nothing to say.
+    /// Carries out a task and returns the answer; `None` for a delivery.
     pub fn work(
         &mut self,
         kind: Kind,
@@ -105,14 +104,14 @@ impl ClientStore {
             Kind::Evaluate => Purpose::Evaluate,
             Kind::Deliver => return self.deliver(message).map(|()| None),
             Kind::Unspecified => {
-                return Err(Error::peer("the coordinator asks for something unknown"));
+                return Err(Error::peer("the coordinator sent a task of an unknown kind"));
             }
         };
         let question = Question { purpose, at, client: ClientId(client), message: message.into() };
         if purpose == Purpose::Evaluate {
             let before = self.machine.ledger().entries();
             let answer = self.machine.answer(&question)?;
-            // An exchange has its count in its slot; an evaluation has no slot.
+            // The slot of an exchange contains the ledger; an evaluation has no slot.
             if self.machine.ledger().entries() != before {
                 self.keep_ledger()?;
             }
@@ -122,7 +121,7 @@ impl ClientStore {
             return Ok(Some(record.upload.clone()));
         }
         if purpose == Purpose::Enrol {
-            // Kept first: after a crash the stage is built again without being told again.
+            // Written first, so that the stage can be rebuilt after a crash.
             versioned::write(&stage_path(&self.folder, at.stage), message)?;
         }
         let answer = self.machine.answer(&question)?;
@@ -130,20 +129,20 @@ impl ClientStore {
         if let Some(record) = self.machine.staged()
             && let Err(error) = self.slots.write(record, accepted)
         {
-            // What is not durable does not count: the question is answered anew.
+            // A step that is not durable does not count; the task is answered again.
             self.machine.drop_staged();
             return Err(error);
         }
         Ok(Some(answer))
     }
 
-    /// The user agreed again to what the job asks.
+    /// Records the user's renewed consent.
     pub fn renew(&mut self) -> Result<()> {
         self.machine.renew();
         self.keep_ledger()
     }
 
-    /// The coordinator, which is known by its certificate, will show another one later.
+    /// Stores a future certificate that the authenticated coordinator announced.
     pub fn pin(&mut self, next: &[u8]) -> Result<()> {
         let Ok(next) = Fingerprint::try_from(next) else { return Ok(()) };
         let mut pins = read_pins(&self.folder)?;
@@ -151,7 +150,7 @@ impl ClientStore {
             return Ok(());
         }
         tracing::warn!("the coordinator announces the certificate {}", hex(&next));
-        // The last few: who was away for several changes needs a new invitation.
+        // A client that was away for more changes needs a new invitation.
         pins.push(next);
         let first = pins.len().saturating_sub(PINS_MAX);
         versioned::write(&self.folder.join(PINS), &pins[first..].concat())
@@ -161,8 +160,7 @@ impl ClientStore {
         versioned::write(&self.folder.join(LEDGER), &self.machine.ledger().to_bytes())
     }
 
-    /// Keeps the model, and what the client has of its own, before the coordinator hears that it may
-    /// go.
+    /// Stores the model and the personal artifact before the delivery is confirmed.
     fn deliver(&mut self, message: &[u8]) -> Result<()> {
         let files = files_from_bytes(message)?;
         if let Some(own) = self.machine.artifact()? {
@@ -180,8 +178,7 @@ pub(super) fn read_pins(folder: &Path) -> Result<Vec<Fingerprint>> {
     Ok(bytes.as_chunks::<32>().0.to_vec())
 }
 
-/// What the client of a folder has answered so far: the latest of what its slots and its ledger's
-/// file say.
+/// The ledger of a folder's client: the latest of those in its slots and its file.
 pub fn read_ledger(folder: &Path) -> Result<Ledger> {
     let records = Slots::read_all(folder)?.into_iter().map(|record| record.ledger);
     let ledgers = records.chain([read_ledger_file(folder)?]);

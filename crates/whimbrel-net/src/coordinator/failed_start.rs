@@ -1,19 +1,19 @@
-//! A start that fails with everyone's summaries: whose doing is it?
+//! The clients that cause a failed start.
 //!
-//! A summary that is no message, or that a start with it alone blames on its client, was refused
-//! when it came. Here are the others: summaries that fail a start for a reason that need not be
-//! their client's fault, and summaries that fail only beside others.
+//! Unreadable summaries, and those whose client is at fault in a start with it alone, were refused
+//! on arrival. This module finds the others: summaries that fail alone for a reason that need not
+//! be the client's fault, and summaries that fail only together with others.
 
 use std::collections::BTreeSet;
 use whimbrel_core::ClientId;
 
-/// With more clients than this, those who fail only together are not looked for: each try is a
-/// start with nearly everyone.
+/// Maximal number of clients for the search of failing combinations: each attempt is a start with
+/// nearly all clients.
 const TOGETHER_MAX: usize = 1000;
 
-/// Without whom a start works that failed with everyone: a single client; or those whose summaries
-/// fail alone; or a minority that fails beside the others. None where it is not a few clients'
-/// doing, as with too few rows in all of them.
+/// The clients without which the start works: a single client, the clients whose summaries fail
+/// alone, or a minority that is incompatible with the others. `None` if no such set is found, for
+/// instance with too few rows in total.
 pub(super) fn offenders(
     everyone: &[ClientId],
     suspects: &BTreeSet<ClientId>,
@@ -31,7 +31,7 @@ pub(super) fn offenders(
     minority(everyone, &works)
 }
 
-/// A client that works beside the others stays.
+/// Reduces a set of offenders: a client that works together with the others stays.
 fn fewest(
     suspects: &BTreeSet<ClientId>,
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,
@@ -46,9 +46,9 @@ fn fewest(
     offenders
 }
 
-/// Fewer than half of the clients, without whom a start works. Groups are tried, from halves down
-/// to eighths, until one works by itself; then everyone else who does no harm beside it is taken
-/// back. A group of offenders may work by itself, but no other client works beside it.
+/// Fewer than half of the clients, without which the start works. Groups from halves down to
+/// eighths are tried until one works alone, and all compatible clients are then added to it. A
+/// group of offenders may work alone, but other clients are incompatible with it.
 fn minority(
     everyone: &[ClientId],
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,
@@ -84,7 +84,7 @@ mod tests {
         found.map(|ids| ids.into_iter().map(|id| id.0).collect())
     }
 
-    /// A start that fails with any of the bad ones, and with fewer than two clients.
+    /// A start that fails with any bad client, and with fewer than two clients.
     fn found(bad: &[u32], suspects: &[u32]) -> Option<Vec<u32>> {
         let everyone: Vec<ClientId> = (0..6).map(ClientId).collect();
         let works = |without: &BTreeSet<ClientId>| {
@@ -94,17 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_start_is_laid_at_the_door_of_those_without_whom_it_works() {
+    fn the_offenders_are_the_clients_without_which_the_start_works() {
         assert_eq!(found(&[3], &[]), Some(vec![3]));
-        assert_eq!(found(&[3], &[0, 1]), Some(vec![3]), "too few rows alone is no fault");
+        assert_eq!(found(&[3], &[0, 1]), Some(vec![3]), "too few rows alone is not a fault");
         assert_eq!(found(&[1, 4], &[1, 2, 4]), Some(vec![1, 4]));
         assert_eq!(found(&[1, 2], &[]), Some(vec![1, 2]));
         assert_eq!(found(&[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]), None);
     }
 
     #[test]
-    fn clients_that_fail_only_beside_others_are_found_where_they_are_few() {
-        // Any number of the odd ones works, and any number of the others; both together do not.
+    fn a_minority_that_is_incompatible_with_the_others_is_found() {
+        // Odd clients work together, and so do the others, but not both.
         let find = |odd: &[u32], count: u32| {
             let (odd, everyone) = (ids(odd), (0..count).map(ClientId).collect::<Vec<_>>());
             let works = |without: &BTreeSet<ClientId>| {

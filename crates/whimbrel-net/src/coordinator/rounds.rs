@@ -1,15 +1,14 @@
 //! One stage: enrolment, exchanges, evaluations.
 
-use super::Network;
 use super::failed_start::offenders;
-use super::gather::{Asking, Call, Gathered, Rules};
+use super::gather::{Collector, Gathered, Request, Rules};
+use super::{LateJoiners, Network};
 use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::Quorum;
@@ -21,72 +20,69 @@ use whimbrel_engine::runner::{Done, Evaluated, Protocol, Runner, StageState, Sta
 use whimbrel_engine::{Participation, Stage};
 
 /// A stage under way.
-pub struct Rounds<'a> {
+pub(super) struct Rounds<'a> {
     network: &'a mut Network,
     stage: u32,
     name: &'static str,
     method: Arc<dyn DynMethod>,
     state: StageState<Machine>,
     delivered: Bytes,
-    /// Accepted and not acknowledged: told once it is kept.
+    /// Accepted steps to acknowledge once they are durable.
     owed: Vec<(ClientId, Kind, StepId)>,
-    /// Who joined since the last exchange.
+    /// Clients that joined since the last exchange.
     joined: Vec<ClientId>,
     /// Clients whose summary the method refused.
-    turned_away: BTreeSet<String>,
+    rejected: BTreeSet<String>,
 }
 
 impl<'a> Rounds<'a> {
-    /// Enrols everyone, or goes on where the stage was saved.
+    /// Enrols the clients, or resumes a saved stage.
     pub(super) fn open(network: &'a mut Network, stage: &Stage, start: &Start<'_>) -> Result<Self> {
         let Start { index, keys, delivered, saved, .. } = *start;
         let method = stage.method.server()?.clone();
         let delivered = Bytes::from(delivered.to_vec().to_bytes());
         let participation = stage.participation.clone();
-        let mut turned_away = BTreeSet::new();
-        let (state, summaries) = match saved {
-            Some(saved) => {
-                let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
-                (StageState::resumed(machine, saved), BTreeMap::new())
-            }
-            None => {
-                let start = enrol(network, stage, start, &delivered)?;
-                turned_away = start.turned_away;
-                (StageState::new(start.machine, 0), start.summaries)
-            }
+        let Enrolled { machine, summaries, rejected } = match saved {
+            Some(saved) => Enrolled {
+                machine: Machine::load(method.clone(), keys, participation, &saved.state)?,
+                summaries: BTreeMap::new(),
+                rejected: BTreeSet::new(),
+            },
+            None => enrol(network, stage, start, &delivered)?,
         };
-        let joined = std::mem::take(&mut network.joined);
-        network.awaited.clear();
-        network.summaries.clear();
+        let joined = std::mem::take(&mut network.history.joined);
+        network.late = LateJoiners::default();
         let mut rounds = Self {
             network,
             stage: index,
             name: stage.name,
             method,
-            state,
+            state: match saved {
+                Some(saved) => StageState::resumed(machine, saved),
+                None => StageState::new(machine, 0),
+            },
             delivered,
             owed: Vec::new(),
             joined,
-            turned_away,
+            rejected,
         };
-        rounds.state.tallies.resize(rounds.network.names.len(), Tally::default());
+        rounds.state.tallies.resize(rounds.network.roster.len(), Tally::default());
         for (id, summary) in summaries {
             rounds.state.count_up(id, summary.len() as u64);
             rounds.owed.push((id, Kind::Enrol, StepId::enrolment(index)));
         }
-        let everyone: Vec<ClientId> =
-            (0..rounds.state.tallies.len() as u32).map(ClientId).collect();
+        let everyone: Vec<ClientId> = rounds.network.roster.ids().collect();
         rounds.show(&everyone)?;
         Ok(rounds)
     }
 
-    /// Shows what was counted, of all and of these clients.
+    /// Updates the status board: total traffic, and the tallies of these clients.
     fn show(&self, ids: &[ClientId]) -> Result<()> {
         let mut shown = Vec::with_capacity(ids.len());
         for id in ids {
             let peer = self.state.machine.peer(*id);
             let rows = peer.map(|peer| self.method.rows(peer)).transpose()?.flatten();
-            shown.push((self.network.name(*id), rows, self.state.tallies[id.0 as usize]));
+            shown.push((self.network.roster.name(*id), rows, self.state.tallies[id.0 as usize]));
         }
         let traffic = self.state.traffic;
         self.network.shared.board.change(|status| {
@@ -101,39 +97,37 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Tells everyone what was kept since the last time.
-    fn settle(&mut self) {
+    /// Acknowledges the steps that have become durable.
+    fn acknowledge_owed(&mut self) {
         for (id, kind, at) in std::mem::take(&mut self.owed) {
-            self.network.accept(id, kind, at);
+            self.network.acknowledge(id, kind, at);
         }
     }
 
-    fn asking(&self, kind: Kind, what: String) -> Asking {
+    fn request(&self, kind: Kind, what: String) -> Request {
         let at = StepId::exchange(self.stage, self.state.machine.exchanges());
-        Asking { kind, at, what, rules: self.network.rules }
+        Request { kind, at, what, rules: self.network.rules }
     }
 
-    /// Admits everyone anew: a repair has let them out.
-    fn let_everyone_in(&mut self) -> Result<Vec<ClientId>> {
-        self.network.look_at_registry();
-        let numbered = (0..self.network.names.len() as u32).map(ClientId);
-        let ids: Vec<ClientId> =
-            numbered.filter(|id| !self.network.is_excused(self.network.name(*id))).collect();
-        let (at, what) = (StepId::enrolment(self.stage), format!("{}, enrolment", self.name));
-        let asking = Asking { kind: Kind::Enrol, at, what, rules: Rules::default() };
-        let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
-        match self.network.gather(&asking, &ids, &mut call)? {
+    /// Re-admits all clients after a repair.
+    fn readmit_all(&mut self) -> Result<Vec<ClientId>> {
+        self.network.refresh_registry();
+        let what = format!("{}, enrolment", self.name);
+        let request = Request::enrolment(self.stage, what, Rules::default());
+        let mut summaries = Summaries::new(&self.delivered);
+        let ids = self.network.expected();
+        match self.network.gather(&request, &ids, &mut summaries)? {
             Gathered::Interrupted => Ok(Vec::new()),
             Gathered::Closed => {
-                let taken = call.taken;
-                self.admit(taken, at)
+                let taken = summaries.taken;
+                self.admit(taken, request.at)
             }
         }
     }
 
-    /// Admits these clients; whose summary is refused is turned away.
+    /// Admits these clients; a client whose summary is refused is rejected.
     fn admit(&mut self, taken: BTreeMap<ClientId, Vec<u8>>, at: StepId) -> Result<Vec<ClientId>> {
-        self.state.tallies.resize(self.network.names.len(), Tally::default());
+        self.state.tallies.resize(self.network.roster.len(), Tally::default());
         let mut joined = Vec::new();
         for (id, summary) in taken {
             match self.state.machine.admit(id, &summary) {
@@ -144,8 +138,7 @@ impl<'a> Rounds<'a> {
                 }
                 Err(error @ Error::Internal { .. }) => return Err(error),
                 Err(error) => {
-                    let name = turn_away(self.network, id, at, &error);
-                    self.turned_away.insert(name);
+                    self.rejected.insert(reject(self.network, id, at, &error));
                 }
             }
         }
@@ -153,57 +146,47 @@ impl<'a> Rounds<'a> {
         Ok(joined)
     }
 
-    /// Admits clients that were invited after the start and are there.
-    fn let_in(&mut self) -> Result<Vec<ClientId>> {
+    /// Admits connected clients that were invited after the start.
+    fn admit_late(&mut self) -> Result<Vec<ClientId>> {
         let network = &mut *self.network;
-        network.look_at_registry();
-        let mut late = network.unnumbered();
-        late.retain(|name| network.links.contains_key(name));
-        network.give_numbers(late)?;
-        let numbered = (0..network.names.len() as u32).map(ClientId);
-        let ids: Vec<ClientId> = numbered
-            .filter(|id| self.state.machine.peer(*id).is_none())
-            .filter(|id| {
-                let name = network.name(*id);
-                network.links.contains_key(name) && !self.turned_away.contains(name)
-            })
-            .collect();
-        if ids.is_empty() {
-            return Ok(ids);
-        }
-        // Asked once on a connection: a client that did not answer in time is let in when its
-        // summary has come, and no round waits for it again.
+        network.refresh_registry();
+        let mut late = network.roster.without_id();
+        late.retain(|name| network.connections.has(name));
+        network.assign_ids(late)?;
+        let new = network.roster.ids().filter(|id| {
+            let name = network.roster.name(*id);
+            self.state.machine.peer(*id).is_none()
+                && network.connections.has(name)
+                && !self.rejected.contains(name)
+        });
+        // A round waits once per connection: a client that did not answer in time is admitted when
+        // its summary has arrived.
         let (asked, ids): (Vec<ClientId>, Vec<ClientId>) =
-            ids.into_iter().partition(|id| self.network.awaited.contains_key(id));
-        let asking = Asking {
-            kind: Kind::Enrol,
-            at: StepId::enrolment(self.stage),
-            what: format!("{}: late joiners", self.name),
-            rules: Rules {
-                quorum: Quorum::Number(0),
-                deadline: Some(self.network.shared.limits.late_summary),
-            },
-        };
-        let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
+            new.partition(|id| network.late.awaited.contains_key(id));
+        let deadline = Some(network.shared.limits.late_summary);
+        let rules = Rules { quorum: Quorum::Number(0), deadline };
+        let what = format!("{}: late joiners", self.name);
+        let request = Request::enrolment(self.stage, what, rules);
+        let mut summaries = Summaries::new(&self.delivered);
         if !ids.is_empty()
-            && self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted
+            && network.gather(&request, &ids, &mut summaries)? == Gathered::Interrupted
         {
             return Ok(Vec::new());
         }
-        for id in ids.iter().filter(|id| !call.taken.contains_key(id)) {
-            // A client that lost its connection meanwhile is asked again when it is back.
-            if self.network.links.contains_key(self.network.name(*id)) {
-                self.network.awaited.insert(*id, asking.at);
+        let mut taken = summaries.taken;
+        for id in ids.iter().filter(|id| !taken.contains_key(id)) {
+            // A client that lost its connection is asked again when it is back.
+            if network.connections.has(network.roster.name(*id)) {
+                network.late.awaited.insert(*id, request.at);
             }
         }
         for id in asked {
-            if let Some(summary) = self.network.summaries.remove(&id) {
-                self.network.awaited.remove(&id);
-                call.taken.insert(id, summary);
+            if let Some(summary) = network.late.summaries.remove(&id) {
+                network.late.awaited.remove(&id);
+                taken.insert(id, summary);
             }
         }
-        let taken = call.taken;
-        self.admit(taken, asking.at)
+        self.admit(taken, request.at)
     }
 }
 
@@ -213,28 +196,29 @@ impl Runner for Rounds<'_> {
     }
 
     fn names(&self) -> Vec<String> {
-        self.network.names.clone()
+        self.network.roster.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
-        self.settle();
+        self.acknowledge_owed();
         if self.state.machine.next_is_round()?.is_none() {
             return Ok(Step::Over);
         }
         let joined = if self.state.machine.enrolled().is_empty() {
-            self.let_everyone_in()?
+            self.readmit_all()?
         } else {
-            self.let_in()?
+            self.admit_late()?
         };
         if !joined.is_empty() {
             self.joined.extend(&joined);
             return Ok(Step::Joined(joined));
         }
         if self.state.machine.enrolled().is_empty() {
-            if self.network.stop.load(Ordering::Relaxed) {
-                return Ok(Step::Interrupted);
-            }
-            return Err(Error::data("no client is left"));
+            return if self.network.inbox.is_stopped() {
+                Ok(Step::Interrupted)
+            } else {
+                Err(Error::data("no client is left"))
+            };
         }
         let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
         let (number, round) = (exchange.number, exchange.round);
@@ -243,17 +227,17 @@ impl Runner for Rounds<'_> {
             Some(round) => format!("{}, round {round}", self.name),
             None => format!("{}, opening", self.name),
         };
-        let asking = self.asking(Kind::Exchange, what);
-        let mut call = Uploads {
+        let request = self.request(Kind::Exchange, what);
+        let mut uploads = Uploads {
             machine: &self.state.machine,
             exchange: &exchange,
-            shard: self.state.machine.shard()?,
+            shard: self.state.machine.shard(&exchange),
             staged: BTreeMap::new(),
             down: BTreeMap::new(),
             up: BTreeMap::new(),
         };
-        let gathered = self.network.gather(&asking, &cohort, &mut call)?;
-        let Uploads { shard, down, up, .. } = call;
+        let gathered = self.network.gather(&request, &cohort, &mut uploads)?;
+        let Uploads { shard, down, up, .. } = uploads;
         if gathered == Gathered::Interrupted {
             return Ok(Step::Interrupted);
         }
@@ -266,7 +250,7 @@ impl Runner for Rounds<'_> {
         for id in &accepted {
             self.state.tallies[id.0 as usize].rounds += u32::from(round.is_some());
             self.state.count_up(*id, up.get(id).copied().unwrap_or(0));
-            self.owed.push((*id, Kind::Exchange, asking.at));
+            self.owed.push((*id, Kind::Exchange, request.at));
         }
         self.show(&cohort)?;
         let exchange = number;
@@ -276,27 +260,27 @@ impl Runner for Rounds<'_> {
     }
 
     fn acknowledge(&mut self) -> Result<()> {
-        self.settle();
+        self.acknowledge_owed();
         Ok(())
     }
 
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        self.settle();
+        self.acknowledge_owed();
         if !self.network.evaluates {
             return Ok(None);
         }
         let ask = Bytes::from(self.method.ask(self.state.machine.server())?.to_bytes());
         let ids = self.state.machine.enrolled();
         let what = format!("{}, evaluation after round {}", self.name, self.state.machine.round());
-        let asking = self.asking(Kind::Evaluate, what);
-        let mut call = Answers {
+        let request = self.request(Kind::Evaluate, what);
+        let mut answers = Answers {
             method: &*self.method,
             machine: &self.state.machine,
             ask: &ask,
             taken: BTreeMap::new(),
         };
-        let gathered = self.network.gather(&asking, &ids, &mut call)?;
-        let answers = call.taken;
+        let gathered = self.network.gather(&request, &ids, &mut answers)?;
+        let answers = answers.taken;
         if gathered == Gathered::Interrupted || answers.is_empty() {
             return Ok(None);
         }
@@ -306,9 +290,9 @@ impl Runner for Rounds<'_> {
     }
 }
 
-/// Gathers everyone's summary and starts. At the first stage everyone expected gets a number,
-/// the rank of its name among those whom the job names; whoever is revoked before it was heard leaves a gap, and whoever is
-/// invited afterwards joins late.
+/// Collects all summaries and starts the stage. At the first stage each expected client gets an id:
+/// the rank of its name among those of the job, then of the others. A client that is revoked before
+/// it answers leaves a gap, and a client invited afterwards joins late.
 fn enrol(
     network: &mut Network,
     stage: &Stage,
@@ -317,34 +301,28 @@ fn enrol(
 ) -> Result<Enrolled> {
     let Start { index, keys, .. } = *start;
     let method = stage.method.server()?;
-    let asking = Asking {
-        kind: Kind::Enrol,
-        at: StepId::enrolment(index),
-        what: format!("{}, enrolment", stage.name),
-        rules: Rules::default(),
-    };
-    let interrupted = || Error::peer("interrupted while clients were waited for");
-    network.look_at_registry();
-    if network.names.is_empty() {
-        if network.wait_for_names(&asking)? == Gathered::Interrupted {
+    let what = format!("{}, enrolment", stage.name);
+    let request = Request::enrolment(index, what, Rules::default());
+    let mut collected = Summaries { trial: Some((method, keys)), ..Summaries::new(delivered) };
+    let interrupted = || Error::peer("interrupted while waiting for clients");
+    network.refresh_registry();
+    if network.roster.len() == 0 {
+        if network.wait_for_names(&request, &mut collected)? == Gathered::Interrupted {
             return Err(interrupted());
         }
-        network.give_first_numbers()?;
+        network.assign_first_ids()?;
     }
-    let numbered = (0..network.names.len() as u32).map(ClientId);
-    let ids: Vec<ClientId> = numbered.filter(|id| !network.is_excused(network.name(*id))).collect();
-    let inner = Summaries { delivered, taken: BTreeMap::new() };
-    let mut call = Trial { method, keys, inner, suspects: BTreeSet::new() };
-    if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+    let ids = network.expected();
+    if network.gather(&request, &ids, &mut collected)? == Gathered::Interrupted {
         return Err(interrupted());
     }
-    let Trial { inner: Summaries { taken: mut summaries, .. }, suspects, .. } = call;
+    let Summaries { taken: mut summaries, suspects, .. } = collected;
     let start = |summaries: &BTreeMap<ClientId, Vec<u8>>, without: &BTreeSet<ClientId>| {
         let all = summaries.iter().map(|(id, s)| (*id, &s[..]));
         let roster: Vec<(ClientId, &[u8])> = all.filter(|(id, _)| !without.contains(id)).collect();
         Machine::start(method.clone(), keys, stage.participation.clone(), &roster)
     };
-    let mut turned_away = BTreeSet::new();
+    let mut rejected = BTreeSet::new();
     let machine = match start(&summaries, &BTreeSet::new()) {
         Ok(machine) => machine,
         Err(error @ (Error::Internal { .. } | Error::Config { .. })) => return Err(error),
@@ -352,87 +330,74 @@ fn enrol(
             let works = |without: &BTreeSet<ClientId>| start(&summaries, without).is_ok();
             let everyone: Vec<ClientId> = summaries.keys().copied().collect();
             let Some(offenders) = offenders(&everyone, &suspects, works) else { return Err(error) };
-            // Each is named in the audit log, on the board, and to itself.
             for id in &offenders {
-                turned_away.insert(turn_away(network, *id, asking.at, &error));
+                rejected.insert(reject(network, *id, request.at, &error));
                 summaries.remove(id);
             }
             start(&summaries, &BTreeSet::new())?
         }
     };
-    Ok(Enrolled { machine, summaries, turned_away })
+    Ok(Enrolled { machine, summaries, rejected })
 }
 
-/// A stage that everyone is enrolled in.
+/// A stage with its enrolled clients, and the names of rejected ones.
 struct Enrolled {
     machine: Machine,
     summaries: BTreeMap<ClientId, Vec<u8>>,
-    /// Who is not.
-    turned_away: BTreeSet<String>,
+    rejected: BTreeSet<String>,
 }
 
-/// Refuses a client's summary for good and says so; the client's name.
-fn turn_away(network: &Network, id: ClientId, at: StepId, error: &Error) -> String {
-    let name = network.name(id).to_owned();
-    network.shared.audit.note("invalid", &name, &error.to_string(), false);
+/// Refuses a client's summary for good, on the board, in the audit log and to the client; returns
+/// its name.
+fn reject(network: &Network, id: ClientId, at: StepId, error: &Error) -> String {
+    let name = network.roster.name(id).to_owned();
+    network.shared.audit.note("invalid", &name, &error.to_string());
     network.shared.board.warn(&format!("`{name}` cannot join: {error}"));
-    if let Some(link) = network.links.get(&name) {
-        link.order(Order::Ack { kind: Kind::Enrol, at, fate: Err(Refusal::Invalid) });
-    }
+    let result = Err(Refusal::Invalid);
+    network.connections.order(&name, Order::Ack { kind: Kind::Enrol, at, result });
     name
 }
 
-/// Everyone's summary.
+/// Collects summaries. With a `trial`, each is tried alone: a summary that cannot be read is
+/// refused. A summary that fails alone for another reason, such as too few rows, becomes a suspect
+/// in case the start with all clients fails.
 struct Summaries<'a> {
     delivered: &'a Bytes,
     taken: BTreeMap<ClientId, Vec<u8>>,
+    trial: Option<(&'a Arc<dyn DynMethod>, StageKeys)>,
+    suspects: BTreeSet<ClientId>,
 }
 
-impl Call for Summaries<'_> {
+impl<'a> Summaries<'a> {
+    fn new(delivered: &'a Bytes) -> Self {
+        Self { delivered, taken: BTreeMap::new(), trial: None, suspects: BTreeSet::new() }
+    }
+}
+
+impl Collector for Summaries<'_> {
     fn message(&mut self, _: ClientId) -> Result<Parcel> {
         Ok(self.delivered.clone().into())
     }
 
-    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+    fn accept(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        if let Some((method, keys)) = self.trial {
+            let alone = [(id, &bytes[..])];
+            match Machine::start(method.clone(), keys, Participation::Everyone, &alone) {
+                Ok(_) => {}
+                Err(error @ (Error::Peer { .. } | Error::Data { client: Some(_), .. })) => {
+                    return Err(error);
+                }
+                Err(_) => {
+                    self.suspects.insert(id);
+                }
+            }
+        }
         self.taken.insert(id, bytes);
         Ok(())
     }
 }
 
-/// The same, where a summary that is no message must not end the job: a start with that client
-/// alone shows whether it can be read. Other errors of such a start need not be the client's fault,
-/// as there may be too few rows in one client for what all together can do; but where the start
-/// with everyone fails, it is suspected first.
-struct Trial<'a> {
-    method: &'a Arc<dyn DynMethod>,
-    keys: StageKeys,
-    inner: Summaries<'a>,
-    suspects: BTreeSet<ClientId>,
-}
-
-impl Call for Trial<'_> {
-    fn message(&mut self, id: ClientId) -> Result<Parcel> {
-        self.inner.message(id)
-    }
-
-    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
-        let alone = [(id, &bytes[..])];
-        let started =
-            Machine::start(self.method.clone(), self.keys, Participation::Everyone, &alone);
-        match started.map(drop) {
-            Ok(()) => {}
-            Err(error @ (Error::Peer { .. } | Error::Data { client: Some(_), .. })) => {
-                return Err(error);
-            }
-            Err(_) => {
-                self.suspects.insert(id);
-            }
-        }
-        self.inner.take(id, bytes)
-    }
-}
-
-/// The uploads of an exchange, folded as they come.
+/// Folds the uploads of an exchange as they arrive.
 struct Uploads<'e> {
     machine: &'e Machine,
     exchange: &'e Exchange,
@@ -450,7 +415,7 @@ impl Uploads<'_> {
     }
 }
 
-impl Call for Uploads<'_> {
+impl Collector for Uploads<'_> {
     fn message(&mut self, id: ClientId) -> Result<Parcel> {
         let (peer, bytes) = self.machine.message(self.exchange, id)?;
         self.staged.insert(id, peer);
@@ -458,8 +423,8 @@ impl Call for Uploads<'_> {
         Ok(bytes.into())
     }
 
-    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
-        // An upload that was staged before a restart can come before its message went down again.
+    fn accept(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        // An upload staged before a restart can arrive before its message was sent again.
         let peer = match self.staged.remove(&id) {
             Some(peer) => peer,
             None => {
@@ -473,7 +438,7 @@ impl Call for Uploads<'_> {
     }
 }
 
-/// The answers of an evaluation.
+/// Collects the answers of an evaluation.
 struct Answers<'a> {
     method: &'a dyn DynMethod,
     machine: &'a Machine,
@@ -481,14 +446,14 @@ struct Answers<'a> {
     taken: BTreeMap<ClientId, Vec<u8>>,
 }
 
-impl Call for Answers<'_> {
+impl Collector for Answers<'_> {
     fn message(&mut self, _: ClientId) -> Result<Parcel> {
         Ok(self.ask.clone().into())
     }
 
-    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+    fn accept(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
         let peer = self.machine.peer(id).ok_or_else(|| {
-            Error::internal(format!("client {id} answers and was never admitted"))
+            Error::internal(format!("client {id} answers without having been admitted"))
         })?;
         self.method.check(id, peer, &bytes)?;
         self.taken.insert(id, bytes);

@@ -1,4 +1,4 @@
-//! Invitations, holders, changes by other processes.
+//! Invitations, certificates, changes by other processes.
 
 use super::*;
 
@@ -8,37 +8,34 @@ fn registry() -> (tempfile::TempDir, Registry) {
     (folder, registry)
 }
 
+fn redeem(registry: &Registry, token: &[u8], certificate: u8, name: &str) -> Redeemed {
+    registry.redeem(token, &[certificate; 32], name, ADDRESS).unwrap()
+}
+
+const ADDRESS: &str = "203.0.113.7:1";
+
 #[test]
-fn a_token_opens_once_and_again_for_the_same_certificate() {
+fn a_token_is_valid_once_and_again_for_the_same_certificate() {
     let (_folder, registry) = registry();
     let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
-    let client = |name: &str| Redeemed::Client(name.into());
-    assert_eq!(registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap(), client("a"));
-    assert_eq!(
-        registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap(),
-        Redeemed::Again("a".into())
-    );
-    let refused = |token: &[u8], certificate| match registry.redeem(
-        token,
-        certificate,
-        "",
-        "203.0.113.7:1",
-    ) {
-        Ok(Redeemed::Refused(why)) => why,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(refused(&a, &[2; 32]), Refusal::Replayed);
-    assert_eq!(refused(&b, &[1; 32]), Refusal::Replayed);
-    assert_eq!(refused(&[0; 16], &[3; 32]), Refusal::WrongToken);
-    assert_eq!(refused(b"", &[3; 32]), Refusal::WrongToken);
+    assert_eq!(redeem(&registry, &a, 1, ""), Redeemed::Client("a".into()));
+    assert_eq!(redeem(&registry, &a, 1, ""), Redeemed::Again("a".into()));
+    for (token, certificate, why) in [
+        (&a[..], 2, Refusal::Replayed),
+        (&b, 1, Refusal::Replayed),
+        (&[0; 16], 3, Refusal::WrongToken),
+        (b"", 3, Refusal::WrongToken),
+    ] {
+        assert_eq!(redeem(&registry, token, certificate, ""), Redeemed::Refused(why));
+    }
     registry.stand("b", Standing::Revoked).unwrap();
-    assert_eq!(refused(&b, &[2; 32]), Refusal::Revoked);
+    assert_eq!(redeem(&registry, &b, 2, ""), Redeemed::Refused(Refusal::Revoked));
     assert_eq!(registry.holder(&[1; 32]), Some(("a".into(), Standing::Expected)));
     assert_eq!(registry.holder(&[2; 32]), None);
 }
 
 #[test]
-fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
+fn a_client_may_choose_its_name_if_the_invitation_allows_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut draft = Draft::new("localhost:1", &[7; 32]).unwrap();
     draft.invite("north", false, 1).unwrap();
@@ -46,24 +43,21 @@ fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
         (draft.invite("1", true, 1).unwrap(), draft.invite("2", false, 1).unwrap());
     let registry = draft.create(folder.path()).unwrap();
     let refused = Redeemed::Refused(Refusal::Name);
-    assert_eq!(registry.redeem(&closed, &[1; 32], "west", "203.0.113.7:1").unwrap(), refused);
-    assert_eq!(registry.redeem(&open, &[1; 32], "north", "203.0.113.7:1").unwrap(), refused);
-    assert_eq!(registry.redeem(&open, &[1; 32], "a\nb", "203.0.113.7:1").unwrap(), refused);
+    assert_eq!(redeem(&registry, &closed, 1, "west"), refused);
+    assert_eq!(redeem(&registry, &open, 1, "north"), refused);
+    assert_eq!(redeem(&registry, &open, 1, "a\nb"), refused);
     let west = Redeemed::Client("west".into());
-    assert_eq!(registry.redeem(&open, &[1; 32], "west", "203.0.113.7:1").unwrap(), west);
+    assert_eq!(redeem(&registry, &open, 1, "west"), west);
     let again = Redeemed::Again("west".into());
-    assert_eq!(registry.redeem(&open, &[1; 32], "west", "203.0.113.7:1").unwrap(), again);
+    assert_eq!(redeem(&registry, &open, 1, "west"), again);
 }
 
 #[test]
-fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
+fn changes_by_other_processes_are_read_and_tokens_are_not_stored() {
     let (folder, registry) = registry();
     let elsewhere = Registry::open(folder.path()).unwrap();
     let token = elsewhere.invite("ward 7", 1).unwrap();
-    assert!(matches!(
-        registry.redeem(&token, &[1; 32], "", "203.0.113.7:1"),
-        Ok(Redeemed::Client(_))
-    ));
+    assert!(matches!(redeem(&registry, &token, 1, ""), Redeemed::Client(_)));
     elsewhere.stand("ward 7", Standing::Revoked).unwrap();
     assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
     let text = fs::read_to_string(path(folder.path())).unwrap();
@@ -71,16 +65,13 @@ fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
 }
 
 #[test]
-fn a_new_token_replaces_one_that_nobody_used() {
+fn a_new_token_replaces_an_unused_one() {
     let (_folder, registry) = registry();
     let lost = registry.invite("a", 1).unwrap();
     let token = registry.invite("a", 1).unwrap();
     let refused = Redeemed::Refused(Refusal::WrongToken);
-    assert_eq!(registry.redeem(&lost, &[1; 32], "", "203.0.113.7:1").unwrap(), refused);
-    assert_eq!(
-        registry.redeem(&token, &[1; 32], "", "203.0.113.7:1").unwrap(),
-        Redeemed::Client("a".into())
-    );
+    assert_eq!(redeem(&registry, &lost, 1, ""), refused);
+    assert_eq!(redeem(&registry, &token, 1, ""), Redeemed::Client("a".into()));
     assert!(registry.invite("a", 1).is_err());
     assert!(registry.invite("a\nb", 1).is_err());
     assert!(registry.stand("nobody", Standing::Dead).is_err());
@@ -90,62 +81,59 @@ fn a_new_token_replaces_one_that_nobody_used() {
 fn an_invitation_expires_unless_it_was_redeemed() {
     let (_folder, registry) = registry();
     let (used, unused) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
-    registry.redeem(&used, &[1; 32], "", "203.0.113.7:1").unwrap();
-    let past = |book: &mut Book| {
-        book.clients.iter_mut().for_each(|c| c.expires = 1);
-        Ok(((), Happened::new("aged", "", "")))
+    redeem(&registry, &used, 1, "");
+    let past = |list: &mut ClientList| {
+        list.clients.iter_mut().for_each(|c| c.expires = 1);
+        Ok(((), MemberEvent::new("aged", "", "")))
     };
     registry.change(past).unwrap();
     let refused = Redeemed::Refused(Refusal::Expired);
-    assert_eq!(registry.redeem(&unused, &[2; 32], "", "203.0.113.7:1").unwrap(), refused);
+    assert_eq!(redeem(&registry, &unused, 2, ""), refused);
     let again = Redeemed::Again("a".into());
-    assert_eq!(registry.redeem(&used, &[1; 32], "", "203.0.113.7:1").unwrap(), again);
+    assert_eq!(redeem(&registry, &used, 1, ""), again);
 }
 
 #[test]
-fn a_client_changes_its_certificate_with_both_good_in_between() {
+fn both_certificates_are_valid_during_a_change() {
     let (_folder, registry) = registry();
     let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
-    registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap();
-    registry.redeem(&b, &[2; 32], "", "203.0.113.7:1").unwrap();
+    redeem(&registry, &a, 1, "");
+    redeem(&registry, &b, 2, "");
     assert!(registry.announce("a", &[2; 32]).is_err(), "it is b's");
     assert!(registry.announce("a", &[3; 32]).unwrap());
     assert!(!registry.announce("a", &[3; 32]).unwrap());
     let holder = |certificate| registry.holder(&certificate).map(|(name, _)| name);
     assert_eq!((holder([1; 32]), holder([3; 32])), (Some("a".into()), Some("a".into())));
-    assert!(
-        !registry.changed("a", &[1; 32], "203.0.113.7:1").unwrap(),
-        "the old one changes nothing"
-    );
-    assert!(registry.changed("a", &[3; 32], "203.0.113.7:1").unwrap());
-    assert!(!registry.changed("a", &[3; 32], "203.0.113.7:1").unwrap());
+    assert!(!registry.changed("a", &[1; 32], ADDRESS).unwrap(), "the old one changes nothing");
+    assert!(registry.changed("a", &[3; 32], ADDRESS).unwrap());
+    assert!(!registry.changed("a", &[3; 32], ADDRESS).unwrap());
     assert_eq!((holder([1; 32]), holder([3; 32])), (None, Some("a".into())));
 }
 
 #[test]
-fn whoever_was_revoked_stays_revoked() {
+fn revocation_is_final() {
     let (_folder, registry) = registry();
     let token = registry.invite("west", 1).unwrap();
-    registry.redeem(&token, &[1; 32], "", "203.0.113.7:1").unwrap();
+    redeem(&registry, &token, 1, "");
     for standing in [Standing::Dead, Standing::Revoked, Standing::Revoked] {
         registry.stand("west", standing).unwrap();
     }
     for standing in [Standing::Dead, Standing::Expected] {
         let error = registry.stand("west", standing).unwrap_err().to_string();
-        assert!(error.contains("was revoked, and stays so"), "{error}");
+        assert!(error.contains("was revoked, which is final"), "{error}");
     }
     assert_eq!(registry.holder(&[1; 32]), Some(("west".into(), Standing::Revoked)));
 }
 
 #[test]
-fn no_other_clients_are_made_up_beside_a_checkpoint() {
+fn no_new_list_is_created_beside_a_checkpoint() {
     let (folder, _registry) = registry();
     fs::remove_file(path(folder.path())).unwrap();
     fs::create_dir(folder.path().join("checkpoint")).unwrap();
     fs::write(folder.path().join("checkpoint").join("state"), b"kept").unwrap();
     let made = Draft::new("localhost:1", &[7; 32]).unwrap().create(folder.path());
     let error = made.err().unwrap().to_string();
-    assert!(error.contains("it is gone, and a checkpoint is beside it"), "{error}");
+    assert!(error.contains("it is missing although a checkpoint exists"), "{error}");
     assert!(!Registry::exists(folder.path()));
 }
 
@@ -167,23 +155,23 @@ fn an_older_list_of_clients_is_refused() {
     };
     fs::write(&list, &older).unwrap();
     refused("federation.json: it is an older copy: members.jsonl has 3 lines");
-    refused("not of `a` being revoked");
-    assert!(registry.stand("a", Standing::Dead).is_err(), "nor is it changed");
+    refused("without `a` being revoked");
+    assert!(registry.stand("a", Standing::Dead).is_err(), "a change is refused");
     assert_eq!(fs::read(&list).unwrap(), older);
     // The lines are lost, older or damaged.
     fs::write(&list, &newer).unwrap();
     fs::remove_file(&lines).unwrap();
-    refused("members.jsonl: it is gone");
+    refused("members.jsonl: it is missing");
     let first = older_lines.iter().position(|b| *b == b'\n').unwrap() + 1;
     fs::write(&lines, &older_lines[..first]).unwrap();
-    refused("members.jsonl: it has 1 lines, and the list of clients counts on 3");
+    refused("members.jsonl: it has 1 lines, and the list of clients covers 3");
     for at in 0..newer_lines.len() {
         let mut damaged = newer_lines.clone();
         damaged[at] ^= 1;
         fs::write(&lines, &damaged).unwrap();
         refused("members.jsonl: it is damaged");
     }
-    // As a crash leaves them between the two writings: the line is added.
+    // After a crash between the two writes, the line is appended.
     for length in older_lines.len()..newer_lines.len() {
         fs::write(&lines, &newer_lines[..length]).unwrap();
         Registry::open(folder.path()).unwrap().invite("b", 1).unwrap();
@@ -213,14 +201,14 @@ fn a_list_that_is_damaged_anywhere_is_refused() {
 }
 
 #[test]
-fn a_client_that_changes_its_certificate_again_and_again_is_refused() {
+fn changes_of_a_certificate_are_limited() {
     let (folder, registry) = registry();
     let token = registry.invite("a", 1).unwrap();
-    registry.redeem(&token, &[0; 32], "", "203.0.113.7:1").unwrap();
+    redeem(&registry, &token, 0, "");
     for n in 1..=CERTIFICATES_MAX {
         let next = sha256(&n.to_le_bytes());
         assert!(registry.announce("a", &next).unwrap());
-        assert!(registry.changed("a", &next, "203.0.113.7:1").unwrap());
+        assert!(registry.changed("a", &next, ADDRESS).unwrap());
     }
     let error = registry.announce("a", &[9; 32]).unwrap_err().to_string();
     assert!(error.contains("too often"), "{error}");

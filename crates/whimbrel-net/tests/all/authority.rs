@@ -1,14 +1,14 @@
-//! Certificates that institutions bring, and disks that are really full.
+//! Certificates of institutions, and full disks.
 
 use crate::pki::Authority;
-use crate::support::{Joined, PATIENCE, Town, Toys, simulate, wait};
+use crate::support::{Joined, Town, Toys, wait};
 use std::path::PathBuf;
 use std::process::Command;
 use whimbrel_net::status::{Refusal, RunState};
 use whimbrel_net::tls::Identity;
 
 #[test]
-fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside() {
+fn clients_of_another_authority_are_refused() {
     let toys = Toys::new(1, 5);
     let mut town = Town::new(toys.clone(), 2);
     let folder = town.folder.path().to_path_buf();
@@ -25,48 +25,37 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside(
     };
     let serving = town.serve(false);
 
-    // With a certificate of its own making, or of another authority: an invitation is not enough.
-    for stranger in [None, identity(&elsewhere, "stranger")] {
-        let refused = |s: &whimbrel_net::status::Status| {
-            s.refused.get(&Refusal::UnknownAuthority).copied().unwrap_or(0)
-        };
-        let before = refused(&serving.board.watch().borrow());
-        let outside = town.join_as(0, stranger, PATIENCE);
-        let error = outside.error().to_string();
-        assert!(error.contains("an authority that the coordinator does not know"), "{error}");
-        serving.shows("a refused handshake", |s| refused(s) > before);
+    // An invitation does not suffice with a self-signed certificate or one of another authority.
+    for (other, times) in [(None, 1), (identity(&elsewhere, "other"), 2)] {
+        let error = town.join_as(0, other).error().to_string();
+        assert!(error.contains("does not know its authority"), "{error}");
+        serving.shows_refused(Refusal::UnknownAuthority, times);
     }
-    let clients: Vec<Joined> = ["north", "south"]
-        .iter()
-        .zip(0..)
-        .map(|(name, i)| town.join_as(i, identity(&institution, name), PATIENCE))
-        .collect();
-    let (left, _) = serving.end();
-    clients.into_iter().for_each(Joined::model);
-    assert_eq!(left, simulate(&toys, 2).0);
+    let named = ["north", "south"].iter().zip(0..);
+    let join = |(name, i): (&&str, u32)| town.join_as(i, identity(&institution, name));
+    serving.ends_as_simulated(named.map(join).collect(), &toys);
 }
 
-/// What TLS cannot use is refused when it is read, in words that say which file is wrong.
+/// The error names the faulty file.
 #[test]
-fn certificates_that_cannot_be_used_are_refused_in_plain_words() {
+fn unusable_certificates_are_refused_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("institution");
     let (good, key) = authority.sign(folder.path(), "good");
     let (old, old_key) = authority.sign_old(folder.path(), "old");
     assert!(Identity::bring(&good, &key).is_ok());
-    let said = |chain: &PathBuf, key: &PathBuf| {
-        let error = Identity::bring(chain, key).err().expect("it was taken").to_string();
-        assert!(!error.contains("Other(") && error.contains("\nhint: "), "{error}");
-        error
-    };
-    let error = said(&old, &old_key);
-    assert!(error.contains("old.pem is X.509 of version 1 or 2"), "{error}");
-    let error = said(&good, &old_key);
-    assert!(error.contains("old.key is not that of the certificate in"), "{error}");
+    for (chain, wanted) in [
+        (&old, "old.pem is X.509 of version 1 or 2"),
+        (&good, "old.key does not belong to the certificate in"),
+    ] {
+        let error = Identity::bring(chain, &old_key).err().unwrap().to_string();
+        assert!(error.contains(wanted) && error.contains("\nhint: "), "{error}");
+        assert!(!error.contains("Other("), "{error}");
+    }
 }
 
-/// Both ends announce their next certificates, and change to them while the job runs: both are good
-/// in between, and afterwards a client's old one is not.
+/// Both ends announce their next certificates and change to them during the job. Both certificates
+/// are valid in between; afterwards a client's old one is void.
 #[test]
 fn certificates_of_both_ends_change_while_the_job_runs() {
     let toys = Toys { evaluate: None, ..Toys::new(1, 1500) };
@@ -82,13 +71,13 @@ fn certificates_of_both_ends_change_while_the_job_runs() {
     town.next_certificate = Some(bring(&new).fingerprint());
     let serving = town.serve(false);
     town.next_of_clients = Some(bring(&north_next).fingerprint());
-    let first = town.join_as(0, Some(bring(&north)), PATIENCE);
+    let first = town.join_as(0, Some(bring(&north)));
     town.next_of_clients = None;
-    let second = town.join_as(1, Some(bring(&south)), PATIENCE);
+    let second = town.join_as(1, Some(bring(&south)));
     serving.shows("some exchanges", |s| s.strip.len() >= 3);
-    // The client comes back with its next certificate, the coordinator with its own.
+    // Both return with their next certificates.
     first.halt();
-    let first = town.join_as(0, Some(bring(&north_next)), PATIENCE);
+    let first = town.join_as(0, Some(bring(&north_next)));
     serving.shows("the changed client", |s| {
         s.clients["c00"].disconnects > 0 && s.clients["c00"].connected
     });
@@ -97,21 +86,19 @@ fn certificates_of_both_ends_change_while_the_job_runs() {
     let serving = town.serve(true);
     serving.shows("an exchange", |s| !s.strip.is_empty());
     first.halt();
-    let outdated = town.join_as(0, Some(bring(&north)), PATIENCE).error().to_string();
+    let outdated = town.join_as(0, Some(bring(&north))).error().to_string();
     assert!(outdated.contains("belongs to no client"), "{outdated}");
-    let first = town.join_as(0, Some(bring(&north_next)), PATIENCE);
-    let (left, _) = serving.end();
-    [first, second].into_iter().for_each(Joined::model);
-    assert_eq!(left, simulate(&toys, 2).0);
+    let first = town.join_as(0, Some(bring(&north_next)));
+    serving.ends_as_simulated(vec![first, second], &toys);
     let members = std::fs::read_to_string(town.run_folder().join("members.jsonl")).unwrap();
     assert_eq!(members.matches("\"certificate-changed\"").count(), 1, "{members}");
 }
 
-/// A file system of a few blocks, for as long as it lives.
+/// A mounted file system of a few blocks.
 struct Small(PathBuf);
 
 impl Small {
-    /// None where this user may not mount one.
+    /// `None` if this user may not mount.
     fn mount(at: PathBuf) -> Option<Self> {
         let arguments = ["-t", "tmpfs", "-o", "size=256k", "small"];
         let mounted = Command::new("mount").args(arguments).arg(&at).output();
@@ -126,7 +113,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_pauses_the_job_and_space_lets_it_go_on() {
+fn a_full_disk_pauses_the_job_until_there_is_space() {
     let toys = Toys { evaluate: None, ..Toys::new(1, 300) };
     let mut town = Town::new(toys.clone(), 2);
     let place = town.run_folder().join("checkpoint");
@@ -134,21 +121,18 @@ fn a_full_disk_pauses_the_job_and_space_lets_it_go_on() {
     let Some(_small) = Small::mount(place.clone()) else {
         return whimbrel_testkit::skipped("this user cannot mount a small file system");
     };
-    // All of it but what the first checkpoint and a few records need.
+    // Leaves space for the first checkpoint and a few records.
     let ballast = place.join("ballast");
     std::fs::write(&ballast, vec![1; 232 << 10]).unwrap();
     let serving = town.serve(false);
-    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let clients: Vec<Joined> = town.join_all();
     serving.shows("a pause", |s| s.state.starts_with("paused, nothing is lost: "));
-    let state = serving.board.watch().borrow().state.clone();
-    assert!(state.contains("No space left on device"), "{state}");
-    assert_eq!(serving.board.watch().borrow().phase, RunState::Paused);
-    // And the file beside says the same.
+    let paused = serving.status();
+    assert!(paused.state.contains("No space left on device"), "{}", paused.state);
+    assert_eq!(paused.phase, RunState::Paused);
     let status = town.run_folder().join("status.json");
     let told = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("\"paused\""));
-    wait(told, "status.json says so", &serving.board);
+    wait(told, "paused in status.json", &serving.board);
     std::fs::remove_file(&ballast).unwrap();
-    let (left, _) = serving.end();
-    clients.into_iter().for_each(Joined::model);
-    assert_eq!(left, simulate(&toys, 2).0);
+    serving.ends_as_simulated(clients, &toys);
 }

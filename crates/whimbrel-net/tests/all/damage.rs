@@ -1,4 +1,4 @@
-//! A coordinator that lost state: it is refused or repaired, and its clients say so.
+//! A coordinator that lost state is refused or repaired, and its clients report the loss.
 
 use crate::support::{Joined, Town, Toys};
 use crate::toy::{self, SOUND, Toy};
@@ -12,8 +12,10 @@ use whimbrel_net::wal::Wal;
 
 const FILES: [&str; 4] = ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"];
 
-/// What a run's folder holds.
-fn copy(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+/// Paths and contents of a run's files.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+fn copy(run: &Path) -> Files {
     FILES.map(|file| (run.join(file), std::fs::read(run.join(file)).unwrap())).to_vec()
 }
 
@@ -21,13 +23,13 @@ fn restore(files: &[(PathBuf, Vec<u8>)]) {
     files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
 }
 
-/// A run that was killed after some exchanges: its folder, as the crash left it.
-fn killed(toys: Toys) -> (Town, Vec<(PathBuf, Vec<u8>)>) {
+/// A run killed after some exchanges, and its files.
+fn killed(toys: Toys) -> (Town, Files) {
     let mut town = Town::new(toys, 2);
     let serving = town.serve(false);
-    let mut clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let mut clients = town.join_all();
     serving.shows("eight exchanges", |s| s.strip.len() >= 8);
-    // Without its second client the job waits, and its files are what a crash would leave.
+    // Without its second client the job waits, with files as after a crash.
     clients.pop().unwrap().halt();
     serving.shows("a wait", |s| s.state.contains("(not connected)"));
     let files = copy(&town.run_folder());
@@ -41,7 +43,7 @@ fn log_of(files: &[(PathBuf, Vec<u8>)]) -> (&Path, &[u8]) {
     (&files[1].0, &files[1].1)
 }
 
-/// Lets every client leave, as `whimbrel repair` does.
+/// Removes all clients, as `whimbrel repair` does.
 fn leave(checkpoint: &mut Checkpoint) -> Result<()> {
     let method = toy::erased(Toy { rounds: 40, ..SOUND });
     checkpoint.runner.state = Machine::without_clients(&*method, &checkpoint.runner.state)?;
@@ -62,9 +64,9 @@ fn records(log: &Path) -> u64 {
     count
 }
 
-/// A flipped byte anywhere: never a silent loss, and what stands before it can be kept.
+/// A flipped byte is always detected, and the records before it stay readable.
 #[test]
-fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
+fn a_damaged_log_is_refused_unchanged() {
     let (mut town, files) = killed(Toys { evaluate: None, ..Toys::new(1, 40) });
     let (path, log) = log_of(&files);
     let all = records(path);
@@ -77,7 +79,7 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
         }
         end = next;
     }
-    // All of it but the last record, of which nobody can say whether a crash tore it.
+    // Except in the last record, which a crash may have torn.
     for _ in 0..200 {
         let at = stream.below(end as u64) as usize;
         let mut damaged = log.to_vec();
@@ -87,42 +89,47 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
         assert!(found.faults.iter().any(|f| f.file == "checkpoint/log"), "at {at}: {found:?}");
         assert!(found.kept.unwrap().records < all || at < 20, "at {at}");
     }
-    // Refused, and nothing is changed by it.
-    let mut damaged = log.to_vec();
-    damaged[end / 2] ^= 4;
-    std::fs::write(path, &damaged).unwrap();
-    let before = copy(&town.run_folder());
-    let error = town.serve(true).result().err().unwrap().to_string();
-    assert!(error.contains("the run is damaged") && error.contains("is damaged, and"), "{error}");
-    assert!(error.contains("`whimbrel repair`"), "{error}");
-    assert_eq!(copy(&town.run_folder()), before);
-    // A checkpoint that is gone is no new start.
-    restore(&files);
-    std::fs::remove_file(&files[0].0).unwrap();
-    let error = town.serve(true).result().err().unwrap().to_string();
-    assert!(error.contains("it is gone, and a log is beside it"), "{error}");
-    // Nor is one that is gone with its log.
-    std::fs::remove_file(path).unwrap();
-    let before = [&files[2].1[..], &line(30)].concat();
-    std::fs::write(&files[2].0, &before).unwrap();
-    let error = town.serve(true).result().err().unwrap().to_string();
-    assert!(error.contains("a journal with exchanges is beside it"), "{error}");
-    assert_eq!(std::fs::read(&files[2].0).unwrap(), before);
-    // A journal that says something else than when the checkpoint was made.
-    restore(&files);
-    let mut journal = files[2].1.clone();
-    journal[12] ^= 1;
-    std::fs::write(&files[2].0, &journal).unwrap();
-    let error = town.serve(true).result().err().unwrap().to_string();
-    assert!(error.contains("journal: it is damaged"), "{error}");
-    assert!(repair(&town.run_folder()).is_err());
-    assert_eq!(std::fs::read(&files[2].0).unwrap(), journal);
-    // A log that is shorter than what the journal says.
-    restore(&files);
-    std::fs::write(path, &log[..20]).unwrap();
-    std::fs::write(&files[2].0, [&files[2].1[..], &line(30)].concat()).unwrap();
-    let error = town.serve(true).result().err().unwrap().to_string();
-    assert!(error.contains("it lost its end: the journal knows of exchange 31"), "{error}");
+    let (state, journal) = (&files[0].0, &files[2]);
+    let flipped = |bytes: &[u8], at: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1;
+        Some(bytes)
+    };
+    let longer = || Some([&journal.1[..], &line(30)].concat());
+    let cases: [(Vec<(&Path, Option<Vec<u8>>)>, &[&str]); 5] = [
+        // A flipped byte.
+        (vec![(path, flipped(log, end / 2))], &["the run is damaged", "`whimbrel repair`"]),
+        // A missing checkpoint, also with its log, does not restart the run.
+        (vec![(state, None)], &["it is missing although a log exists"]),
+        (
+            vec![(state, None), (path, None), (&journal.0, longer())],
+            &["although a journal with exchanges exists"],
+        ),
+        // A journal that differs from the checkpoint.
+        (vec![(&journal.0, flipped(&journal.1, 12))], &["journal: it is damaged"]),
+        // A log that is shorter than the journal.
+        (
+            vec![(path, Some(log[..20].to_vec())), (&journal.0, longer())],
+            &["it lost its end: the journal has exchange 31"],
+        ),
+    ];
+    for (changes, wanted) in cases {
+        restore(&files);
+        for (path, content) in &changes {
+            match content {
+                Some(content) => std::fs::write(path, content).unwrap(),
+                None => std::fs::remove_file(path).unwrap(),
+            }
+        }
+        let error = town.serve(true).result().err().unwrap().to_string();
+        assert!(wanted.iter().all(|text| error.contains(text)), "{error}");
+        for (path, content) in changes {
+            assert_eq!(std::fs::read(path).ok(), content, "{error}: changed");
+        }
+        if error.contains("journal: it is damaged") {
+            assert!(repair(&town.run_folder()).is_err());
+        }
+    }
 }
 
 fn line(exchange: u32) -> Vec<u8> {
@@ -133,7 +140,7 @@ fn line(exchange: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_repaired_run_goes_on_with_clients_that_agree_again() {
+fn a_repaired_run_resumes_with_clients_that_renew_their_consent() {
     let (mut town, files) = killed(Toys { evaluate: None, ..Toys::new(1, 40) });
     let (path, log) = log_of(&files);
     let mut damaged = log.to_vec();
@@ -150,38 +157,38 @@ fn a_repaired_run_goes_on_with_clients_that_agree_again() {
     let said = town.join(0).error().to_string();
     assert!(said.contains("repaired") && said.contains("`join --renew`"), "{said}");
     town.renews = true;
-    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
-    let (left, _) = serving.end();
-    clients.into_iter().for_each(Joined::model);
-    // Two more that it was rejoined in, of which one opens memories again.
+    let (left, _) = serving.end_with(town.join_all());
     assert_eq!(left.journal.lines().filter(|line| line.contains("\"repaired\"")).count(), 1);
     assert!(left.journal.contains("\"round\":40,"), "{}", left.journal);
 }
 
+/// The older copy is of the same stage or of an earlier one.
 #[test]
-fn a_client_ahead_of_an_older_copy_says_that_state_was_lost() {
-    let toys = Toys { evaluate: None, ..Toys::new(1, 40) };
-    let (mut town, _) = killed(toys);
-    let older = copy(&town.run_folder());
-    let serving = town.serve(true);
-    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
-    serving.shows("some exchanges", |s| s.strip.len() >= 3);
-    clients.into_iter().for_each(Joined::halt);
-    let _ = serving.halt();
-    restore(&older);
-    let serving = town.serve(true);
-    let said = town.join(0).error().to_string();
-    assert!(said.contains("the coordinator lost state"), "{said}");
-    serving.shows("a warning", |s| s.log.iter().any(|l| l.text.contains("whimbrel repair")));
-    let _ = serving.halt();
+fn a_client_ahead_of_an_older_copy_reports_the_loss() {
+    for stages in [1, 2] {
+        let (mut town, older) = killed(Toys { evaluate: None, ..Toys::new(stages, 40) });
+        let serving = town.serve(true);
+        let clients = town.join_all();
+        serving.shows("progress", |s| {
+            s.stage_index as usize + 1 == stages && s.strip.len() >= 3 && s.round >= 2
+        });
+        clients.into_iter().for_each(Joined::halt);
+        let _ = serving.halt();
+        restore(&older);
+        let serving = town.serve(true);
+        let said = town.join(0).error().to_string();
+        assert!(said.contains("the coordinator lost state"), "{said}");
+        serving.shows("a warning", |s| s.log.iter().any(|l| l.text.contains("whimbrel repair")));
+        let _ = serving.halt();
+    }
 }
 
-/// Whatever happens to journal or metrics, what `whimbrel repair` says beforehand is what it does.
+/// The check before a repair predicts its result for any damage of journal and metrics.
 #[test]
-fn a_repair_does_what_it_promises_whatever_happened_to_journal_and_metrics() {
+fn a_repair_does_what_its_check_promises() {
     let (mut town, files) = killed(Toys { evaluate: Some(1), ..Toys::new(1, 40) });
     let run = town.run_folder();
-    // A line that the log holds is written again from it.
+    // A line in the log is written again.
     let (path, bytes) = &files[3];
     let mut damaged = bytes.clone();
     let last = bytes[..bytes.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 3;
@@ -191,7 +198,7 @@ fn a_repair_does_what_it_promises_whatever_happened_to_journal_and_metrics() {
     assert_eq!(found.faults.iter().map(|f| f.remedy).collect::<Vec<_>>(), [Remedy::Resume]);
     assert!(found.whole(&run).is_ok());
 
-    // An orderly stop makes a checkpoint that counts on all lines.
+    // An orderly stop makes a checkpoint that covers all lines.
     let serving = town.serve(true);
     serving.shows("a wait", |s| s.state.contains("(not connected)"));
     let _ = serving.halt();
@@ -222,7 +229,7 @@ fn a_repair_does_what_it_promises_whatever_happened_to_journal_and_metrics() {
             assert!(found.whole(&run).is_err(), "{file} {case}");
             let (promised, before) = (Repairable::of(&run, leave), std::fs::read(path).ok());
             assert_eq!(promised.is_ok(), remedy == Remedy::Repair, "{file} {case}");
-            assert_eq!(std::fs::read(path).ok(), before, "{file} {case}: changed by looking");
+            assert_eq!(std::fs::read(path).ok(), before, "{file} {case}: changed by the check");
             match promised {
                 Err(error) => {
                     let said = error.to_string();
@@ -241,37 +248,17 @@ fn a_repair_does_what_it_promises_whatever_happened_to_journal_and_metrics() {
     }
 }
 
-/// Before its first exchange a run has nothing that could be lost: what clients sent until then they
-/// send again.
+/// Before the first exchange nothing can be lost: clients repeat their uploads.
 #[test]
 fn a_run_without_an_exchange_and_a_checkpoint_begins_anew() {
     let toys = Toys::new(1, 4);
     let mut town = Town::new(toys.clone(), 2);
     let serving = town.serve(false);
     let first = town.join(0);
-    serving.shows("an enrolment", |s| s.clients.get("c00").is_some_and(|c| c.connected));
+    serving.shows_connected("c00");
     let _ = serving.halt();
     assert!(!town.run_folder().join("checkpoint/state").exists());
     assert_eq!(Inspection::of(&town.run_folder()).unwrap().kept, None);
     let serving = town.serve(true);
-    let second = town.join(1);
-    let (left, _) = serving.end();
-    [first, second].into_iter().for_each(Joined::model);
-    assert_eq!(left, crate::support::simulate(&toys, 2).0);
-}
-
-/// The same where the copy is of an earlier stage: there the client has nothing to compare.
-#[test]
-fn a_client_in_a_later_stage_than_an_older_copy_says_that_state_was_lost() {
-    let (mut town, older) = killed(Toys { evaluate: None, ..Toys::new(2, 40) });
-    let serving = town.serve(true);
-    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
-    serving.shows("the next stage", |s| s.stage_index == 1 && s.round >= 2);
-    clients.into_iter().for_each(Joined::halt);
-    let _ = serving.halt();
-    restore(&older);
-    let serving = town.serve(true);
-    let said = town.join(0).error().to_string();
-    assert!(said.contains("the coordinator lost state"), "{said}");
-    let _ = serving.halt();
+    serving.ends_as_simulated(vec![first, town.join(1)], &toys);
 }

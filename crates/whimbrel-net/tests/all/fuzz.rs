@@ -1,5 +1,4 @@
-//! Readers of what others wrote, on bytes that nobody wrote on purpose: an error or a value, never a
-//! panic, and never what was not there.
+//! Decoders on corrupted bytes: an error or a value, never a panic or invented content.
 
 use whimbrel_core::{ClientId, Key, Stream, Wire};
 use whimbrel_engine::client::{Record, StepId};
@@ -9,7 +8,7 @@ use whimbrel_net::client::slots::Slots;
 use whimbrel_net::coordinator::{files_from_bytes, files_to_bytes};
 use whimbrel_net::wal::Wal;
 
-/// Sound bytes with some of them changed, cut or added to.
+/// Valid bytes with random changes, cuts and additions.
 fn spoil(bytes: &[u8], stream: &mut Stream) -> Vec<u8> {
     let mut spoiled = bytes.to_vec();
     for _ in 0..=stream.below(4) {
@@ -29,7 +28,7 @@ fn spoil(bytes: &[u8], stream: &mut Stream) -> Vec<u8> {
 }
 
 #[test]
-fn spoiled_messages_are_errors_or_values() {
+fn corrupted_messages_are_errors_or_values() {
     let mut stream = Key::root(21).stream();
     let files = files_to_bytes(&[("model.json".into(), vec![1; 40]), ("b".into(), vec![])]);
     let (run, name, offer) = (vec![1; 32], "ward".to_owned(), vec![2; 99]);
@@ -46,13 +45,13 @@ fn spoiled_messages_are_errors_or_values() {
         if let Ok(spoiled) = String::from_utf8(spoiled)
             && let Ok(read) = Invitation::decode(&spoiled)
         {
-            assert_eq!(read, invitation, "{spoiled} passes for {text}");
+            assert_eq!(read, invitation, "{spoiled} decodes as {text}");
         }
     }
 }
 
 #[test]
-fn spoiled_files_hold_what_was_written_or_nothing() {
+fn corrupted_files_hold_written_content_or_nothing() {
     let mut stream = Key::root(22).stream();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");

@@ -1,7 +1,7 @@
-//! What one client can cost the others: memory for uploads, slow links, connections that break.
+//! The cost of one client to others: memory for uploads, slow links, broken connections.
 
-use crate::stranger::{Stranger, Talk, back, frame, into_rounds, refused, runtime};
-use crate::support::{Town, Toys};
+use crate::raw_session::{RawSession, frame, into_rounds, runtime};
+use crate::support::{Serving, Town, Toys};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
@@ -25,193 +25,183 @@ use whimbrel_net::status::Refusal;
 use whimbrel_net::tls::{Identity, client_config};
 use whimbrel_net::{Invitation, PROTOCOL};
 
-/// Everything that fits into the memory for uploads of these tests.
-const ROOM: usize = 64 << 10;
-
-/// What the least upload takes of it.
+/// Memory for uploads in these tests, and its unit.
+const MEMORY: usize = 64 << 10;
 const UNIT: usize = 4096;
 
 /// A town whose rounds close with one upload.
-fn town_with_room(clients: u32) -> Town {
+fn town_with_memory(clients: u32) -> Town {
     let mut town = Town::new(Toys { evaluate: None, ..Toys::new(1, 1_000_000) }, clients);
     let deadline = Some(Duration::from_millis(1));
     town.rules = Rules { quorum: Quorum::Number(1), deadline };
-    town.limits.upload_bytes = ROOM as u64;
+    town.limits.upload_bytes = MEMORY as u64;
     town
 }
 
-async fn strangers(invitations: &[Invitation]) -> Vec<Talk> {
-    let mut talks = Vec::new();
+/// Raw sessions of these clients, and their tasks of the first exchange.
+async fn raw_clients(invitations: &[Invitation]) -> (Vec<RawSession>, Vec<proto::Task>) {
+    let mut sessions = Vec::new();
     for invitation in invitations {
-        let identity = Identity::make("stranger").unwrap();
-        talks.push(Stranger::new(invitation, &identity).await.talk().await);
+        let identity = Identity::make("raw").unwrap();
+        sessions.push(RawSession::open(invitation, &identity).await);
     }
-    talks
+    let tasks = into_rounds(&mut sessions).await;
+    (sessions, tasks)
 }
 
-/// Two clients stop in the middle of their uploads: one announces all there may be and sends one
-/// byte, one fills the rest of the room. The others' uploads come through by the turn.
+fn shows_more_rounds(serving: &Serving) {
+    let before = serving.status().round;
+    serving.shows("rounds of the others", |s| s.round >= before + 20);
+}
+
+/// Two clients stop within their uploads: one announces the maximum and sends one byte, one fills the
+/// remaining memory. Other uploads proceed by the turn.
 #[test]
-fn uploads_that_do_not_go_on_hold_nobody_up() {
-    let mut town = town_with_room(3);
+fn incomplete_uploads_do_not_block_others() {
+    let mut town = town_with_memory(3);
     let serving = town.serve(false);
     let honest = town.join(0);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations[1..]).await;
-        let tasks = into_rounds(&mut talks).await;
-        for ((talk, task), sent) in talks.iter().zip(&tasks).zip([1, ROOM - UNIT]) {
-            talk.announce(task, town.limits.message_bytes).await;
-            talk.chunk(vec![0; sent]).await;
-            let before = serving.board.watch().borrow().round;
-            tokio::task::block_in_place(|| {
-                serving.shows("rounds of the others", |s| s.round >= before + 20);
-            });
+        let (sessions, tasks) = raw_clients(&town.invitations[1..]).await;
+        for ((session, task), sent) in sessions.iter().zip(&tasks).zip([1, MEMORY - UNIT]) {
+            session.announce(task, town.limits.message_bytes).await;
+            session.chunk(vec![0; sent]).await;
+            shows_more_rounds(&serving);
         }
     });
-    assert!(!serving.board.watch().borrow().refused.contains_key(&Refusal::Stalled));
+    assert!(!serving.status().refused.contains_key(&Refusal::Stalled));
     assert!(serving.halt().is_ok());
     honest.halt();
 }
 
-/// Sends a byte of its upload for each frame that comes, until it is cut.
-async fn drip(mut talk: Talk) -> Status {
+/// Sends one byte of an upload per received frame, until the session is cut.
+async fn drip(mut session: RawSession) -> Status {
     loop {
-        match talk.any().await {
-            Ok(Some(_)) => {
-                let drop = proto::Chunk { data: vec![0].into() };
-                // Nobody takes it while the upload waits for memory, or when it was closed.
-                let _ = talk.frames.try_send(frame(client_frame::Frame::Chunk(drop)));
-            }
-            Ok(None) => panic!("the session ended in peace"),
-            Err(status) => return status,
+        if let Err(status) = session.any().await.map(|frame| frame.expect("an error")) {
+            return status;
         }
+        let drop = proto::Chunk { data: vec![0].into() };
+        // The queue may be full while the upload waits for memory.
+        let _ = session.frames.try_send(frame(client_frame::Frame::Chunk(drop)));
     }
 }
 
-/// Two clients announce all there may be and send the room full. One of them has the turn then, and
-/// makes little of it: too little, since somebody waits for it.
+/// Two clients announce the maximum and fill the memory. The one with the turn is too slow while
+/// the other waits.
 #[test]
-fn whoever_has_the_turn_and_makes_little_of_it_is_cut() {
-    let mut town = town_with_room(3);
+fn a_slow_upload_with_the_turn_is_cut() {
+    let mut town = town_with_memory(3);
     town.limits.turn = Duration::from_secs(2);
     let serving = town.serve(false);
     let honest = town.join(0);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations[1..]).await;
-        let tasks = into_rounds(&mut talks).await;
-        for (talk, task) in talks.iter().zip(&tasks) {
-            talk.announce(task, town.limits.message_bytes).await;
-            talk.chunk(vec![0; ROOM]).await;
+        let (mut sessions, tasks) = raw_clients(&town.invitations[1..]).await;
+        for (session, task) in sessions.iter().zip(&tasks) {
+            session.announce(task, town.limits.message_bytes).await;
+            session.chunk(vec![0; MEMORY]).await;
         }
-        let (second, first) = (talks.pop().unwrap(), talks.pop().unwrap());
+        let (second, first) = (sessions.pop().unwrap(), sessions.pop().unwrap());
         let end = tokio::select! {
             end = drip(first) => end,
             end = drip(second) => end,
         };
         assert_eq!(end.code(), Code::DeadlineExceeded);
     });
-    refused(&serving, Refusal::Stalled, 1);
-    let before = serving.board.watch().borrow().round;
-    serving.shows("rounds of the others", |s| s.round >= before + 20);
+    serving.shows_refused(Refusal::Stalled, 1);
+    shows_more_rounds(&serving);
     assert!(serving.halt().is_ok());
     honest.halt();
 }
 
-/// Three uploads, each as long as the room, that come half and half.
+/// Three interleaved uploads, each as long as the memory.
 #[test]
-fn uploads_beyond_the_room_together_all_come_through() {
+fn uploads_beyond_the_memory_together_all_complete() {
     let mut town = Town::new(Toys::new(1, 2), 3);
     town.limits.upload_bytes = 4 * CHUNK_BYTES as u64;
     let serving = town.serve(false);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations).await;
-        let tasks = into_rounds(&mut talks).await;
-        for (talk, task) in talks.iter().zip(&tasks) {
-            talk.announce(task, town.limits.upload_bytes).await;
+        let (mut sessions, tasks) = raw_clients(&town.invitations).await;
+        for (session, task) in sessions.iter().zip(&tasks) {
+            session.announce(task, town.limits.upload_bytes).await;
         }
         for _ in 0..4 {
-            for talk in &talks {
-                talk.chunk(vec![0; CHUNK_BYTES]).await;
+            for session in &sessions {
+                session.chunk(vec![0; CHUNK_BYTES]).await;
             }
         }
-        for talk in &mut talks {
-            // It has come whole: the method itself says that it is none.
-            let ack = talk.ack().await;
-            assert_eq!(ack.reason, Refusal::Invalid.to_string());
+        for session in &mut sessions {
+            // It is complete, and the method refuses it.
+            assert_eq!(session.ack().await.reason, Refusal::Invalid.to_string());
         }
     });
     assert!(serving.halt().is_ok());
 }
 
-/// An upload over a slow link takes longer than a silent client is waited for.
+/// An upload over a slow link takes longer than the limit of silence.
 #[test]
-fn a_slow_upload_is_no_silence() {
+fn a_slow_upload_does_not_count_as_silence() {
     let mut town = Town::new(Toys::new(1, 2), 1);
     town.limits.heartbeat = Duration::from_secs(2);
     let serving = town.serve(false);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations).await;
-        let tasks = into_rounds(&mut talks).await;
-        let (talk, task) = (&mut talks[0], &tasks[0]);
-        talk.announce(task, 8).await;
+        let (mut sessions, tasks) = raw_clients(&town.invitations).await;
+        let (session, task) = (&mut sessions[0], &tasks[0]);
+        session.announce(task, 8).await;
         for piece in 1f64.to_le_bytes().chunks(2) {
-            talk.heartbeat().await;
-            talk.chunk(piece.to_vec()).await;
+            session.heartbeat().await;
+            session.chunk(piece.to_vec()).await;
         }
-        assert!(talk.ack().await.accepted);
+        assert!(session.ack().await.accepted);
     });
     assert!(serving.halt().is_ok());
 }
 
-/// A byte now and then is not enough, however much was announced.
+/// Occasional bytes do not suffice, whatever the announced length.
 #[test]
-fn an_upload_may_not_last_for_ever() {
+fn the_duration_of_an_upload_is_limited() {
     let mut town = Town::new(Toys::new(1, 2), 1);
     town.limits.heartbeat = Duration::from_secs(2);
     town.limits.upload = Duration::from_secs(5);
     let serving = town.serve(false);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations).await;
-        let tasks = into_rounds(&mut talks).await;
-        let talk = talks.remove(0);
-        talk.announce(&tasks[0], town.limits.message_bytes).await;
-        assert_eq!(drip(talk).await.code(), Code::DeadlineExceeded);
+        let (mut sessions, tasks) = raw_clients(&town.invitations).await;
+        let session = sessions.remove(0);
+        session.announce(&tasks[0], town.limits.message_bytes).await;
+        assert_eq!(drip(session).await.code(), Code::DeadlineExceeded);
     });
-    refused(&serving, Refusal::Stalled, 1);
+    serving.shows_refused(Refusal::Stalled, 1);
     assert!(serving.halt().is_ok());
 }
 
-/// While an upload waits for memory, the client hears that the coordinator is there, and its own
-/// silence is not counted.
+/// While an upload waits for memory, the client receives heartbeats, and its own silence does not
+/// count.
 #[test]
 fn an_upload_that_waits_for_memory_is_not_cut() {
     let mut town = Town::new(Toys::new(1, 2), 3);
     town.limits.heartbeat = Duration::from_secs(3);
-    town.limits.upload_bytes = ROOM as u64;
+    town.limits.upload_bytes = MEMORY as u64;
     let serving = town.serve(false);
     runtime().block_on(async {
-        let mut talks = strangers(&town.invitations).await;
-        let tasks = into_rounds(&mut talks).await;
-        // The first fills the room, and the second has the turn.
-        for (talk, task) in talks.iter().zip(&tasks).take(2) {
-            talk.announce(task, 2 * ROOM as u64).await;
-            talk.chunk(vec![0; ROOM]).await;
+        let (mut sessions, tasks) = raw_clients(&town.invitations).await;
+        // The first fills the memory, and the second has the turn.
+        for (session, task) in sessions.iter().zip(&tasks).take(2) {
+            session.announce(task, 2 * MEMORY as u64).await;
+            session.chunk(vec![0; MEMORY]).await;
         }
-        talks[1].heartbeat().await;
-        let mut third = talks.pop().unwrap();
+        sessions[1].heartbeat().await;
+        let mut third = sessions.pop().unwrap();
         third.upload(&tasks[2], &[0; 9]).await;
-        let mut beats = 0;
-        let mut acked = false;
+        let (mut beats, mut acked) = (0, false);
         while beats < 4 && !acked {
             match third.any().await.unwrap() {
                 Some(server_frame::Frame::Heartbeat(_)) => beats += 1,
-                // It may have been faster than the second.
+                // It may be faster than the second.
                 Some(server_frame::Frame::Ack(_)) => acked = true,
                 Some(server_frame::Frame::Chunk(_)) => {}
                 other => panic!("{other:?}"),
             }
         }
-        drop(talks);
+        drop(sessions);
         if !acked {
             assert_eq!(third.ack().await.reason, Refusal::Invalid.to_string());
         }
@@ -219,7 +209,7 @@ fn an_upload_that_waits_for_memory_is_not_cut() {
     assert!(serving.halt().is_ok());
 }
 
-/// Passes so many bytes on to the coordinator, and then resets the connection to it.
+/// Forwards a number of bytes to the coordinator and then resets the connection.
 async fn resetting(upstream: String, limit: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -248,40 +238,38 @@ async fn resetting(upstream: String, limit: usize) -> String {
 }
 
 #[test]
-fn connections_that_are_reset_in_the_middle_of_a_frame_do_not_count_against_a_client() {
+fn connections_reset_within_a_frame_do_not_count_as_violations() {
     let mut town = Town::new(Toys::new(1, 2), 2);
     let serving = town.serve(false);
     let honest = town.join(0);
     let invitation = town.invitations[1].clone();
     let identity = Identity::make("unlucky").unwrap();
     runtime().block_on(async {
-        let mut talks = vec![Stranger::new(&invitation, &identity).await.talk().await];
-        let task = into_rounds(&mut talks).await.remove(0);
-        drop(talks);
+        let mut first = [RawSession::open(&invitation, &identity).await];
+        let task = into_rounds(&mut first).await.remove(0);
+        drop(first);
         let gone = || {
-            serving.shows("it is gone", |s| s.clients.get("c01").is_some_and(|c| !c.connected));
+            serving.shows("no client", |s| s.clients.get("c01").is_some_and(|c| !c.connected));
         };
-        tokio::task::block_in_place(gone);
+        gone();
         let address = resetting(town.address.clone(), 50_000).await;
         let through = Invitation { address, ..invitation.clone() };
         for _ in 0..2 * town.limits.refusals_per_exchange {
-            let talk = back(&through, &identity, &serving).await;
-            talk.announce(&task, 200_000).await;
-            talk.chunk(vec![0; 200_000]).await;
-            tokio::task::block_in_place(gone);
+            let session = RawSession::reopen(&through, &identity).await;
+            session.announce(&task, 200_000).await;
+            session.chunk(vec![0; 200_000]).await;
+            gone();
         }
-        let mut talk = back(&invitation, &identity, &serving).await;
-        let task = talk.task().await;
-        talk.upload(&task, &1f64.to_le_bytes()).await;
-        let ack = talk.ack().await;
-        assert!(ack.accepted, "{}", ack.reason);
+        let mut session = RawSession::reopen(&invitation, &identity).await;
+        let task = session.task().await;
+        assert!(session.accepts(&task, &1f64.to_le_bytes()).await);
     });
-    assert_eq!(serving.board.watch().borrow().refused.len(), 0);
+    assert_eq!(serving.status().refused.len(), 0);
     assert!(serving.halt().is_ok());
     honest.halt();
 }
 
-/// A connection on which the coordinator can send little before somebody reads it.
+/// A connection with a small window, so that the coordinator can send little unread.
 #[derive(Clone)]
 struct Narrow(SendRequest<Body>);
 
@@ -313,31 +301,27 @@ impl Service<Request<Body>> for Narrow {
     }
 }
 
-/// Its enrolment was accepted, and it sends it again and again without reading the answers.
+/// An enrolled client repeats its summary without reading the answers.
 #[test]
-fn a_client_that_sends_and_does_not_read_is_cut_for_that() {
+fn a_client_that_does_not_read_is_cut() {
     let mut town = Town::new(Toys::new(1, 2), 2);
     let serving = town.serve(false);
     let honest = town.join(0);
     let invitation = town.invitations[1].clone();
-    let identity = Identity::make("deaf").unwrap();
+    let identity = Identity::make("unread").unwrap();
     runtime().block_on(async {
-        let mut talks = vec![Stranger::new(&invitation, &identity).await.talk().await];
-        into_rounds(&mut talks).await;
-        drop(talks);
-
-        // A flood may be too much for the HTTP library first, and then it comes back.
-        let deaf = || serving.board.watch().borrow().refused.contains_key(&Refusal::NotReading);
-        while !deaf() {
+        into_rounds(&mut [RawSession::open(&invitation, &identity).await]).await;
+        // The HTTP library may end a flood first; then the client returns.
+        while !serving.status().refused.contains_key(&Refusal::NotReading) {
             flood(&invitation, &identity).await;
         }
     });
-    assert!(!serving.board.watch().borrow().refused.contains_key(&Refusal::Stalled));
+    assert!(!serving.status().refused.contains_key(&Refusal::Stalled));
     assert!(serving.halt().is_ok());
     honest.halt();
 }
 
-/// Sends the same summary until the connection ends, without reading.
+/// Sends the same summary until the connection ends.
 async fn flood(invitation: &Invitation, identity: &Identity) {
     let narrow = Narrow::connect(invitation, identity).await;
     let origin = Uri::from_static("https://whimbrel.invalid");
@@ -347,8 +331,7 @@ async fn flood(invitation: &Invitation, identity: &Identity) {
     let run = client.enrol(request).await.unwrap().into_inner().run;
     let (frames, outgoing) = mpsc::channel(8);
     let at = Some(proto::StepId { stage: 0, step: 0 });
-    let hello =
-        proto::Hello { version: PROTOCOL, run, committed: at, staged: None, ..Default::default() };
+    let hello = proto::Hello { version: PROTOCOL, run, committed: at, ..Default::default() };
     frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
     let _unread = client.session(ReceiverStream::new(outgoing)).await;
     let upload = proto::Upload { kind: proto::Kind::Enrol.into(), at, bytes: 0 };

@@ -1,7 +1,7 @@
 //! A federation on loopback: coordinators and clients in one process, connections over TLS.
 
 #[path = "../../../whimbrel-engine/tests/all/toy.rs"]
-#[allow(dead_code)] // some of it is for the engine's own tests
+#[allow(dead_code)] // partly for the engine's own tests
 mod toy;
 
 mod authority;
@@ -12,9 +12,9 @@ mod liar;
 mod limits;
 mod pki;
 mod proxy;
+mod raw_session;
 mod restarts;
 mod same_bits;
 mod store;
-mod stranger;
 mod support;
 mod watch;

@@ -1,4 +1,4 @@
-//! Certificates as an institution would bring them.
+//! Certificates of an institution's authority.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ impl Authority {
         self.sign_with(folder, name, |_| {})
     }
 
-    /// The same, with a certificate that says it is of the first version of X.509.
+    /// Writes a certificate of X.509 version 1, and its key.
     pub fn sign_old(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         self.sign_with(folder, name, |der| {
             let version = [0xa0, 3, 2, 1, 2];
@@ -65,9 +65,9 @@ fn pem(label: &str, der: &[u8]) -> String {
         for three in line.chunks(3) {
             let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
             let word = word << (8 * (3 - three.len()));
-            let letter = |at: usize| match at <= three.len() {
-                true => char::from(LETTERS[(word >> (18 - 6 * at)) as usize & 63]),
-                false => '=',
+            let letter = |at: usize| {
+                let letter = LETTERS[(word >> (18 - 6 * at)) as usize & 63];
+                if at <= three.len() { char::from(letter) } else { '=' }
             };
             text.extend((0..4).map(letter));
         }

@@ -13,22 +13,22 @@ use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::Participant;
 use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
-    Chain, Consent, Faults, Journal, Limits as Simulated, Outcome, Participation,
+    Chain, Consent, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
 use whimbrel_net::client::{self, Client, ClientStore, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::invitation::Fingerprint;
 use whimbrel_net::registry::Registry;
-use whimbrel_net::status::{Board, Status};
+use whimbrel_net::status::{Board, Refusal, Status};
 use whimbrel_net::tls::{Identity, server_config};
 use whimbrel_net::{Invitation, Limits};
 
 pub const SEED: u64 = 11;
 
-/// How long a test waits for what must happen.
+/// Longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Toys in a row.
+/// A chain of toy stages.
 #[derive(Clone)]
 pub struct Toys {
     pub stages: usize,
@@ -65,7 +65,10 @@ impl Chain for Toys {
     }
 }
 
-/// What a run leaves that must not depend on who carried it.
+pub struct Quiet;
+impl Observer for Quiet {}
+
+/// Results of a run, which must not depend on the carrier.
 #[derive(Debug, PartialEq)]
 pub struct Left {
     pub delivered: Vec<Artifact>,
@@ -73,7 +76,7 @@ pub struct Left {
     pub names: Vec<String>,
     pub rounds: Vec<u32>,
     pub journal: String,
-    /// But for the seconds.
+    /// Without the seconds.
     pub metrics: Vec<serde_json::Value>,
     pub ending: whimbrel_engine::Ending,
 }
@@ -112,7 +115,7 @@ pub fn saved(folder: &Path) -> Checkpoint {
     Store::resume(copy.path()).unwrap().1
 }
 
-/// The same job on this machine.
+/// Simulates the job.
 pub fn simulate(toys: &Toys, count: u32) -> (Left, Outcome) {
     let folder = tempfile::tempdir().unwrap();
     let limits = Simulated {
@@ -121,11 +124,12 @@ pub fn simulate(toys: &Toys, count: u32) -> (Left, Outcome) {
         checkpoint_every: Duration::from_secs(3600),
         interrupt: &AtomicBool::new(false),
     };
-    let outcome = whimbrel_engine::run(toys, toy::clients(count), SEED, &limits, &mut ()).unwrap();
+    let outcome =
+        whimbrel_engine::run(toys, toy::clients(count), SEED, &limits, &mut Quiet).unwrap();
     (Left::new(&outcome, folder.path()), outcome)
 }
 
-/// The same job on this machine, with uploads lost as a journal says.
+/// Simulates the job with the losses of a journal.
 pub fn replay(toys: &Toys, count: u32, journal: &str) -> Left {
     let stages = 0..toys.stages as u32;
     let faults = stages.map(|stage| Faults {
@@ -135,7 +139,7 @@ pub fn replay(toys: &Toys, count: u32, journal: &str) -> Left {
     simulate(&Toys { faults: faults.collect(), ..toys.clone() }, count).0
 }
 
-/// A federation: one folder for the coordinator, one for each client.
+/// A federation with a folder for the coordinator and one for each client.
 pub struct Town {
     pub folder: tempfile::TempDir,
     pub toys: Toys,
@@ -143,19 +147,19 @@ pub struct Town {
     /// Whether the coordinator asks for evaluations, and whether clients agreed to them.
     pub evaluates: bool,
     pub agrees: bool,
-    /// Whether clients that join from now on agree again to what they agreed to.
+    /// Whether clients that join from now on renew their consent.
     pub renews: bool,
     pub limits: Limits,
-    /// The coordinator's certificate and key, where it brings them, and the clients' authority.
+    /// A supplied certificate and key of the coordinator, and the clients' authority.
     pub brought: Option<(PathBuf, PathBuf)>,
     pub client_ca: Option<PathBuf>,
-    /// Certificates that both ends announce.
+    /// Announced certificates of both ends.
     pub next_certificate: Option<Fingerprint>,
     pub next_of_clients: Option<Fingerprint>,
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
-    /// A job that is over, where not everyone has the model: as a run's summary says it.
+    /// The result of a job whose model is not delivered yet.
     done: Arc<Mutex<Option<(Left, Outcome)>>>,
 }
 
@@ -174,7 +178,7 @@ impl Town {
             Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
         };
         let invitations = (0..count).map(invite).collect();
-        // What must not expire does not, on a slow machine either.
+        // Limits that a test does not set never apply, even on a slow machine.
         let limits = Limits {
             heartbeat: Duration::from_secs(5),
             handshake: PATIENCE,
@@ -214,7 +218,7 @@ impl Town {
         Registry::open(&self.run_folder()).unwrap()
     }
 
-    /// Starts the coordinator, or starts it again on the same address.
+    /// Starts or restarts the coordinator on the same address.
     pub fn serve(&mut self, resume: bool) -> Serving {
         let listener = self.listener.take().unwrap_or_else(|| bind(&self.address));
         let stop = Arc::new(AtomicBool::new(false));
@@ -243,7 +247,7 @@ impl Town {
             let end = match before {
                 Some(end) => end,
                 None => {
-                    let outcome = coordinator.run(&toys, &mut ())?;
+                    let outcome = coordinator.run(&toys, &mut Quiet)?;
                     if outcome.ending == whimbrel_engine::Ending::Interrupted {
                         return Ok(None);
                     }
@@ -261,33 +265,31 @@ impl Town {
 
     /// Starts client `i` with its rows.
     pub fn join(&self, i: u32) -> Joined {
-        let toys = self.toys.clone();
-        self.join_with(i, Box::new(toys), self.invitations[i as usize].clone())
+        self.join_as(i, None)
     }
 
-    pub fn join_with(
-        &self,
-        i: u32,
-        chain: Box<dyn Chain + Send>,
-        invitation: Invitation,
-    ) -> Joined {
-        self.enter(i, chain, invitation, None, PATIENCE)
+    /// Starts all clients.
+    pub fn join_all(&self) -> Vec<Joined> {
+        (0..self.invitations.len() as u32).map(|i| self.join(i)).collect()
     }
 
-    /// The same with a certificate that the client brings, and as long as it is patient.
-    pub fn join_as(&self, i: u32, identity: Option<Identity>, patience: Duration) -> Joined {
-        let invitation = self.invitations[i as usize].clone();
-        self.enter(i, Box::new(self.toys.clone()), invitation, identity, patience)
+    /// Starts client `i` with a supplied certificate.
+    pub fn join_as(&self, i: u32, identity: Option<Identity>) -> Joined {
+        self.start(i, self.invitations[i as usize].clone(), identity)
     }
 
-    fn enter(
-        &self,
-        i: u32,
-        chain: Box<dyn Chain + Send>,
-        invitation: Invitation,
-        identity: Option<Identity>,
-        patience: Duration,
-    ) -> Joined {
+    /// Starts client `i` with another invitation.
+    pub fn join_with(&self, i: u32, invitation: Invitation) -> Joined {
+        self.start(i, invitation, None)
+    }
+
+    /// Invites one more client.
+    pub fn invite(&self, name: &str) -> Invitation {
+        let token = self.registry().invite(name, 1).unwrap();
+        Invitation { name: name.into(), token, ..self.invitations[0].clone() }
+    }
+
+    fn start(&self, i: u32, invitation: Invitation, identity: Option<Identity>) -> Joined {
         let stop = Arc::new(AtomicBool::new(false));
         let setup = client::Setup {
             folder: self.folder.path().join(&invitation.name),
@@ -296,33 +298,31 @@ impl Town {
             identity,
             next_certificate: self.next_of_clients,
             stop: stop.clone(),
-            give_up: Some(patience),
+            give_up: Some(PATIENCE),
         };
-        let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
         let consent = Consent { evaluates: self.agrees, ..Consent::default() };
-        let message_bytes = self.limits.message_bytes;
+        let chain = Box::new(self.toys.clone());
         let participant = Participant { chain, data, seed: SEED, consent };
-        let renews = self.renews;
-        let thread =
-            std::thread::spawn(move || join(setup, &folder, participant, message_bytes, renews));
+        let (message_bytes, renews) = (self.limits.message_bytes, self.renews);
+        let thread = std::thread::spawn(move || join(setup, participant, message_bytes, renews));
         Joined { thread, stop }
     }
 }
 
 fn join(
     setup: client::Setup,
-    folder: &Path,
     participant: Participant,
     message_bytes: u64,
     renews: bool,
 ) -> Result<Ending> {
+    let folder = setup.folder.clone();
     let client = Client::new(setup)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let mut store = ClientStore::open(participant, message_bytes, folder)?;
+        let mut store = ClientStore::open(participant, message_bytes, &folder)?;
         if renews {
             store.renew()?;
         }
@@ -330,17 +330,18 @@ fn join(
     })
 }
 
-/// A loopback address for one town alone, where the system has many: while its coordinator is away,
-/// its port must not become another town's.
+/// A loopback address per town, if the system has many: while a coordinator is away, no other test
+/// may take its port.
 fn host() -> Ipv4Addr {
     static TOWNS: AtomicU8 = AtomicU8::new(2);
-    match cfg!(target_os = "linux") {
-        true => Ipv4Addr::new(127, 77, 0, TOWNS.fetch_add(1, Ordering::Relaxed)),
-        false => Ipv4Addr::LOCALHOST,
+    if cfg!(target_os = "linux") {
+        Ipv4Addr::new(127, 77, 0, TOWNS.fetch_add(1, Ordering::Relaxed))
+    } else {
+        Ipv4Addr::LOCALHOST
     }
 }
 
-/// The address may take a moment to be free again.
+/// Retries until the address is free again.
 fn bind(address: &str) -> TcpListener {
     let begun = Instant::now();
     loop {
@@ -359,9 +360,19 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The end of a job that was not interrupted.
-    pub fn end(self) -> (Left, Outcome) {
-        self.result().unwrap().expect("the job was interrupted")
+    /// The end of a job that was not interrupted, after which these clients have the model.
+    pub fn end_with(self, clients: impl IntoIterator<Item = Joined>) -> (Left, Outcome) {
+        let end = self.result().unwrap().expect("the job was interrupted");
+        clients.into_iter().for_each(Joined::model);
+        end
+    }
+
+    /// Asserts that the job ends as its simulation with the same clients.
+    pub fn ends_as_simulated(self, clients: Vec<Joined>, toys: &Toys) -> Outcome {
+        let count = clients.len() as u32;
+        let (left, outcome) = self.end_with(clients);
+        assert_eq!(left, simulate(toys, count).0);
+        outcome
     }
 
     pub fn result(self) -> Result<Option<(Left, Outcome)>> {
@@ -369,10 +380,25 @@ impl Serving {
         self.thread.join().unwrap()
     }
 
-    /// Waits until the board shows something, or the coordinator has ended.
+    /// Waits until the status satisfies a condition, or the coordinator has ended.
     pub fn shows(&self, what: &str, condition: impl Fn(&Status) -> bool) {
         let ended = || self.thread.is_finished();
-        wait(|| condition(&self.board.watch().borrow()) || ended(), what, &self.board);
+        let reached = || condition(&self.board.watch().borrow()) || ended();
+        tokio::task::block_in_place(|| wait(reached, what, &self.board));
+    }
+
+    pub fn status(&self) -> Status {
+        self.board.watch().borrow().clone()
+    }
+
+    pub fn shows_connected(&self, client: &str) {
+        self.shows(client, |s| s.clients.get(client).is_some_and(|c| c.connected));
+    }
+
+    /// Waits until connections or messages were refused for this reason so many times.
+    pub fn shows_refused(&self, why: Refusal, times: u64) {
+        let text = format!("{why:?} {times} times");
+        self.shows(&text, |s| s.refused.get(&why).copied().unwrap_or(0) >= times);
     }
 
     /// Stops in order.
@@ -397,7 +423,7 @@ impl Joined {
         self.thread.join().unwrap()
     }
 
-    /// The model it was handed.
+    /// Asserts that the client ends with the model.
     pub fn model(self) {
         match self.result() {
             Ok(Ending::Delivered(files)) => {
@@ -411,7 +437,7 @@ impl Joined {
         self.result().expect_err("the client was let in")
     }
 
-    /// Stops it as a crash would: whatever it was doing, the next one starts from its folder.
+    /// Stops the client at an arbitrary point; the next one starts from its folder.
     pub fn halt(self) {
         self.stop.store(true, Ordering::Relaxed);
         match self.result() {
@@ -426,7 +452,7 @@ pub fn wait(condition: impl Fn() -> bool, what: &str, board: &Board) {
     while !condition() {
         if begun.elapsed() >= PATIENCE {
             let status = board.watch().borrow().clone();
-            panic!("waited in vain: {what}; the board says {status:#?}");
+            panic!("no {what}; status {status:#?}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }

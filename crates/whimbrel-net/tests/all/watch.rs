@@ -1,7 +1,7 @@
-//! What people see of a run: figures that add up and outlive a restart, and what counts as an attack.
+//! The status of a run: consistent figures across restarts, and the count of attacks.
 
-use crate::stranger::{refused, runtime};
-use crate::support::{Joined, Town, Toys, simulate};
+use crate::raw_session::runtime;
+use crate::support::{Town, Toys, simulate};
 use std::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -13,28 +13,27 @@ fn figures_add_up_and_outlive_a_restart() {
     let toys = Toys::new(1, 60);
     let mut town = Town::new(toys.clone(), 3);
     let serving = town.serve(false);
-    let mut clients: Vec<Joined> = (0..3).map(|i| town.join(i)).collect();
+    let mut clients = town.join_all();
     serving.shows("some rounds", |s| s.round >= 10);
-    // Without one of its clients the job waits: nothing is added while it is looked at.
+    // Without one client the job waits, and its figures stay.
     clients.pop().unwrap().halt();
     serving.shows("a wait", |s| s.state.contains("(not connected)"));
-    let before = serving.board.watch().borrow().clone();
+    let before = serving.status();
     assert!(serving.halt().unwrap().is_none());
 
     let serving = town.serve(true);
     serving
         .shows("the start", |s| s.stage == "toy" && s.clients.values().all(|c| c.rows.is_some()));
-    let after = serving.board.watch().borrow().clone();
+    let after = serving.status();
     assert!(before.rows.len() >= 4 && before.rows[0]["round"] == 0, "{:?}", before.rows);
-    assert_eq!(after.rows, before.rows, "the curves begin where the run began");
+    assert_eq!(after.rows, before.rows, "the curves include earlier processes");
     assert_eq!((after.bytes_up, after.bytes_down), (before.bytes_up, before.bytes_down));
     assert_eq!((after.round, after.strip.len()), (before.round, 0), "no exchange was closed since");
 
     clients.push(town.join(2));
     serving.shows("the end", |s| s.finished);
-    let end = serving.board.watch().borrow().clone();
-    let (left, outcome) = serving.end();
-    clients.into_iter().for_each(Joined::model);
+    let end = serving.status();
+    let (left, outcome) = serving.end_with(clients);
     let (wanted, simulated) = simulate(&toys, 3);
     assert_eq!(left, wanted);
     assert_eq!(outcome.traffic, simulated.traffic);
@@ -50,10 +49,10 @@ fn figures_add_up_and_outlive_a_restart() {
     }
 }
 
-/// A probe that connects and leaves is no attack; bytes that are no HTTP/2 are one, also behind TLS with
-/// a certificate of the stranger's own making.
+/// A probe that connects and leaves is not an attack. Bytes other than HTTP/2 are one, also within
+/// TLS with a self-signed certificate.
 #[test]
-fn garbage_behind_tls_is_counted_and_audited_and_a_probe_is_not() {
+fn garbage_within_tls_is_counted_and_audited_and_a_probe_is_not() {
     let mut town = Town::new(Toys::new(1, 2), 1);
     let serving = town.serve(false);
     for _ in 0..5 {
@@ -61,7 +60,7 @@ fn garbage_behind_tls_is_counted_and_audited_and_a_probe_is_not() {
     }
     let identity = Identity::make("stranger").unwrap();
     let config = client_config(&identity, &[town.invitations[0].server]).unwrap();
-    let says = async |bytes: &[u8], waits: bool| {
+    let send = async |bytes: &[u8], waits: bool| {
         let stream = tokio::net::TcpStream::connect(&town.address).await.unwrap();
         let own = stream.local_addr().unwrap().to_string();
         let name = "whimbrel.invalid".try_into().unwrap();
@@ -73,18 +72,17 @@ fn garbage_behind_tls_is_counted_and_audited_and_a_probe_is_not() {
         let _ = tls.read_to_end(&mut Vec::new()).await;
         own
     };
-    let own = runtime().block_on(says(&[0x5a; 200], true));
-    refused(&serving, Refusal::Malformed, 1);
-    // Too short to tell from a connection that broke, but for its first bytes.
-    runtime().block_on(says(b"GET / HTTP/1.1", false));
-    refused(&serving, Refusal::Malformed, 2);
-    // One that broke in the middle of the greeting is nobody's attack.
-    runtime().block_on(says(b"PRI * HTT", false));
-    runtime().block_on(says(b"", false));
-    runtime().block_on(says(b"\x16\x03", false));
-    refused(&serving, Refusal::Malformed, 3);
-    let counted = serving.board.watch().borrow().refused.clone();
-    assert_eq!(counted, [(Refusal::Malformed, 3)].into());
+    let own = runtime().block_on(send(&[0x5a; 200], true));
+    serving.shows_refused(Refusal::Malformed, 1);
+    // Shorter than the preface, with wrong first bytes.
+    runtime().block_on(send(b"GET / HTTP/1.1", false));
+    serving.shows_refused(Refusal::Malformed, 2);
+    // A connection that breaks within the preface is not an attack.
+    runtime().block_on(send(b"PRI * HTT", false));
+    runtime().block_on(send(b"", false));
+    runtime().block_on(send(b"\x16\x03", false));
+    serving.shows_refused(Refusal::Malformed, 3);
+    assert_eq!(serving.status().refused, [(Refusal::Malformed, 3)].into());
     let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
     let line = audit.lines().find(|line| line.contains(&Refusal::Malformed.to_string())).unwrap();
     assert!(line.contains(&own), "{line}");

@@ -41,6 +41,7 @@ fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) 
     // Sums of at most 200 products below 1 in `f32`: 200 times 2^-24 times their mean size, doubled for
     // what follows the sum.
     let tolerance = 3e-5;
+    assert_eq!(y.len(), right.len());
     for (i, (y, right)) in y.iter().zip(&right).enumerate() {
         if i % padded < samples {
             assert!(

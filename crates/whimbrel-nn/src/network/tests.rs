@@ -1,4 +1,4 @@
-//! Networks against their definitions in `f64`, and what must hold for all of them.
+//! Networks against their definitions in `f64`, and laws of all networks.
 
 use super::*;
 use crate::{Architecture, Optimiser, OptimiserState};
@@ -155,8 +155,8 @@ fn the_head_is_the_last_dense_layer() {
     }
 }
 
-/// Without dropout the head's part of the gradient is that of the head alone on what is below it, bit for
-/// bit, and so are losses and predictions; the key plays no part.
+/// Without dropout, the head's part of the gradient equals that of the separate head on the activations below
+/// it, bit for bit, as do losses and predictions; the key has no effect.
 #[test]
 fn a_head_by_itself_has_the_same_gradient() {
     for architecture in small() {
@@ -185,7 +185,7 @@ fn a_head_by_itself_has_the_same_gradient() {
     }
 }
 
-/// A room that served another network, other places of the same samples, and another run: same bits.
+/// Reused buffers, copied samples and repeated runs give the same bits.
 #[test]
 fn bits_depend_on_the_arguments_alone() {
     let mut used = Room::default();
@@ -248,6 +248,7 @@ fn gradients_of_long_batches_are_sums_over_chunks() {
         assert_eq!(loss[0], *whole_loss);
         mean.iter_mut().zip(one).for_each(|(sum, g)| *sum += f64::from(g) / n as f64);
     }
+    assert_eq!(whole.len(), mean.len());
     for (found, right) in whole.iter().zip(mean) {
         // Sums of 168 numbers of order 1 / 168 in `f32`.
         assert!((f64::from(*found) - right).abs() < 168.0 * 6e-8, "{found} {right}");
@@ -256,7 +257,7 @@ fn gradients_of_long_batches_are_sums_over_chunks() {
     assert!(none.iter().all(|g| *g == 0.0));
 }
 
-/// Each network learns six samples by heart: its loss falls below a tenth of the logarithm of the
+/// Each network memorises six samples: its loss falls below a tenth of the logarithm of the number of
 /// classes.
 #[test]
 fn every_network_overfits_a_handful_of_samples() {

@@ -71,8 +71,8 @@ fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
             }
             Exhibit::Heat(maps) => beside += &heat::figures(maps),
             Exhibit::Scatter(scatter) => {
-                let chart = ScatterChart { scatter, size: [380.0, 330.0] };
-                beside += &figure(&scatter.title, &scatter.caption, &chart.svg());
+                let svg = ScatterChart(scatter).svg();
+                beside += &figure(&scatter.title, &scatter.caption, &svg);
             }
         }
     }
@@ -105,8 +105,8 @@ pub(crate) fn histogram(
     values: Vec<f64>,
     kind: usize,
 ) -> String {
-    let (label, counted, size) = (axis.into(), counted.into(), [380.0, 210.0]);
-    let chart = Histogram { title: title.into(), label, counted, values, kind, size };
+    let (label, counted) = (axis.into(), counted.into());
+    let chart = Histogram { title: title.into(), label, counted, values, kind };
     figure(title, "", &chart.svg())
 }
 

@@ -106,9 +106,10 @@ pub struct Histogram {
     pub values: Vec<f64>,
     /// 0 for a solid, 1 for an outlined histogram.
     pub kind: usize,
-    /// Width and height in pixels before scaling.
-    pub size: [f64; 2],
 }
+
+/// Width and height of a histogram in pixels before scaling.
+const SIZE: [f64; 2] = [380.0, 210.0];
 
 impl Histogram {
     /// The chart as an `<svg>` element.
@@ -124,12 +125,7 @@ impl Histogram {
             y.ticks = vec![Tick { value: 1.0, label: Label::Text("1".into()) }];
         }
         let left = 14.0 + 6.4 * y.label_width();
-        let frame = Frame {
-            left,
-            top: 22.0,
-            width: self.size[0] - left - 14.0,
-            height: self.size[1] - 64.0,
-        };
+        let frame = Frame { left, top: 22.0, width: SIZE[0] - left - 14.0, height: SIZE[1] - 64.0 };
         let mut svg = frame.axes(&x, &y, &self.label);
         svg += &format!("<text class=\"axis\" x=\"4\" y=\"12\">{}</text>", escape(&self.counted));
         let step = frame.width / bins.counts.len() as f64;
@@ -150,7 +146,7 @@ impl Histogram {
                 escape(&self.counted),
             );
         }
-        open("bars", "", self.size, &self.title, &self.describe(&values)) + &svg + "</svg>"
+        open("bars", "", SIZE, &self.title, &self.describe(&values)) + &svg + "</svg>"
     }
 
     fn describe(&self, values: &[f64]) -> String {

@@ -1,4 +1,4 @@
-//! A standalone picture for a README: one figure of several runs.
+//! A standalone picture for a README: one figure of several runs, by rounds.
 
 use super::axis::{AxisSpec, Scale};
 use super::line::LineChart;
@@ -9,28 +9,11 @@ use crate::group;
 use crate::view::RunView;
 use whimbrel_core::Measure;
 
-/// The picture's horizontal axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeroAxis {
-    Rounds,
-    BitsUp,
-}
-
 /// A standalone SVG file with a background, readable on light and dark pages. `subtitle` is one line
 /// under the title, such as the data and the codec.
-pub fn hero(
-    title: &str,
-    subtitle: &str,
-    runs: &[RunView],
-    measure: &Measure,
-    axis: HeroAxis,
-) -> String {
-    let against = match axis {
-        HeroAxis::Rounds => Against::Round,
-        HeroAxis::BitsUp => Against::BitsUp,
-    };
+pub fn hero(title: &str, subtitle: &str, runs: &[RunView], measure: &Measure) -> String {
     let lines = curves::metric(&group::groups(runs), measure);
-    let (series, x) = curves::series(&lines, against, Scale::Log);
+    let (series, x) = curves::series(&lines, Against::Round, Scale::Log);
     let mut chart = LineChart::new(title, x, AxisSpec::new(&*measure.title, Scale::Log), series);
     chart.name_ends = true;
     chart.size = [860.0, 400.0];

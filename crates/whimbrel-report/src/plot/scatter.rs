@@ -7,11 +7,10 @@ use whimbrel_core::declare::{self, Scatter};
 
 /// A picture of a [`Scatter`].
 #[derive(Clone, Copy, Debug)]
-pub struct ScatterChart<'a> {
-    pub scatter: &'a Scatter,
-    /// Width and height in pixels before scaling.
-    pub size: [f64; 2],
-}
+pub struct ScatterChart<'a>(pub &'a Scatter);
+
+/// Width and height in pixels before scaling.
+const SIZE: [f64; 2] = [380.0, 330.0];
 
 /// The most points drawn.
 const POINTS: usize = 2_000;
@@ -21,14 +20,9 @@ impl ScatterChart<'_> {
     /// looks round.
     pub fn svg(&self) -> String {
         let ellipses: Vec<Ellipse> = self.ellipses().collect();
-        let frame = Frame {
-            left: 46.0,
-            top: 22.0,
-            width: (self.size[0] - 60.0).max(40.0),
-            height: (self.size[1] - 64.0).max(40.0),
-        };
+        let frame = Frame { left: 46.0, top: 22.0, width: SIZE[0] - 60.0, height: SIZE[1] - 64.0 };
         let [x, y] = self.axes(&ellipses, &frame);
-        let [across, up] = &self.scatter.axes;
+        let [across, up] = &self.0.axes;
         let mut svg = frame.axes(&x, &y, across);
         svg += &format!(
             "<text class=\"axis\" x=\"{}\" y=\"12\">{}</text>",
@@ -41,19 +35,19 @@ impl ScatterChart<'_> {
         for ellipse in &ellipses {
             svg += &ellipse.svg(&frame, &x, &y, scale);
         }
-        let (title, text) = (&self.scatter.title, self.describe(&ellipses));
-        open("mixture", "", self.size, title, &text) + &svg + "</svg>"
+        let (title, text) = (&self.0.title, self.describe(&ellipses));
+        open("mixture", "", SIZE, title, &text) + &svg + "</svg>"
     }
 
     fn ellipses(&self) -> impl Iterator<Item = Ellipse<'_>> {
-        let numbered = self.scatter.ellipses.iter().enumerate();
+        let numbered = self.0.ellipses.iter().enumerate();
         numbered.filter_map(|(place, ellipse)| Ellipse::new(place, ellipse))
     }
 
     /// Ranges that contain all points and all ellipses of two standard deviations.
     fn axes(&self, ellipses: &[Ellipse], frame: &Frame) -> [Axis; 2] {
         let range = |dimension: usize| {
-            let points = self.scatter.points.iter().map(|point| point[dimension]);
+            let points = self.0.points.iter().map(|point| point[dimension]);
             let edges = ellipses.iter().flat_map(|ellipse| {
                 let reach = 2.0 * ellipse.spread[dimension];
                 [ellipse.mean[dimension] - reach, ellipse.mean[dimension] + reach]
@@ -70,8 +64,8 @@ impl ScatterChart<'_> {
     }
 
     fn dots(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
-        let stride = self.scatter.points.len().div_ceil(POINTS).max(1);
-        self.scatter
+        let stride = self.0.points.len().div_ceil(POINTS).max(1);
+        self.0
             .points
             .iter()
             .step_by(stride)
@@ -86,7 +80,7 @@ impl ScatterChart<'_> {
             format!("{}: mean ({}, {})", e.label, number(x, 3), number(y, 3))
         };
         let all: Vec<String> = ellipses.iter().map(one).collect();
-        format!("{} points. {}", self.scatter.points.len(), all.join("; "))
+        format!("{} points. {}", self.0.points.len(), all.join("; "))
     }
 }
 

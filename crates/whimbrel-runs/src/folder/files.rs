@@ -4,57 +4,21 @@ use super::changes::HASH_MARK;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::declare::{Role, Unit};
-use whimbrel_core::erased::LOSS;
 use whimbrel_core::isa;
+use whimbrel_core::method::LOSS;
 use whimbrel_core::method::{Artifact, MetricValue, Tensor};
 use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::family::RunData;
 use whimbrel_families::files::quoted;
 use whimbrel_families::job::{Budget, DataSource, Job};
-use whimbrel_families::load::Loaded;
-use whimbrel_families::plan::{Facts, Plan};
-
-/// The most rows in the picture of a two-dimensional mixture.
-const PREVIEW_ROWS: usize = 2000;
+use whimbrel_families::plan::Plan;
 
 /// Larger tensors are only in `model.safetensors`.
 const READABLE_MAX: usize = 100_000;
 
 /// The prefix of the tensors of a model's preparation.
 const PREPARE: &str = "prepare.";
-
-/// The facts of the data that the run's files need.
-pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
-    let is_plane = loaded.columns.len() == 2;
-    let rows = is_plane.then(|| loaded.preview(PREVIEW_ROWS)).flatten();
-    let preview = rows.into_iter().flatten().map(|row| [row[0], row[1]]).collect();
-    RunData {
-        columns: loaded.columns.clone(),
-        row_labels: loaded.row_labels(),
-        rows: loaded.rows.clone(),
-        hash: loaded.hash.clone(),
-        preview,
-        standardization: loaded.standardization.clone(),
-        classes: loaded.classes.clone(),
-        levels: loaded.levels.clone(),
-        attributes: loaded.attributes.clone(),
-        remembered: job.fit.remember(loaded),
-    }
-}
-
-/// The facts of data that a coordinator has not seen; `rows` by client, if known.
-pub fn unseen_data(facts: &Facts, rows: Vec<Option<u64>>) -> RunData {
-    RunData {
-        columns: facts.columns.clone(),
-        row_labels: facts.rows.clone(),
-        rows,
-        classes: facts.classes.clone(),
-        levels: facts.levels.clone(),
-        attributes: facts.attributes.clone(),
-        ..RunData::default()
-    }
-}
 
 /// The resolved job with the hash of each file it reads.
 pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
@@ -73,7 +37,7 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
 /// The content of `summary.json`, without the family's keys.
 pub fn summary(
     job: &Job,
-    facts: &RunData,
+    data: &RunData,
     outcome: &Outcome,
     objective: Option<f64>,
     plan: &Plan,
@@ -104,30 +68,27 @@ pub fn summary(
     put("bits_eval", (8 * outcome.traffic.eval).into());
     put("seconds", number(outcome.seconds));
     put("clients", outcome.names.len().into());
-    put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
+    put("rows", data.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
     put("ending", ending(&outcome.ending).into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }
-    if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
-        let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
-        put("theory", Value::Object(constants.collect()));
-    } else if !plan.theory().is_empty() {
-        let constants = plan.theory().iter().map(|(name, value)| ((*name).into(), number(*value)));
+    let theory = plan.theory(&outcome.delivered);
+    if !theory.is_empty() {
+        let constants = theory.into_iter().map(|(name, value)| (name, number(value)));
         put("theory", Value::Object(constants.collect()));
     }
     let mut notes = plan.notes();
     if outcome.last.is_none() && matches!(outcome.ending, Ending::Finished | Ending::Early(_)) {
         notes.push(
-            "clients were asked for no evaluations: there is no objective, and nothing was measured \
-             on what was held out"
+            "clients were not asked for evaluations: there is no objective, and held-out rows were not used"
                 .into(),
         );
     }
     put("notes", notes.into());
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
-    put("data_hash", facts.hash.clone().into());
+    put("data_hash", data.hash.clone().into());
     object
 }
 
@@ -143,8 +104,7 @@ pub(super) fn warnings(job: &Job, outcome: &Outcome) -> Vec<String> {
         && outcome.last.as_ref().is_some_and(|row| row.round >= most)
     {
         all.push(format!(
-            "the run ended after {most} rounds, before its updates were small: give `rounds` in \
-             [method] for more"
+            "the run ended after {most} rounds without convergence: set `rounds` in [method] for more"
         ));
     }
     all
@@ -161,7 +121,7 @@ fn ending(ending: &Ending) -> String {
 }
 
 /// The content of `clients.csv`.
-pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
+pub(super) fn clients_csv(data: &RunData, outcome: &Outcome) -> String {
     let is_number = |figure: &Figure| matches!(figure.value, MetricValue::Number(_));
     let own = || outcome.own.iter().flatten().filter(|figure| is_number(figure));
     let has = |key: &str| own().any(|figure| figure.name == key);
@@ -169,7 +129,7 @@ pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
     let keys: Vec<&str> = std::iter::once(LOSS).chain(declared.filter(|key| has(key))).collect();
     let mut text = format!("client,rows,rounds,bits_up,bits_down,{}\n", keys.join(","));
     for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
-        let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
+        let rows = data.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
         let own = outcome.own.get(i).map_or(&[][..], |own| &own[..]);
         let cell = |key: &&str| match own.iter().find(|figure| figure.name == *key) {
             Some(Figure { value: MetricValue::Number(value), .. }) => value.to_string(),
@@ -185,7 +145,7 @@ pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
 /// The content of `model.json`: the keys needed to use the model on new rows, and its smaller tensors.
 pub fn model_keys(
     job: &Job,
-    facts: &RunData,
+    data: &RunData,
     model: &Artifact,
     objective: Option<f64>,
 ) -> Map<String, Value> {
@@ -197,11 +157,11 @@ pub fn model_keys(
         object.insert(tensor.name.clone(), nested(tensor));
     }
     object.insert("objective".into(), objective.map_or(Value::Null, number));
-    object.extend(job.fit.model_keys(facts, model));
-    let columns = facts.used_columns(model);
+    object.extend(job.fit.model_keys(data, model));
+    let columns = data.used_columns(model);
     if model.tensors.iter().any(|tensor| is_map(&tensor)) {
         let dropped: Vec<&String> =
-            facts.columns.iter().filter(|column| !columns.contains(column)).collect();
+            data.facts.columns.iter().filter(|column| !columns.contains(column)).collect();
         let mut prepare = Map::from_iter([("dropped".into(), json!(dropped))]);
         // The first tensor, the places of the columns, follows from their names.
         for tensor in model.tensors.iter().filter(is_map).skip(1) {
@@ -214,13 +174,13 @@ pub fn model_keys(
     if let DataSource::Idx(idx) = &job.data.source {
         object.insert("byte_scale".into(), number(idx.scale));
     }
-    if let Some(standardization) = &facts.standardization {
+    if let Some(standardization) = &data.standardization {
         let list = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
         let (means, scales) = (list(&standardization.means), list(&standardization.scales));
         object.insert("standardization".into(), json!({ "means": means, "scales": scales }));
     }
-    if !facts.classes.is_empty() {
-        object.insert("classes".into(), facts.classes.clone().into());
+    if !data.facts.classes.is_empty() {
+        object.insert("classes".into(), data.facts.classes.clone().into());
     }
     object
 }

@@ -7,6 +7,7 @@ use super::settings::{Codec, Draft, Setting};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use whimbrel_families::failure::Result;
+use whimbrel_families::plan::Minima;
 
 /// A model together with the federated method that fits it.
 ///
@@ -129,7 +130,7 @@ impl<K: Kind> Estimator<K> {
         mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<K::Fit> {
         let watch: &mut Watch<'_> = &mut watch;
-        K::finish(Run::in_memory(self.job(clients)?, watch)?)
+        K::finish(Run::in_memory(self.job(clients)?, Minima::IfNeeded, watch)?)
     }
 
     fn job(&self, clients: &[Rows]) -> Result<whimbrel_families::Job> {

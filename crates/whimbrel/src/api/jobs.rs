@@ -8,6 +8,7 @@ use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_engine::Ending;
 use whimbrel_families::failure::Result;
+use whimbrel_families::plan::Minima;
 use whimbrel_runs::Existing;
 
 /// A job file that was read and checked.
@@ -65,7 +66,7 @@ impl Job {
         mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<Run> {
         let watch: &mut Watch<'_> = &mut watch;
-        Run::in_memory(self.0.clone(), watch)
+        Run::in_memory(self.0.clone(), Minima::Solved, watch)
     }
 
     /// Runs into a new folder, as `whimbrel run` does: checkpoints, journal, model and report.

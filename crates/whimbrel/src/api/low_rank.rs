@@ -90,6 +90,19 @@ impl LowRankFit {
         self.table.estimate(self.table.cell(row, column, 0.0).parameter)
     }
 
+    /// The personal effect of a client; needs `personal = true` in the model.
+    pub fn effect(&self, client: &str) -> Result<f64> {
+        let effect = self.run.own(client)?.tensor("effect");
+        Ok(effect.map_or(0.0, |effect| effect.values[0]))
+    }
+
+    /// The rows of a new client with their missing cells filled in. The fit's factors stay as they
+    /// are; the client's effect and its rows are estimated from the observed cells.
+    pub fn adapt(&self, rows: &Rows) -> Result<Rows> {
+        let (width, cells) = (rows.width(), self.run.adapt(rows)?.predicted.numbers("estimate"));
+        Ok(rows.filled(|i, j| cells[i * width + j]))
+    }
+
     /// The fitted rows with their missing cells filled in.
     pub fn impute(&self, clients: &[Rows]) -> Result<Vec<Rows>> {
         let (rows, width) = (self.table.rows.len(), self.table.columns.len());

@@ -17,8 +17,8 @@ use whimbrel_families::family::{FittedClient, ModelUse, Predicted, RunData};
 use whimbrel_families::files::{read_artifact, read_object};
 use whimbrel_families::job::{Csv, DataSource};
 use whimbrel_families::load::load;
-use whimbrel_families::plan::Plan;
-use whimbrel_runs::{Existing, RunDir, model_keys, resolved, run_data, summary};
+use whimbrel_families::plan::{Minima, Plan};
+use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
 
 /// A finished run: its metrics, its model and the personal artifacts of its clients.
 pub struct Run {
@@ -42,15 +42,15 @@ struct Unsaved {
 }
 
 impl Run {
-    /// Runs a job in memory.
-    pub(super) fn in_memory(job: Job, watch: &mut Watch<'_>) -> Result<Self> {
+    /// Runs a job in memory; `minima` decides whether excess losses are known.
+    pub(super) fn in_memory(job: Job, minima: Minima, watch: &mut Watch<'_>) -> Result<Self> {
         if job.seeds.is_some() || !job.method.search.is_empty() {
             let what = "a job with `seeds` or `search` makes several runs, which need a folder";
             return Err(Error::config(what).hint("use `run_in`").into());
         }
         let mut loaded = load(&job)?;
-        let plan = Plan::with_cache(&job, &loaded, None)?;
-        let data = run_data(&job, &loaded);
+        let plan = Plan::with_minima(&job, &loaded, minima)?;
+        let data = RunData::of(&loaded);
         let callback = Callback::new(watch);
         let stop = callback.interrupt();
         let limits = Limits {

@@ -1,4 +1,4 @@
-//! `whimbrel invite`, `revoke` and `status`: a run that is being served, from beside.
+//! `whimbrel invite`, `revoke` and `status`: commands on a served run.
 
 use super::messages::{data, note};
 use crate::run::execute::defect;
@@ -13,54 +13,53 @@ use whimbrel_net::registry::{Registry, Standing, unhex};
 use whimbrel_net::status::VERSION as STATUS_VERSION;
 use whimbrel_runs::RunDir;
 
-/// Invites one more client, or one again that has not come yet.
+/// Invites a new client, or renews an unused invitation.
 pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bool) -> Result<u8> {
     let registry = open(run)?;
     if let Some(ending) = RunDir::adopt(run).ending() {
         let error = Error::config(format!("the run in {} is over: {ending}", run.display())).hint(
-            "no client can join it any more; `whimbrel serve --resume` hands the model to those who \
-             took part",
+            "no client can join it any more; `whimbrel serve --resume` delivers the model to those \
+             that took part",
         );
         return Err(error.into());
     }
-    let book = registry.book();
+    let list = registry.list();
     let name = match name {
         Some(name) => name.to_owned(),
-        None => format!("client-{}", book.clients.len() + 1),
+        None => format!("client-{}", list.clients.len() + 1),
     };
-    let token = match again {
-        // It was redeemed: only where and who the coordinator is matters.
-        true if book.clients.iter().any(|c| c.name == name && c.certificate.is_some()) => [0; 16],
-        true => return Err(Failure::config(format!("no client `{name}` has joined this run"))),
-        false => registry.invite(&name, valid_days)?,
+    let has_joined = list.clients.iter().any(|c| c.name == name && c.certificate.is_some());
+    let token = if !again {
+        registry.invite(&name, valid_days)?
+    } else if has_joined {
+        // The token was redeemed: only address and certificate matter.
+        [0; 16]
+    } else {
+        return Err(Failure::config(format!("no client `{name}` has joined this run")));
     };
     let invitation =
-        Invitation { address: book.address, server: unhex(&book.certificate), name, token };
-    note(&format!("for `{}`, to be handed over in private:", invitation.name));
+        Invitation { address: list.address, server: unhex(&list.certificate), name, token };
+    note(&format!("for `{}`, to be sent over a private channel:", invitation.name));
     data(&format!("{}\n", invitation.encode()))?;
     Ok(0)
 }
 
-/// Shuts a client out, or declares it dead.
+/// Revokes a client, or declares it dead.
 pub fn revoke_command(run: &Path, name: &str, dead: bool) -> Result<u8> {
     let standing = if dead { Standing::Dead } else { Standing::Revoked };
     open(run)?.stand(name, standing)?;
-    match dead {
-        true => note(&format!(
-            "`{name}` is no longer waited for; what it contributed stays, and it may come back"
-        )),
-        false => note(&format!("`{name}` may not take part any more; what it contributed stays")),
-    }
+    let effect = if dead { "rounds no longer wait for it, and it may return" } else { "revoked" };
+    note(&format!("`{name}`: {effect}; its contributions stay"));
     Ok(0)
 }
 
-/// Says how a served run is going.
+/// Prints the status of a served run.
 pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     open(run)?;
     let path = run.join("status.json");
     let text = std::fs::read_to_string(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::config(format!(
-            "the run in {} has no status yet: its coordinator did not begin to work",
+            "the run in {} has no status yet: its coordinator has not started",
             run.display()
         )),
         _ => Error::storage(path.display(), e),
@@ -83,7 +82,7 @@ pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     }
     data(&text)?;
     if ending.is_none() && !FolderLock::is_held(run) {
-        note("no coordinator is at work there: this is how the last one left it");
+        note("no coordinator is running: this is the last known status");
         note("resume with: whimbrel serve JOB --out DIR --resume");
     }
     Ok(0)
@@ -124,9 +123,14 @@ fn table(status: &Value) -> String {
 
 fn open(run: &Path) -> Result<Registry> {
     if !Registry::exists(run) {
-        let error = Error::config(format!("{} is no run that is served", run.display()))
-            .hint("`whimbrel serve` makes such a folder, and says where");
-        return Err(Failure::from(error));
+        return Err(not_served(run));
     }
     Ok(Registry::open(run)?)
+}
+
+/// The error about a folder without a served run.
+pub fn not_served(run: &Path) -> Failure {
+    let error = Error::config(format!("{} is not a served run", run.display()))
+        .hint("`whimbrel serve` creates such a folder and prints its path");
+    error.into()
 }

@@ -1,4 +1,4 @@
-//! `whimbrel join`: takes part in a federation with the rows of one file.
+//! `whimbrel join`: takes part in a federation with the rows of a file.
 
 use super::args::Join;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
@@ -28,10 +28,10 @@ use whimbrel_net::{Invitation, JOB_FAILED};
 use whimbrel_report::format;
 use whimbrel_runs::RunDir;
 
-/// The exit code of a client that was asked and did not agree.
+/// Exit code of a client whose user declined.
 const DECLINED: u8 = 5;
 
-/// What its user agreed to.
+/// File of the user's consent.
 const CONSENT: &str = "consent";
 
 /// Takes part until the job is over.
@@ -39,7 +39,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     start_log(args.log);
     let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
     if !args.data.is_file() {
-        return Err(Failure::config(format!("{} is no file", args.data.display())));
+        return Err(Failure::config(format!("{} is not a file", args.data.display())));
     }
     if let Some(name) = &args.name {
         check_name(name)?;
@@ -69,26 +69,13 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let minimum = Minimum { rows: args.min_rows, group: args.min_group };
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
     minimum.check_columns(&data, &offer.schema().levels)?;
-    let consent = folder.join(CONSENT);
     let plan = offer.plan_with(&minimum)?;
     check_groups(&plan, &minimum)?;
     let limits = limits(&plan, args.max_rounds)?;
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
-    let given = versioned::read(&consent)?.is_some_and(|before| before == agreed.as_bytes());
-    if !given || args.renew {
-        show(&offer, &plan, &enrolled, &limits)?;
-        if args.renew {
-            note("--renew: as much again as was answered so far");
-        }
-        if !args.yes && !ask()? {
-            note(
-                "no rows, and nothing computed from them, were sent; the coordinator knows that \
-                 this client enrolled, and joining again asks again",
-            );
-            return Ok(DECLINED);
-        }
-        // Asked once: a service that restarts goes on with what was agreed to.
-        versioned::write(&consent, agreed.as_bytes())?;
+    if !consents(args, &folder.join(CONSENT), &agreed, || show(&offer, &plan, &enrolled, &limits))?
+    {
+        return Ok(DECLINED);
     }
     let job = offer.job()?;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
@@ -112,41 +99,69 @@ pub fn join_command(args: &Join) -> Result<u8> {
         }
         Ending::Over(reason) => Err(Error::peer(reason).into()),
         Ending::Stopped => {
-            note("interrupted; joining again with the same folder goes on");
+            note("interrupted; join again with the same folder to resume");
             Ok(INTERRUPTED)
         }
     }
 }
 
-/// Refuses messages that hold single rows, unless the user lets figures rest on one row, and rounds
-/// whose minibatches are smaller than a group: the gradient of one row is that row.
+/// Shows the job and asks for consent, unless it was given before; a restarted service is not asked
+/// again.
+fn consents(
+    args: &Join,
+    file: &Path,
+    agreed: &str,
+    show: impl FnOnce() -> Result<()>,
+) -> Result<bool> {
+    let given = versioned::read(file)?.is_some_and(|before| before == agreed.as_bytes());
+    if given && !args.renew {
+        return Ok(true);
+    }
+    show()?;
+    if args.renew {
+        note("--renew: these limits apply again, beyond the answers so far");
+    }
+    if !args.yes && !ask()? {
+        note(
+            "no rows, and nothing computed from them, were sent; the coordinator knows that this \
+             client enrolled, and joining again asks again",
+        );
+        return Ok(false);
+    }
+    versioned::write(file, agreed.as_bytes())?;
+    Ok(true)
+}
+
+/// Refuses messages with single rows unless `--min-group` is 1, and minibatches smaller than a group,
+/// since the gradient of one row reveals it.
 fn check_groups(plan: &Plan, minimum: &Minimum) -> Result<()> {
     for stage in plan.disclosures()? {
         let mut rows = stage.disclosures.iter().filter(|d| d.exposure == Exposure::Rows);
         if let Some(found) = rows.next().filter(|_| minimum.group > 1) {
             let what = format!(
-                "the job's messages hold single rows, and --min-group is {}: {} ({})",
+                "the job's messages contain single rows, and --min-group is {}: {} ({})",
                 minimum.group, found.meaning, stage.stage
             );
-            return Err(Error::config(what).hint("--min-group 1 lets single rows leave").into());
+            return Err(Error::config(what)
+                .hint("--min-group 1 allows messages with single rows")
+                .into());
         }
     }
     match plan.batch_min() {
         Some(rows) if (rows as usize) < minimum.group => {
             let what = format!(
-                "the job's minibatches have {rows} rows, and --min-group is {}: a message would rest \
-                 on fewer rows than that",
+                "the job's minibatches have {rows} rows, fewer than --min-group {}",
                 minimum.group
             );
-            let hint = format!("--min-group {rows} lets such messages leave");
+            let hint = format!("--min-group {rows} allows such messages");
             Err(Error::config(what).hint(hint).into())
         }
         _ => Ok(()),
     }
 }
 
-/// An invitation as it is, in a file (`@FILE`), or on standard input (`-`): what stands on a command
-/// line is seen by everyone on the machine.
+/// An invitation given as text, in a file (`@FILE`), or on standard input (`-`). Other users of the
+/// machine can see command lines.
 fn read_invitation(given: &str) -> Result<String> {
     if given == "-" {
         let mut line = String::new();
@@ -160,65 +175,58 @@ fn read_invitation(given: &str) -> Result<String> {
     }
 }
 
-/// The longest message that the coordinator may send.
+/// Maximal bytes of a message from the coordinator.
 fn offered_message_max(job: &Job) -> u64 {
     let federation = job.federation.clone().unwrap_or_else(|| Federation::of(1));
     federation.message_max
 }
 
-/// Refuses other rows than those that the folder's state was computed from.
+/// Refuses rows other than those of the folder's state.
 fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
     let (known, hash) = (folder.join("data.sha256"), hash_file(data)?);
     match versioned::read(&known)? {
         Some(before) if before == hash.as_bytes() => Ok(()),
         Some(_) if has_state => {
-            let what = format!(
-                "{} is another file than the one that this client took part with so far",
-                data.display()
-            );
-            let hint = format!(
-                "give the same file again; other rows need a new invitation and another folder \
-                 than {}",
-                folder.display()
-            );
+            let what =
+                format!("{} differs from the file that this client used so far", data.display());
+            let hint = "give the same file again; other rows need a new invitation and folder";
             Err(Error::config(what).hint(hint).into())
         }
         None if has_state => {
-            let what = "it is gone, and this client's state is beside it: which rows that was computed \
-                        from is not known\n\
-                        hint: restore the folder from a copy; without one, a new invitation and another \
-                        folder are needed";
+            let what = "it is missing, so the rows of this client's state are unknown\n\
+                        hint: restore the folder from a copy; without one, a new invitation and \
+                        another folder are needed";
             Err(Error::storage(known.display(), what).into())
         }
         _ => Ok(versioned::write(&known, hash.as_bytes())?),
     }
 }
 
-/// A folder per client; a name with anything but plain letters is written so that it is one.
+/// A folder per client; other characters than letters, digits, - and _ are replaced.
 fn default_folder(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
     Path::new("joined").join(name.chars().map(plain).collect::<String>())
 }
 
-/// Says what would leave this machine.
+/// The consent screen.
 fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
     let job = offer.job()?;
     let (name, own) = (printable(&job.name), printable(&enrolled.name));
     note(&format!("`{name}` invites you as `{own}`"));
-    note("what would leave this machine:");
+    note("messages that would leave this machine:");
     show_disclosures(plan)?;
-    note("how often, at most:");
+    note("at most:");
     show_agreements(plan, limits)?;
     if let Some(rows) = plan.batch_min() {
-        note(&format!("messages in rounds rest on minibatches of {rows} rows"));
+        note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
-    note("sums over few rows say much about each of them");
+    note("sums over few rows can reveal individual rows");
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
     Ok(())
 }
 
-/// Every message of every stage, its size and its meaning.
+/// The messages of each stage with their sizes and meanings.
 pub fn show_disclosures(plan: &Plan) -> Result<()> {
     for stage in plan.disclosures()? {
         note(&format!("  {}", stage.stage));
@@ -231,14 +239,14 @@ pub fn show_disclosures(plan: &Plan) -> Result<()> {
             let size = format!("{} bytes", format::count(disclosure.bytes_max as u64));
             note(&format!("    {when}, at most {size}: {}", disclosure.meaning));
             if disclosure.exposure == Exposure::Rows {
-                warning("this message holds rows as they are");
+                warning("this message contains raw rows");
             }
         }
     }
     Ok(())
 }
 
-/// What is agreed to beside the job: the bytes are those of all messages that it lists.
+/// The limits of the consent; the bytes cover all messages.
 fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
     let default = Consent::default();
     let unbounded_max = max_rounds.unwrap_or(default.unbounded_max);
@@ -248,15 +256,15 @@ fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
     Ok(Consent { bytes_max, ..limits })
 }
 
-/// The most that is answered of every kind, and bytes in all.
+/// The maximal number of answers of each kind, and the total bytes.
 fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
     for agreement in &plan.agreements(limits)? {
         note(&format!("  {}: {}", agreement.stage, counts(agreement).join(", ")));
         if agreement.kinds.iter().any(|kind| !kind.bounded) {
-            note("    (the job does not say how many rounds: --max-rounds does)");
+            note("    (the job does not fix the number of rounds: --max-rounds does)");
         }
     }
-    note(&format!("  in all at most {} bytes", format::count(limits.bytes_max)));
+    note(&format!("  {} bytes in total", format::count(limits.bytes_max)));
     Ok(())
 }
 
@@ -271,10 +279,10 @@ fn counts(agreement: &Agreement) -> Vec<String> {
     ["1 enrolment".to_owned()].into_iter().chain(kinds).chain([evaluations]).collect()
 }
 
-/// Says what a client has answered, beside what was agreed to.
+/// Prints a client's answers and the agreed limits.
 pub fn ledger_command(folder: &Path) -> Result<u8> {
     let Some(enrolled) = read_offer(folder)? else {
-        return Err(Failure::config(format!("{} is no client's folder", folder.display())));
+        return Err(Failure::config(format!("{} is not a client's folder", folder.display())));
     };
     let offer = Offer::from_json(&enrolled.offer)?;
     let agreed = versioned::read(&folder.join(CONSENT))?;
@@ -286,11 +294,11 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
     let limits = limits(&plan, word(1).and_then(|max| max.parse().ok()))?;
     let ledger = read_ledger(folder)?;
     let mut text = match (&agreed, ledger.renewals) {
-        (None, _) => "nothing was agreed to, and nothing was answered; the job asks for\n".into(),
-        (Some(_), 0) => "answered, of what was agreed to\n".into(),
-        (Some(_), times) => format!(
-            "agreed to again ({times} with --renew); answered since the last time, of what was agreed to\n"
-        ),
+        (None, _) => "no consent, and no answers; the job asks for\n".into(),
+        (Some(_), 0) => "answers, of the agreed maximum\n".into(),
+        (Some(_), times) => {
+            format!("consent renewed {times} times; answers since then, of the agreed maximum\n")
+        }
     };
     text.insert_str(0, &format!("{}: ", printable(&enrolled.name)));
     let line = |name: &str, count: u64, most: u64| match agreed {
@@ -303,7 +311,7 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         let answered = ledger.stages.iter().find(|answered| answered.stage as usize == index);
         let is_over = ledger.stages.first().is_some_and(|first| first.stage as usize > index);
         if is_over {
-            text.push_str(&format!("{}: over before it was agreed to again\n", agreement.stage));
+            text.push_str(&format!("{}: over before the consent was renewed\n", agreement.stage));
             continue;
         }
         text.push_str(&format!("{}\n", agreement.stage));
@@ -318,10 +326,10 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         let bytes = answered.map_or(0, |answered| answered.bytes);
         text.push_str(&line("bytes", bytes, agreement.bytes()));
     }
-    text.push_str(&format!("in all\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
+    text.push_str(&format!("in total\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
     if ledger.renewals > 0 {
         text.push_str(&format!(
-            "before it was last agreed to again: {} answers, {} bytes\n",
+            "before the last renewal: {} answers, {} bytes\n",
             format::count(ledger.before),
             format::count(ledger.bytes_before)
         ));
@@ -335,19 +343,19 @@ fn ask() -> Result<bool> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.map_err(|e| Error::storage("standard input", e))? == 0 {
-        note("there is no answer on standard input; --yes agrees without being asked");
+        note("there is no answer on standard input; --yes consents without a prompt");
     }
     Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Writes what was delivered as a run's folder, so that `predict` works with it.
+/// Writes the delivered files as a run's folder, for `predict`.
 fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Result<()> {
     let model = folder.join("model");
     std::fs::create_dir_all(&model).map_err(|e| Error::storage(model.display(), e))?;
     write_atomically(&folder.join("job.toml"), offer.job()?.to_toml().as_bytes())?;
     for (name, bytes) in files {
         let Some(place) = place(folder, name) else {
-            let what = format!("the coordinator sent a file `{}`", name.escape_debug());
+            let what = format!("the coordinator sent an unexpected file `{}`", name.escape_debug());
             return Err(Error::peer(what).into());
         };
         write_atomically(&place, bytes)?;
@@ -355,8 +363,7 @@ fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Res
     Ok(())
 }
 
-/// Where a file goes that a coordinator sent. It chooses the names: nothing else in this folder is
-/// its to write.
+/// The path of a delivered file. The coordinator chooses the name and must not write other files.
 fn place(folder: &Path, name: &str) -> Option<PathBuf> {
     match name {
         name if MODEL.contains(&name) => Some(folder.join("model").join(name)),
@@ -370,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_coordinator_writes_what_it_delivers_and_nothing_else() {
+    fn a_coordinator_writes_only_delivered_files() {
         let folder = Path::new("joined");
         assert_eq!(place(folder, "model.json"), Some("joined/model/model.json".into()));
         assert_eq!(place(folder, "metrics.jsonl"), Some("joined/metrics.jsonl".into()));

@@ -31,7 +31,7 @@ use whimbrel_families::family::Family;
 use whimbrel_families::registry;
 
 /// Runs the command line with additional families beside the built-in ones.
-pub fn main(families: &[&'static dyn Family]) -> ExitCode {
+pub fn main(families: &[&'static Family]) -> ExitCode {
     let args = Args::parse();
     let installed = registry::install(families).map_err(Failure::config);
     match installed.and_then(|()| dispatch(&args)) {

@@ -1,9 +1,9 @@
-//! `whimbrel verify` and `repair`: whether what a coordinator left is whole, and what can be kept.
+//! `whimbrel verify` and `repair`: integrity of a served run, and its repair.
 
+use super::federation::not_served;
 use super::messages::{data, note};
 use crate::run::execute::{read_job, shell_word};
 use std::path::Path;
-use whimbrel_core::Error;
 use whimbrel_engine::machine::Machine;
 use whimbrel_engine::{Chain, checkpoint::Checkpoint};
 use whimbrel_families::failure::{Failure, Result};
@@ -12,7 +12,7 @@ use whimbrel_net::inspection::{Inspection, Kept};
 use whimbrel_net::registry::Registry;
 use whimbrel_net::repair::Repairable;
 
-/// Says which files of a served run are damaged, and whether those that count on each other agree.
+/// Reports damaged files of a served run, and files that disagree.
 pub fn verify_command(run: &Path) -> Result<u8> {
     let found = inspect(run)?;
     match &found.kept {
@@ -23,7 +23,7 @@ pub fn verify_command(run: &Path) -> Result<u8> {
                 lines.0, lines.1
             ))?
         }
-        None if found.faults.is_empty() => data("nothing was kept yet\n")?,
+        None if found.faults.is_empty() => data("no checkpoint yet\n")?,
         None => {}
     }
     let mut faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
@@ -37,19 +37,18 @@ pub fn verify_command(run: &Path) -> Result<u8> {
     data(&faults.iter().map(|fault| format!("damaged: {fault}\n")).collect::<String>())?;
     match found.repairable(run) {
         Err(_) => note("restore the folder from a copy"),
-        Ok(()) => note(&format!("see what can be kept with: whimbrel repair {}", shell_word(run))),
+        Ok(()) => note(&format!("check the repair with: whimbrel repair {}", shell_word(run))),
     }
     Ok(1)
 }
 
-/// Says what a repair would keep and cost, and does it where that was asked for. Both make the same
-/// checks: what is promised can be done.
+/// Reports the result and cost of a repair, and carries it out if asked. The checks are the same.
 pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
     let found = inspect(run)?;
     found.faults.iter().for_each(|fault| note(&format!("damaged: {fault}")));
     found.repairable(run)?;
     let Some(kept) = &found.kept else {
-        return Err(Failure::config(format!("nothing was kept yet in {}", run.display())));
+        return Err(Failure::config(format!("there is no checkpoint yet in {}", run.display())));
     };
     let job = read_job(&run.join("job.toml"))?;
     let plan = Plan::on_network(&job, &Facts::on_network(&job)?)?;
@@ -61,7 +60,7 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
     };
     let repairable = Repairable::of(run, leave)?;
     if found.faults.is_empty() {
-        note("the files are whole and agree");
+        note("the files are intact and agree");
     }
     note(&format!(
         "kept: stage {}, up to round {}{}",
@@ -70,24 +69,21 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
         kept.journal_round.map(|last| format!(" of {last}")).unwrap_or_default()
     ));
     note(
-        "cost: rounds after it are made again, and every client begins this stage anew: it enrols,",
+        "cost: later rounds are repeated, and every client restarts this stage: it enrols and resets",
     );
-    note("opens its memory and, where it has a model of its own, starts that from the beginning;");
-    note("each client's user must agree to that with `whimbrel join --renew`");
+    note("its memory and its personal model; its user must agree with `whimbrel join --renew`");
     if repairable.begins_metrics() {
-        note(
-            "metrics.jsonl begins anew: figures of earlier evaluations are in the files kept aside",
-        );
+        note("metrics.jsonl begins anew; earlier evaluations are in the copied files");
     }
     if !keep_prefix {
         let run = shell_word(run);
-        note(&format!("nothing was changed; do it with: whimbrel repair {run} --keep-prefix"));
+        note(&format!("nothing was changed; repair with: whimbrel repair {run} --keep-prefix"));
         return Ok(0);
     }
     let repaired = repairable.repair()?;
     note(&format!(
         "repaired: resume from stage {}, round {} with `whimbrel serve JOB --out DIR --resume`; the \
-         files as they were are in {}",
+         original files are in {}",
         repaired.stage,
         repaired.round,
         repaired.kept_aside.display()
@@ -96,11 +92,9 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
 }
 
 fn inspect(run: &Path) -> Result<Inspection> {
-    // Either of them is of a run that is served alone.
+    // Only served runs have either file.
     if !Registry::exists(run) && !run.join("checkpoint/log").exists() {
-        let error = Error::config(format!("{} is no run that is served", run.display()))
-            .hint("`whimbrel serve` makes such a folder, and says where");
-        return Err(error.into());
+        return Err(not_served(run));
     }
     Ok(Inspection::of_all(run)?)
 }

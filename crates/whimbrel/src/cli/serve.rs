@@ -8,7 +8,7 @@ use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use whimbrel_data::hash_file;
 use whimbrel_engine::Ending;
 use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::family::RunData;
 use whimbrel_families::job::{Clients, Federation};
 use whimbrel_families::offer::with_data_paths_of;
 use whimbrel_families::plan::{Facts, Plan};
@@ -28,62 +29,34 @@ use whimbrel_net::registry::{Draft, Registry, unhex};
 use whimbrel_net::status::Board;
 use whimbrel_net::tls::{Identity, fingerprint_of_file, server_config};
 use whimbrel_net::{Invitation, Limits};
-use whimbrel_runs::{Existing, RunDir, resolved, unseen_data};
+use whimbrel_runs::{Existing, RunDir, resolved};
 
-/// What a client's folder gets of the run, beside the model.
+/// Files of the run that clients receive besides the model.
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
-/// The model.
+/// Files of the model.
 pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
 
-/// Where invitations are that standard output has no place for.
+/// File of the invitations if standard output is not available for them.
 const INVITATIONS: &str = "invitations";
 
-/// What a run loses whose clients are never asked how well the model does.
-const UNEVALUATED: &str = "the job asks its clients for no evaluations: there will be no objective and \
-    no figures of what was held out, and stopping rules that need them never apply; \
-    `evaluate = { every = N }` in [method] asks for them";
+/// Warning for a job without evaluations.
+const UNEVALUATED: &str = "clients are not asked for evaluations: the run has no objective and no \
+    held-out metrics, and stopping rules that need them never apply; `evaluate = { every = N }` in \
+    [method] asks for them";
 
 /// Serves one job until it is done.
 pub fn serve_command(args: &Serve) -> Result<u8> {
     start_log(args.log);
-    let mut job = read_job(&args.job)?;
-    if let (Some(count), Some(federation)) = (args.open_enrolment, &mut job.federation) {
-        federation.clients = Clients::Number(count);
-    }
-    if !job.method.search.is_empty() {
-        let error = Error::config(
-            "a search runs each candidate to its end, and clients agree to one job",
-        )
-        .hint("choose with `whimbrel run` where there are data, or take `search` out of [method]");
-        return Err(error.into());
-    }
+    let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
     let plan = Plan::on_network(&job, &facts)?;
-    let Some(federation) = job.federation.clone() else {
-        return Err(Failure::config("the job has no [federation] table"));
-    };
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
     let brought = brought(args)?;
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
-    // A service has one command line for its first start and all others.
-    let is_new = args.resume && args.out.as_deref().is_some_and(|out| !out.exists());
-    if is_new {
-        warning("there is no run in --out: a new one begins");
-    }
-    let existing = match (args.resume && !is_new, args.force) {
-        (true, _) => Existing::Resume,
-        (_, true) => Existing::Replace,
-        _ => Existing::Refuse,
-    };
-    let open = || RunDir::open(args.out.as_deref(), &job.name, existing);
-    // A run that goes on has its port from its folder: a process at work there is named first.
-    // Otherwise the port comes before anything is removed: its holder may still be at work.
-    let resumed = args.resume.then(open).transpose()?;
-    let listener = bind(args, &federation)?;
-    let dir = resumed.map_or_else(open, Ok)?;
+    let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
     if !plan.evaluates() {
         warning(UNEVALUATED);
@@ -91,14 +64,18 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
     check_bound(args, dir.path())?;
     let identity = brought.map_or_else(|| identity(args, dir.path()), Ok)?;
-    let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
-    let over = dir.ending();
-    if let Some(why) = over.as_deref().filter(|ending| ending.starts_with("failed")) {
-        let error = Error::config(format!(
-            "there is no model to hand out: the run in {} {why}",
-            dir.path().display()
-        ))
-        .hint("start anew in another folder, or with --force");
+    let local = listener.local_addr().map_err(|e| Error::storage("the listener", e))?;
+    let registry = if args.resume && Registry::exists(dir.path()) {
+        reopen_registry(args, dir.path(), &identity)?
+    } else {
+        create_registry(args, dir.path(), &federation, local, &identity)?
+    };
+    let ended = dir.ending();
+    if let Some(why) = ended.as_deref().filter(|ending| ending.starts_with("failed")) {
+        let folder = dir.path().display();
+        let error =
+            Error::config(format!("there is no model to deliver: the run in {folder} {why}"))
+                .hint("begin a new run in another folder, or with --force");
         return Err(error.into());
     }
     let setup = Setup {
@@ -115,41 +92,79 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         stop: interrupt_flag(),
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
-    let bound = listener.local_addr().map_err(|e| Error::storage("the listener", e))?.to_string();
     let mut coordinator = Coordinator::start(setup, listener)?;
     dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
-    let (reached, folder) = (registry.book().address, dir.path().display());
-    match reached == bound {
-        true => note(&format!("listening on {bound}; the run is in {folder}")),
-        false => note(&format!(
-            "listening on {bound}, which clients reach at {reached}; the run is in {folder}"
-        )),
-    }
-    if over.is_none()
+    let (address, bound) = (registry.list().address, local.to_string());
+    let public = if address == bound { String::new() } else { format!(" (clients use {address})") };
+    note(&format!("listening on {bound}{public}; the run is in {}", dir.path().display()));
+    if ended.is_none()
         && let Some(code) = run(args, &job, &facts, &plan, &dir, &mut coordinator)?
     {
         return Ok(code);
     }
-    // Clients do not wait for the report: it is written after them where there is no space now.
-    let written = write_report(&job, &dir);
+    deliver(args, &job, &dir, &mut coordinator)
+}
+
+/// Delivers the model and writes the report. On a full disk the report follows the delivery.
+fn deliver(args: &Serve, job: &Job, dir: &RunDir, coordinator: &mut Coordinator) -> Result<u8> {
+    let written = write_report(job, dir);
     if let Err(failure) = &written {
-        warning(&format!("{failure}; the report is written after the model is handed out"));
+        warning(&format!("{failure}; the report is written after the delivery"));
     }
     if !coordinator.deliver(&files(dir.path())?)? {
-        return Ok(interrupted(args, &dir));
+        return Ok(interrupted(args, dir));
     }
-    if written.is_err() && insist(&coordinator, || write_report(&job, &dir))?.is_none() {
-        return Ok(interrupted(args, &dir));
+    if written.is_err() && write_or_stop(coordinator, || write_report(job, dir))?.is_none() {
+        return Ok(interrupted(args, dir));
     }
     note(&format!("report: {}", dir.path().join("report.html").display()));
-    // Everyone has the model all the same: that it is no fit is for people to judge.
     match dir.ending().as_deref().and_then(defect) {
-        Some(why) => degenerate(&job, why).map(|()| 0),
+        Some(why) => degenerate(job, why).map(|()| 0),
         None => Ok(0),
     }
 }
 
-/// The job as it is compared with the one in the run's folder: files of `[data]` may be elsewhere now.
+/// The job and its `[federation]` table.
+fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
+    let mut job = read_job(&args.job)?;
+    if !job.method.search.is_empty() {
+        let error =
+            Error::config("a search runs each candidate to its end, and clients agree to one job")
+                .hint(
+                    "choose with `whimbrel run` on data at hand, or remove `search` from [method]",
+                );
+        return Err(error.into());
+    }
+    let Some(federation) = &mut job.federation else {
+        return Err(Failure::config("the job has no [federation] table"));
+    };
+    if let Some(count) = args.open_enrolment {
+        federation.clients = Clients::Number(count);
+    }
+    let federation = federation.clone();
+    Ok((job, federation))
+}
+
+/// The run's folder and a listener. A resumed run takes its port from its folder, so the folder is
+/// opened first; otherwise the port is bound first, before anything is removed.
+fn open(args: &Serve, job: &Job, federation: &Federation) -> Result<(RunDir, TcpListener)> {
+    // The command line of a service is the same for its first start and all others.
+    let is_new = args.resume && args.out.as_deref().is_some_and(|out| !out.exists());
+    if is_new {
+        warning("there is no run in --out: a new one begins");
+    }
+    let existing = match (args.resume && !is_new, args.force) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Replace,
+        _ => Existing::Refuse,
+    };
+    let open = || RunDir::open(args.out.as_deref(), &job.name, existing);
+    let resumed = args.resume.then(open).transpose()?;
+    let listener = bind(args, federation)?;
+    Ok((resumed.map_or_else(open, Ok)?, listener))
+}
+
+/// The job for the comparison with the run's: files of `[data]` may have moved.
 fn recorded(args: &Serve, job: &Job, run: &Path) -> Job {
     let before = std::fs::read_to_string(run.join("job.toml")).ok().filter(|_| args.resume);
     match before.and_then(|text| Job::parse(&text, "job.toml").ok()) {
@@ -160,12 +175,12 @@ fn recorded(args: &Serve, job: &Job, run: &Path) -> Job {
 
 fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
     let mut listen = args.listen.clone().unwrap_or_else(|| federation.listen.clone());
-    // Any port will do the first time; afterwards clients know it.
+    // A port chosen by the system must be kept, since clients know it.
     if listen.ends_with(":0")
         && args.resume
         && let Some(run) = args.out.as_deref().filter(|run| Registry::exists(run))
     {
-        let port = Registry::open(run)?.book().address;
+        let port = Registry::open(run)?.list().address;
         let port = port.rsplit_once(':').map_or("0", |(_, port)| port).to_owned();
         listen.truncate(listen.len() - 1);
         listen.push_str(&port);
@@ -174,7 +189,7 @@ fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
         .map_err(|e| Failure::config(format!("cannot listen on {listen}: {e}")))
 }
 
-/// Runs the job and writes the run's files; a code where there is no model to hand out.
+/// Runs the job and writes the run's files; an exit code if there is no model to deliver.
 fn run(
     args: &Serve,
     job: &Job,
@@ -190,12 +205,12 @@ fn run(
         }
         Err(error) => return Err(error.into()),
     };
-    // Rows as clients stated them when they enrolled.
+    // Rows as stated at enrolment.
     let stated = coordinator.board().watch().borrow().clients.clone();
     let rows = outcome.names.iter().map(|name| stated.get(name)?.rows).collect();
-    let run_facts = unseen_data(facts, rows);
+    let run_facts = RunData::unseen(facts, rows);
     let finish = || dir.finish(job, &run_facts, &outcome, plan);
-    let Some(finished) = insist(coordinator, finish)? else {
+    let Some(finished) = write_or_stop(coordinator, finish)? else {
         return Ok(Some(interrupted(args, dir)));
     };
     if args.json {
@@ -218,9 +233,11 @@ fn run(
     }
 }
 
-/// Writes files, and waits for as long as there is no space; none where the coordinator was told to
-/// stop before they were written.
-fn insist<T>(coordinator: &Coordinator, mut work: impl FnMut() -> Result<T>) -> Result<Option<T>> {
+/// Writes files, and waits while the disk is full; `None` if the coordinator was told to stop.
+fn write_or_stop<T>(
+    coordinator: &Coordinator,
+    mut work: impl FnMut() -> Result<T>,
+) -> Result<Option<T>> {
     match coordinator.write(|| work().map_err(Error::from)) {
         Err(Error::Storage { .. }) if interrupt_flag().load(Ordering::Relaxed) => Ok(None),
         written => Ok(Some(written?)),
@@ -233,7 +250,7 @@ fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
     Ok(())
 }
 
-/// Shows the run to people, where the job or the command line says so.
+/// Starts the dashboard, if the job or the command line asks for it.
 fn dashboard(
     args: &Serve,
     job: &Job,
@@ -254,7 +271,7 @@ fn dashboard(
     };
     let folder = (!args.open_dashboard).then_some(run);
     let page = Dashboard::new(coordinator.board().clone(), about, folder)?;
-    // What is no terminal may be the log of a service, which more people read than may look.
+    // Without a terminal, standard error may be a log whose readers may not see the token.
     match page.token_file().filter(|_| !std::io::stderr().is_terminal()) {
         Some(file) => {
             note(&format!("dashboard: http://{local}/; its token is in {}", file.display()))
@@ -265,16 +282,16 @@ fn dashboard(
 }
 
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
-    note("interrupted; everything is kept, and clients wait");
+    note("interrupted; all state is saved, and clients wait");
     note(&format!("resume with: {}", again(args, dir.path())));
     INTERRUPTED
 }
 
-/// The command that goes on: what was given and is not kept in the run's folder is given again.
+/// The command that resumes the run, with the options that its folder does not keep.
 fn again(args: &Serve, run: &Path) -> String {
     let Serve { job, out: _, resume: _, force: _, json, log, listen, address, .. } = args;
     let Serve { dashboard, open_dashboard, cert, key, client_ca, next_cert, .. } = args;
-    // Invitations are made once, and a change of certificate or address is kept once it was made.
+    // Invitations are made once, and a changed certificate or address is stored.
     let Serve { open_enrolment, invitations: _, valid_days: _, rotate: _, .. } = args;
     let mut line = format!("whimbrel serve {} --out {} --resume", shell_word(job), shell_word(run));
     let mut add = |flag: &str, value: Option<&Path>| {
@@ -300,7 +317,7 @@ fn again(args: &Serve, run: &Path) -> String {
     line
 }
 
-/// The files that clients get.
+/// The files that clients receive.
 fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for (folder, names) in [(run.join("model"), MODEL), (run.to_path_buf(), TOLD)] {
@@ -313,39 +330,38 @@ fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Refuses to go on without a certificate or authorities that the run was begun with, or at another
-/// address: leaving them out by mistake would serve under another name, or let strangers'
-/// certificates in.
+/// Refuses to resume without the certificate or authorities of the run, or at another address:
+/// omitted by mistake, they would change the coordinator's identity or admit other certificates.
 fn check_bound(args: &Serve, run: &Path) -> Result<()> {
     if !args.resume || !Registry::exists(run) {
         return Ok(());
     }
-    let book = Registry::open(run)?.book();
+    let list = Registry::open(run)?.list();
     let refuse = |what: &str, hint: &str| Err(Error::config(what).hint(hint).into());
-    if args.address.as_ref().is_some_and(|address| *address != book.address) && !args.rotate {
+    if args.address.as_ref().is_some_and(|address| *address != list.address) && !args.rotate {
         return refuse(
-            &format!("invitations of this run name the address {}", book.address),
-            "--rotate goes on with another one: clients that have joined need an invitation with it, \
-             from `whimbrel invite RUN NAME --again`",
+            &format!("invitations of this run contain the address {}", list.address),
+            "--rotate changes it: clients that have joined then need an invitation from `whimbrel \
+             invite RUN NAME --again`",
         );
     }
-    if book.brought && args.cert.is_none() {
+    if list.brought && args.cert.is_none() {
         return refuse(
-            "this run was served with a certificate of its own",
+            "this run was served with a supplied certificate",
             "give --cert and --key again",
         );
     }
-    match (&book.client_ca, authorities(args)?) {
+    match (&list.client_ca, authorities(args)?) {
         (Some(_), None) => refuse(
-            "this run takes only clients with certificates of the authorities in --client-ca",
+            "this run accepts only client certificates of the authorities in --client-ca",
             "give --client-ca again",
         ),
         (Some(before), Some(now)) if *before != now && !args.rotate => {
-            refuse("--client-ca has other authorities than before", "--rotate goes on with these")
+            refuse("--client-ca has other authorities than before", "--rotate changes them")
         }
         (None, Some(_)) if !args.rotate => refuse(
             "this run was begun without --client-ca",
-            "--rotate goes on with it: clients without such a certificate are shut out",
+            "--rotate adds it: clients without such a certificate are then refused",
         ),
         _ => Ok(()),
     }
@@ -356,7 +372,7 @@ fn authorities(args: &Serve) -> Result<Option<String>> {
     Ok(args.client_ca.as_deref().map(hash_file).transpose()?)
 }
 
-/// The certificate that was brought, and the authorities, checked before anything is written.
+/// The supplied certificate, checked with the authorities before anything is written.
 fn brought(args: &Serve) -> Result<Option<Identity>> {
     let brought = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
@@ -371,111 +387,103 @@ fn brought(args: &Serve) -> Result<Option<Identity>> {
     Ok(brought)
 }
 
-/// The certificate of a coordinator that brings none, made in the run's folder when the run begins.
+/// The coordinator's generated certificate, in the run's folder.
 fn identity(args: &Serve, run: &Path) -> Result<Identity> {
     let folder = run.join("tls");
     if args.resume && Registry::exists(run) && !args.rotate && Identity::kept(&folder)?.is_none() {
         let what = format!(
-            "{LOST_IDENTITY}\nhint: restore tls/ from a copy; where there is none, --rotate goes on with \
-             a new identity, and each client needs an invitation with it, from `whimbrel invite RUN NAME \
-             --again`"
+            "{LOST_IDENTITY}\nhint: restore tls/ from a copy; without one, --rotate makes a new \
+             identity, and each client needs an invitation from `whimbrel invite RUN NAME --again`"
         );
         return Err(Error::storage(folder.join("identity").display(), what).into());
     }
     Ok(Identity::keep(&folder, "whimbrel coordinator")?)
 }
 
-/// The run's registry; a new one invites everyone and says so on standard output.
-fn registry(
+/// The list of clients of a resumed run, with the present address and certificate.
+fn reopen_registry(args: &Serve, run: &Path, identity: &Identity) -> Result<Registry> {
+    let registry = Registry::open(run)?;
+    let list = registry.list();
+    let fingerprint = identity.fingerprint();
+    let changed = unhex(&list.certificate) != fingerprint;
+    if changed && !args.rotate {
+        let error = Error::config("the certificate differs from that in this run's invitations")
+            .hint(
+                "clients refuse it unless it was announced: give --next-cert first, then --cert, \
+                 --key and --rotate",
+            );
+        return Err(error.into());
+    }
+    let address = args.address.clone().unwrap_or_else(|| list.address.clone());
+    let client_ca = authorities(args)?;
+    if changed || address != list.address || client_ca != list.client_ca {
+        registry.moved(&address, &fingerprint, (args.cert.is_some(), client_ca))?;
+        note(
+            "new invitations contain this address and certificate; `whimbrel invite --again` makes \
+             one for a client that has joined",
+        );
+    }
+    let list = registry.list();
+    if let Some(first) = list.unused().first() {
+        note(&format!(
+            "unused invitations: {}; `whimbrel invite {} {}` replaces one",
+            list.unused().join(", "),
+            shell_word(run),
+            shell_word(Path::new(first))
+        ));
+    }
+    Ok(registry)
+}
+
+/// The list of clients of a new run; prints or writes one invitation per client.
+fn create_registry(
     args: &Serve,
     run: &Path,
     federation: &Federation,
-    listener: &TcpListener,
+    local: SocketAddr,
     identity: &Identity,
 ) -> Result<Registry> {
-    if args.resume && Registry::exists(run) {
-        let registry = Registry::open(run)?;
-        let book = registry.book();
-        let fingerprint = identity.fingerprint();
-        let changed = unhex(&book.certificate) != fingerprint;
-        if changed && !args.rotate {
-            let error =
-                Error::config("the certificate is another one than this run's invitations name")
-                    .hint(
-                        "clients that have not heard of it will not come: announce it first with \
-                     --next-cert, then give it with --cert, --key and --rotate",
-                    );
-            return Err(error.into());
-        }
-        let address = args.address.clone().unwrap_or_else(|| book.address.clone());
-        let client_ca = authorities(args)?;
-        if changed || address != book.address || client_ca != book.client_ca {
-            registry.moved(&address, &fingerprint, (args.cert.is_some(), client_ca))?;
-            note(
-                "new invitations name this address and certificate; `whimbrel invite --again` makes \
-                  one for a client that has joined",
-            );
-        }
-        let book = registry.book();
-        if let Some(first) = book.unused().first() {
-            note(&format!(
-                "invitations not used so far: {}; `whimbrel invite {} {}` makes a new one in its \
-                 place",
-                book.unused().join(", "),
-                shell_word(run),
-                shell_word(Path::new(first))
-            ));
-        }
-        return Ok(registry);
-    }
-    let local = listener.local_addr().map_err(|e| Error::storage("the listener", e))?;
     let address = args.address.clone().unwrap_or_else(|| local.to_string());
     if args.address.is_none() && local.ip().is_unspecified() {
         warning(&format!(
-            "invitations name {address}, which no other machine can reach; give --address HOST:PORT"
+            "invitations contain {address}, which other machines cannot reach; give --address \
+             HOST:PORT"
         ));
     }
-    let draft = Draft::new(&address, &identity.fingerprint())?;
+    let server = identity.fingerprint();
+    let draft = Draft::new(&address, &server)?;
     let mut draft = draft.bound(args.cert.is_some(), authorities(args)?);
-    let mut lines = String::new();
-    let mut invited = |name: &str, token| {
-        let server = identity.fingerprint();
-        let invitation = Invitation { address: address.clone(), server, name: name.into(), token };
-        lines.push_str(&format!("{name}\t{}\n", invitation.encode()));
-    };
-    match &federation.clients {
-        Clients::Named(names) => {
-            for name in names {
-                invited(name, draft.invite(name, false, args.valid_days)?);
-            }
-        }
+    let (names, open) = match &federation.clients {
+        Clients::Named(names) => (names.clone(), false),
         Clients::Number(count) => {
             let digits = count.to_string().len();
-            for n in 1..=*count {
-                let name = format!("client-{n:0digits$}");
-                invited(&name, draft.invite(&name, true, args.valid_days)?);
-            }
+            ((1..=*count).map(|n| format!("client-{n:0digits$}")).collect(), true)
         }
+    };
+    let mut lines = String::new();
+    for name in names {
+        let token = draft.invite(&name, open, args.valid_days)?;
+        let invitation = Invitation { address: address.clone(), server, name, token };
+        lines.push_str(&format!("{}\t{}\n", invitation.name, invitation.encode()));
     }
-    // Standard output is the summary's, and standard error may be the log of a service.
+    // With --json, standard output holds the summary; standard error may be a service's log.
     let file = args.invitations.clone().or_else(|| args.json.then(|| run.join(INVITATIONS)));
     match file {
         Some(file) => {
             check_invitations(&file)?;
             write_privately(&file, lines.as_bytes())?;
-            note(&format!("one invitation for each client is in {}", file.display()));
+            note(&format!("one invitation per client is in {}", file.display()));
         }
         None => {
-            note("one invitation for each client, to be handed over in private:");
+            note("one invitation per client, to be sent over a private channel:");
             data(&lines)?;
         }
     }
-    // Said before they are good: a process killed here begins anew, and says others.
+    // Printed before they are valid: after a crash here, the next process makes new ones.
     Ok(draft.create(run)?)
 }
 
-/// Refuses to write invitations over another file; those of a process that was killed before they
-/// were good may go.
+/// Refuses to overwrite a file, unless it holds void invitations of a process that died early.
 fn check_invitations(file: &Path) -> Result<()> {
     let is_invitation =
         |line: &str| line.split_once('\t').is_some_and(|(_, i)| Invitation::decode(i).is_ok());
@@ -483,13 +491,11 @@ fn check_invitations(file: &Path) -> Result<()> {
         Ok(before) => before.lines().all(is_invitation),
         Err(e) => e.kind() == ErrorKind::NotFound,
     };
-    match is_free {
-        true => Ok(()),
-        false => {
-            let what = format!("{} is there already, and holds no invitations", file.display());
-            Err(Error::config(what).hint("name a new file with --invitations").into())
-        }
+    if is_free {
+        return Ok(());
     }
+    let what = format!("{} exists and does not hold invitations", file.display());
+    Err(Error::config(what).hint("name a new file with --invitations").into())
 }
 
 fn rules(federation: &Federation) -> Rules {
@@ -512,14 +518,14 @@ fn limits(federation: &Federation) -> Limits {
 pub fn start_log(form: LogForm) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WHIMBREL_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // What a command says is not chosen: it is said in every form.
+    // Messages of the commands are always shown.
     let said = "whimbrel::cli=info".parse().expect("a valid directive");
     // A closed standard error cannot be reported.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(said))
         .with_writer(std::io::stderr)
         .log_internal_errors(false);
-    // A second log in one process is refused, and the first one does.
+    // The first log of a process stays.
     let _ = match form {
         LogForm::Json => {
             log_messages();

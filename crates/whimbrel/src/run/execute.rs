@@ -17,8 +17,8 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::RunData;
 use whimbrel_families::load::{Loaded, load};
 use whimbrel_families::plan::Plan;
-use whimbrel_report::{RunView, format};
-use whimbrel_runs::{DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, run_data};
+use whimbrel_report::RunView;
+use whimbrel_runs::{DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved};
 
 /// A job to run, with its destination.
 pub struct Request<'a> {
@@ -181,7 +181,7 @@ impl Ready {
         let loaded = load(&job)?;
         let hashes = loaded.files.clone();
         let plan = Plan::new(&job, &loaded)?;
-        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
+        Ok(Self { data: RunData::of(&loaded), job, loaded, hashes, plan })
     }
 
     /// The same with the losses, late joins and client ids of a journal. The journal's hash is recorded
@@ -199,7 +199,7 @@ impl Ready {
         hashes.push((path.display().to_string(), hash_path(&path)?));
         number(&mut loaded, &job, &text, to)?;
         let plan = Plan::new(&job, &loaded)?.replaying(text);
-        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
+        Ok(Self { data: RunData::of(&loaded), job, loaded, hashes, plan })
     }
 
     /// The hash of its data.
@@ -296,15 +296,6 @@ impl Ready {
         let outcome = run_chain(plan, clients, job.seed, &limits, &mut watching);
         drop(watching);
         let outcome = outcome?;
-        if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
-            let constants = theory
-                .numbers()
-                .map(|(name, value)| format!("{name} = {}", format::number(value, 4)));
-            to.note(&format!(
-                "theory, from constants estimated near the start: {}",
-                constants.collect::<Vec<_>>().join(", ")
-            ));
-        }
         job.fit.findings(&outcome.delivered).iter().for_each(|found| to.note(found));
         let finished = dir.finish(job, &self.data, &outcome, plan)?;
         finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));

@@ -1,9 +1,11 @@
-//! Kills at random moments: coordinator and clients are ended as a power cut would, started again,
-//! and the job ends in the bits of `whimbrel run`.
+//! Kills at random times: coordinator and clients are killed and restarted, and the job ends in the
+//! bits of `whimbrel run`.
 //!
-//! `WHIMBREL_CHAOS_KILLS` (10 and 8) and `WHIMBREL_CHAOS_SEED` (1) choose how many and which.
+//! `WHIMBREL_CHAOS_KILLS` (10 and 8) and `WHIMBREL_CHAOS_SEED` (1) set their number and seed.
 
-use crate::federation::{NAMES, Process, invitations, join, same_model, serve, wait, wards};
+use crate::federation::{
+    NAMES, Process, all_end, invitations, join_all, join_with, same_model, serve, wait, wards,
+};
 use crate::pki::Authority;
 use crate::support::Sandbox;
 use std::time::Duration;
@@ -11,19 +13,18 @@ use whimbrel::parts::core::Key;
 use whimbrel::parts::core::wire::hex;
 use whimbrel::parts::net::tls::fingerprint_of_file;
 
-/// The longest time between two kills.
+/// Longest pause between two kills.
 const PAUSE_MAX_MS: f64 = 600.0;
-/// Rounds for each kill, so that the job outlasts them all.
+/// Rounds per kill, so that the job outlasts them.
 const ROUNDS_PER_KILL: u32 = 400;
 
 #[test]
-fn a_job_outlives_kills_of_everyone_at_random_moments() {
+fn a_job_survives_kills_of_all_processes_at_random_times() {
     let (kills, seed) = (setting("WHIMBREL_CHAOS_KILLS", 10), setting("WHIMBREL_CHAOS_SEED", 1));
     let sandbox = wards(kills * ROUNDS_PER_KILL, "");
     let mut coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
-    let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
-    let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let mut clients = join_all(&sandbox, &invitations);
     let mut chance = Key::root(u64::from(seed)).stream();
     for kill in 0..kills {
         let pause = PAUSE_MAX_MS * chance.uniform();
@@ -33,7 +34,7 @@ fn a_job_outlives_kills_of_everyone_at_random_moments() {
         match (5.0 * chance.uniform()) as usize {
             at if at < NAMES.len() => {
                 clients[at].kill();
-                clients[at] = start(at);
+                clients[at] = join_all(&sandbox, &invitations[at..=at]).remove(0);
             }
             _ => {
                 drop(coordinator);
@@ -41,17 +42,14 @@ fn a_job_outlives_kills_of_everyone_at_random_moments() {
             }
         }
     }
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);
 }
 
-/// Certificates of both ends change between kills, each after the other end has heard of the next one;
-/// the old and the new one are good in between, whoever is killed meanwhile.
+/// Certificates of both ends change between kills, each after the other end knows the next one; both
+/// are valid in between.
 #[test]
-fn a_job_outlives_kills_with_certificates_that_change_in_between() {
+fn a_job_survives_kills_and_changes_of_certificates() {
     let (kills, seed) = (setting("WHIMBREL_CHAOS_KILLS", 8), setting("WHIMBREL_CHAOS_SEED", 1));
     let sandbox = wards(kills * ROUNDS_PER_KILL, "");
     let certificates = Certificates::new(&sandbox);
@@ -71,14 +69,14 @@ fn a_job_outlives_kills_with_certificates_that_change_in_between() {
             0 => {
                 let next = certificates.fingerprint("coordinator", own + 1);
                 let heard = |name: &str| sandbox.read(&format!("{name}.log")).contains(&next);
-                wait("everyone to hear of it", || NAMES.iter().all(|name| heard(name)));
+                wait("announcement to clients", || NAMES.iter().all(|name| heard(name)));
                 own += 1;
                 drop(coordinator);
                 coordinator = certificates.serve(own, &["--resume", "--rotate"]);
             }
             1 => {
                 let next = certificates.fingerprint(&invitations[at].0, shown[at] + 1);
-                wait("the coordinator to hear of it", || {
+                wait("announcement to the coordinator", || {
                     sandbox.read("served/federation.json").contains(&next)
                 });
                 shown[at] += 1;
@@ -95,15 +93,12 @@ fn a_job_outlives_kills_with_certificates_that_change_in_between() {
             }
         }
     }
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    all_end(&sandbox, coordinator, &invitations, clients);
     assert_eq!((own, shown.iter().sum::<u32>()), (kills.div_ceil(4), (kills + 2) / 4));
     same_model(&sandbox);
 }
 
-/// Certificates of one authority, made as they are needed: `NAME-N` is the one after `NAME-(N - 1)`.
+/// Certificates of one authority, signed on demand; `NAME-N` follows `NAME-(N - 1)`.
 struct Certificates<'a> {
     sandbox: &'a Sandbox,
     authority: Authority,
@@ -130,28 +125,29 @@ impl<'a> Certificates<'a> {
         hex(&fingerprint_of_file(&file).unwrap())
     }
 
-    /// Starts a command with a certificate, and announces the next one.
-    fn start(&self, log: &str, args: &[&str], name: &str, number: u32) -> Process {
+    /// Options for a certificate and the announcement of the next one.
+    fn options(&self, name: &str, number: u32) -> [String; 6] {
         let ((cert, key), (next, _)) = (self.files(name, number), self.files(name, number + 1));
-        let brought = ["--cert", &cert, "--key", &key, "--next-cert", &next];
-        Process::start(self.sandbox, log, &[args, &brought[..]].concat())
+        ["--cert".into(), cert, "--key".into(), key, "--next-cert".into(), next]
     }
 
     fn serve(&self, number: u32, how: &[&str]) -> Process {
         let args = ["serve", "job.toml", "--out", "served", "--client-ca", "ca.pem"];
-        self.start("serve", &[&args[..], how].concat(), "coordinator", number)
+        let options = self.options("coordinator", number);
+        let options = options.each_ref().map(|option| &option[..]);
+        Process::start(self.sandbox, "serve", &[&args[..], how, &options].concat())
     }
 
     fn join(&self, (name, invitation): &(String, String), number: u32) -> Process {
-        let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
-        let args = ["join", invitation, "--data", &data, "--out", &out, "--yes"];
-        self.start(name, &[&args[..], &["--give-up", "120"]].concat(), name, number)
+        let options = self.options(name, number);
+        let options = options.each_ref().map(|option| &option[..]);
+        join_with(self.sandbox, name, invitation, &options)
     }
 }
 
 fn setting(name: &str, usual: u32) -> u32 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
         Err(_) => usual,
     }
 }

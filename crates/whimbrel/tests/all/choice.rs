@@ -125,7 +125,7 @@ fn a_run_that_ends_at_its_cap_says_so() {
     let slow = FIT.replace("rounds = 20\n", "").replace("step = 1.0", "step = 0.00001");
     let sandbox = Sandbox::with_job(&job("components = 3", &slow));
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
-    let said = "the run ended after 1000 rounds, before its updates were small";
+    let said = "the run ended after 1000 rounds without convergence";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     assert!(sandbox.read("out/summary.json").contains(said));
 }

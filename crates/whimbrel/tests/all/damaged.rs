@@ -109,7 +109,7 @@ fn a_clients_lost_and_damaged_files_are_named() {
         let whole = fs::read(file(name)).unwrap();
         fs::remove_file(file(name)).unwrap();
         let ran = sandbox.run(args);
-        let said = ran.stderr.contains(&format!("{name}: it is gone, and"));
+        let said = ran.stderr.contains(&format!("{name}: it is missing, "));
         assert!(ran.code == 1 && said, "{name}: {}: {}", ran.code, ran.stderr);
         assert!(ran.stderr.contains("\nhint: restore"), "{}", ran.stderr);
         assert!(!file(name).exists(), "{name} was made anew");
@@ -123,18 +123,18 @@ fn a_clients_lost_and_damaged_files_are_named() {
     assert_eq!(sandbox.ok(&["ledger", "client-east"]).stdout, before);
 
     let said = lost("identity", &enter);
-    assert!(!said.contains("brought") && said.contains("under another name"), "{said}");
+    assert!(!said.contains("supplied") && said.contains("under another name"), "{said}");
     // A folder of before does not say how its client enrolled.
     fs::remove_file(file("enrolment")).unwrap();
     let said = lost("identity", &enter);
-    assert!(said.contains("give --cert and --key if this client brought"), "{said}");
+    assert!(said.contains("give --cert and --key if this client joined with a supplied"), "{said}");
 
     let mut slot = fs::read(file("slot-a")).unwrap();
     // Behind the head: the step's number.
     slot[28] ^= 1;
     fs::write(file("slot-a"), slot).unwrap();
     let ran = sandbox.run(&enter);
-    let said = ran.stderr.contains("slot-a: it is damaged, or a crash cut its writing short");
+    let said = ran.stderr.contains("slot-a: damaged or incompletely written");
     assert!(ran.code != 0 && said, "{}: {}", ran.code, ran.stderr);
 }
 
@@ -191,7 +191,7 @@ fn the_hint_to_go_on_has_what_was_given() {
     sandbox.write("mine", "a file of mine\n");
     let serve = ["serve", "job.toml", "--out", "served"];
     let ran = sandbox.run(&[&serve[..], &["--invitations", "mine"]].concat());
-    let said = ran.stderr.contains("mine is there already, and holds no invitations");
+    let said = ran.stderr.contains("mine exists and does not hold invitations");
     assert!(ran.code == 2 && said && !sandbox.path("served").exists(), "{}", ran.stderr);
 
     let more = ["--listen", "127.0.0.1:0", "--address", "fl.example.org:7443"];
@@ -211,7 +211,7 @@ fn the_hint_to_go_on_has_what_was_given() {
                 --address fl.example.org:7443 --dashboard 127.0.0.1:0 --log json";
     assert!(log.contains(hint), "{log}");
     assert!(log.contains("listening on 127.0.0.1:"), "{log}");
-    assert!(log.contains(", which clients reach at fl.example.org:7443"), "{log}");
+    assert!(log.contains(" (clients use fl.example.org:7443)"), "{log}");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_ledger_says_what_was_agreed_to_and_what_left() {
     let enter = ["join", invitation, "--data", &data, "--out", "x"];
     assert_eq!(sandbox.run(&enter).code, 5);
     let said = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(said.contains("nothing was agreed to, and nothing was answered"), "{said}");
+    assert!(said.contains("no consent, and no answers"), "{said}");
     assert!(!said.contains(" of "), "{said}");
     let long = "n".repeat(3000);
     let ran = sandbox.run(&[&enter[..], &["--name", &long]].concat());
@@ -240,7 +240,7 @@ fn a_ledger_says_what_was_agreed_to_and_what_left() {
     }
     coordinator.kill();
     let said = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(said.contains(": answered, of what was agreed to\n"), "{said}");
+    assert!(said.contains(": answers, of the agreed maximum\n"), "{said}");
     let bytes = said.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     let number = |text: &str| text.replace([',', ' ', '\u{202f}'], "").parse::<u64>().unwrap();
     let (left, most) = (number(bytes[1]), number(bytes[3]));

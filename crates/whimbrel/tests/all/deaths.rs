@@ -1,33 +1,31 @@
-//! Clients that die at each message of their enrolment, and of a change of certificates, and are started
-//! again: they end enrolled once and with the simulation's bits, or are refused with a reason.
+//! Clients killed at each message of their enrolment, or of a change of certificates, and restarted:
+//! they enrol once and end in the simulation's bits, or are refused with a reason.
 //!
-//! Each client has a point of its own at which it is killed. A proxy that reads the heads of TLS records
-//! counts those of both ways, over all connections of the client: before a record is passed on, so that
-//! nobody heard it, or right behind it, while the client works on what it said.
+//! Each client has its own point of death. A proxy counts the TLS records of both directions over all
+//! connections of the client, and kills it before a record is forwarded, or right afterwards.
 
-use crate::federation::{Process, wait};
+use crate::federation::{Process, invitations_of, join_with, serve, wait, write_two_groups};
 use crate::pki::Authority;
 use crate::support::Sandbox;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use whimbrel::parts::net::Invitation;
 
-/// A client is killed at this record of a way.
+/// The record at which a client is killed.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     /// From the client to the coordinator.
     up: bool,
     /// From zero.
     record: u32,
-    /// Whether the record still gets through.
+    /// Whether the record is forwarded.
     passes: bool,
 }
 
-/// Every record of an enrolment and of the first rounds, both ways.
+/// Every record of an enrolment and of the first rounds, in both directions.
 fn points(records: u32) -> Vec<Point> {
     let ways = [(true, false), (false, false), (false, true)];
     let all = (0..records).flat_map(|record| ways.map(|(up, passes)| Point { up, record, passes }));
@@ -38,45 +36,31 @@ fn name(at: usize) -> String {
     format!("c{at:02}")
 }
 
-/// A job of so many clients, their files, and one of everybody's rows.
+/// A job of many clients, and its data.
 fn town(clients: usize) -> Sandbox {
-    let names: Vec<String> = (0..clients).map(|at| format!("\"{}\"", name(at))).collect();
+    let names: Vec<String> = (0..clients).map(name).collect();
     let sandbox = Sandbox::with_job(&format!(
-        "name = \"town\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"at\"\n\
+        "name = \"town\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
          columns = [\"a\", \"b\"]\n\n[model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\n\
          rounds = 20\nevaluate = {{ every = 5 }}\n\n[uplink]\ncodec = {{ kind = \"dithering\", levels = 4 }}\n\n\
          [federation]\nclients = [{}]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
-        names.join(", ")
+        names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
     ));
-    let mut all = String::from("a,b,at\n");
-    for at in 0..clients {
-        let mut own = String::from("a,b\n");
-        for i in 0..24 {
-            let group = f64::from((i * 7 + at) as u32 % 2);
-            let wave = |step: usize| ((i * step + 13 * at) % 97) as f64 / 97.0 - 0.5;
-            let (a, b) = (4.0 * group + wave(31), -3.0 * group + wave(57));
-            writeln!(own, "{a},{b}").unwrap();
-            writeln!(all, "{a},{b},{}", name(at)).unwrap();
-        }
-        sandbox.write(&format!("{}.csv", name(at)), &own);
-    }
-    sandbox.write("all.csv", &all);
+    write_two_groups(&sandbox, &names, |_| 24);
     sandbox
 }
 
-fn serve(sandbox: &Sandbox, clients: usize) -> (Process, BTreeMap<String, String>) {
-    let coordinator = Process::start(sandbox, "serve", &["serve", "job.toml", "--out", "served"]);
-    let printed = || fs::read_to_string(sandbox.path("serve.out")).unwrap_or_default();
-    wait("the invitations", || printed().matches('\n').count() == clients);
-    let pair = |line: &str| line.split_once('\t').map(|(n, i)| (n.to_owned(), i.to_owned()));
-    (coordinator, printed().lines().filter_map(pair).collect())
+/// A coordinator and its invitations by name.
+fn start(sandbox: &Sandbox, clients: usize) -> (Process, BTreeMap<String, String>) {
+    let coordinator = serve(sandbox, false);
+    (coordinator, invitations_of(sandbox, clients).into_iter().collect())
 }
 
-/// A client that is killed at its point, and what its folder held then.
+/// A client that is killed at its point, and the state of its folder then.
 #[derive(Clone, Default)]
 struct Doomed(Arc<Mutex<(Option<Process>, Option<Kept>)>>);
 
-/// How far a client's folder was when it died.
+/// Progress of a client's folder at its death.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kept {
     Key,
@@ -86,7 +70,7 @@ enum Kept {
 }
 
 impl Doomed {
-    /// Starts it behind its proxy.
+    /// Starts the client behind its proxy.
     fn start(sandbox: &Sandbox, point: Point, name: &str, invitation: &str, more: &[&str]) -> Self {
         let doomed = Self::default();
         let invitation = Invitation::decode(invitation).unwrap();
@@ -96,7 +80,7 @@ impl Doomed {
         let address = listener.local_addr().unwrap().to_string();
         let behind = Invitation { address, ..invitation }.encode();
         let mut held = doomed.0.lock().unwrap();
-        held.0 = Some(join(sandbox, name, &behind, more));
+        held.0 = Some(join_with(sandbox, name, &behind, more));
         drop(held);
         let dying = doomed.clone();
         std::thread::spawn(move || {
@@ -140,7 +124,7 @@ impl Doomed {
             () if is_there("offer") => Kept::Offer,
             () => Kept::Key,
         });
-        // What a write that was cut short leaves beside its file.
+        // The remains of interrupted writes.
         for file in ["offer.tmp", "consent.tmp", "pins.tmp", "stage-0.tmp"] {
             let _ = fs::write(folder.join(file), b"WHIM");
         }
@@ -151,7 +135,7 @@ impl Doomed {
     }
 }
 
-/// Passes TLS records on, each as `record` does it.
+/// Forwards TLS records by `record`.
 fn pump(
     mut from: TcpStream,
     mut to: TcpStream,
@@ -166,12 +150,6 @@ fn pump(
         from.read_exact(&mut bytes[5..])?;
         record(&mut || to.write_all(&bytes))?;
     }
-}
-
-fn join(sandbox: &Sandbox, name: &str, invitation: &str, more: &[&str]) -> Process {
-    let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
-    let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
-    Process::start(sandbox, name, &[&args[..], more].concat())
 }
 
 fn ends(sandbox: &Sandbox, coordinator: Process, clients: Vec<Process>) {
@@ -192,23 +170,23 @@ fn ends(sandbox: &Sandbox, coordinator: Process, clients: Vec<Process>) {
 }
 
 #[test]
-fn clients_that_die_at_any_message_of_their_enrolment_enrol_once_and_end_in_the_same_bits() {
+fn clients_killed_at_any_message_of_their_enrolment_enrol_once() {
     let points = points(22);
     let sandbox = town(points.len());
-    let (coordinator, invitations) = serve(&sandbox, points.len());
+    let (coordinator, invitations) = start(&sandbox, points.len());
     let doomed: Vec<Doomed> = (points.iter().enumerate())
         .map(|(at, point)| Doomed::start(&sandbox, *point, &name(at), &invitations[&name(at)], &[]))
         .collect();
     let mut clients: Vec<Option<Process>> = points.iter().map(|_| None).collect();
-    wait("everyone's death", || {
+    wait("restart of all clients", || {
         for (at, client) in clients.iter_mut().enumerate() {
             if client.is_none() && doomed[at].kept().is_some() {
-                *client = Some(join(&sandbox, &name(at), &invitations[&name(at)], &[]));
+                *client = Some(join_with(&sandbox, &name(at), &invitations[&name(at)], &[]));
             }
         }
         clients.iter().all(Option::is_some)
     });
-    // Some died before each thing that is stored, and some behind the last.
+    // The deaths cover every stored file.
     let mut died = BTreeMap::<Kept, u32>::new();
     doomed.iter().for_each(|client| *died.entry(client.kept().unwrap()).or_default() += 1);
     assert!(died.contains_key(&Kept::Key) && died.contains_key(&Kept::Offer), "{died:?}");
@@ -216,10 +194,10 @@ fn clients_that_die_at_any_message_of_their_enrolment_enrol_once_and_end_in_the_
     ends(&sandbox, coordinator, clients.into_iter().flatten().collect());
 }
 
-/// Each client announces its next certificate, dies on the way, and comes back with that one. Where the
-/// coordinator had not heard of it, it is refused with a reason, and comes back with the first one.
+/// Each client announces its next certificate, is killed, and returns with that one. If the coordinator
+/// does not know it, the client is refused with a reason and returns with the first one.
 #[test]
-fn clients_that_die_while_they_change_certificates_are_known_by_one_or_the_other() {
+fn clients_killed_during_a_change_of_certificates_keep_one_of_them() {
     let points = points(16);
     let sandbox = town(points.len());
     let authority = Authority::new("institution");
@@ -232,11 +210,11 @@ fn clients_that_die_while_they_change_certificates_are_known_by_one_or_the_other
         let file = |end: &str| format!("{}-{number}.{end}", name(at));
         [file("pem"), file("key")]
     };
-    let start = |at: usize, number: u32, invitation: &str| {
+    let rejoin = |at: usize, number: u32, invitation: &str| {
         let [cert, key] = files(at, number);
-        join(&sandbox, &name(at), invitation, &["--cert", &cert, "--key", &key])
+        join_with(&sandbox, &name(at), invitation, &["--cert", &cert, "--key", &key])
     };
-    let (coordinator, invitations) = serve(&sandbox, points.len());
+    let (coordinator, invitations) = start(&sandbox, points.len());
     let doomed: Vec<Doomed> = (points.iter().enumerate())
         .map(|(at, point)| {
             let ([cert, key], [next, _]) = (files(at, 0), files(at, 1));
@@ -244,34 +222,34 @@ fn clients_that_die_while_they_change_certificates_are_known_by_one_or_the_other
             Doomed::start(&sandbox, *point, &name(at), &invitations[&name(at)], &brought)
         })
         .collect();
-    // The certificate that a client has come back with.
+    // The certificate with which each client returned.
     let mut clients: Vec<Option<(u32, Process)>> = points.iter().map(|_| None).collect();
     let mut refused = 0;
     let done = || sandbox.path("served/summary.json").exists();
-    wait("everyone's return", || {
+    wait("end of the job", || {
         for (at, client) in clients.iter_mut().enumerate() {
             let invitation = &invitations[&name(at)];
             let ended =
                 client.as_mut().and_then(|(number, process)| Some((*number, process.code()?)));
             match ended {
                 None if client.is_none() && doomed[at].kept().is_some() => {
-                    *client = Some((1, start(at, 1, invitation)));
+                    *client = Some((1, rejoin(at, 1, invitation)));
                 }
                 Some((1, code)) if code != 0 => {
                     let said = sandbox.read(&format!("{}.log", name(at)));
                     assert_eq!(code, 4, "{:?}: {said}", points[at]);
                     assert!(said.contains("the coordinator refused: "), "{said}");
                     refused += 1;
-                    *client = Some((0, start(at, 0, invitation)));
+                    *client = Some((0, rejoin(at, 0, invitation)));
                 }
                 _ => {}
             }
         }
         done()
     });
-    assert!(refused > 0, "nobody died between its enrolment and its announcement");
+    assert!(refused > 0, "no client died between enrolment and announcement");
     let second = clients.iter().flatten().filter(|(number, _)| *number == 1).count();
-    assert!(second > 0, "nobody was known by its second certificate");
+    assert!(second > 0, "no client used its second certificate");
     let clients = clients.into_iter().flatten().map(|(_, process)| process).collect();
     ends(&sandbox, coordinator, clients);
 }

@@ -1,4 +1,4 @@
-//! The example `drive`: a job through the byte interface alone, clients as processes over pipes.
+//! The example `drive`: a job through the byte interface, with clients as processes over pipes.
 
 use crate::examples;
 use crate::support::{Sandbox, example};
@@ -15,16 +15,7 @@ fn ends_in_the_same_bits(sandbox: &Sandbox) {
     for name in ["model/model.safetensors", "model/model.json", "journal"] {
         assert!(read("simulated", name) == read("driven", name), "{name} differs");
     }
-    let figures = |run: &str| -> Vec<serde_json::Value> {
-        let text = String::from_utf8(read(run, "metrics.jsonl")).unwrap();
-        let row = |line| {
-            let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-            row.as_object_mut().unwrap().remove("seconds");
-            row
-        };
-        text.lines().map(row).collect()
-    };
-    assert_eq!(figures("simulated"), figures("driven"));
+    assert_eq!(sandbox.timeless_metrics("simulated"), sandbox.timeless_metrics("driven"));
 }
 
 #[test]

@@ -1,13 +1,12 @@
-//! How served jobs end: files that cannot be written, clients that do not go on as they began, and
-//! readers that are gone.
+//! The end of served jobs: files that cannot be written, changed rows, closed standard error.
 
-use crate::federation::{Process, invitations, join, same_model, serve, wait, wards};
+use crate::federation::{Process, fails, invitations, join_all, same_model, serve, wait, wards};
 use std::fs;
 use std::process::Stdio;
 
-/// A folder in the place of a file cannot be written, as a file on a full disk cannot.
+/// A folder in place of a file blocks its writing, as a full disk does.
 #[test]
-fn what_cannot_be_written_at_the_end_is_waited_for_and_the_model_goes_out_before_the_report() {
+fn writes_at_the_end_are_retried_and_the_model_precedes_the_report() {
     let sandbox = wards(3, "");
     let coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
@@ -17,8 +16,7 @@ fn what_cannot_be_written_at_the_end_is_waited_for_and_the_model_goes_out_before
         let status = fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
         status.contains(&format!("\"state\":\"paused, nothing is lost: served/{name}"))
     };
-    let clients: Vec<Process> =
-        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
+    let clients = join_all(&sandbox, &invitations);
     wait("a pause before the delivery", || paused("clients.csv"));
     assert!(!sandbox.path("client-east/model").exists());
     fs::remove_dir(&blocked[0]).unwrap();
@@ -32,23 +30,21 @@ fn what_cannot_be_written_at_the_end_is_waited_for_and_the_model_goes_out_before
     assert!(sandbox.ok(&["status", "served"]).stdout.starts_with("wards: finished\n"));
     same_model(&sandbox);
 
-    // As after a kill in between: the report is made up for, and rounds are counted on.
+    // As after a kill in between: the report is written again, and rounds keep their count.
     fs::remove_file(&blocked[1]).unwrap();
     serve(&sandbox, true).ends(&sandbox, "serve");
     assert!(blocked[1].is_file());
     let status = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(status["clients"]["east"]["rounds"], 3);
 
-    // A folder goes on with the rows that it began with.
-    let (_, invitation) = &invitations[0];
-    let enter = ["join", invitation, "--data", "north.csv", "--out", "client-east"];
-    let ran = sandbox.run(&[&enter[..], &["--min-group", "1"]].concat());
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("north.csv is another file than the one"), "{}", ran.stderr);
+    // A folder keeps its rows.
+    let enter = ["join", &invitations[0].1, "--data", "north.csv", "--out", "client-east"];
+    let args = [&enter[..], &["--min-group", "1"]].concat();
+    fails(&sandbox, &args, 2, "north.csv differs from the file");
 }
 
 #[test]
-fn a_closed_standard_error_ends_nothing_and_a_log_in_json_is_json_alone() {
+fn a_closed_standard_error_is_ignored_and_a_json_log_contains_only_json() {
     let sandbox = wards(3, "");
     let args = ["serve", "job.toml", "--out", "served", "--log", "json"];
     let mut coordinator = Process::start(&sandbox, "serve", &args);
@@ -60,7 +56,7 @@ fn a_closed_standard_error_ends_nothing_and_a_log_in_json_is_json_alone() {
     for line in sandbox.read("serve.log").lines().chain(asked.stderr.lines()) {
         assert!(serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
     }
-    assert!(asked.stderr.contains("what would leave this machine"), "{}", asked.stderr);
+    assert!(asked.stderr.contains("that would leave this machine"), "{}", asked.stderr);
 
     let args = ["join", &invitation, "--data", "east.csv", "--out", "y", "--give-up", "0.5"];
     let mut child = sandbox.command(&args).stderr(Stdio::piped()).spawn().unwrap();

@@ -23,24 +23,33 @@ pub(crate) fn wards(rounds: u32, rest: &str) -> Sandbox {
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n"
     ));
+    write_two_groups(&sandbox, &NAMES, |w| 60 + 20 * w);
+    sandbox
+}
+
+/// Rows of two groups, distinct in each client: a file per client, and `all.csv` with their names.
+pub(crate) fn write_two_groups<N: AsRef<str>>(
+    sandbox: &Sandbox,
+    names: &[N],
+    count: impl Fn(usize) -> usize,
+) {
     let mut all = String::from("a,b,ward\n");
-    for (w, name) in NAMES.iter().enumerate() {
-        let mut own = String::from("b,a\n");
-        for i in 0..60 + 20 * w {
-            // Two groups, with a spread that no two rows share.
+    for (w, name) in names.iter().enumerate() {
+        let name = name.as_ref();
+        let mut own = String::from("a,b\n");
+        for i in 0..count(w) {
             let group = f64::from((i * 7 + w) as u32 % 2);
             let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
             let (a, b) = (4.0 * group + wave(31), -3.0 * group + wave(57));
-            writeln!(own, "{b},{a}").unwrap();
+            writeln!(own, "{a},{b}").unwrap();
             writeln!(all, "{a},{b},{name}").unwrap();
         }
         sandbox.write(&format!("{name}.csv"), &own);
     }
     sandbox.write("all.csv", &all);
-    sandbox
 }
 
-/// Processes that do not outlive a failing test.
+/// A process that is killed when it is dropped.
 pub(crate) struct Process(Child);
 
 impl Drop for Process {
@@ -50,7 +59,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Ends it at once, and returns when it is gone.
+    /// Kills the process and waits for its end.
     pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -82,7 +91,7 @@ impl Process {
         assert!(status.success(), "{log}: {}", sandbox.read(&format!("{log}.log")));
     }
 
-    /// Its exit code, once it has ended; -1 where a signal ended it.
+    /// The exit code after the end; -1 after a signal.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.0.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
     }
@@ -92,7 +101,7 @@ impl Process {
     }
 }
 
-/// A port that is free: the listener that found it is gone when a coordinator takes it.
+/// A free port.
 pub(crate) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -100,7 +109,7 @@ pub(crate) fn free_address() -> String {
 pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < PATIENCE, "no {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -113,41 +122,75 @@ pub(crate) fn serve(sandbox: &Sandbox, resume: bool) -> Process {
 
 /// The invitations that `serve` printed, by name.
 pub(crate) fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
-    let path = sandbox.path("serve.out");
-    wait("the invitations", || {
-        fs::read_to_string(&path).is_ok_and(|text| text.matches('\n').count() == NAMES.len())
-    });
-    let text = sandbox.read("serve.out");
+    invitations_of(sandbox, NAMES.len())
+}
+
+pub(crate) fn invitations_of(sandbox: &Sandbox, clients: usize) -> Vec<(String, String)> {
+    let text = || fs::read_to_string(sandbox.path("serve.out")).unwrap_or_default();
+    wait("invitations", || text().matches('\n').count() == clients);
     let pair = |line: &str| line.split_once('\t').map(|(n, i)| (n.to_owned(), i.to_owned()));
-    text.lines().filter_map(pair).collect()
+    text().lines().filter_map(pair).collect()
+}
+
+/// A coordinator, and the name and invitation of its first client.
+pub(crate) fn served(sandbox: &Sandbox) -> (Process, String, String) {
+    let coordinator = serve(sandbox, false);
+    let (name, invitation) = invitations(sandbox).swap_remove(0);
+    (coordinator, name, invitation)
 }
 
 pub(crate) fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
-    let data = format!("{name}.csv");
-    let out = format!("client-{name}");
     // Held-out parts of a few rows count here, as in a simulation.
-    let mut args = vec!["join", invitation, "--data", &data, "--out", &out, "--yes"];
-    args.extend(["--give-up", "120", "--min-group", "1"]);
-    Process::start(sandbox, name, &args)
+    join_with(sandbox, name, invitation, &["--min-group", "1"])
 }
 
-/// The whole job, with clients as they are started by default.
-pub(crate) fn finish(sandbox: &Sandbox, coordinator: Process) {
-    let clients: Vec<(String, Process)> = invitations(sandbox)
-        .into_iter()
-        .map(|(name, invitation)| (name.clone(), join(sandbox, &name, &invitation)))
-        .collect();
+pub(crate) fn join_with(sandbox: &Sandbox, name: &str, invitation: &str, more: &[&str]) -> Process {
+    let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
+    let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
+    Process::start(sandbox, name, &[&args[..], more].concat())
+}
+
+pub(crate) fn join_all(sandbox: &Sandbox, invitations: &[(String, String)]) -> Vec<Process> {
+    invitations.iter().map(|(name, invitation)| join(sandbox, name, invitation)).collect()
+}
+
+/// Waits for the end of the coordinator and its clients.
+pub(crate) fn all_end(
+    sandbox: &Sandbox,
+    coordinator: Process,
+    invitations: &[(String, String)],
+    clients: Vec<Process>,
+) {
     coordinator.ends(sandbox, "serve");
-    for (name, client) in clients {
-        client.ends(sandbox, &name);
+    assert_eq!(invitations.len(), clients.len());
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(sandbox, name);
     }
+}
+
+/// Runs all clients to the end of the job.
+pub(crate) fn finish(sandbox: &Sandbox, coordinator: Process) {
+    let invitations = invitations(sandbox);
+    all_end(sandbox, coordinator, &invitations, join_all(sandbox, &invitations));
+}
+
+/// Serves the job with all clients to its end.
+pub(crate) fn serve_to_end(sandbox: &Sandbox) {
+    finish(sandbox, serve(sandbox, false));
+}
+
+/// Asserts that a command fails with this code and message.
+pub(crate) fn fails(sandbox: &Sandbox, args: &[&str], code: i32, why: &str) {
+    let ran = sandbox.run(args);
+    let said = ran.stderr.contains(why);
+    assert!(ran.code == code && said, "{args:?}: {}: {}", ran.code, ran.stderr);
 }
 
 pub(crate) fn same_model(sandbox: &Sandbox) {
     same_but_for(sandbox, &[]);
 }
 
-/// The same model, journal and figures, but for these figures.
+/// Compares model, journal and metrics with a simulation, except for these metrics.
 fn same_but_for(sandbox: &Sandbox, others: &[&str]) {
     sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
     let bytes = |run: &str| fs::read(sandbox.path(run).join("model/model.safetensors")).unwrap();
@@ -156,12 +199,10 @@ fn same_but_for(sandbox: &Sandbox, others: &[&str]) {
         assert!(bytes(&format!("client-{name}")) == bytes("served"), "{name} has another model");
     }
     assert_eq!(sandbox.read("served/journal"), sandbox.read("simulated/journal"));
-    let rows = |run: &str| -> Vec<_> {
-        let rows = sandbox.metrics(run).into_iter().map(|mut row| {
-            row.retain(|figure, _| figure != "seconds" && !others.contains(&&figure[..]));
-            row
-        });
-        rows.collect()
+    let rows = |run: &str| {
+        let mut rows = sandbox.timeless_metrics(run);
+        rows.iter_mut().for_each(|row| row.retain(|key, _| !others.contains(&&key[..])));
+        rows
     };
     assert_eq!(rows("served"), rows("simulated"));
 }
@@ -169,18 +210,16 @@ fn same_but_for(sandbox: &Sandbox, others: &[&str]) {
 #[test]
 fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = wards(12, "");
-    let coordinator = serve(&sandbox, false);
-    finish(&sandbox, coordinator);
+    serve_to_end(&sandbox);
     same_model(&sandbox);
-    // What a client was told before it agreed, and what it can do afterwards.
     let told = sandbox.read("north.log");
-    assert!(told.contains("what would leave this machine:"), "{told}");
+    assert!(told.contains("messages that would leave this machine:"), "{told}");
     sandbox.ok(&["predict", "client-north", "--data", "north.csv", "--out", "labels.csv"]);
     let status = sandbox.ok(&["status", "served"]);
     assert!(status.stdout.starts_with("wards: finished\n"), "{}", status.stdout);
     assert!(sandbox.read("served/report.html").contains("wards"));
     assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
-    // The coordinator knows how many rows each client stated.
+    // The coordinator knows the stated number of rows.
     let rows = |run: &str| -> Vec<String> {
         let text = sandbox.read(&format!("{run}/clients.csv"));
         let first = |line: &str| line.split(',').take(3).collect::<Vec<_>>().join(",");
@@ -190,9 +229,8 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     assert_eq!(rows("served"), rows("simulated"));
 }
 
-/// Both directions compressed and a cohort drawn for each round: what clients are sent depends on
-/// what the server remembers of its own messages.
-/// Serves and simulates a method on wards with two classes.
+/// Serves a method on wards with two classes, both directions compressed and cohorts drawn, so that
+/// messages depend on the server's memory.
 fn served_classes(method: &str) -> Sandbox {
     let codec = "codec = { kind = \"dithering\", levels = 2, norm = 2 }";
     let sandbox = Sandbox::with_job(&format!(
@@ -209,7 +247,7 @@ fn served_classes(method: &str) -> Sandbox {
         for i in 0..40 + 20 * w {
             let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
             let (a, b) = (3.0 * wave(31), wave(57));
-            // With noise: no line separates them.
+            // Noise, so that no line separates the classes.
             let y = u8::from(a - b + 2.0 * wave(11) > 0.0);
             writeln!(own, "{y},{a},{b}").unwrap();
             writeln!(all, "{a},{b},{y},{name}").unwrap();
@@ -217,19 +255,18 @@ fn served_classes(method: &str) -> Sandbox {
         sandbox.write(&format!("{name}.csv"), &own);
     }
     sandbox.write("all.csv", &all);
-    let coordinator = serve(&sandbox, false);
-    finish(&sandbox, coordinator);
+    serve_to_end(&sandbox);
     sandbox
 }
 
 #[test]
 fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = served_classes("kind = \"mcm\"\nstep = \"1/L\"");
-    // A simulation solves the problem first, and also asks how far away the solution is.
+    // A simulation also measures the distance to the solution.
     same_but_for(&sandbox, &["excess_loss", "distance2", "memory_gap2", "bits_eval"]);
     let summary = sandbox.object("served/summary.json");
     assert!(summary["bits_down"].as_u64().is_some_and(|bits| bits > 0), "{summary:?}");
-    // Clients keep the same rows out as in a simulation.
+    // The held-out rows are those of the simulation.
     for key in ["test_loss", "test_accuracy", "test_accuracy_p10", "validation_loss", "train_loss"]
     {
         let simulated = &sandbox.object("simulated/summary.json")[key];
@@ -240,7 +277,7 @@ fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     assert!(head.contains(",loss,test_loss,test_accuracy,"), "{head}");
 }
 
-/// Weights stay with the client, whose folder predicts with them as the simulated client does.
+/// Weights stay with the client, whose folder predicts as the simulated client.
 #[test]
 fn a_served_mixture_leaves_weights_with_the_clients() {
     let sandbox =
@@ -257,12 +294,12 @@ fn a_served_mixture_leaves_weights_with_the_clients() {
 }
 
 #[test]
-fn killed_processes_go_on_and_end_in_the_same_bits() {
+fn killed_processes_resume_and_end_in_the_same_bits() {
     let sandbox = wards(60, "");
     let mut coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
-    let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let mut clients = join_all(&sandbox, &invitations);
     let exchanges = || fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
     for kill in 0..6usize {
         let before = exchanges();
@@ -270,30 +307,22 @@ fn killed_processes_go_on_and_end_in_the_same_bits() {
         if coordinator.is_over() {
             break;
         }
-        match kill % 2 {
-            0 => {
-                drop(coordinator);
-                coordinator = serve(&sandbox, true);
-            }
-            _ => {
-                let at = kill % NAMES.len();
-                if !clients[at].is_over() {
-                    clients[at].kill();
-                    clients[at] = start(at);
-                }
-            }
+        let at = kill % NAMES.len();
+        if kill % 2 == 0 {
+            drop(coordinator);
+            coordinator = serve(&sandbox, true);
+        } else if !clients[at].is_over() {
+            clients[at].kill();
+            clients[at] = start(at);
         }
     }
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);
 }
 
-/// A coordinator has no rows: where its machine would have them does not matter.
+/// A coordinator has no rows, so their paths do not matter.
 #[test]
-fn a_run_that_was_moved_to_another_folder_goes_on() {
+fn a_moved_run_resumes() {
     let first = wards(12, "");
     let mut coordinator = serve(&first, false);
     invitations(&first);
@@ -305,30 +334,22 @@ fn a_run_that_was_moved_to_another_folder_goes_on() {
         sandbox.write(file, &first.read(file));
     }
     fs::rename(first.path("served"), sandbox.path("served")).unwrap();
-    // Everything else is compared.
+    // All other keys are compared.
     sandbox.write("other.toml", &first.read("job.toml").replace("seed = 7", "seed = 8"));
     let ran = sandbox.run(&["serve", "other.toml", "--out", "served", "--resume"]);
-    let said =
-        ran.stderr.contains("cannot be resumed: ") && ran.stderr.contains("`seed` was 7, now 8");
-    assert!(ran.code == 2 && said, "{}: {}", ran.code, ran.stderr);
+    assert!(ran.code == 2 && ran.stderr.contains("`seed` was 7, now 8"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("data.path"), "{}", ran.stderr);
-    let coordinator = serve(&sandbox, true);
-    finish(&sandbox, coordinator);
+    finish(&sandbox, serve(&sandbox, true));
     same_model(&sandbox);
 }
 
 #[test]
-fn a_client_that_has_the_model_says_where_it_is_however_often_it_is_started() {
+fn a_restarted_client_with_the_model_reports_its_path() {
     let sandbox = wards(3, "");
     let coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
-    let clients: Vec<Process> =
-        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
-    // As after a kill before the model's files were written: the folder holds it as it came.
+    all_end(&sandbox, coordinator, &invitations, join_all(&sandbox, &invitations));
+    // As after a kill before the model's files were written.
     let (name, invitation) = &invitations[0];
     fs::remove_dir_all(sandbox.path(&format!("client-{name}")).join("model")).unwrap();
     join(&sandbox, name, invitation).ends(&sandbox, name);
@@ -339,64 +360,50 @@ fn a_client_that_has_the_model_says_where_it_is_however_often_it_is_started() {
 }
 
 #[test]
-fn open_enrolment_invites_clients_that_bring_their_names() {
+fn open_enrolment_invites_clients_that_choose_their_names() {
     let sandbox = wards(3, "");
     let args = ["serve", "job.toml", "--out", "served", "--open-enrolment", "3"];
     let coordinator = Process::start(&sandbox, "serve", &args);
     let invitations = invitations(&sandbox);
     let invited: Vec<&str> = invitations.iter().map(|(name, _)| &name[..]).collect();
     assert_eq!(invited, ["client-1", "client-2", "client-3"]);
-    let start = |(name, (_, invitation)): (&&str, &(String, String))| {
-        let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
-        let args = ["join", invitation, "--name", name, "--data", &data, "--out", &out, "--yes"];
-        Process::start(&sandbox, name, &args)
-    };
-    let clients: Vec<Process> = NAMES.iter().zip(&invitations).map(start).collect();
-    coordinator.ends(&sandbox, "serve");
-    for (name, client) in NAMES.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    let named: Vec<(String, String)> =
+        NAMES.iter().zip(invitations).map(|(name, (_, i))| ((*name).to_owned(), i)).collect();
+    let start = |(name, i): &(String, String)| join_with(&sandbox, name, i, &["--name", name]);
+    let clients = named.iter().map(start).collect();
+    all_end(&sandbox, coordinator, &named, clients);
     same_model(&sandbox);
 }
 
 #[test]
-fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
+fn wrong_invitations_and_files_are_refused() {
     let sandbox = wards(3, "");
-    let ran = sandbox.run(&["join", "whimbrel1-abc", "--data", "north.csv"]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("this invitation is damaged or incomplete"), "{}", ran.stderr);
-    let ran = sandbox.run(&["status", "nowhere"]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("is no run that is served"), "{}", ran.stderr);
-
-    let coordinator = serve(&sandbox, false);
-    let invitations = invitations(&sandbox);
-    let (name, invitation) = &invitations[0];
-    sandbox.write("wrong.csv", "a,c\n1,2\n");
-    let ran = sandbox.run(&["join", invitation, "--data", "wrong.csv", "--out", "x", "--yes"]);
-    assert!(ran.code == 2 && ran.stderr.contains("no column \"b\""), "{}", ran.stderr);
-    // Nobody agreed: standard input is closed.
-    let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "x"]);
-    assert!(
-        ran.code == 5 && ran.stderr.contains("no rows, and nothing computed"),
-        "{}",
-        ran.stderr
+    fails(
+        &sandbox,
+        &["join", "whimbrel1-abc", "--data", "north.csv"],
+        2,
+        "is damaged or incomplete",
     );
-    assert!(ran.stderr.contains("--yes agrees without being asked"), "{}", ran.stderr);
+    fails(&sandbox, &["status", "nowhere"], 2, "is not a served run");
+
+    let (_coordinator, name, invitation) = served(&sandbox);
+    sandbox.write("wrong.csv", "a,c\n1,2\n");
+    let enter = |data, out| ["join", &invitation, "--data", data, "--out", out, "--yes"];
+    fails(&sandbox, &enter("wrong.csv", "x"), 2, "no column \"b\"");
+    // No consent: standard input is closed.
+    let declined = &enter("east.csv", "x")[..6];
+    fails(&sandbox, declined, 5, "no rows, and nothing computed");
+    fails(&sandbox, declined, 5, "--yes consents without a prompt");
     // The invitation is bound to the key in that folder.
-    let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "y", "--yes"]);
-    assert_eq!(ran.code, 4, "{}", ran.stderr);
-    assert!(ran.stderr.contains("this invitation was used with another key"), "{}", ran.stderr);
+    fails(&sandbox, &enter("east.csv", "y"), 4, "this invitation was used with another key");
     let more = sandbox.ok(&["invite", "served", "south"]);
     assert!(more.stdout.starts_with("whimbrel1-"), "{}", more.stdout);
-    sandbox.ok(&["revoke", "served", name]);
-    assert_eq!(sandbox.run(&["revoke", "served", "nobody"]).code, 2);
-    let ran = sandbox.run(&["revoke", "served", name, "--dead"]);
-    assert!(ran.code == 2 && ran.stderr.contains("was revoked, and stays so"), "{}", ran.stderr);
-    drop(coordinator);
+    sandbox.ok(&["revoke", "served", &name]);
+    fails(&sandbox, &["revoke", "served", "nobody"], 2, "there is no client `nobody`");
+    fails(&sandbox, &["revoke", "served", &name, "--dead"], 2, "was revoked, which is final");
 }
 
-/// Counts of three observers at sites, month by month: a file for each, and one of everybody's.
+/// Monthly counts of three observers: a file for each, and one with all.
 pub(crate) fn counts() -> Sandbox {
     let sandbox = Sandbox::with_job(
         "name = \"birds\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
@@ -408,7 +415,7 @@ pub(crate) fn counts() -> Sandbox {
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n",
     );
-    // What describes the months is in the coordinator's file alone.
+    // Only the coordinator's file describes the months.
     let mut all = String::from("observer,site,month,half,count\n");
     for (o, name) in NAMES.iter().enumerate() {
         let mut own = String::from("month,site,count\n");
@@ -423,16 +430,15 @@ pub(crate) fn counts() -> Sandbox {
         sandbox.write(&format!("{name}.csv"), &own);
     }
     sandbox.write("all.csv", &all);
-    // Nobody was at the last one.
+    // The last site was never observed.
     sandbox.write("sites.txt", "s0\ns1\ns2\ns3\ns4\ns5\ns6\ns7\ns8\ns9\n");
     sandbox
 }
 
 #[test]
-fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_clients() {
+fn a_served_table_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = counts();
-    let coordinator = serve(&sandbox, false);
-    finish(&sandbox, coordinator);
+    serve_to_end(&sandbox);
     same_model(&sandbox);
     let model = |run: &str| sandbox.object(&format!("{run}/model/model.json"));
     assert_eq!(model("served"), model("simulated"));
@@ -442,16 +448,16 @@ fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_cl
         assert!(!of("served").is_null() && of("served") == of("simulated"), "{key}");
     }
 
-    // A client fills in its own table, and knows what it observed.
+    // A client imputes its table and knows its observations.
     let args = ["impute", "client-east", "--data", "east.csv", "--out", "own.csv", "--json"];
     let own = sandbox.ok(&args).json();
     assert_eq!(own["observed"], sandbox.read("east.csv").lines().count() - 1);
     sandbox.ok(&["impute", "simulated", "--data", "east.csv", "--out", "same.csv"]);
     assert_eq!(sandbox.read("own.csv"), sandbox.read("same.csv"));
     assert!(sandbox.read("own.csv").contains("\ns1,2,yes,2,"));
-    // The coordinator does not, although it has a file that looks like the clients'.
+    // The coordinator does not know them, despite its own file.
     let ran = sandbox.ok(&["impute", "served", "--out", "all-estimated.csv", "--json"]);
-    assert!(ran.stderr.contains("the clients kept what they observed"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("only the clients hold the observations"), "{}", ran.stderr);
     assert!(ran.json()["observed"].is_null());
     let lines = sandbox.read("all-estimated.csv");
     assert_eq!(lines.lines().skip(1).filter(|line| line.contains(",unknown,,")).count(), 50);

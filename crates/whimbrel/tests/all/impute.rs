@@ -3,14 +3,16 @@
 use crate::same_bits::stop_in_the_middle;
 use crate::support::{Sandbox, number};
 use serde_json::Value;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::exp;
-use whimbrel::parts::engine::{Limits, run};
+use whimbrel::parts::engine::{Limits, Observer, run};
 use whimbrel::parts::families::Job;
+use whimbrel::parts::families::family::RunData;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
-use whimbrel::parts::runs::{RunDir, run_data};
-use whimbrel_testkit::pairs;
+use whimbrel::parts::runs::RunDir;
 
 const JOB: &str = r#"name = "birds"
 seed = 1
@@ -202,7 +204,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     // Draws come again, and the first five of six are the same five.
     sandbox.ok(&["impute", "out", "--draws", "6", "--out", "b.csv"]);
     let (_, again) = table(&sandbox, "b.csv");
-    for (a, b) in pairs(&lines, &again) {
+    for (a, b) in lines.iter().zip(&again) {
         assert_eq!(a[..], b[..13]);
     }
     for (out, why) in [("out/job.toml", "part of the run"), ("counts.csv", "reads that file")] {
@@ -360,7 +362,7 @@ fn a_client_of_the_run_gets_its_own_table() {
     let (common, least, most) = (estimates("all.csv"), own("o0"), own("o4"));
     // An effect of its own is one factor for all cells, up to six digits.
     let factor = |own: &[f64]| {
-        let ratios: Vec<f64> = pairs(own, &common).map(|(own, all)| own / all).collect();
+        let ratios: Vec<f64> = own.iter().zip(&common).map(|(own, all)| own / all).collect();
         assert!(ratios.iter().all(|r| (r / ratios[0] - 1.0).abs() < 1e-4), "{ratios:?}");
         ratios[0]
     };
@@ -494,8 +496,14 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     let mut job = Job::parse(&JOB.replace("epochs = 150", "rounds = 3"), "job.toml").unwrap();
     job.paths_mut().into_iter().for_each(|path| *path = sandbox.path("counts.csv"));
     let loaded = load(&job).unwrap();
-    let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), run_data(&job, &loaded));
-    let mut outcome = run(&plan, loaded.clients, job.seed, &Limits::default(), &mut ()).unwrap();
+    let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), RunData::of(&loaded));
+    let limits = Limits {
+        folder: None,
+        resume: false,
+        checkpoint_every: Duration::MAX,
+        interrupt: &AtomicBool::new(false),
+    };
+    let mut outcome = run(&plan, loaded.clients, job.seed, &limits, &mut Quiet).unwrap();
     let model = outcome.delivered.last_mut().unwrap();
     model.tensors.retain(|tensor| tensor.name != "v");
     let dir = RunDir::adopt(&sandbox.path("out"));
@@ -506,3 +514,7 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     assert!(sandbox.path("out/model/model.safetensors").is_file());
     assert!(sandbox.read("out/summary.json").contains("cannot be described"));
 }
+
+struct Quiet;
+
+impl Observer for Quiet {}

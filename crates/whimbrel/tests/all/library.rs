@@ -3,10 +3,9 @@
 use crate::support::example;
 use std::ops::ControlFlow;
 use std::process::Command;
-use whimbrel::parts::core::Key;
 use whimbrel::{
-    BayesianRegression, Codec, Covariance, GaussianMixture, Job, LinearRegression,
-    LogisticRegression, LowRank, MixtureOfLearners, Preset, Rows,
+    BayesianRegression, Codec, Covariance, GaussianMixture, Job, Key, LinearRegression,
+    LogisticRegression, LowRank, MixtureOfLearners, Preset, Rows, Simple, Simulate, Table,
 };
 
 /// Rows of two columns and a number that follows from them, for each client.
@@ -92,7 +91,9 @@ fn gaps_are_filled() {
         Rows::from_rows(rows)
     };
     let clients = [of(0), of(1), of(2)];
-    let filled = LowRank::gaussian(100.0).rank(1).fit(&clients).unwrap().impute(&clients).unwrap();
+    let fit = LowRank::gaussian(100.0).rank(1).fit(&clients).unwrap();
+    let mut filled = fit.impute(&clients).unwrap();
+    filled.push(fit.adapt(&of(3)).unwrap());
     for (client, rows) in filled.iter().enumerate() {
         for (i, row) in rows.values().chunks_exact(5).enumerate() {
             for (j, x) in row.iter().enumerate() {
@@ -166,6 +167,39 @@ fn a_saved_fit_predicts_as_before() {
     assert_eq!(again.predict(&rows).unwrap().numbers("prediction"), fit.predict(&rows).unwrap());
     assert_eq!(again.history("objective"), fit.run().history("objective"));
     assert!(out.join("report.html").is_file());
+}
+
+/// A method whose values have this length and this content.
+struct Broken(usize, f64);
+
+impl Simple for Broken {
+    fn start(&self, columns: usize) -> Vec<f64> {
+        vec![1.0; columns]
+    }
+
+    fn value(&self, _: &[f64], _: &Table, _: Key) -> Vec<f64> {
+        vec![self.1; self.0]
+    }
+
+    fn step(&self, at: &mut [f64], mean: &[f64], _: u32) {
+        at.copy_from_slice(mean);
+    }
+
+    fn loss(&self, at: &[f64], _: &Table) -> f64 {
+        at[0]
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_or_too_long_end_a_simulation() {
+    let clients = linear(2, 5).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
+    let run = |method, codec| Simulate::new(method, 3).uplink(codec).run(&clients);
+    assert_eq!(run(Broken(2, 0.5), Codec::exact()).unwrap().parameters, [0.5, 0.5]);
+    for codec in [Codec::exact(), Codec::dithering(4)] {
+        assert!(run(Broken(2, f64::NAN), codec.clone()).is_err());
+        assert!(run(Broken(2, f64::INFINITY), codec.clone()).is_err());
+        assert!(run(Broken(3, 0.5), codec).is_err());
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! What whoever runs a federation relies on: one process per folder, `status`, files that others
-//! cannot read, certificates of an institution, and a journal that is replayed.
+//! Operation of a federation: one process per folder, `status`, private files, certificates of an
+//! institution, and replay of the journal.
 
 use crate::federation::{
-    NAMES, Process, finish, invitations, join, same_model, serve, wait, wards,
+    NAMES, Process, all_end, fails, finish, invitations, join, join_all, join_with, same_model,
+    serve, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -15,33 +16,30 @@ fn shows(sandbox: &Sandbox, what: &str) {
 }
 
 #[test]
-fn a_second_coordinator_is_refused_until_the_first_is_gone() {
+fn a_second_coordinator_is_refused_while_the_first_runs() {
     let sandbox = wards(3, "");
     let mut coordinator = serve(&sandbox, false);
     invitations(&sandbox);
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
     for how in ["--resume", "--force"] {
-        let ran = sandbox.run(&["serve", "job.toml", "--out", "served", how]);
-        assert_eq!(ran.code, 2, "{how}: {}", ran.stderr);
-        assert!(ran.stderr.contains("another process works in served"), "{how}: {}", ran.stderr);
+        let args = ["serve", "job.toml", "--out", "served", how];
+        fails(&sandbox, &args, 2, "another process works in served");
     }
     let status = sandbox.ok(&["status", "served"]);
-    assert!(!status.stderr.contains("no coordinator is at work"), "{}", status.stderr);
+    assert!(!status.stderr.contains("no coordinator is running"), "{}", status.stderr);
     coordinator.kill();
     let status = sandbox.ok(&["status", "served"]);
-    assert!(status.stderr.contains("no coordinator is at work"), "{}", status.stderr);
-    let coordinator = serve(&sandbox, true);
-    finish(&sandbox, coordinator);
+    assert!(status.stderr.contains("no coordinator is running"), "{}", status.stderr);
+    finish(&sandbox, serve(&sandbox, true));
     same_model(&sandbox);
     let told = sandbox.read("serve.log");
-    assert!(told.contains("invitations not used so far: east, north, west"), "{told}");
+    assert!(told.contains("unused invitations: east, north, west"), "{told}");
 }
 
 #[test]
-fn status_tells_of_runs_that_go_on_are_over_or_never_were() {
+fn status_reports_running_finished_and_missing_runs() {
     let sandbox = wards(3, "");
-    let ran = sandbox.run(&["status", "served"]);
-    assert!(ran.code == 2 && ran.stderr.contains("is no run that is served"), "{}", ran.stderr);
+    fails(&sandbox, &["status", "served"], 2, "is not a served run");
     let coordinator = serve(&sandbox, false);
     invitations(&sandbox);
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
@@ -57,28 +55,25 @@ fn status_tells_of_runs_that_go_on_are_over_or_never_were() {
     assert!(!over.stderr.contains("no coordinator"), "{}", over.stderr);
     let json = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(json["finished"], true);
-    // Nobody can join what is over; whoever took part can still fetch the model.
-    let ran = sandbox.run(&["invite", "served", "south"]);
-    assert!(ran.code == 2 && ran.stderr.contains("is over: finished"), "{}", ran.stderr);
+    // No client can join a finished run.
+    fails(&sandbox, &["invite", "served", "south"], 2, "is over: finished");
     assert!(!sandbox.read("served/federation.json").contains("south"));
 }
 
 #[cfg(unix)]
 #[test]
-fn keys_and_tokens_are_the_owners_alone() {
+fn keys_and_tokens_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let sandbox = wards(3, "");
     let args = ["serve", "job.toml", "--out", "served", "--dashboard", "127.0.0.1:0"];
     let mut coordinator = Process::start(&sandbox, "serve", &args);
     invitations(&sandbox);
     let told = |times: usize| {
-        wait("the dashboard", || {
-            sandbox.read("serve.log").matches("dashboard: http").count() == times
-        });
+        wait("dashboard", || sandbox.read("serve.log").matches("dashboard: http").count() == times);
     };
     told(1);
     let token = sandbox.read("served/dashboard-token");
-    // The link stays good when the coordinator is started again.
+    // The link survives a restart of the coordinator.
     coordinator.kill();
     let coordinator = Process::start(&sandbox, "serve", &[&args[..], &["--resume"]].concat());
     told(2);
@@ -95,12 +90,12 @@ fn keys_and_tokens_are_the_owners_alone() {
     ] {
         assert_eq!(mode(name), wanted, "{name} is {:o}", mode(name));
     }
-    // What others could read holds no secret.
+    // The list of clients contains no secrets.
     let registry = sandbox.read("served/federation.json");
     for (_, invitation) in invitations(&sandbox) {
         assert!(!registry.contains(&invitation));
     }
-    // A delivery is these files and no others.
+    // A delivery consists of these files.
     let mut files: Vec<String> = fs::read_dir(sandbox.path("client-north/model"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -110,14 +105,14 @@ fn keys_and_tokens_are_the_owners_alone() {
 }
 
 #[test]
-fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
+fn clients_of_another_authority_are_refused() {
     let sandbox = wards(3, "");
     let folder = sandbox.path("");
     let (institution, elsewhere) = (Authority::new("institution"), Authority::new("elsewhere"));
     sandbox.write("ca.pem", &institution.pem);
     institution.sign(&folder, "coordinator");
     NAMES.iter().for_each(|name| drop(institution.sign(&folder, name)));
-    elsewhere.sign(&folder, "stranger");
+    elsewhere.sign(&folder, "other");
     let args = ["serve", "job.toml", "--out", "served", "--client-ca", "ca.pem"];
     let brought = ["--cert", "coordinator.pem", "--key", "coordinator.key"];
     let coordinator = Process::start(&sandbox, "serve", &[&args[..], &brought[..]].concat());
@@ -125,50 +120,37 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
 
     let (_, invitation) = &invitations[0];
     let enter = ["join", invitation, "--data", "east.csv", "--yes"];
-    let of_stranger = ["--out", "x", "--cert", "stranger.pem", "--key", "stranger.key"];
-    let own = ["--out", "y"];
-    for with in [&of_stranger[..], &own[..]] {
-        let ran = sandbox.run(&[&enter[..], with].concat());
-        assert_eq!(ran.code, 4, "{with:?}: {}", ran.stderr);
-        let why = "refuses this client's certificate: it is of an authority that the coordinator";
-        assert!(ran.stderr.contains(why), "{with:?}: {}", ran.stderr);
+    let other = ["--out", "x", "--cert", "other.pem", "--key", "other.key"];
+    for with in [&other[..], &["--out", "y"]] {
+        let why = "refuses this client's certificate: the coordinator does not know its authority";
+        fails(&sandbox, &[&enter[..], with].concat(), 4, why);
     }
     let told = sandbox.read("served/audit.jsonl");
-    assert!(told.contains("a certificate of an unknown authority"), "{told}");
-    let book = sandbox.object("served/federation.json");
-    let clients = book["clients"].as_array().unwrap();
+    assert!(told.contains("the certificate's authority is unknown"), "{told}");
+    let list = sandbox.object("served/federation.json");
+    let clients = list["clients"].as_array().unwrap();
     assert!(clients.iter().all(|client| client["certificate"].is_null()), "{clients:?}");
 
     let start = |(name, invitation): &(String, String)| {
-        let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
         let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
-        let args = ["join", invitation, "--data", &data, "--out", &out, "--yes"];
-        let brought = ["--cert", &cert, "--key", &key, "--give-up", "120"];
-        Process::start(&sandbox, name, &[&args[..], &brought[..]].concat())
+        join_with(&sandbox, name, invitation, &["--cert", &cert, "--key", &key])
     };
-    let clients: Vec<Process> = invitations.iter().map(start).collect();
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    let clients = invitations.iter().map(start).collect();
+    all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);
-    assert!(
-        !sandbox.path("served/tls/identity").exists(),
-        "a key was made although one was brought"
-    );
+    assert!(!sandbox.path("served/tls/identity").exists(), "a key was made without need");
 }
 
-/// Rounds close at a deadline, clients and the coordinator are killed, and a stopping rule asks who
-/// answered: what came of it is what the journal tells.
+/// Rounds close at a deadline, all processes are killed, and a stopping rule depends on respondents:
+/// the journal replays all of it.
 ///
-/// Whoever is away costs each round its deadline, twice with the evaluation. Somebody is until the
-/// last kill, so that the rule, which needs hundreds of rounds, leaves time for all of them however
-/// slow the machine; then the rounds go as fast as they can.
+/// One client is absent until the last kill, which costs each round its deadline, so that the
+/// stopping rule, which needs hundreds of rounds, leaves time for the kills on any machine.
 #[test]
-fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_run() {
+fn a_run_with_a_deadline_kills_and_a_stopping_rule_is_replayed() {
     let sandbox = wards(100_000, "stop = { patience = 200, tolerance = 0.0 }\n");
     let job = sandbox.read("job.toml").replace("every = 5", "every = 1");
-    // One stage: each begins with an enrolment, which waits for everyone.
+    // One stage, since each begins with an enrolment of all clients.
     let job = job.replace("components = 2", "components = 2\ninit = \"moments\"");
     sandbox.write("job.toml", &format!("{job}quorum = 1\ndeadline_s = 0.05\n"));
     let mut coordinator = serve(&sandbox, false);
@@ -182,7 +164,7 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
         });
     };
 
-    // The first one enrols and is away when the rounds begin.
+    // The first client enrols and is absent when the rounds begin.
     let mut first = start(0);
     let mut second = start(1);
     shows(&sandbox, "\"heard\":2");
@@ -208,37 +190,33 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
         *client = start(at);
     }
     first = start(0);
-    coordinator.ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip([first, second, third]) {
-        client.ends(&sandbox, name);
-    }
+    all_end(&sandbox, coordinator, &invitations, vec![first, second, third]);
     same_when_replayed(&sandbox);
     let journal = sandbox.read("served/journal");
     let evaluation = journal.lines().find(|line| line.contains("\"evaluated\":1,")).unwrap();
-    assert!(!evaluation.contains("\"answered\":\"0"), "the first client was away: {evaluation}");
+    assert!(!evaluation.contains("\"answered\":\"0"), "the first client was absent: {evaluation}");
     let ending = sandbox.object("served/summary.json")["ending"].clone();
     assert!(ending.as_str().unwrap().starts_with("stopped early"), "{ending}");
 }
 
-/// Whoever is invited while a job runs takes part although the job does not list it, with the next
-/// number, wherever its name sorts: the journal says whose that is.
+/// A client invited during the job gets the next id, whatever its name; the journal records the name.
 #[test]
-fn a_client_that_the_job_does_not_list_is_invited_late_and_the_replay_is_the_run() {
+fn a_run_with_a_late_unlisted_client_is_replayed() {
     let each = "participation = { default = 1.0, clients = { north = 0.5 } }\n";
     let sandbox = wards(1500, each);
     let mut coordinator = serve(&sandbox, false);
     let mut invitations = invitations(&sandbox);
     let start = |(name, invitation): &(String, String)| join(&sandbox, name, invitation);
-    let mut clients: Vec<Process> = invitations.iter().map(start).collect();
+    let mut clients = join_all(&sandbox, &invitations);
     let status = || -> Value {
         let text = fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };
-    wait("the first rounds", || status()["round"].as_u64() > Some(0));
-    // Without `west` no round closes, so that the run cannot be over too soon.
+    wait("first round", || status()["round"].as_u64() > Some(0));
+    // Without `west` no round closes, so the run cannot end too soon.
     let west = invitations.iter().position(|(name, _)| name == "west").unwrap();
     clients[west].kill();
-    assert!(!coordinator.is_over(), "the job was over before anybody could join late");
+    assert!(!coordinator.is_over(), "the job was over before the late client");
     let invitation = sandbox.ok(&["invite", "served", "aspen"]).stdout.trim().to_owned();
     let rows = sandbox.read("north.csv");
     sandbox.write("aspen.csv", &rows);
@@ -247,12 +225,9 @@ fn a_client_that_the_job_does_not_list_is_invited_late_and_the_replay_is_the_run
     wait("aspen", || status()["clients"]["aspen"]["connected"] == true);
     clients[west] = start(&invitations[west]);
     wait("its rounds", || status()["clients"]["aspen"]["rounds"].as_u64() > Some(0));
-    // The journal goes on from what it has named so far.
+    // The resumed journal does not repeat names.
     coordinator.kill();
-    serve(&sandbox, true).ends(&sandbox, "serve");
-    for ((name, _), client) in invitations.iter().zip(clients) {
-        client.ends(&sandbox, name);
-    }
+    all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
     let journal = sandbox.read("served/journal");
     let named: Vec<&str> = journal.lines().filter(|line| line.contains("names")).collect();
     assert_eq!(named.len(), 2, "{named:?}");
@@ -260,29 +235,22 @@ fn a_client_that_the_job_does_not_list_is_invited_late_and_the_replay_is_the_run
     assert!(named[1].contains("\"joined\":\"3\",\"names\":[\"aspen\"]"), "{named:?}");
 
     let replay = ["run", "job.toml", "--out", "again", "--replay", "served/journal"];
-    let refused = sandbox.run(&replay);
-    assert_eq!(refused.code, 3, "{}", refused.stderr);
-    assert!(refused.stderr.contains("the journal has a client `aspen`, and the data do not"));
+    fails(&sandbox, &replay, 3, "the journal has a client `aspen`, and the data do not");
     let columns = |row: &str| row.split_once(',').map(|(b, a)| format!("{a},{b},aspen\n"));
     let own: String = rows.lines().skip(1).filter_map(columns).collect();
-    // Who is in the data and took no part changes nothing.
+    // A client of the data without part in the run changes nothing.
     sandbox.write("all.csv", &(sandbox.read("all.csv") + &own + "9,9,aaron\n9,8,aaron\n"));
     same_when_replayed(&sandbox);
 }
 
-/// The journal of the run, replayed, gives the run.
+/// Compares the run with the replay of its journal.
 fn same_when_replayed(sandbox: &Sandbox) {
     sandbox.ok(&["run", "job.toml", "--out", "again", "--replay", "served/journal"]);
     for file in ["model/model.safetensors", "journal"] {
         let bytes = |run: &str| fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
         assert!(bytes("served") == bytes("again"), "{file} differs");
     }
-    let metrics = |run: &str| {
-        let mut rows = sandbox.metrics(run);
-        rows.iter_mut().for_each(|row| drop(row.remove("seconds")));
-        rows
-    };
-    assert_eq!(metrics("served"), metrics("again"));
+    assert_eq!(sandbox.timeless_metrics("served"), sandbox.timeless_metrics("again"));
     let summary =
         |run: &str, key: &str| sandbox.object(&format!("{run}/summary.json"))[key].clone();
     for key in ["rounds", "objective", "ending", "bits_up", "bits_down", "bits_eval"] {

@@ -1,10 +1,10 @@
-//! Jobs end in the fits that scikit-learn reaches from the same start (see `peers/fit.py`).
+//! Jobs end in the fits of scikit-learn from the same start (see `peers/fit.py`).
 
 use crate::support::{Sandbox, fixture, flat, number};
 use serde_json::{Map, Value};
 use whimbrel_testkit::pairs;
 
-/// The documented job, with the covariance and the number of rounds left open.
+/// The documented job; covariance and rounds are replaced.
 const JOB: &str = r#"
 name = "gmm-csv"
 seed = 1
@@ -115,6 +115,6 @@ fn a_model_is_a_start() {
         let second = sandbox.run_job("second");
         assert!(number(&second, "objective") <= number(&first, "objective") + 1e-12);
         let begin = number(&sandbox.metrics("second")[0], "objective");
-        assert!(begin <= number(&first, "objective") + 1e-12, "it goes on where the first ended");
+        assert!(begin <= number(&first, "objective") + 1e-12, "it starts where the first ended");
     }
 }

@@ -80,7 +80,7 @@ fn clients_predict_with_their_own_and_new_ones_adapt() {
     // A class that the run does not know.
     sandbox.write("odd.csv", &rows(30).replace(",1\n", ",7\n"));
     let said = refused(&sandbox, &["adapt", "out", "--data", "odd.csv", "--out", "odd"], 3);
-    assert!(said.contains("class \"7\" is none of the run's"), "{said}");
+    assert!(said.contains("class \"7\" is not one of the run's"), "{said}");
 }
 
 /// Rows in the format of the run's own: images with their labels, and LIBSVM's text.
@@ -127,7 +127,7 @@ fn methods_without_a_meaning_for_adapt_refuse() {
     sandbox.run_job("out");
     sandbox.write("new.csv", &rows(12));
     let said = refused(&sandbox, &["adapt", "out", "--data", "new.csv", "--out", "mine"], 2);
-    assert!(said.contains("fedavg has nothing of a client's own to fit"), "{said}");
+    assert!(said.contains("fedavg has no personal part to fit"), "{said}");
     sandbox.ok(&["predict", "out", "--data", "new.csv", "--out", "p.csv"]);
 }
 

@@ -98,6 +98,13 @@ impl Sandbox {
         objects(&self.read(&format!("{run}/metrics.jsonl")))
     }
 
+    /// The metrics of a run without their times.
+    pub fn timeless_metrics(&self, run: &str) -> Vec<Map<String, Value>> {
+        let mut rows = self.metrics(run);
+        rows.iter_mut().for_each(|row| drop(row.remove("seconds")));
+        rows
+    }
+
     /// The lines of a run's journal.
     pub fn journal(&self, run: &str) -> Vec<Map<String, Value>> {
         objects(&self.read(&format!("{run}/journal")))

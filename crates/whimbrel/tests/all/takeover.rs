@@ -1,15 +1,16 @@
-//! A run that an earlier program left, with its clients: the folder in `tests/golden/served` is taken over
-//! and ends in the simulation's bits. Folders of older versions are refused by their number.
+//! A run of an earlier program and its clients: the folder `tests/golden/served` is resumed and ends in
+//! the simulation's bits. Folders of older versions are refused.
 //!
-//! `WHIMBREL_BLESS=1` makes the folder anew; a format that changes keeps the old folder as a second one.
+//! `WHIMBREL_BLESS=1` makes the folder again; when a format changes, the old folder stays as a second one.
 
-use crate::federation::{Process, free_address, wait};
+use crate::federation::{
+    Process, all_end, free_address, invitations_of, join_with, serve, wait, write_two_groups,
+};
 use crate::support::Sandbox;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Stands for the folder of the job, whose path the run keeps.
+/// Placeholder of the job's folder in the run's files.
 const ELSEWHERE: &str = "/elsewhere/";
 const NAMES: [&str; 2] = ["east", "west"];
 const JOB: &str = "name = \"taken-over\"\nseed = 7\n\n[data]\nsource = \"csv\"\ncolumns = [\"a\", \"b\"]\n\n\
@@ -27,71 +28,42 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let place = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy(&path, &place),
-            false => drop(fs::copy(&path, &place).unwrap()),
+        if path.is_dir() {
+            copy(&path, &place);
+        } else {
+            fs::copy(&path, &place).unwrap();
         }
     }
 }
 
 /// The rows of both clients, and a job that simulates them.
 fn write_rows(sandbox: &Sandbox) {
-    let mut all = String::from("a,b,ward\n");
-    for (w, name) in NAMES.iter().enumerate() {
-        let mut own = String::from("a,b\n");
-        for i in 0..24 + 6 * w {
-            let group = f64::from((i * 7 + w) as u32 % 2);
-            let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
-            let (a, b) = (4.0 * group + wave(31), -3.0 * group + wave(57));
-            writeln!(own, "{a},{b}").unwrap();
-            writeln!(all, "{a},{b},{name}").unwrap();
-        }
-        sandbox.write(&format!("{name}.csv"), &own);
-    }
-    sandbox.write("all.csv", &all);
+    write_two_groups(sandbox, &NAMES, |w| 24 + 6 * w);
     sandbox.write("job.toml", JOB);
     let simulated =
         JOB.replace("source = \"csv\"", "source = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"");
     sandbox.write("simulated.toml", &simulated);
 }
 
-fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
-    let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
-    let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
-    Process::start(sandbox, name, &args)
-}
-
-/// A run in the middle of its rounds, as a kill of everyone leaves it.
+/// Makes a run and kills all its processes within the rounds.
 fn make() {
     let sandbox = Sandbox::new();
     write_rows(&sandbox);
-    let args = ["serve", "job.toml", "--out", "served"];
-    let mut coordinator = Process::start(&sandbox, "serve", &args);
-    let printed = || fs::read_to_string(sandbox.path("serve.out")).unwrap_or_default();
-    wait("the invitations", || printed().matches('\n').count() == NAMES.len());
-    let text = printed();
-    let mut clients: Vec<Process> = text
-        .lines()
-        .map(|line| line.split_once('\t').unwrap())
-        .map(|(name, invitation)| join(&sandbox, name, invitation))
+    let mut coordinator = serve(&sandbox, false);
+    let mut clients: Vec<Process> = invitations_of(&sandbox, NAMES.len())
+        .iter()
+        .map(|(name, invitation)| join_with(&sandbox, name, invitation, &[]))
         .collect();
     // The log grows with every round.
     let log = || fs::metadata(sandbox.path("served/checkpoint/log")).map_or(0, |found| found.len());
     wait("some rounds", || log() > 6000 || coordinator.is_over());
-    assert!(!coordinator.is_over(), "it was over too soon: try again");
+    assert!(!coordinator.is_over(), "over too soon: try again");
     coordinator.kill();
     clients.iter_mut().for_each(Process::kill);
     let _ = fs::remove_dir_all(golden());
-    let files = [
-        "federation.json",
-        "members.jsonl",
-        "job.toml",
-        "journal",
-        "metrics.jsonl",
-        "measures.json",
-    ];
     fs::create_dir_all(golden().join("served")).unwrap();
-    for file in files {
+    let kept = ["federation.json", "members.jsonl", "job.toml", "journal"];
+    for file in kept.iter().chain(&["metrics.jsonl", "measures.json"]) {
         fs::copy(sandbox.path("served").join(file), golden().join("served").join(file)).unwrap();
     }
     for folder in ["served/checkpoint", "served/tls", "client-east", "client-west"] {
@@ -102,7 +74,7 @@ fn make() {
     fs::write(&job, text.replace(sandbox.path("").to_str().unwrap(), ELSEWHERE)).unwrap();
 }
 
-/// The folder on this machine, in the place of the one that it was made in.
+/// Copies the folder, with the path of this sandbox.
 fn restore(sandbox: &Sandbox) {
     copy(&golden(), &sandbox.path(""));
     let job = sandbox.read("served/job.toml");
@@ -110,7 +82,7 @@ fn restore(sandbox: &Sandbox) {
 }
 
 #[test]
-fn a_folder_of_this_version_is_taken_over_and_ends_in_the_same_bits() {
+fn a_folder_of_this_version_is_resumed_and_ends_in_the_same_bits() {
     if std::env::var_os("WHIMBREL_BLESS").is_some() {
         make();
     }
@@ -119,25 +91,22 @@ fn a_folder_of_this_version_is_taken_over_and_ends_in_the_same_bits() {
     restore(&sandbox);
     let said = sandbox.ok(&["verify", "served"]).stdout;
     assert!(said.ends_with("whole\n") && !said.contains("round 0:"), "{said}");
-    // As of a program that did not know this key: its default is what the run has.
+    // As of a program without this key, whose default the run has.
     let job = sandbox.read("served/job.toml");
     assert!(job.contains("linger_s = 60.0\n"), "{job}");
     sandbox.write("served/job.toml", &job.replace("linger_s = 60.0\n", ""));
-    // Another machine, and so another address.
+    // Another machine has another address.
     let address = free_address();
     let args = ["serve", "job.toml", "--out", "served", "--resume", "--listen", &address];
     let args = [&args[..], &["--address", &address, "--rotate"]].concat();
     let coordinator = Process::start(&sandbox, "serve", &args);
     wait("the address", || sandbox.read("served/federation.json").contains(&address));
-    let clients: Vec<(&str, Process)> = NAMES
-        .iter()
-        .map(|name| {
-            let again = sandbox.ok(&["invite", "served", name, "--again"]).stdout;
-            (*name, join(&sandbox, name, again.trim()))
-        })
-        .collect();
-    coordinator.ends(&sandbox, "serve");
-    clients.into_iter().for_each(|(name, client)| client.ends(&sandbox, name));
+    let again = NAMES.map(|name| {
+        let again = sandbox.ok(&["invite", "served", name, "--again"]).stdout;
+        (name.to_owned(), again.trim().to_owned())
+    });
+    let clients = again.iter().map(|(name, i)| join_with(&sandbox, name, i, &[])).collect();
+    all_end(&sandbox, coordinator, &again, clients);
     sandbox.ok(&["run", "simulated.toml", "--out", "simulated"]);
     let model = |run: &str| fs::read(sandbox.path(run).join("model/model.safetensors")).unwrap();
     assert!(model("served") == model("simulated"), "another model than the simulation's");
@@ -147,20 +116,17 @@ fn a_folder_of_this_version_is_taken_over_and_ends_in_the_same_bits() {
     }
 }
 
-/// The version is a number in each of these files: another one is named, and nothing is changed.
+/// The error names the version, and the files stay unchanged.
 #[test]
-fn folders_of_other_versions_are_refused_by_their_number() {
+fn folders_of_other_versions_are_refused() {
     let sandbox = Sandbox::new();
     write_rows(&sandbox);
     let address = free_address();
     let serve = ["serve", "job.toml", "--out", "served", "--resume", "--listen", &address];
-    let again = |name: &str| -> String {
-        restore(&sandbox);
-        sandbox.ok(&["invite", "served", name, "--again"]).stdout.trim().to_owned()
-    };
-    let invitation = again("east");
-    let join = ["join", &invitation, "--data", "east.csv", "--out", "client-east", "--yes"];
-    // Where the number stands, and the one before it.
+    restore(&sandbox);
+    let invitation = sandbox.ok(&["invite", "served", "east", "--again"]).stdout;
+    let join = ["join", invitation.trim(), "--data", "east.csv", "--out", "client-east", "--yes"];
+    // Files with an older version number.
     let binary = [
         ("served/checkpoint/state", 4, &serve[..]),
         ("served/tls/identity", 1, &serve),
@@ -181,10 +147,10 @@ fn folders_of_other_versions_are_refused_by_their_number() {
         assert!(fs::read(&path).unwrap() == bytes, "{file} was changed");
     }
     restore(&sandbox);
-    let book =
+    let list =
         sandbox.read("served/federation.json").replacen("\"version\": 3", "\"version\": 2", 1);
-    sandbox.write("served/federation.json", &book);
+    sandbox.write("served/federation.json", &list);
     let ran = sandbox.run(&serve);
     assert!(ran.stderr.contains("it has version 2, this program reads 3"), "{}", ran.stderr);
-    assert_eq!(sandbox.read("served/federation.json"), book);
+    assert_eq!(sandbox.read("served/federation.json"), list);
 }

@@ -1,17 +1,26 @@
-//! What a hospital's operators and its data-protection officer rely on, through the command line.
+//! Guarantees to operators and data-protection officers, through the command line.
 
 use crate::federation::{
-    NAMES, Process, counts, finish, free_address, invitations, join, same_model, serve, wait, wards,
+    NAMES, Process, all_end, counts, fails, finish, free_address, invitations, join_all,
+    same_model, serve, serve_to_end, served, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::{Ran, Sandbox};
 use std::fs;
+use std::net::TcpStream;
 use std::process::Stdio;
 
 const SERVE: [&str; 4] = ["serve", "job.toml", "--out", "served"];
 
 fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [first, more].concat()
+}
+
+/// A new run, killed after it has written its status.
+fn begun(sandbox: &Sandbox, args: &[&str]) {
+    let _coordinator = Process::start(sandbox, "serve", args);
+    invitations(sandbox);
+    wait("status", || sandbox.path("served/status.json").exists());
 }
 
 /// Runs the program with a line on its standard input.
@@ -27,13 +36,19 @@ fn told(sandbox: &Sandbox, args: &[&str], line: &str) -> Ran {
 }
 
 fn refused(sandbox: &Sandbox, args: &[&str], why: &str) {
-    let ran = sandbox.run(args);
-    assert!(ran.code == 2 && ran.stderr.contains(why), "{args:?}: {}: {}", ran.code, ran.stderr);
+    fails(sandbox, args, 2, why);
 }
 
-/// A run that was begun with certificates goes on with them, or with others on purpose.
+/// Runs `join`, declines, and asserts that the consent screen contains this text.
+fn declines(sandbox: &Sandbox, args: &[&str], shown: &str) {
+    let ran = told(sandbox, args, "n\n");
+    let said = ran.stderr.contains(shown);
+    assert!(ran.code == 5 && said, "{args:?}: {}: {}", ran.code, ran.stderr);
+}
+
+/// A run with certificates resumes with them, or with others on purpose.
 #[test]
-fn what_a_run_was_begun_with_is_not_lost_in_silence() {
+fn certificates_and_addresses_of_a_run_change_only_on_purpose() {
     let sandbox = wards(3, "");
     let folder = sandbox.path("");
     let (one, other) = (Authority::new("one"), Authority::new("other"));
@@ -43,49 +58,44 @@ fn what_a_run_was_begun_with_is_not_lost_in_silence() {
     one.sign(&folder, "renewed");
     let cert = ["--cert", "coordinator.pem", "--key", "coordinator.key"];
     let ca = ["--client-ca", "ca.pem"];
-    let mut coordinator = Process::start(&sandbox, "serve", &with(&with(&SERVE, &cert), &ca));
-    invitations(&sandbox);
-    wait("the registry", || sandbox.path("served/status.json").exists());
-    coordinator.kill();
+    begun(&sandbox, &with(&with(&SERVE, &cert), &ca));
     let before = sandbox.read("served/federation.json");
     let resume = with(&SERVE, &["--resume"]);
-    refused(&sandbox, &with(&resume, &ca), "served with a certificate of its own");
-    refused(&sandbox, &with(&resume, &cert), "only clients with certificates of the authorities");
     let others = ["--client-ca", "other-ca.pem"];
-    refused(&sandbox, &with(&with(&resume, &cert), &others), "other authorities than before");
     let renewed = ["--cert", "renewed.pem", "--key", "renewed.key"];
-    refused(&sandbox, &with(&with(&resume, &renewed), &ca), "another one than this run's");
-    // Where there is no other word, a coordinator listens where its invitations lead.
     let elsewhere = free_address().replace("127.0.0.1", "fl.example.org");
     let moved = with(&with(&resume, &cert), &with(&ca, &["--address", &elsewhere]));
-    refused(&sandbox, &moved, "invitations of this run name the address 127.0.0.1:");
+    for (args, why) in [
+        (with(&resume, &ca), "served with a supplied certificate"),
+        (with(&resume, &cert), "only client certificates of the authorities"),
+        (with(&with(&resume, &cert), &others), "other authorities than before"),
+        (with(&with(&resume, &renewed), &ca), "differs from that in this run's invitations"),
+        (moved.clone(), "invitations of this run contain the address 127.0.0.1:"),
+    ] {
+        refused(&sandbox, &args, why);
+    }
     assert_eq!(sandbox.read("served/federation.json"), before);
 
-    // On purpose: what is asked for is what invitations name from then on.
+    // On purpose, invitations change.
     let mut coordinator = Process::start(&sandbox, "again", &with(&moved, &["--rotate"]));
-    let started = |times| {
-        sandbox.read("again.log").matches("clients reach at fl.example.org").count() == times
-    };
-    wait("a start at that address", || started(1));
+    let started =
+        |times| sandbox.read("again.log").matches("clients use fl.example.org").count() == times;
+    wait("start at that address", || started(1));
     coordinator.kill();
-    // An operator who forgets nothing needs no flag; nor does one who says the same again.
-    let mut coordinator = Process::start(&sandbox, "again", &moved);
-    wait("a second start", || started(2));
-    coordinator.kill();
+    // The same options again need no flag.
+    let _coordinator = Process::start(&sandbox, "again", &moved);
+    wait("second start", || started(2));
 
-    // A run without authorities does not get them by accident either.
+    // Authorities are not added by accident either.
     let sandbox = wards(3, "");
     sandbox.write("ca.pem", &one.pem);
-    let mut coordinator = serve(&sandbox, false);
-    invitations(&sandbox);
-    wait("the registry", || sandbox.path("served/status.json").exists());
-    coordinator.kill();
+    begun(&sandbox, &SERVE);
     refused(&sandbox, &with(&resume, &ca), "begun without --client-ca");
 }
 
-/// A certificate that TLS cannot use leaves no run behind.
+/// An unusable certificate leaves no run behind.
 #[test]
-fn a_certificate_that_cannot_be_used_is_refused_before_anything_is_written() {
+fn an_unusable_certificate_is_refused_before_anything_is_written() {
     let sandbox = wards(3, "");
     let folder = sandbox.path("");
     let authority = Authority::new("institution");
@@ -94,79 +104,73 @@ fn a_certificate_that_cannot_be_used_is_refused_before_anything_is_written() {
     let old = ["--cert", "old.pem", "--key", "old.key"];
     refused(&sandbox, &with(&SERVE, &old), "the certificate in old.pem is X.509 of version 1 or 2");
     let mixed = ["--cert", "coordinator.pem", "--key", "old.key"];
-    refused(&sandbox, &with(&SERVE, &mixed), "the key in old.key is not that of the certificate");
+    refused(
+        &sandbox,
+        &with(&SERVE, &mixed),
+        "the key in old.key does not belong to the certificate",
+    );
     sandbox.write("ca.pem", "no certificate\n");
     for more in [&["--client-ca", "ca.pem"][..], &["--next-cert", "ca.pem"]] {
-        let ran = sandbox.run(&with(&SERVE, more));
-        let said = ran.stderr.contains("ca.pem: there is no certificate in this file");
-        assert!(ran.code == 1 && said, "{}: {}", ran.code, ran.stderr);
+        fails(&sandbox, &with(&SERVE, more), 1, "ca.pem: this file contains no certificate");
     }
     assert!(!sandbox.path("served").exists());
 }
 
-/// An invitation of another client is not answered with the state of this one.
+/// An invitation of another client is refused.
 #[test]
-fn a_folder_is_one_clients_alone() {
+fn a_folder_belongs_to_one_client() {
     let sandbox = wards(3, "");
-    let mut coordinator = serve(&sandbox, false);
+    let _coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let [(name, own), (other, others)] = &invitations[..2] else { panic!("{invitations:?}") };
     let data = format!("{name}.csv");
     let enter = |invitation| ["join", invitation, "--data", &data, "--out", "x"];
-    assert_eq!(told(&sandbox, &enter(own), "n\n").code, 5);
+    declines(&sandbox, &enter(own), "");
     let why = format!("x holds the state of client `{name}`, and the invitation is for `{other}`");
     refused(&sandbox, &enter(others), &why);
     let why = format!("x holds the state of client `{name}`, and --name is `{other}`");
     refused(&sandbox, &with(&enter(own), &["--name", other]), &why);
-    assert_eq!(told(&sandbox, &with(&enter(own), &["--name", name]), "n\n").code, 5);
-    // Where no folder is given, two names may share one.
+    declines(&sandbox, &with(&enter(own), &["--name", name]), "");
+    // Two names may share a default folder.
     let invite = |name: &str| sandbox.ok(&["invite", "served", name]).stdout.trim().to_owned();
     let [first, second] = ["a b", "a/b"].map(invite);
-    assert_eq!(told(&sandbox, &["join", &first, "--data", &data], "n\n").code, 5);
+    declines(&sandbox, &["join", &first, "--data", &data], "");
     let why = "a_b holds the state of client `a b`, and the invitation is for `a/b`";
     refused(&sandbox, &["join", &second, "--data", &data], why);
-    coordinator.kill();
 }
 
-/// Whoever brought a name is known by it, and by the invitation that left it open.
+/// A client that chose its name is identified by it and by its invitation.
 #[test]
-fn a_client_that_brought_its_name_is_known_by_its_invitation_too() {
+fn a_client_that_chose_its_name_is_also_identified_by_its_invitation() {
     let sandbox = wards(3, "");
     let args = with(&SERVE, &["--open-enrolment", "3"]);
-    let mut coordinator = Process::start(&sandbox, "serve", &args);
+    let _coordinator = Process::start(&sandbox, "serve", &args);
     let invitations = invitations(&sandbox);
     let (own, other) = (&invitations[0].1, &invitations[1].1);
     let enter = |invitation| ["join", invitation, "--data", "north.csv", "--out", "x"];
     let named = |invitation| with(&enter(invitation), &["--name", "north"]);
     for args in [named(own), enter(own).to_vec(), named(own)] {
-        let ran = told(&sandbox, &args, "n\n");
-        assert_eq!(ran.code, 5, "{args:?}: {}", ran.stderr);
+        declines(&sandbox, &args, "");
     }
     let why = "client `north`, and the invitation is for `client-2`";
     refused(&sandbox, &enter(other), why);
     refused(&sandbox, &named(other), why);
-    coordinator.kill();
 }
 
 #[test]
-fn a_client_that_brought_its_certificate_is_told_to_bring_it_again() {
+fn a_supplied_certificate_is_needed_again() {
     let sandbox = wards(3, "");
-    let folder = sandbox.path("");
-    Authority::new("institution").sign(&folder, "east");
-    let mut coordinator = serve(&sandbox, false);
-    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    Authority::new("institution").sign(&sandbox.path(""), "east");
+    let (_coordinator, _, invitation) = served(&sandbox);
     let enter = ["join", &invitation, "--data", "east.csv", "--out", "x"];
-    let ran = told(&sandbox, &with(&enter, &["--cert", "east.pem", "--key", "east.key"]), "n\n");
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    refused(&sandbox, &enter, "joined with a certificate that it brought");
-    coordinator.kill();
+    declines(&sandbox, &with(&enter, &["--cert", "east.pem", "--key", "east.key"]), "");
+    refused(&sandbox, &enter, "joined with a supplied certificate");
 }
 
 #[test]
-fn whoever_answers_no_is_told_what_the_coordinator_knows() {
+fn a_user_who_declines_learns_what_the_coordinator_knows() {
     let sandbox = wards(3, "");
-    let mut coordinator = serve(&sandbox, false);
-    let (name, invitation) = invitations(&sandbox).swap_remove(0);
+    let (_coordinator, name, invitation) = served(&sandbox);
     // From a file, not on the command line.
     sandbox.write("invitation", &invitation);
     let enter = ["join", "@invitation", "--data", "east.csv", "--out", "x"];
@@ -174,21 +178,18 @@ fn whoever_answers_no_is_told_what_the_coordinator_knows() {
     assert_eq!(ran.code, 5, "{}", ran.stderr);
     assert!(ran.stderr.contains("the coordinator knows that this client enrolled"));
     assert!(!ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
-    // What it says is what happened: enrolled, and not a byte of a summary.
+    // Enrolled, without a summary.
     let members = sandbox.read("served/members.jsonl");
     assert!(members.contains("\"enrolled\"") && members.contains(&name), "{members}");
     assert!(!members.contains(&invitation), "{members}");
     let ledger = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(ledger.contains("nothing was agreed to, and nothing was answered"), "{ledger}");
-    coordinator.kill();
+    assert!(ledger.contains("no consent, and no answers"), "{ledger}");
 }
 
 #[test]
 fn an_invitation_is_read_from_standard_input_and_expires() {
     let sandbox = wards(3, "");
-    let mut coordinator = serve(&sandbox, false);
-    let invitations = invitations(&sandbox);
-    let (_, invitation) = &invitations[0];
+    let (_coordinator, _, invitation) = served(&sandbox);
     let enter = ["join", "-", "--data", "east.csv", "--out", "x", "--yes", "--give-up", "0.1"];
     let mut reading = sandbox.command(&enter).stdin(Stdio::piped()).spawn().unwrap();
     let sent = std::io::Write::write_all(
@@ -196,42 +197,32 @@ fn an_invitation_is_read_from_standard_input_and_expires() {
         format!("{invitation}\n").as_bytes(),
     );
     sent.unwrap();
-    wait("the client", || {
-        fs::read_to_string(sandbox.path("served/members.jsonl"))
-            .is_ok_and(|text| text.contains("enrolled"))
-    });
+    wait("enrolment", || sandbox.read("served/members.jsonl").contains("enrolled"));
     let _ = reading.kill();
     let _ = reading.wait();
-    // Another one is not redeemed in time.
+    // An expired invitation.
     let other = sandbox.ok(&["invite", "served", "late", "--valid-days", "0"]).stdout;
     let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let made = now();
-    wait("the next second", || now() > made + 1);
-    let other = other.trim();
-    let ran = sandbox.run(&["join", other, "--data", "north.csv", "--out", "y", "--yes"]);
-    assert!(ran.code == 4 && ran.stderr.contains("this invitation has expired"), "{}", ran.stderr);
-    coordinator.kill();
+    wait("next second", || now() > made + 1);
+    let late = ["join", other.trim(), "--data", "north.csv", "--out", "y", "--yes"];
+    fails(&sandbox, &late, 4, "this invitation has expired");
 }
 
-/// Whoever reads the log of a service learns no secret from it.
+/// The log of a service contains no secrets.
 #[test]
 fn logs_hold_no_tokens() {
     let sandbox = wards(3, "");
-    // As a process leaves it that was killed before its invitations were good.
     let args = with(&SERVE, &["--json", "--log", "json", "--dashboard", "127.0.0.1:0"]);
     let coordinator = Process::start(&sandbox, "serve", &args);
     let file = sandbox.path("served/invitations");
-    wait("the invitations", || {
+    wait("invitations", || {
         fs::read_to_string(&file).is_ok_and(|text| text.matches('\n').count() == NAMES.len())
     });
     let text = fs::read_to_string(&file).unwrap();
-    let clients: Vec<(&str, Process)> = text
-        .lines()
-        .map(|line| line.split_once('\t').unwrap())
-        .map(|(name, invitation)| (name, join(&sandbox, name, invitation)))
-        .collect();
-    coordinator.ends(&sandbox, "serve");
-    clients.into_iter().for_each(|(name, client)| client.ends(&sandbox, name));
+    let pair = |line: &str| line.split_once('\t').map(|(n, i)| (n.to_owned(), i.to_owned()));
+    let invitations: Vec<(String, String)> = text.lines().filter_map(pair).collect();
+    all_end(&sandbox, coordinator, &invitations, join_all(&sandbox, &invitations));
     let token = sandbox.read("served/dashboard-token");
     let mut files = vec!["serve.log".to_owned(), "serve.out".to_owned()];
     files.extend(["audit.jsonl", "members.jsonl", "status.json"].map(|f| format!("served/{f}")));
@@ -243,25 +234,23 @@ fn logs_hold_no_tokens() {
     }
     let log = sandbox.read("serve.log");
     assert!(log.contains("served/dashboard-token"), "{log}");
-    // Somebody else's file is left alone, and void invitations are replaced.
+    // Other files are not overwritten, and void invitations are replaced.
     let elsewhere = wards(3, "");
     elsewhere.write("mine", "a file of mine\n");
     let ran = elsewhere.run(&with(&SERVE, &["--invitations", "mine"]));
     assert!(ran.code != 0 && elsewhere.read("mine") == "a file of mine\n", "{}", ran.stderr);
     elsewhere.write("old", &text);
     let args = with(&SERVE, &["--invitations", "old", "--resume"]);
-    let mut coordinator = Process::start(&elsewhere, "serve", &args);
+    let _coordinator = Process::start(&elsewhere, "serve", &args);
     wait("new invitations", || elsewhere.read("old") != text && !elsewhere.read("old").is_empty());
-    coordinator.kill();
 }
 
 #[cfg(unix)]
 #[test]
-fn what_a_coordinator_and_a_client_keep_is_the_owners_alone() {
+fn files_of_coordinator_and_client_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let sandbox = wards(3, "");
-    let coordinator = serve(&sandbox, false);
-    finish(&sandbox, coordinator);
+    serve_to_end(&sandbox);
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for folder in ["served/checkpoint", "served/tls", "client-north"] {
         assert_eq!(mode(&sandbox.path(folder)), 0o700, "{folder}");
@@ -281,19 +270,27 @@ fn what_a_coordinator_and_a_client_keep_is_the_owners_alone() {
     same_model(&sandbox);
 }
 
-/// More connections than the process has descriptors, none of which says a word.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_flood_at_a_small_limit_of_descriptors_ends_nothing() {
-    let sandbox = wards(12, "");
+/// A coordinator with few file descriptors, and its invitations.
+fn serve_limited(sandbox: &Sandbox) -> (Process, Vec<(String, String)>) {
     let limited = ["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_whimbrel")];
     let mut command = std::process::Command::new("sh");
     command.args(limited).args(SERVE).current_dir(sandbox.path("")).stdin(Stdio::null());
-    let coordinator = Process::spawn(&sandbox, "serve", command);
-    let invitations = invitations(&sandbox);
-    let address = whimbrel::parts::net::Invitation::decode(&invitations[0].1).unwrap().address;
-    let flood: Vec<std::net::TcpStream> =
-        (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    (Process::spawn(sandbox, "serve", command), invitations(sandbox))
+}
+
+/// Four hundred silent connections.
+fn flood((_, invitation): &(String, String)) -> Vec<TcpStream> {
+    let address = whimbrel::parts::net::Invitation::decode(invitation).unwrap().address;
+    (0..400).map(|_| TcpStream::connect(&address).unwrap()).collect()
+}
+
+/// More silent connections than the process has descriptors.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_survives_a_flood_at_a_small_limit_of_descriptors() {
+    let sandbox = wards(12, "");
+    let (coordinator, invitations) = serve_limited(&sandbox);
+    let flood = flood(&invitations[0]);
     finish(&sandbox, coordinator);
     assert_eq!(flood.len(), 400);
     same_model(&sandbox);
@@ -302,40 +299,33 @@ fn a_flood_at_a_small_limit_of_descriptors_ends_nothing() {
     assert!(!sandbox.read("serve.log").contains("Too many open files"));
 }
 
-/// Residuals of single cells are no figures over groups.
+/// Residuals of single cells are not sums over groups.
 #[test]
-fn single_rows_leave_only_where_the_user_says_so() {
+fn single_rows_leave_only_with_explicit_consent() {
     let sandbox = counts();
-    let mut coordinator = serve(&sandbox, false);
-    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    let (_coordinator, _, invitation) = served(&sandbox);
     let enter = ["join", &invitation, "--data", "east.csv", "--out", "x"];
-    refused(&sandbox, &enter, "the job's messages hold single rows, and --min-group is 5");
-    let ran = told(&sandbox, &with(&enter, &["--min-group", "1"]), "n\n");
-    assert!(ran.code == 5 && ran.stderr.contains("holds rows as they are"), "{}", ran.stderr);
-    coordinator.kill();
+    refused(&sandbox, &enter, "the job's messages contain single rows, and --min-group is 5");
+    declines(&sandbox, &with(&enter, &["--min-group", "1"]), "contains raw rows");
 }
 
-/// A larger smallest group is part of what is agreed to, and of what is shown.
+/// The smallest group is part of the consent and its screen.
 #[test]
 fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     let sandbox = wards(3, "");
-    let mut coordinator = serve(&sandbox, false);
-    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    let (_coordinator, _, invitation) = served(&sandbox);
     let rows: Vec<String> = sandbox.read("east.csv").lines().map(str::to_owned).collect();
     sandbox.write("few.csv", &(rows[..20].join("\n") + "\n"));
     let few = ["join", &invitation, "--data", "few.csv", "--out", "x"];
-    let ran = sandbox.run(&few);
-    assert!(ran.code == 3 && ran.stderr.contains("there are 19 rows"), "{}", ran.stderr);
-    let ran = told(&sandbox, &with(&few, &["--min-rows", "5"]), "n\n");
-    assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 5 rows"), "{}", ran.stderr);
-    let ran = told(&sandbox, &with(&few, &["--min-rows", "5", "--min-group", "9"]), "n\n");
-    assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 9 rows"), "{}", ran.stderr);
-    coordinator.kill();
+    fails(&sandbox, &few, 3, "there are 19 rows");
+    let few = with(&few, &["--min-rows", "5"]);
+    declines(&sandbox, &few, "clusters of at least 5 rows");
+    declines(&sandbox, &with(&few, &["--min-group", "9"]), "clusters of at least 9 rows");
 }
 
-/// The sum over one observed value is that value. Of levels, counts of rows leave and no values.
+/// The sum over one observed value is that value. Of categories, only counts of rows leave.
 #[test]
-fn cells_of_columns_that_few_rows_have_are_refused_before_anything_leaves() {
+fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
     let sandbox = Sandbox::with_job(
         "name = \"clinics\"\nseed = 7\n\n[data]\nsource = \"csv\"\n\
          columns = [\"age\", \"pressure\", \"falls\", \"housing\"]\n\n[model]\nkind = \"mixture\"\n\
@@ -353,89 +343,74 @@ fn cells_of_columns_that_few_rows_have_are_refused_before_anything_leaves() {
         }
         sandbox.write("east.csv", &text);
     };
-    let mut coordinator = serve(&sandbox, false);
+    let _coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
     let enter = ["join", invitation, "--data", "east.csv", "--out", "x", "--yes"];
     for (pressures, counts, why) in [
-        (1, 40, "column \"pressure\" has 1 observed value in the rows to train with"),
-        (40, 4, "column \"falls\" has 4 observed values in the rows to train with"),
+        (1, 40, "column \"pressure\" has 1 observed value in the training rows"),
+        (40, 4, "column \"falls\" has 4 observed values in the training rows"),
     ] {
         write(pressures, counts);
-        let ran = sandbox.run(&enter);
-        assert!(ran.code == 3 && ran.stderr.contains(why), "{}: {}", ran.code, ran.stderr);
-        assert!(ran.stderr.contains("--min-group 1"), "{}", ran.stderr);
-        assert!(!sandbox.path("x/consent").exists(), "it was not agreed to");
+        fails(&sandbox, &enter, 3, why);
+        fails(&sandbox, &enter, 3, "--min-group 1");
+        assert!(!sandbox.path("x/consent").exists(), "consent without a question");
     }
     let ledger = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(ledger.contains("nothing was agreed to, and nothing was answered"), "{ledger}");
+    assert!(ledger.contains("no consent, and no answers"), "{ledger}");
     let enter = &enter[..6];
-    let allowed = told(&sandbox, &with(enter, &["--min-group", "1"]), "n\n");
-    assert_eq!(allowed.code, 5, "{}", allowed.stderr);
-    // A column without a value tells nothing of one.
+    declines(&sandbox, &with(enter, &["--min-group", "1"]), "");
+    // A column without values reveals none.
     write(0, 5);
-    let ran = told(&sandbox, enter, "n\n");
-    assert_eq!(ran.code, 5, "{}", ran.stderr);
-    coordinator.kill();
+    declines(&sandbox, enter, "");
 }
 
-/// The gradient of a minibatch of one row is that row.
+/// The gradient of a minibatch of one row reveals it.
 #[test]
 fn minibatches_below_the_smallest_group_are_refused() {
     let sandbox = wards(3, "batch = 2\n");
-    let mut coordinator = serve(&sandbox, false);
-    let (name, invitation) = invitations(&sandbox).swap_remove(0);
+    let (coordinator, name, invitation) = served(&sandbox);
     let data = format!("{name}.csv");
     let enter = ["join", &invitation, "--data", &data, "--out", "x", "--yes"];
-    let why = "the job's minibatches have 2 rows, and --min-group is 5";
-    refused(&sandbox, &enter, why);
-    assert!(!sandbox.path("x/consent").exists(), "it was not agreed to");
-    refused(&sandbox, &with(&enter, &["--min-group", "3"]), "2 rows, and --min-group is 3");
+    refused(&sandbox, &enter, "the job's minibatches have 2 rows, fewer than --min-group 5");
+    assert!(!sandbox.path("x/consent").exists(), "consent without a question");
+    refused(&sandbox, &with(&enter, &["--min-group", "3"]), "2 rows, fewer than --min-group 3");
     let mut client = Process::start(&sandbox, "x", &with(&enter, &["--min-group", "2"]));
-    wait("its consent", || sandbox.path("x/data.sha256").exists());
+    wait("consent", || sandbox.path("x/data.sha256").exists());
     let said = sandbox.read("x.log");
-    assert!(said.contains("messages in rounds rest on minibatches of 2 rows"), "{said}");
+    assert!(said.contains("each message of a round uses a minibatch of 2 rows"), "{said}");
     client.kill();
-    // What it agreed to and its rows have a version, as everything in its folder.
+    // Consent and hash of the rows have a version, as all files of the folder.
     for file in ["consent", "data.sha256"] {
         let path = sandbox.path("x").join(file);
         let whole = fs::read(&path).unwrap();
         let mut other = whole.clone();
         other[8] = 9;
         fs::write(&path, other).unwrap();
-        let ran = sandbox.run(&with(&enter, &["--min-group", "2"]));
-        let named = ran.stderr.contains(file) && ran.stderr.contains("it has version 9");
-        assert!(ran.code == 1 && named, "{}: {}", ran.code, ran.stderr);
+        let why = format!("{file}: it has version 9");
+        fails(&sandbox, &with(&enter, &["--min-group", "2"]), 1, &why);
         fs::write(&path, whole).unwrap();
     }
-    coordinator.kill();
+    drop(coordinator);
     let status = sandbox.read("served/status.json");
     sandbox.write("served/status.json", &status.replacen("\"version\":1", "\"version\":9", 1));
-    let ran = sandbox.run(&["status", "served"]);
-    assert!(ran.code == 1 && ran.stderr.contains("it has version 9"), "{}", ran.stderr);
+    fails(&sandbox, &["status", "served"], 1, "it has version 9");
 }
 
-/// Connections of strangers give way to each other, never those of clients, though all come from one host.
+/// Unauthenticated connections evict each other, never clients of the same host.
 #[test]
-fn a_crowd_of_strangers_pushes_no_client_out() {
+fn unauthenticated_connections_evict_no_client() {
     let sandbox = wards(100_000, "");
-    let limited = ["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_whimbrel")];
-    let mut command = std::process::Command::new("sh");
-    command.args(limited).args(SERVE).current_dir(sandbox.path("")).stdin(Stdio::null());
-    let mut coordinator = Process::spawn(&sandbox, "serve", command);
-    let invitations = invitations(&sandbox);
-    let mut clients: Vec<Process> =
-        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
+    let (_coordinator, invitations) = serve_limited(&sandbox);
+    let _clients = join_all(&sandbox, &invitations);
     let status = || sandbox.ok(&["status", "served", "--json"]).json();
     let round = || status()["round"].as_u64().unwrap();
     wait("rounds", || sandbox.path("served/status.json").exists() && round() > 0);
-    let address = whimbrel::parts::net::Invitation::decode(&invitations[0].1).unwrap().address;
-    let flood: Vec<std::net::TcpStream> =
-        (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    let _flood = flood(&invitations[0]);
     let crowded = |status: &serde_json::Map<String, serde_json::Value>| {
         status["refused"]["too-many-connections"].as_u64().unwrap_or(0)
     };
-    wait("a crowd", || crowded(&status()) > 200);
+    wait("evictions", || crowded(&status()) > 200);
     let before = round();
     wait("more rounds", || round() > before);
     let clients_now = status()["clients"].clone();
@@ -443,7 +418,4 @@ fn a_crowd_of_strangers_pushes_no_client_out() {
         assert_eq!(clients_now[name]["disconnects"], 0, "{name}: {clients_now}");
         assert_eq!(clients_now[name]["connected"], true, "{name}: {clients_now}");
     }
-    drop(flood);
-    coordinator.kill();
-    clients.iter_mut().for_each(Process::kill);
 }

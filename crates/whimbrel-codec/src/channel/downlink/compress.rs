@@ -11,7 +11,7 @@ impl Downlink {
         &self,
         index: usize,
         x: &[T],
-        frame: Option<&dyn Frame>,
+        frame: Option<Box<dyn Frame>>,
         key: Key,
     ) -> Result<(Packet, Vec<T>)> {
         if let Some(frame) = frame {
@@ -33,7 +33,7 @@ impl Downlink {
         &self,
         index: usize,
         packet: &Packet,
-        frame: Option<&dyn Frame>,
+        frame: Option<Box<dyn Frame>>,
     ) -> Result<Vec<T>> {
         let mut value = T::zeros(self.dimension);
         let codec = &self.codecs[index];

@@ -66,7 +66,7 @@ impl Downlink {
         frames: Frames<'_, T>,
     ) -> Result<Vec<Cow<'a, [T]>>> {
         let moved = |held: &[T], packet| -> Result<Cow<'a, [T]>> {
-            let mut value = self.value(0, packet, frames.at(held)?.as_deref())?;
+            let mut value = self.value(0, packet, frames.at(held)?)?;
             T::axpy(&mut value, 1.0, held);
             Ok(value.into())
         };

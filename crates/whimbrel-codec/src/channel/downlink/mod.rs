@@ -156,6 +156,11 @@ impl Downlink {
         matches!(self.rule, DownRule::Degraded { .. })
     }
 
+    /// Whether the server keeps the mean of the clients' memories.
+    fn has_single(&self) -> bool {
+        matches!(self.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. })
+    }
+
     /// The codec's variance constant on this channel.
     pub fn omega(&self) -> Option<f64> {
         self.blocks.omega(self.codec())
@@ -200,8 +205,6 @@ impl Downlink {
             _ => 0,
         };
         let keeps_previous = matches!(self.rule, DownRule::Detached | DownRule::Ghost);
-        let single =
-            matches!(self.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
         DownServer {
             key: Key::root(0),
             tracks: (0..tracks).map(|_| Track::new(state)).collect(),
@@ -209,7 +212,7 @@ impl Downlink {
             previous: if keeps_previous { state.to_vec() } else { Vec::new() },
             ghost: None,
             ghost_spread: None,
-            single: single.then(|| Single {
+            single: self.has_single().then(|| Single {
                 sum: vec![0.0; state.len()],
                 clients: 0.0,
                 reset_to: state.to_vec(),
@@ -245,11 +248,9 @@ impl Downlink {
 
     /// An empty fold.
     pub fn fold(&self) -> DownFold {
-        let single =
-            matches!(self.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
         DownFold {
             groups: Vec::new(),
-            sent: ExactSum::new(if single { self.dimension } else { 0 }),
+            sent: ExactSum::new(if self.has_single() { self.dimension } else { 0 }),
             spread: ExactSum::new(2),
             spread_count: 0,
             memory_count: 0,
@@ -320,8 +321,8 @@ impl Downlink {
             DownRule::Detached => {
                 let update = difference(&state, &end.previous);
                 let track = &mut end.tracks[0];
-                let frame = frames.at(track.current())?;
-                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.child(0))?;
+                let (packet, value) =
+                    self.compress(0, &update, frames.at(track.current())?, key.child(0))?;
                 track.commit(packet, 1.0, &value);
                 track.note_spread(&state);
                 end.previous.clone_from(&state);
@@ -330,7 +331,7 @@ impl Downlink {
             DownRule::Ghost => {
                 let update = difference(&state, &end.previous);
                 let frame = frames.at(&end.previous)?;
-                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.child(0))?;
+                let (packet, value) = self.compress(0, &update, frame, key.child(0))?;
                 let local2 = spread(&update, &value).local2;
                 end.ghost_spread = Some(Spread { local2, memory2: None });
                 let base = std::mem::replace(&mut end.previous, state.clone());
@@ -345,14 +346,13 @@ impl Downlink {
                     if let Some(packet) = track.take_pending()
                         && fold.groups.binary_search(&(group as u32)).is_ok()
                     {
-                        let frame = frames.at(track.current())?;
-                        let value = self.value(0, &packet, frame.as_deref())?;
+                        let value = self.value(0, &packet, frames.at(track.current())?)?;
                         track.commit(packet, alpha, &value);
                     }
                     // C(w − H)
                     let omega = difference(&state, track.current());
                     let (frame, key) = (frames.at(track.current())?, key.child(group as u64));
-                    let (packet, value) = self.compress(0, &omega, frame.as_deref(), key)?;
+                    let (packet, value) = self.compress(0, &omega, frame, key)?;
                     track.set_pending(packet, spread(&omega, &value));
                 }
                 Ok(state)
@@ -435,8 +435,7 @@ impl Downlink {
                     let omega = difference(state, &peer.memory);
                     let key = end.key.child(u64::from(peer.id));
                     let frame = frames.at(&peer.memory)?;
-                    let (packet, mut value) =
-                        self.compress(index, &omega, frame.as_deref(), key)?;
+                    let (packet, mut value) = self.compress(index, &omega, frame, key)?;
                     next.spread = Some(spread(&omega, &value));
                     T::apply(&mut next.memory, &mut value, self.alphas[index]);
                     if !frames.is_none() {
@@ -495,7 +494,7 @@ impl Downlink {
         let mut memory = kept.to_vec();
         let mut local = None;
         for packet in message.steps() {
-            let mut value = self.value(index, packet, frames.at(&memory)?.as_deref())?;
+            let mut value = self.value(index, packet, frames.at(&memory)?)?;
             T::apply(&mut memory, &mut value, alpha);
             local = Some(value);
         }
@@ -534,7 +533,7 @@ impl Downlink {
             T::axpy(&mut v, c, &end.error);
         }
         let frame = frames.at(track.current())?;
-        let (packet, value) = self.compress(0, &v, frame.as_deref(), key.child(0))?;
+        let (packet, value) = self.compress(0, &v, frame, key.child(0))?;
         track.commit(packet, 1.0, &value);
         if share.is_some() {
             T::axpy(&mut v, -1.0, &value);

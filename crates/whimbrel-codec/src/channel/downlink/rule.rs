@@ -8,9 +8,7 @@ pub enum DownRule<C = f64> {
     /// No compression.
     Exact,
     /// Updates are compressed, and the server continues with the decoded state.
-    Degraded {
-        feedback: Feedback<C>,
-    },
+    Degraded { feedback: Feedback<C> },
     /// Updates are compressed, but the server keeps its exact state.
     Detached,
     /// The difference to a memory is compressed, and the server keeps its exact state.
@@ -64,9 +62,7 @@ pub enum Memories {
     /// One memory per client, on both ends.
     PerClient,
     /// One memory per client on its end; the server keeps their mean.
-    Single {
-        reset: Reset,
-    },
+    Single { reset: Reset },
 }
 
 /// The reset of all clients' memories to their mean.

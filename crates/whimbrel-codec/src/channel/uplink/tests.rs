@@ -15,10 +15,10 @@ fn gradient(client: u64, round: u64) -> Vec<f64> {
     (0..D).map(|j| stream.uniform() - 0.5 + client as f64 + j as f64 / 10.0).collect()
 }
 
-/// What the server makes of one packet, from one client of weight 1 that was sure to be asked.
+/// The server's estimate from one packet of a client with weight and inclusion probability 1.
 fn received(uplink: &Uplink, packet: &Packet) -> Vec<f64> {
     let mut fold = uplink.fold();
-    uplink.absorb::<f64>(&mut fold, 1.0, 1.0, packet).unwrap();
+    uplink.absorb::<f64>(&mut fold, &Upload::whole(packet, 1.0), 1.0).unwrap();
     fold.estimate.value()
 }
 
@@ -29,7 +29,7 @@ fn close(a: &[f64], b: &[f64], tolerance: f64) {
     }
 }
 
-/// `sum_k C_k + e_K = sum_k g_k`: what is not sent now is sent later.
+/// `sum_k C_k + e_K = sum_k g_k`: compression errors are sent later.
 #[test]
 fn fed_back_errors_telescope() {
     for codec in [Codec::top_k(2).unwrap(), Codec::Sign, dither()] {
@@ -37,7 +37,7 @@ fn fed_back_errors_telescope() {
         let (mut end, mut sent, mut wanted) = (uplink.client(), vec![0.0; D], vec![0.0; D]);
         for round in 0..40 {
             let g = gradient(0, round);
-            let (next, packet) = uplink.send(&end, &g, Key::root(1).child(round)).unwrap();
+            let (next, packet) = uplink.send(&end, &g, None, Key::root(1).child(round)).unwrap();
             vector::axpy(&mut sent, 1.0, &received(&uplink, &packet));
             vector::axpy(&mut wanted, 1.0, &g);
             end = next;
@@ -53,15 +53,15 @@ fn fed_back_errors_telescope() {
 fn feedback_scales_an_unbiased_codec_to_a_contraction() {
     let uplink = Uplink::new(dither(), UpRule::Feedback, D).unwrap();
     let g = gradient(0, 0);
-    let (_, packet) = uplink.send(&uplink.client(), &g, Key::root(2)).unwrap();
+    let (_, packet) = uplink.send(&uplink.client(), &g, None, Key::root(2)).unwrap();
     let mut plain = vec![0.0; D];
     dither().decode(&packet, &mut plain).unwrap();
     vector::scale(&mut plain, 1.0 / (1.0 + uplink.omega().unwrap()));
     close(&received(&uplink, &packet), &plain, 1e-15);
 }
 
-/// The server's sum is `sum n_i h_i` of what the clients hold, whichever were heard, and the
-/// estimate is the sum before the round plus what was heard.
+/// The server's sum is `sum n_i h_i` of the clients' memories for any set of accepted uploads, and the
+/// estimate is the sum before the round plus the accepted uploads.
 #[test]
 fn memory_sums_are_the_sums_of_the_memories() {
     let alpha = em_alpha(dither().omega(D).unwrap());
@@ -78,13 +78,13 @@ fn memory_sums_are_the_sums_of_the_memories() {
                 continue;
             }
             let key = Key::root(3).child(round).child(i as u64);
-            let (next, packet) = uplink.send(end, &gradient(i as u64, round), key).unwrap();
-            uplink.absorb::<f64>(&mut fold, WEIGHTS[i], 0.5, &packet).unwrap();
+            let (next, packet) = uplink.send(end, &gradient(i as u64, round), None, key).unwrap();
+            uplink.absorb::<f64>(&mut fold, &Upload::whole(&packet, WEIGHTS[i]), 0.5).unwrap();
             vector::axpy(&mut wanted, WEIGHTS[i] / 0.5, &received(&uplink, &packet));
             *end = next;
         }
         vector::scale(&mut wanted, 1.0 / total);
-        close(&uplink.collect(&mut server, &fold, total), &wanted, 1e-12);
+        close(&uplink.collect(&mut server, &[(&fold, None)], total), &wanted, 1e-12);
         let mut sum = vec![0.0; D];
         for (end, weight) in ends.iter().zip(WEIGHTS) {
             if !end.kept.is_empty() {
@@ -109,12 +109,12 @@ fn narrow_memories_stay_within_their_rounding_of_the_sum() {
             let key = Key::root(8).child(u64::from(round)).child(i as u64);
             let g = gradient(i as u64, u64::from(round));
             let g: Vec<f32> = g.into_iter().map(|g| g as f32).collect();
-            let (next, packet) = uplink.send(end, &g, key).unwrap();
-            uplink.absorb::<f32>(&mut fold, WEIGHTS[i], 1.0, &packet).unwrap();
+            let (next, packet) = uplink.send(end, &g, None, key).unwrap();
+            uplink.absorb::<f32>(&mut fold, &Upload::whole(&packet, WEIGHTS[i]), 1.0).unwrap();
             *end = next;
             largest = largest.max(f32::norm_inf(&end.kept));
         }
-        uplink.collect(&mut server, &fold, WEIGHTS.iter().sum());
+        uplink.collect(&mut server, &[(&fold, None)], WEIGHTS.iter().sum());
         let units = f64::from(round + 1) * 2f64.powi(-24) * largest;
         for (j, sum) in server.memory_sum.iter().enumerate() {
             let held = ends.iter().zip(WEIGHTS).map(|(end, n)| n * f64::from(end.kept[j]));
@@ -124,14 +124,14 @@ fn narrow_memories_stay_within_their_rounding_of_the_sum() {
     }
 }
 
-/// Values that stay what they are, are learnt: with an exact memory nothing is left to send.
+/// Memories converge to constant values: the differences to send vanish.
 #[test]
 fn memories_settle_at_constant_values() {
     let alpha = em_alpha(dither().omega(D).unwrap());
     let uplink = Uplink::new(dither(), UpRule::Memory { alpha }, D).unwrap();
     let (mut end, g) = (uplink.client(), gradient(2, 0));
     for round in 0..600 {
-        end = uplink.send(&end, &g, Key::root(4).child(round)).unwrap().0;
+        end = uplink.send(&end, &g, None, Key::root(4).child(round)).unwrap().0;
     }
     close(&end.kept, &g, 1e-9);
 }
@@ -148,7 +148,7 @@ fn openings_are_exact_and_kept_where_there_is_a_memory() {
             let g = gradient(i as u64, 0);
             let (end, packet) = uplink.open(&g).unwrap();
             assert_eq!(end.kept, if uplink.has_memory() { g.clone() } else { vec![] });
-            uplink.absorb_opening::<f64>(&mut fold, *weight, &packet).unwrap();
+            uplink.absorb_opening::<f64>(&mut fold, &Upload::whole(&packet, *weight)).unwrap();
             vector::axpy(&mut wanted, *weight, &g);
         }
         let mut server = uplink.server();
@@ -164,7 +164,7 @@ fn openings_are_exact_and_kept_where_there_is_a_memory() {
 }
 
 /// Two clients with five and four coordinates of six, who send three and two of theirs a round:
-/// the server's sum is that of their memories, and what is constant is learnt.
+/// the server's sum is that of their memories, which converge to constant values.
 #[test]
 fn uploads_of_some_coordinates_move_those_alone() {
     let places: [&[u32]; 2] = [&[0, 1, 2, 4, 4], &[5, 4, 3, 1]];
@@ -190,10 +190,11 @@ fn uploads_of_some_coordinates_move_those_alone() {
             untouched.for_each(|at| assert_eq!(kept(&next, at), kept(end, at)));
             let at: Vec<u32> = own.iter().map(|own| places[i][*own]).collect();
             let inclusion = sent[i] as f64 / length as f64;
-            uplink.absorb_at(&mut fold, Some(&at), 1.0, inclusion, &packet).unwrap();
+            let upload = Upload { coordinates: Some(&at), ..Upload::whole(&packet, 1.0) };
+            uplink.absorb::<f64>(&mut fold, &upload, inclusion).unwrap();
             *end = next;
         }
-        uplink(0).collect(&mut server, &fold, 1.0);
+        uplink(0).collect(&mut server, &[(&fold, None)], 1.0);
         let mut sum = vec![0.0; 6];
         for (end, places) in ends.iter().zip(places) {
             end.kept.iter().zip(places).for_each(|(kept, at)| sum[*at as usize] += kept);
@@ -233,10 +234,10 @@ fn memory_steps_are_in_the_unit_interval() {
 #[test]
 fn other_lengths_are_refused() {
     let uplink = Uplink::new(dither(), UpRule::Memory { alpha: 0.5 }, D).unwrap();
-    assert!(uplink.send(&uplink.client(), &[0.0; D + 1], Key::root(5)).is_err());
+    assert!(uplink.send(&uplink.client(), &[0.0; D + 1], None, Key::root(5)).is_err());
     assert!(uplink.open(&[0.0; D - 1]).is_err());
     let end = UpClient { kept: vec![0.0; D - 1] };
-    assert!(uplink.send(&end, &[0.0; D], Key::root(5)).is_err());
+    assert!(uplink.send(&end, &[0.0; D], None, Key::root(5)).is_err());
 }
 
 #[test]
@@ -248,14 +249,14 @@ fn blocks_of_an_uplink_share_no_norm() {
     assert_eq!(parts.omega(), codec.omega(8));
     // A large block does not drown a small one: its coordinates stay within its own norm.
     let g: Vec<f64> = (0..12).map(|i| if i < 4 { 1e6 } else { 1.0 }).collect();
-    let (_, packet) = parts.send(&parts.client(), &g, Key::root(1)).unwrap();
+    let (_, packet) = parts.send(&parts.client(), &g, None, Key::root(1)).unwrap();
     let mut fold = parts.fold();
-    parts.absorb::<f64>(&mut fold, 1.0, 1.0, &packet).unwrap();
-    let value = parts.collect(&mut parts.server(), &fold, 1.0);
+    parts.absorb::<f64>(&mut fold, &Upload::whole(&packet, 1.0), 1.0).unwrap();
+    let value = parts.collect(&mut parts.server(), &[(&fold, None)], 1.0);
     assert!(value[4..].iter().all(|x| x.abs() < 3.0), "{value:?}");
     // One block is written as if there were none, and a packet of other blocks is refused.
     let one = whole.clone().with_blocks(&[12]).unwrap();
-    let (_, plain) = whole.send(&whole.client(), &g, Key::root(1)).unwrap();
-    assert_eq!(one.send(&one.client(), &g, Key::root(1)).unwrap().1.bytes(), plain.bytes());
-    assert!(parts.absorb::<f64>(&mut parts.fold(), 1.0, 1.0, &plain).is_err());
+    let (_, plain) = whole.send(&whole.client(), &g, None, Key::root(1)).unwrap();
+    assert_eq!(one.send(&one.client(), &g, None, Key::root(1)).unwrap().1.bytes(), plain.bytes());
+    assert!(parts.absorb::<f64>(&mut parts.fold(), &Upload::whole(&plain, 1.0), 1.0).is_err());
 }

@@ -4,58 +4,55 @@ use super::super::keys::{
     COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, REG_COVAR, STARTS, WEIGHT_FLOOR,
 };
 use whimbrel_data::ColumnType;
-use whimbrel_job::form;
 use whimbrel_job::form::{COUNT_U32, NOT_NEGATIVE};
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::{define_keys, form};
 use whimbrel_models::mixed::{MixedSettings, Numeric};
 
 /// `[model]` with `kind = "mixture"`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedKeys {
-    /// The mixture. It has no columns until the data tell, and the largest number of components until
-    /// the choice is made.
+    /// Without columns until the data are read, and with the largest number of components until one is chosen.
     pub settings: MixedSettings,
-    /// What the columns hold, in the order of the job; others hold numbers.
+    /// Types of columns in the order of the job; others are numbers.
     pub types: Vec<(String, ColumnType)>,
-    /// Where the fit starts.
     pub init: Init,
-    /// The numbers of components to choose from; one where there is no choice.
+    /// Candidates for the number of components.
     pub components: Vec<usize>,
-    /// Starts of which the best is taken.
+    /// Number of starts, of which the best is used.
     pub starts: u32,
 }
 
 form! {
-    /// What is assumed of the numbers' covariances.
     pub(super) NUMERICS: Numeric {
-        Numeric::Diagonal => "diagonal": "numbers are independent within a component, as all other columns are",
-        Numeric::Full => "full": "one covariance matrix of all numbers for each component",
+        /// numbers are independent within a component, as other columns are
+        "diagonal" => Numeric::Diagonal,
+        /// one covariance matrix of all numbers per component
+        "full" => Numeric::Full,
     }
 }
 
 /// Words of column types.
 const WORDS: [Word; 4] = [
-    Word {
-        name: "number",
-        doc: "Gaussian within a component; what holds for columns without a type",
-    },
+    Word { name: "number", doc: "Gaussian within a component; the default" },
     Word { name: "count", doc: "non-negative integers, Poisson within a component" },
-    Word { name: "yes-no", doc: "two values, of which the second in byte order means yes" },
-    Word { name: "category", doc: "the values that the file has; a list of levels names them" },
+    Word { name: "yes-no", doc: "two values; the second in byte order means yes" },
+    Word { name: "category", doc: "the values in the file; a list of levels fixes them" },
 ];
 
-/// `numeric`.
-pub(in super::super) static NUMERIC: JobKey =
-    NUMERICS.default("numeric", "\"diagonal\"", "the covariances of columns of numbers");
+define_keys! {
+    /// covariances of numeric columns
+    pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default());
+}
 /// `types`.
 pub(in super::super) static TYPES: JobKey = JobKey::default(
     "types",
     "a table from columns to \"number\", \"count\", \"yes-no\", \"category\" or a list of levels",
-    "{}",
-    "what columns hold: `{ falls = \"count\", smoker = \"yes-no\", ward = \"category\" }`; text without a \
-     type is left out. Clients are sent the levels, and an unknown one is an error",
+    || write_types(&[]),
+    "types of columns, such as `{ falls = \"count\", smoker = \"yes-no\", ward = \"category\" }`; text columns \
+     without a type are dropped. Clients receive the levels, and unknown levels are errors",
 )
 .words(&WORDS);
 
@@ -72,7 +69,7 @@ impl MixedKeys {
         let init = reader.read(&INIT, |v| match INITS.read(&v)? {
             init @ (Init::Moments | Init::FederatedKmeans) => Ok(init),
             Init::Examples | Init::File(_) => Err(v.fail(
-                "a mixture over columns of several kinds starts from clusters or from moments",
+                "a mixture over mixed columns starts from clusters or moments",
                 "write \"federated-kmeans\" or \"moments\"",
             )),
         });
@@ -143,10 +140,7 @@ pub(in super::super) fn write_types(types: &[(String, ColumnType)]) -> String {
             ColumnType::Category(levels) => list(levels.iter().map(|level| text(level))),
         };
         let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let name = match name.chars().all(is_bare) {
-            true => name.clone(),
-            false => text(name),
-        };
+        let name = if name.chars().all(is_bare) { name.clone() } else { text(name) };
         format!("{name} = {kind}")
     };
     match types {

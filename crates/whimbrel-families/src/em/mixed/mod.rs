@@ -1,4 +1,4 @@
-//! Mixtures over tables whose columns are numbers, counts, yes or no, or categories, with gaps.
+//! Mixtures over tables of numbers, counts, binary and categorical columns, with missing cells.
 
 mod keys;
 mod predict;
@@ -7,8 +7,7 @@ mod tables;
 pub use keys::MixedKeys;
 pub(super) use keys::{KEYS, NUMERIC, TYPES, write_types};
 
-use super::keys::Init;
-use super::mixture::MixtureKeys;
+use super::mixture::{Candidates, MixtureKeys, MixtureUse};
 use super::prepare::Preparing;
 use super::start::InitFile;
 use crate::failure::Result;
@@ -22,8 +21,7 @@ use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
-use whimbrel_data::ColumnType;
-use whimbrel_data::Input;
+use whimbrel_data::{ColumnType, Input};
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::mixture::MixtureStart;
@@ -31,7 +29,7 @@ use whimbrel_methods::prepare::Affine;
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedSettings};
 
 impl MixedKeys {
-    /// What a column holds, where its levels are these.
+    /// The kind of a column with these levels.
     fn kind(&self, name: &str, levels: &[String]) -> ColumnKind {
         let kind = self.types.iter().find(|(known, _)| known == name).map(|(_, kind)| kind);
         match (kind, levels.len()) {
@@ -41,7 +39,7 @@ impl MixedKeys {
         }
     }
 
-    /// What the columns of these names and levels hold.
+    /// The kinds of columns with these names and levels.
     fn kinds(&self, columns: &[String], levels: &[Vec<String>]) -> Vec<ColumnKind> {
         let each = columns.iter().zip(levels);
         each.map(|(name, levels)| self.kind(name, levels)).collect()
@@ -57,7 +55,7 @@ fn observed(rows: &Loaded, column: usize) -> impl Iterator<Item = f64> {
     cells.flatten().filter(|x| !x.is_nan())
 }
 
-/// Whether they differ.
+/// Whether the observed cells of a column differ.
 fn varies(rows: &Loaded, column: usize) -> bool {
     let mut observed = observed(rows, column);
     let first = observed.next();
@@ -67,20 +65,12 @@ fn varies(rows: &Loaded, column: usize) -> bool {
 impl MixtureKeys for MixedKeys {
     type Model = Mixed;
 
-    fn init(&self) -> &Init {
-        &self.init
+    fn candidates(&self) -> Candidates<'_> {
+        Candidates { init: &self.init, components: &self.components, starts: self.starts }
     }
 
     fn init_path(&mut self) -> Option<&mut PathBuf> {
         None
-    }
-
-    fn components(&self) -> &[usize] {
-        &self.components
-    }
-
-    fn starts(&self) -> u32 {
-        self.starts
     }
 
     fn with_components(&self, components: usize) -> Self {
@@ -90,7 +80,7 @@ impl MixtureKeys for MixedKeys {
 
     fn over(&self, facts: &Facts) -> Result<Self> {
         if facts.levels.len() != facts.columns.len() {
-            return Err(Error::internal("a mixed table whose columns have no types").into());
+            return Err(Error::internal("the columns of a mixed table have no types").into());
         }
         let columns = self.kinds(&facts.columns, &facts.levels);
         let settings = MixedSettings { columns, ..self.settings.clone() };
@@ -107,25 +97,20 @@ impl MixtureKeys for MixedKeys {
 
     fn check(&self, job: &Job, source: &Source<'_>) {
         if !matches!(job.data.source, DataSource::Csv(_)) {
-            let what = "a mixture over columns of several kinds reads csv files";
+            let what = "a mixture over a mixed table reads csv files";
             source.report_at(&["data", "source"], what, "use source = \"csv\" or kind = \"gmm\"");
         }
         for place in [&["data", "prepare"][..], &["data", "standardize"]] {
-            let asked = source.bool_at(place) != Some(false) && source.is_given(place);
-            if asked {
-                let what = "columns of several kinds are fitted as they are";
-                let hint = "take it out: starts and compression put every column in its own units";
+            if source.bool_at(place) != Some(false) && source.is_given(place) {
+                let what = "mixed tables are fitted without preparation";
+                let hint = "take it out: starts and compression scale every column";
                 source.report_at(place, what, hint);
             }
         }
     }
 
     fn layout(&self) -> Layout {
-        Layout::Mixed
-    }
-
-    fn types(&self) -> &[(String, ColumnType)] {
-        &self.types
+        Layout::Mixed { types: self.types.clone() }
     }
 
     fn preparing(&self, _: &Common, facts: &Facts, rows: Option<&Loaded>) -> Result<Preparing> {
@@ -157,9 +142,11 @@ impl MixtureKeys for MixedKeys {
     ) -> whimbrel_core::Result<(Mixed, MixtureStart)> {
         Ok((Mixed::new(self.settings.clone())?, MixtureStart::Moments))
     }
+}
 
+impl MixtureUse for MixedKeys {
     fn model_keys(&self, data: &RunData) -> Map<String, Value> {
-        let kinds = self.kinds(&data.columns, &data.levels);
+        let kinds = self.kinds(&data.facts.columns, &data.facts.levels);
         let words = kinds.iter().map(|kind| match kind {
             ColumnKind::Number => "number",
             ColumnKind::Count => "count",
@@ -168,13 +155,13 @@ impl MixtureKeys for MixedKeys {
         Map::from_iter([
             ("numeric".into(), NUMERICS.name(&self.settings.numeric).into()),
             ("column_kinds".into(), json!(words.collect::<Vec<_>>())),
-            ("column_levels".into(), json!(data.levels)),
+            ("column_levels".into(), json!(data.facts.levels)),
         ])
     }
 
     fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section> {
-        let kinds = self.kinds(&ended.data.columns, &ended.data.levels);
-        tables::section(model, &kinds, ended)
+        let facts = &ended.data.facts;
+        tables::section(model, &self.kinds(&facts.columns, &facts.levels), facts, ended)
     }
 
     fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {

@@ -1,15 +1,16 @@
-//! A fitted mixture on new rows: labels, log-densities, responsibilities, and the cells they lack.
+//! Predictions of a mixture over a mixed table, with imputation of missing cells.
 
 use super::keys::{MixedKeys, NUMERICS};
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted, Predictions};
+use crate::usage::{mixture_columns, texts};
 use serde_json::{Value, json};
 use whimbrel_data::{CsvOptions, Input, MixedColumn};
 use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedParameters, MixedPrediction, MixedSettings, Numeric,
 };
 
-/// The share of missing numbers and counts that an interval should hold.
+/// Nominal coverage of the intervals of missing numbers and counts.
 const COVERAGE: f64 = 0.9;
 
 pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
@@ -22,16 +23,8 @@ pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Res
     let found = model.predict(&theta, &bound, COVERAGE)?;
     let (k, rows) = (model.components(), table.rows());
     let mean = found.log_density.iter().sum::<f64>() / rows as f64;
-    let names = (1..=k).map(|component| component.to_string()).collect();
-    let labels = found.labels.iter().map(|label| *label as usize).collect();
-    let mut out = vec![
-        ("label".into(), Predictions::Labels { of: labels, names }),
-        ("log_density".into(), Predictions::Wide(found.log_density.clone())),
-    ];
-    for component in 0..k {
-        let each = found.responsibilities.iter().skip(component).step_by(k);
-        out.push((format!("p{}", component + 1), Predictions::Wide(each.copied().collect())));
-    }
+    let log_density = found.log_density.clone();
+    let mut out = mixture_columns(&found.labels, log_density, &found.responsibilities, k);
     let width = columns.len();
     for (at, column) in columns.iter().enumerate() {
         let cells: Vec<f64> = table.values.iter().skip(at).step_by(width).copied().collect();
@@ -46,14 +39,14 @@ pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Res
         words: match gaps {
             0 => format!("mean log-density {mean:.6}"),
             _ => format!(
-                "mean log-density {mean:.6}; {gaps} missing cells filled, with intervals of 90 %"
+                "mean log-density {mean:.6}; {gaps} missing cells imputed, with 90 % intervals"
             ),
         },
     })
 }
 
-/// A column without its gaps: numbers and counts with the ends of their intervals, levels with the
-/// probability of the likeliest.
+/// A completed column: numbers and counts with interval limits, levels with the probability of the
+/// likeliest level.
 fn completed(
     column: &MixedColumn,
     at: usize,
@@ -91,16 +84,13 @@ fn completed(
     ]
 }
 
-/// The mixture of a run, and the columns it was fitted to.
+/// The mixture of a run, and its columns.
 fn load_model(
     keys: &MixedKeys,
     run: &ModelUse<'_>,
 ) -> Result<(Mixed, MixedParameters, Vec<MixedColumn>)> {
     let names = run.columns()?;
-    let texts = |value: &Value| -> Option<Vec<String>> {
-        value.as_array()?.iter().map(|x| x.as_str().map(String::from)).collect()
-    };
-    let kinds = run.model.get("column_kinds").and_then(texts);
+    let kinds = run.names("column_kinds");
     let levels = run.model.get("column_levels").and_then(Value::as_array);
     let levels: Option<Vec<Vec<String>>> =
         levels.and_then(|levels| levels.iter().map(texts).collect());
@@ -109,7 +99,7 @@ fn load_model(
     };
     if kinds.len() != names.len() || levels.len() != names.len() {
         return Err(
-            run.broken("`columns`, `column_kinds` and `column_levels` must be of one length")
+            run.broken("`columns`, `column_kinds` and `column_levels` must have the same length")
         );
     }
     let numeric = match run.model.get("numeric").and_then(Value::as_str) {

@@ -1,7 +1,8 @@
-//! A mixture over a table in the report: means, rates and probabilities of each component.
+//! The report of a mixture over a mixed table: means, rates and probabilities by component.
 
-use super::super::tables::{deviations, matrices, parameters, shares};
+use super::super::tables::{gaussians, parameters, shares};
 use crate::family::Ended;
+use crate::plan::Facts;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_models::mixed::ColumnKind;
@@ -9,29 +10,19 @@ use whimbrel_models::mixed::ColumnKind;
 pub(super) fn section(
     model: &Artifact,
     kinds: &[ColumnKind],
+    facts: &Facts,
     ended: &Ended<'_>,
 ) -> Option<Section> {
     let weights = &model.tensor("weights")?.values;
     let order: Vec<usize> = (0..weights.len()).collect();
     let names = |wanted: ColumnKind| -> Vec<String> {
-        let all = ended.data.columns.iter().zip(kinds).filter(|(_, kind)| **kind == wanted);
+        let all = facts.columns.iter().zip(kinds).filter(|(_, kind)| **kind == wanted);
         all.map(|(name, _)| name.clone()).collect()
     };
     let mut exhibits = Vec::new();
-    if let Some(means) = model.tensor("means") {
+    if model.tensor("means").is_some() {
         let names = names(ColumnKind::Number);
-        let deviations = deviations(model, weights.len(), names.len())?;
-        let (values, spread) = (&means.values, Some(&deviations[..]));
-        exhibits.push(parameters("Means of numbers", &order, weights, values, &names, spread));
-        exhibits.push(parameters(
-            "Standard deviations",
-            &order,
-            weights,
-            &deviations,
-            &names,
-            None,
-        ));
-        exhibits.extend(matrices(model, &order, &names));
+        exhibits.extend(gaussians("Means of numbers", model, &order, &names)?);
     }
     if let Some(rates) = model.tensor("rates") {
         let names = names(ColumnKind::Count);
@@ -40,8 +31,8 @@ pub(super) fn section(
     if let Some(levels) = model.tensor("levels") {
         let width = levels.values.len() / weights.len().max(1);
         let (mut shown, mut names, mut from) = (Vec::new(), Vec::new(), 0);
-        for (column, own) in ended.data.columns.iter().zip(&ended.data.levels) {
-            // Of yes and no the second says it all.
+        for (column, own) in facts.columns.iter().zip(&facts.levels) {
+            // The second level of a binary column suffices.
             let first = usize::from(own.len() == 2);
             for (l, level) in own.iter().enumerate().skip(first) {
                 shown.push(from + l);

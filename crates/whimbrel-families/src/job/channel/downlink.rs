@@ -1,4 +1,4 @@
-//! `[downlink]`: from the server to clients.
+//! `[downlink]`: messages from the server to clients.
 
 use super::own::{OWN_CODECS, OwnCodec};
 use super::read_rule;
@@ -6,71 +6,65 @@ use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset};
-use whimbrel_job::form;
 use whimbrel_job::form::{COUNT_U32, Form, SHARE};
-use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Reported, Value};
 use whimbrel_job::writer::Writer;
+use whimbrel_job::{define_keys, form};
 use whimbrel_methods::sgd::Preset;
 
 /// `[downlink]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Downlink {
-    /// How the state is compressed.
     pub codec: Codec,
-    /// What is compressed.
     pub rule: DownRule<Auto>,
-    /// Clients with codecs of their own.
+    /// Codecs of single clients.
     pub own: Vec<OwnCodec>,
 }
 
 form! {
-    /// The word in `[downlink]`'s `rule`.
     RULES: DownRule<Auto> {
-        DownRule::Exact => "exact": "the state itself",
-        DownRule::Degraded { feedback: Feedback::Off } => any "degraded": "the compressed update; the \
-         server goes on with what clients decode",
-        DownRule::Detached => "detached": "the compressed update; the server goes on with its exact state",
-        DownRule::Preserved { alpha: None, memories: Memories::Groups(1) } => any "preserved": "the \
-         compressed difference to a memory kept on both ends; the server goes on with its exact state",
-        DownRule::Ghost => "ghost": "the compressed update to the server's previous exact state, which \
-         clients must be sent too: for comparison only",
+        /// the state itself
+        "exact" => DownRule::Exact,
+        /// the compressed update; the server continues from the decoded state
+        any "degraded" => DownRule::Degraded { feedback: Feedback::Off },
+        /// the compressed update; the server continues from its exact state
+        "detached" => DownRule::Detached,
+        /// the compressed difference to a memory kept on both ends; the server continues from its
+        /// exact state
+        any "preserved" => DownRule::Preserved { alpha: None, memories: Memories::Groups(1) },
+        /// the compressed update of the server's previous exact state, which must be sent as well:
+        /// for comparison only
+        "ghost" => DownRule::Ghost,
     }
 }
 
-static RULE: JobKey =
-    RULES.unset("rule", "that of `channels` in [method]; else \"exact\"", "what clients receive");
-static MEMORIES: JobKey = MEMORY_WORDS
-    .unset("memories", "that of `channels`; else \"shared\"", "whose memories there are")
-    .only(&["preserved"], "only a preserved downlink has memories");
-static ALPHA: JobKey = ALPHAS
-    .default("alpha", "\"auto\"", "how fast memories follow")
-    .only(&["preserved"], "only memories follow something");
-static FEEDBACK: JobKey = FEEDBACKS
-    .unset(
-        "feedback",
-        "that of `channels`; else false",
-        "whether the compression error is added to the next update; an unbiased codec is scaled to a \
-         contraction then",
-    )
-    .only(&["degraded"], "only a degraded downlink compresses updates to the server's own state");
-static RESET: JobKey = RESETS
-    .default(
-        "reset",
-        "\"auto\"",
-        "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
-    )
-    .only(&["preserved"], "only memories can be reset");
-static FOR: JobKey = OWN_CODECS
-    .default("for", "[]", "clients with codecs of their own, with memories = \"per-client\"")
-    .only(&["preserved"], "others send one message to several clients");
+define_keys! {
+    /// what the server sends
+    RULE = "rule", RULES, unset "that of `channels` in [method]; else \"exact\"";
+    /// number of memories
+    MEMORIES = "memories", MEMORY_WORDS, unset "that of `channels`; else \"shared\"", only (&["preserved"], "only a preserved downlink has memories");
+    /// step of the memories
+    ALPHA = "alpha", ALPHAS, default(None), only (&["preserved"], "there is no memory");
+    /// error feedback: whether compression errors are added to the next update; an unbiased codec
+    /// is scaled to a contraction
+    FEEDBACK = "feedback", FEEDBACKS, unset "that of `channels`; else false", only (&["degraded"], "only a degraded downlink has error feedback");
+    /// rounds between resets of the clients' memories, with memories = "single"
+    RESET = "reset", RESETS, default(Reset::Auto),
+        only (&["preserved"], "only memories can be reset");
+    /// codecs of single clients, with memories = "per-client"
+    FOR = "for", OWN_CODECS, default(Vec::new()),
+        only (&["preserved"], "other rules send one message to several clients");
+}
 
 form! {
     MEMORY_WORDS: Memories, "\"shared\", \"per-client\", \"single\" or a number of groups" {
-        Memories::Groups(1) => "shared": "one for all",
-        Memories::PerClient => "per-client": "one for each client, on both ends",
-        Memories::Single { reset: Reset::Auto } => any "single": "one for each client on its end, their mean \
-         on the server",
+        /// one for all clients
+        "shared" => Memories::Groups(1),
+        /// one per client, on both ends
+        "per-client" => Memories::PerClient,
+        /// one per client on its end, their mean on the server
+        any "single" => Memories::Single { reset: Reset::Auto },
     }
     number COUNT_U32 => Memories::Groups;
 }
@@ -79,15 +73,17 @@ form! {
     ALPHAS: Auto,
         "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)"
     {
-        None => "auto": "with omega, the codec's variance constant: 1/(2 (1 + omega)); under step = \
-         \"theory\" 1/(8 omega), at most 1/2",
+        /// 1/(2 (1 + omega)), under step = "theory" min(1/(8 omega), 1/2), with omega the codec's
+        /// variance constant
+        "auto" => None,
     }
     number SHARE => Some;
 }
 
 form! {
     FEEDBACKS: Feedback<Auto>, "true, false or \"dore\"" {
-        Feedback::Share(None) => "dore": "1/(1 + omega) of the error, and the codec as it is, as published",
+        /// 1/(1 + omega) of the error with the codec unscaled, as published
+        "dore" => Feedback::Share(None),
     }
     flag Form::new(
         "",
@@ -98,8 +94,10 @@ form! {
 
 form! {
     RESETS: Reset, "\"auto\", \"never\" or an integer of at least 1" {
-        Reset::Auto => "auto": "4 sqrt(d) for vectors of d numbers, rounded",
-        Reset::Never => "never": "none",
+        /// 4 sqrt(d) for vectors of d numbers, rounded
+        "auto" => Reset::Auto,
+        /// no resets
+        "never" => Reset::Never,
     }
     number COUNT_U32 => Reset::Every;
 }
@@ -107,9 +105,8 @@ form! {
 /// `[downlink]`.
 pub(crate) static DOWNLINK: Section = Section {
     name: "downlink",
-    doc: "How the state travels from the server to clients. The table may be left out: then it \
-          travels exactly. The codec \"exact\" makes every rule exact; \"exact-f32\" rounds the \
-          differences that a rule sends.",
+    doc: "Compression of messages from the server to clients, by default none. The codec \"exact\" makes \
+          every rule exact; \"exact-f32\" rounds the differences that a rule sends.",
     keys: &[&CODEC, &RULE, &MEMORIES, &ALPHA, &FEEDBACK, &RESET, &FOR],
     example: "[method]\nkind = \"fedem\"\nrounds = 500\nchannels = \"mcm\"\nstep = 0.1\n\n\
               [uplink]\ncodec = { kind = \"dithering\", levels = 1 }\n\n\
@@ -118,7 +115,7 @@ pub(crate) static DOWNLINK: Section = Section {
 };
 
 impl Downlink {
-    /// Reads `[downlink]` for what `[method]` asks.
+    /// Reads `[downlink]` for a method.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
         let codec = reader.read_as(&CODEC, &CODECS);
         let given = reader.optional(&RULE, |v| {
@@ -143,12 +140,14 @@ impl Downlink {
         };
         let per_client =
             matches!(rule, Ok(DownRule::Preserved { memories: Memories::PerClient, .. }));
-        let own = reader.read(&FOR, |v| match v.is_default() || per_client {
-            true => OWN_CODECS.read(&v),
-            false => Err(v.fail(
-                "clients can have downlink codecs of their own only with memories of their own",
+        let own = reader.read(&FOR, |v| {
+            if v.is_default() || per_client {
+                return OWN_CODECS.read(&v);
+            }
+            Err(v.fail(
+                "downlink codecs of single clients need memories of single clients",
                 "set memories = \"per-client\", or take [[downlink.for]] out",
-            )),
+            ))
         });
         let down = Self { codec: codec?, rule: rule?, own: own? };
         if !asked.unclear || reader.has(&RULE) {
@@ -157,12 +156,12 @@ impl Downlink {
         Ok(down)
     }
 
-    /// Whether clients compute at the server's own state.
+    /// Whether clients receive the server's exact state.
     pub fn is_exact(&self) -> bool {
         self.rule == DownRule::Exact || self.codec == Codec::Exact
     }
 
-    /// Refuses codecs that the rule cannot work with.
+    /// Refuses codecs that do not suit the rule.
     fn check(&self, reader: &Reader<'_>, asked: Asked) -> Read<()> {
         let name = self.codec.name();
         if self.rule == DownRule::Exact && self.codec != Codec::Exact {
@@ -217,15 +216,12 @@ fn refuse_unused(value: &Value<'_>, codec: &str, asked: Asked) -> Reported {
         (None, Some(kind)) => kind.algorithm,
         (None, None) => "the method",
     };
-    let hint = match () {
-        _ if asked.is_pooled() => "take `codec` out: one client holds everything",
-        _ if asked.preset.is_some() => {
-            "take `codec` out, or choose channels that compress both ways, such as \"mcm\""
-        }
-        _ => {
-            "say how with channels = \"mcm\" in [method] (or another preset), or with `rule` here, \
-             such as \"preserved\""
-        }
+    let hint = if asked.is_pooled() {
+        "take `codec` out: one client holds all rows"
+    } else if asked.preset.is_some() {
+        "take `codec` out, or choose channels that compress both ways, such as \"mcm\""
+    } else {
+        "give a preset in [method], such as channels = \"mcm\", or a `rule` here, such as \"preserved\""
     };
     value.fail(format!("{who} sends the state exactly: {codec} would not be used"), hint)
 }
@@ -243,7 +239,7 @@ fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Auto> {
     }
 }
 
-/// Whether the compression error is fed back; where the job does not say, as `usual`.
+/// Reads `feedback`, by default `usual`.
 fn read_feedback(
     reader: &Reader<'_>,
     preset: Option<Preset>,
@@ -251,7 +247,7 @@ fn read_feedback(
 ) -> Read<Feedback<Auto>> {
     let given = reader.optional(&FEEDBACK, |value| {
         let feedback = FEEDBACKS.read(&value)?;
-        // Dore with a contraction is still called Dore; it is reported beside the published one.
+        // Dore with a contraction is a documented variant of Dore.
         let contractive_dore =
             usual == Feedback::Share(None) && feedback == Feedback::Contractive;
         match preset {
@@ -265,7 +261,7 @@ fn read_feedback(
     Ok(given.unwrap_or(usual))
 }
 
-/// Whose memories there are; where the job does not say, those that are `usual`.
+/// Reads `memories`, by default `usual`.
 fn read_memories(reader: &Reader<'_>, preset: Option<Preset>, usual: Memories) -> Read<Memories> {
     let reset = reader.read_as(&RESET, &RESETS)?;
     let given = reader.optional(&MEMORIES, |value| {
@@ -288,7 +284,7 @@ fn read_memories(reader: &Reader<'_>, preset: Option<Preset>, usual: Memories) -
         return Err(reader.lacking(
             &MEMORIES,
             format!("{} needs the number of groups", preset.name()),
-            "add memories = 4, or however many groups there shall be, to [downlink]",
+            "add memories = 4, or another number of groups, to [downlink]",
         ));
     }
     if !matches!(memories, Memories::Single { .. }) {

@@ -1,4 +1,4 @@
-//! `[uplink]` and `[downlink]`: how vectors travel.
+//! `[uplink]` and `[downlink]`: compression of messages.
 
 pub mod downlink;
 pub mod own;
@@ -14,7 +14,7 @@ pub use own::OwnCodec;
 pub use uplink::{MemoryStart, Uplink};
 pub use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset, UpRule};
 
-/// Reads a channel's rule, which a preset must agree with and which is `idle` where nothing travels.
+/// Reads a channel's rule; refuses one that contradicts a preset, and any but `idle` for pooled methods.
 fn read_rule<T>(
     value: &Value<'_>,
     asked: Asked,
@@ -37,7 +37,7 @@ fn read_rule<T>(
     if asked.is_pooled() && name != idle {
         let method = asked.method();
         return Err(value.fail(
-            format!("{method} has no use for {name}: one client holds everything"),
+            format!("{method} has no use for {name}: one client holds all rows"),
             "take `rule` out",
         ));
     }

@@ -1,4 +1,4 @@
-//! `[[uplink.for]]` and `[[downlink.for]]`: clients with codecs of their own.
+//! `[[uplink.for]]` and `[[downlink.for]]`: codecs of single clients.
 
 use crate::job::codec::{CODEC, CODECS};
 use whimbrel_codec::Codec;
@@ -12,23 +12,21 @@ use whimbrel_job::writer::{list, text};
 /// A codec for some clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnCodec {
-    /// The names of the clients.
+    /// By name.
     pub clients: Vec<String>,
-    /// What they use in place of everyone's codec.
     pub codec: Codec,
 }
 
 table! {
     OWN: OwnCodec = "for",
-        "a codec that some clients use in place of everyone's; written \
-         `[[uplink.for]]` or `for = [{ ... }]`"
+        "a codec for some clients, written `[[uplink.for]]` or `for = [{ ... }]`"
     {
         & codec: CODEC, CODECS, default;
-        clients: CLIENTS = "clients", NAMES, required, "who uses it";
+        /// the clients
+        clients: CLIENTS = "clients", NAMES, required;
     }
 }
 
-/// One entry.
 static SECTION: Section = Section {
     keys: &[&CLIENTS, &CODEC],
     example: "[data]\nsource = \"toy\"\n\n[model]\nkind = \"linear\"\n\n\
@@ -39,7 +37,7 @@ static SECTION: Section = Section {
     ..OWN.section
 };
 
-/// Entries in which no client is named twice.
+/// Entries that name each client at most once.
 pub(crate) const OWN_CODECS: Form<Vec<OwnCodec>> = Form::new(
     "a list of tables { clients, codec }",
     |v| {
@@ -50,7 +48,7 @@ pub(crate) const OWN_CODECS: Form<Vec<OwnCodec>> = Form::new(
 )
 .tables(const { &[&SECTION] });
 
-/// A list of tables in which no client is named twice.
+/// A list of tables that name each client at most once.
 pub(crate) fn read_entries<T>(
     value: &Value<'_>,
     form: &Form<T>,
@@ -63,7 +61,7 @@ pub(crate) fn read_entries<T>(
     for (item, entry) in items.iter().zip(&entries) {
         for name in clients(entry) {
             if seen.contains(&name) {
-                let what = format!("client {} has {what} of its own", text(name));
+                let what = format!("client {} has {what}", text(name));
                 return Err(item.fail(what, "name each client once"));
             }
             seen.push(name);

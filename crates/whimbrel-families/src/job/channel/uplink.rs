@@ -1,4 +1,4 @@
-//! `[uplink]`: from clients to the server.
+//! `[uplink]`: messages from clients to the server.
 
 use super::own::{OWN_CODECS, OwnCodec};
 use super::read_rule;
@@ -7,107 +7,100 @@ use crate::job::preset::Asked;
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Auto, UpRule};
-use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
-use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::reader::{Read, Reader, Reported, Value};
+use whimbrel_job::key::Section;
+use whimbrel_job::reader::{Read, Reader, Reported, Source, Value};
 use whimbrel_job::writer::Writer;
+use whimbrel_job::{define_keys, form};
 use whimbrel_methods::fedem::FrameKind;
 
 /// `[uplink]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uplink {
-    /// How vectors are compressed.
     pub codec: Codec,
-    /// What is compressed.
     pub rule: UpRule<Auto>,
-    /// Whether `rule` is plain because the job turns its memory off.
+    /// Whether `rule` is plain because `memory` is off.
     pub memory_off: bool,
-    /// Where memories start; at zero where there are none.
+    /// Zero without memories.
     pub start: MemoryStart,
-    /// The coordinates in which vectors are compressed; `None`: those of the vectors, for want of
-    /// others.
+    /// Coordinates of the compression; `None`: those of the vectors.
     pub frame: Option<FrameKind>,
-    /// Clients with codecs of their own.
+    /// Codecs of single clients.
     pub own: Vec<OwnCodec>,
 }
 
 form! {
-    /// The coordinates in which vectors are compressed.
     pub(crate) FRAMES: FrameKind {
-        FrameKind::Fisher => "fisher": "those of the complete-data Fisher information at the \
-         parameters that a client computes at; a compressed downlink uses them too",
-        FrameKind::Raw => "raw": "those of the statistic, as in the papers",
+        /// those in which the complete-data Fisher information at the current parameters is the
+        /// identity; a compressed downlink uses them too
+        "fisher" => FrameKind::Fisher,
+        /// those of the statistic, as in the papers
+        "raw" => FrameKind::Raw,
     }
 }
 
-/// Where memories start.
+/// Initial value of memories.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemoryStart {
-    /// At the oracle's first value, one counted exchange.
+    /// The first value of the oracle, sent in a counted exchange.
     Oracle,
-    /// At zero.
     Zero,
-    /// In a file.
     File(PathBuf),
 }
 
 form! {
-    /// The word in `[uplink]`'s `rule`.
     pub(crate) UP_RULES: UpRule<Auto>, "\"plain\", \"memory\" or \"feedback\"" {
-        UpRule::Plain => "plain": "clients send the compressed vector",
-        UpRule::Memory { alpha: None } => any "memory": "clients send the compressed difference to a memory \
-         kept on both ends",
-        UpRule::Feedback => "feedback": "clients add what earlier messages left out before they compress; \
-         an unbiased codec is scaled to a contraction",
+        /// the compressed vector
+        "plain" => UpRule::Plain,
+        /// the compressed difference to a memory kept on both ends
+        any "memory" => UpRule::Memory { alpha: None },
+        /// error feedback: compression errors are added to the next message; an unbiased codec is
+        /// scaled to a contraction
+        "feedback" => UpRule::Feedback,
     }
 }
 
 form! {
-    /// Whether the memory is used.
     SWITCH: bool {
-        true => "on": "as the rule says",
-        false => "off": "no memory: the rule becomes \"plain\" (diana becomes qsgd)",
+        /// by the rule
+        "on" => true,
+        /// no memory: the rule becomes "plain" (diana becomes qsgd)
+        "off" => false,
     }
 }
 
-pub(crate) static RULE: JobKey =
-    UP_RULES.unset("rule", "that of `channels`; else the method's", "what is compressed");
-static MEMORY: JobKey = SWITCH
-    .default("memory", "\"on\"", "whether the memory is used")
-    .only(&["memory"], "there is no memory to turn off");
-static FRAME: JobKey = FRAMES.unset(
-    "frame",
-    "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with memories \
-     = \"single\" in [downlink]",
-    "the coordinates in which a mixture's statistics are compressed; the exact codec uses none",
-);
-static FOR: JobKey = OWN_CODECS.default(
-    "for",
-    "[]",
-    "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",
-);
-
-static ALPHA: JobKey = ALPHAS
-    .default("alpha", "\"auto\"", "how fast memories follow")
-    .only(&["memory"], "only memories follow something");
-static START: JobKey = STARTS
-    .default("start", "\"oracle\"", "where memories start; a file is for the EM methods")
-    .only(&["memory"], "only memories start somewhere");
+define_keys! {
+    /// what clients send
+    pub(crate) RULE = "rule", UP_RULES, unset "that of `channels`; else the method's";
+    /// whether the memory is used
+    MEMORY = "memory", SWITCH, default(true), only (&["memory"], "there is no memory to turn off");
+    /// coordinates in which a mixture's statistics are compressed; without effect for exact codecs
+    FRAME = "frame", FRAMES,
+        unset "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with \
+         memories = \"single\" in [downlink]";
+    /// codecs of single clients; "auto" for `alpha` is then by codec
+    FOR = "for", OWN_CODECS, default(Vec::new());
+    /// step of the memories
+    ALPHA = "alpha", ALPHAS, default(None), only (&["memory"], "there is no memory");
+    /// initial value of the memories; a file is for the EM methods
+    START = "start", STARTS, default(MemoryStart::Oracle), only (&["memory"], "there is no memory");
+}
 
 form! {
     ALPHAS: Auto, "\"auto\" or a number above 0 and at most 1" {
-        None => "auto": "with omega, the codec's variance constant: 1/(1 + omega) for the EM methods and \
-         under step = \"theory\", 1/(2 (1 + omega)) for the gradient family",
+        /// 1/(1 + omega) for the EM methods and under step = "theory", 1/(2 (1 + omega)) for
+        /// regressions, with omega the codec's variance constant
+        "auto" => None,
     }
     number ABOVE_ZERO => Some;
 }
 
 form! {
     STARTS: MemoryStart, "\"oracle\", \"zero\" or a file name" {
-        MemoryStart::Oracle => "oracle": "at the client's first field or gradient, sent in one counted \
-         exchange",
-        MemoryStart::Zero => "zero": "at zero",
+        /// the client's first field or gradient, sent in a counted exchange
+        "oracle" => MemoryStart::Oracle,
+        /// zero
+        "zero" => MemoryStart::Zero,
     }
     path PATH => MemoryStart::File;
 }
@@ -115,8 +108,8 @@ form! {
 /// `[uplink]`.
 pub(crate) static UPLINK: Section = Section {
     name: "uplink",
-    doc: "How vectors travel from clients to the server. The table may be left out. `em` sends \
-          nothing, so it takes the exact codec and the plain rule only.",
+    doc: "Compression of messages from clients to the server. The table is optional. `em` sends nothing, \
+          so it accepts the exact codec and the plain rule only.",
     keys: &[&CODEC, &RULE, &MEMORY, &ALPHA, &START, &FRAME, &FOR],
     example: "[uplink]\ncodec = { kind = \"block-p\", p = \"inf\", size = 128 }\n\
              rule = \"memory\"\n\
@@ -124,7 +117,7 @@ pub(crate) static UPLINK: Section = Section {
 };
 
 impl Uplink {
-    /// Reads `[uplink]` for what `[method]` asks.
+    /// Reads `[uplink]` for a method.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
         let codec = reader.read(&CODEC, |v| read_usable(v, asked));
         let own = reader.read(&FOR, |v| {
@@ -132,10 +125,7 @@ impl Uplink {
                 return OWN_CODECS.read(&v);
             }
             Err(v.fail(
-                format!(
-                    "{} sends nothing that could be compressed: one client holds everything",
-                    asked.method()
-                ),
+                format!("{} sends no messages: one client holds all rows", asked.method()),
                 "take [[uplink.for]] out, or use kind = \"dem\" or \"fedem\" in [method]",
             ))
         });
@@ -163,6 +153,17 @@ impl Uplink {
         Ok(Self { codec, rule: settled, memory_off, start, frame: frame?, own })
     }
 
+    /// Reports a `frame` of methods without frames.
+    pub(crate) fn refuse_frame(&mut self, source: &Source<'_>) {
+        if self.frame.take().is_some() {
+            source.report_at(
+                &["uplink", "frame"],
+                "frames apply to compressed statistics of mixtures only",
+                "take `frame` out",
+            );
+        }
+    }
+
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&UPLINK);
         out.put(&CODEC, CODECS.write(&self.codec));
@@ -184,7 +185,7 @@ impl Uplink {
     }
 }
 
-/// The rule and the start of a memory that may be turned off.
+/// Rule and initial value of a memory, which may be off.
 fn read_memory(reader: &Reader<'_>) -> Read<(UpRule<Auto>, MemoryStart)> {
     if !reader.read_as(&MEMORY, &SWITCH)? {
         for key in [&ALPHA, &START] {
@@ -203,16 +204,13 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
     }
     if asked.is_pooled() {
         return Err(value.fail(
-            format!(
-                "{} sends nothing that could be compressed: one client holds everything",
-                asked.method()
-            ),
+            format!("{} sends no messages: one client holds all rows", asked.method()),
             "write codec = \"exact\", or use kind = \"dem\" or \"fedem\" in [method]",
         ));
     }
     if asked.preset.is_some_and(|preset| !preset.compresses().0) && !codec.is_exact() {
         return Err(value.fail(
-            "sgd compresses nothing: this codec would not be used",
+            "sgd does not compress: this codec would not be used",
             "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
         ));
     }

@@ -1,4 +1,4 @@
-//! `[data]` of tables with gaps: how a csv file names rows, columns and values.
+//! `[data]` of tables with gaps: the columns of rows, columns and values in a csv file.
 
 use std::path::PathBuf;
 use whimbrel_job::form::{BELOW_ONE, BOOLEAN, COLUMN as COLUMN_NAME, Form, PATH, Table};
@@ -7,31 +7,28 @@ use whimbrel_job::reader::{Read, Reader, Shape};
 use whimbrel_job::writer::{list, text};
 use whimbrel_job::{form, table};
 
-/// How a csv file holds a table with gaps.
+/// Layout of a table with gaps in a csv file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cells {
-    /// The columns that name the table's row; empty: the lines of a wide file are numbered.
+    /// Columns with the row's label; empty: the lines of a wide file are numbered.
     pub row: Vec<String>,
-    /// The columns that name the table's column; empty: the file is wide.
+    /// Columns with the column's label; empty: the file is wide.
     pub column: Vec<String>,
-    /// The column of the value; `None`: the file is wide.
+    /// Column of the value; `None`: the file is wide.
     pub value: Option<String>,
-    /// Whether a line without a value says that nothing was there.
+    /// Whether a missing value means zero.
     pub missing_as_zero: bool,
-    /// The share of its cells that each client keeps out of the fit.
+    /// Share of held-out cells of each client.
     pub holdout: f64,
-    /// A file of row labels.
     pub row_labels: Option<Labels>,
-    /// A file of column labels.
     pub column_labels: Option<Labels>,
 }
 
-/// Labels that everyone agrees on.
+/// Labels that all clients share.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
-    /// One on each line of a file.
+    /// One per line of a file.
     File(PathBuf),
-    /// As listed.
     Listed(Vec<String>),
 }
 
@@ -39,29 +36,26 @@ const CSV: &[&str] = &["csv"];
 const WHY: &str = "only csv files hold tables with gaps";
 table! {
     pub(crate) CELLS: Cells, only (CSV, WHY), then check {
-        row: ROW = "row", NAMES, unset "the lines of a wide table are numbered" or Vec::new(),
-            "the column that names the table's row (low-rank)";
+        /// column with the label of the table's row
+        row: ROW = "row", NAMES, unset "the lines of a wide table are numbered" or Vec::new();
+        /// column with the label of the table's column, in a file with one observation per line
         column: COLUMN = "column", NAMES,
-            unset "the file is wide: each line is a row of the table" or Vec::new(),
-            "the column that names the table's column, of a file with one observation on each line \
-             (low-rank)";
-        value: VALUE = "value", COLUMN_NAME, unset "the file is wide: each line is a row of the table",
-            "the column of what was observed; empty and NA mean that nothing was (low-rank)";
-        holdout: HOLDOUT = "holdout", BELOW_ONE, default "0.0",
-            "the share of its observed cells that each client keeps out of the fit, to judge it by \
-             (low-rank)";
-        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default "false",
-            "whether a line with an empty value says that nothing was seen, rather than that nobody \
-             looked (low-rank)";
-        row_labels: ROW_LABELS = "row_labels", LABELS, unset "the labels that occur, in order",
-            "all row labels of the table, one on each line of the file: needed where nobody sees all \
-             clients' data (low-rank)";
-        column_labels: COLUMN_LABELS = "column_labels", LABELS, unset "the labels that occur, in order",
-            "all column labels of the table, likewise (low-rank)";
+            unset "the file is wide: each line is a row of the table" or Vec::new();
+        /// column of the observed value; empty cells and NA are missing
+        value: VALUE = "value", COLUMN_NAME, unset "the file is wide: each line is a row of the table";
+        /// share of its observed cells that each client holds out to evaluate the fit
+        holdout: HOLDOUT = "holdout", BELOW_ONE, default;
+        /// whether a missing value means zero rather than no observation
+        missing_as_zero: MISSING_AS_ZERO = "missing_as_zero", BOOLEAN, default;
+        /// all row labels of the table, one per line of the file; required where no party sees all
+        /// data
+        row_labels: ROW_LABELS = "row_labels", LABELS, unset "the labels that occur, sorted";
+        /// all column labels of the table, likewise
+        column_labels: COLUMN_LABELS = "column_labels", LABELS, unset "the labels that occur, sorted";
     }
 }
 
-/// The same, written only where a key says something.
+/// The same, written only if a key is set.
 pub(super) const GIVEN: Table<Cells> = Table {
     write: |cells, out| {
         if cells.first_given().is_some() {
@@ -103,9 +97,9 @@ fn check(reader: &Reader<'_>, cells: Cells) -> Read<Cells> {
         if reader.has(given) && !reader.has(other) {
             return Err(reader.lacking(
                 other,
-                format!("`{}` needs `{}` beside it", given.name, other.name),
-                "a file with one observation on each line has `row`, `column` and `value`; a \
-                 wide table has at most `row`",
+                format!("`{}` requires `{}`", given.name, other.name),
+                "a file with one observation per line has `row`, `column` and `value`, a wide table at \
+                 most `row`",
             ));
         }
     }
@@ -113,7 +107,7 @@ fn check(reader: &Reader<'_>, cells: Cells) -> Read<Cells> {
 }
 
 impl Cells {
-    /// The first of its keys that says something, for messages.
+    /// The first of its keys that is set, for messages.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let given = [
             (&ROW, !self.row.is_empty()),

@@ -8,30 +8,27 @@ use super::split::{Has, Partition, read_partition};
 use std::path::PathBuf;
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE};
-use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::table;
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{define_keys, table};
 
-/// Samples of learners in files.
+/// Samples for learners in files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collection {
-    /// The file or the folder, as written in the job.
+    /// File or folder, as written in the job.
     pub path: PathBuf,
-    /// How the files hold them.
     pub format: Format,
-    /// Who holds which sample.
     pub partition: Partition,
 }
 
-/// How files hold samples.
+/// File formats of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     /// LEAF's JSON.
     Leaf {
-        /// Files with the users' test samples.
+        /// Files of test samples.
         tests: Option<PathBuf>,
-        /// The symbols of texts.
+        /// Symbols of texts.
         alphabet: Alphabet,
     },
     /// CIFAR's records.
@@ -42,67 +39,56 @@ pub enum Format {
     Speeches(SpeechOptions),
 }
 
-/// What says where the images of one file are.
+/// Positions and labels of images in one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concatenated {
-    /// Where each image begins, and where the last ends.
+    /// Start of each image, and end of the last.
     pub offsets: PathBuf,
-    /// An idx file with a label for each.
+    /// An idx file with a label per image.
     pub labels: PathBuf,
 }
 
 const SPOKEN: &str = "only speeches are cut into windows";
 
-/// `alphabet`.
-pub(super) static ALPHABET: JobKey = ALPHABETS
-    .unset(
-        "alphabet",
-        "LEAF's 80: line break, space, digits, letters and !\"&'(),-.:;>?[]}",
-        "the characters that texts consist of; of speeches others are left out",
-    )
-    .only(&["leaf", "speeches"], "only texts have characters");
-/// `coarse`.
-pub(super) static COARSE: JobKey = BOOLEAN
-    .default(
-        "coarse",
-        "false",
-        "whether the 20 coarse classes are predicted in place of the 100 fine ones",
-    )
-    .only(&["cifar100"], "only CIFAR-100 has coarse classes");
-/// `offsets`.
-pub(super) static OFFSETS: JobKey = FILE
-    .unset(
-        "offsets",
-        "`path` is a folder with a folder of images for each class",
-        "where each image of one file begins and where the last ends: 32 bits each, little-endian; \
-         `labels` has their labels",
-    )
-    .only(&["jpeg"], "only JPEG images have different lengths");
+define_keys! {
+    /// the characters of texts; others are dropped from speeches
+    pub(super) ALPHABET = "alphabet", ALPHABETS,
+        unset "LEAF's 80: line break, space, digits, letters and !\"&'(),-.:;>?[]}",
+        only (&["leaf", "speeches"], "only texts have characters");
+    /// whether the 20 coarse classes are predicted instead of the 100 fine ones
+    pub(super) COARSE = "coarse", BOOLEAN, default(false),
+        only (&["cifar100"], "only CIFAR-100 has coarse classes");
+    /// start of each image in one file, and end of the last: little-endian 32-bit integers;
+    /// requires `labels`
+    pub(super) OFFSETS = "offsets", FILE,
+        unset "`path` is a folder with one folder of images per class", only (&["jpeg"], "only JPEG images have different lengths");
+}
 
 table! {
     pub(super) LEAF: Format::Leaf,
-        only (&["leaf"], "only LEAF has test samples in files of their own")
+        only (&["leaf"], "only LEAF has separate test files")
     {
         & alphabet: ALPHABET, ALPHABETS, unset or Alphabet::default();
+        /// files of the same format with the users' test samples; `test` is then 0
         tests: TESTS = "tests", FILE.takes("a file or folder name"),
-            unset "test samples are the share `test` of each user's",
-            "files of the same form with the users' test samples; `test` is then 0";
+            unset "the share `test` of each user's samples";
     }
 }
 
 table! {
     pub(super) SPEECHES: SpeechOptions, only (&["speeches"], SPOKEN) {
         & alphabet: ALPHABET, ALPHABETS, unset or Alphabet::default();
-        speaker: SPEAKER = "speaker", NAMES, default "[\"play\", \"role\"]",
-            "the columns that name the speaker, who is the client";
-        text: TEXT = "text", COLUMN, default "\"text\"", "the column of what was said";
-        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default "2",
-            "speakers with fewer speeches are left out";
-        window: WINDOW = "window", COUNT, default "80",
-            "how many characters an input has; the target is the next one";
-        stride: STRIDE = "stride", COUNT, default "1",
-            "how many characters after one window the next begins; all of Shakespeare in windows of 80 takes \
-             700 MB for stride 1";
+        /// columns with the name of the speaker, who is the client
+        speaker: SPEAKER = "speaker", NAMES, default;
+        /// column of the speech
+        text: TEXT = "text", COLUMN, default;
+        /// speakers with fewer speeches are dropped
+        speeches_min: SPEECHES_MIN = "speeches_min", COUNT, default;
+        /// characters of an input; the target is the next one
+        window: WINDOW = "window", COUNT, default;
+        /// characters between the starts of two windows; all of Shakespeare in windows of 80 takes
+        /// 700 MB at stride 1
+        stride: STRIDE = "stride", COUNT, default;
     }
 }
 
@@ -135,12 +121,12 @@ impl Collection {
         Ok(Self { path: path?, format: format?, partition: partition? })
     }
 
-    /// Whether parts of a client's rows are cut where they are read.
+    /// Whether held-out parts are cut while reading.
     pub(crate) fn is_cut(&self) -> bool {
         matches!(self.format, Format::Speeches(_))
     }
 
-    /// Whether test samples are in files of their own.
+    /// Whether there are separate test files.
     pub(super) fn has_tests(&self) -> bool {
         matches!(&self.format, Format::Leaf { tests: Some(_), .. })
     }
@@ -189,7 +175,7 @@ fn read_jpeg(reader: &Reader<'_>) -> Read<Format> {
             let lacking = if given.is_some() { &LABELS } else { &OFFSETS };
             Err(reader.lacking(
                 lacking,
-                "`offsets` and `labels` go together".to_owned(),
+                "`offsets` and `labels` go together",
                 "images in one file have both; folders of images have neither",
             ))
         }

@@ -1,36 +1,35 @@
-//! `[data]` with rows that are read from a file.
+//! `[data]` with rows from csv, npy and libsvm files.
 
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_data::Input;
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
-use whimbrel_job::key::{JobKey, Word};
+use whimbrel_job::key::Word;
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, list as listed, text};
-use whimbrel_job::{list, table};
+use whimbrel_job::{define_keys, list, table};
 
 /// A CSV file with a header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csv {
-    /// The file, as written in the job, or a program's rows in its place.
+    /// File as written in the job, or rows in memory.
     pub path: Input,
-    /// Who holds which row.
     pub partition: Partition,
-    /// The columns of the features; `None`: every numeric column with no other part.
+    /// Feature columns; `None`: all numeric columns without another role.
     pub columns: Option<Vec<String>>,
-    /// A column left out of the features.
+    /// A column that is not a feature.
     pub label: Option<String>,
-    /// The column that is predicted.
+    /// The predicted column.
     pub target: Option<String>,
-    /// Its classes; `None`: those that the file has.
+    /// Its classes; `None`: those of the file.
     pub classes: Option<Vec<String>>,
-    /// How the file holds a table with gaps.
+    /// Layout of a table with gaps.
     pub cells: Cells,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
-    /// What separates cells; `None`: told from the header.
+    /// Separator of cells; `None`: detected in the header.
     pub delimiter: Option<char>,
 }
 
@@ -39,7 +38,7 @@ pub struct Csv {
 pub struct Npy {
     /// The file, as written in the job.
     pub path: PathBuf,
-    /// Who holds which row: `Iid`, `Clusters` or `Pooled`.
+    /// `Iid`, `Clusters` or `Pooled`.
     pub partition: Partition,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
@@ -50,58 +49,41 @@ pub struct Npy {
 pub struct Libsvm {
     /// The file, as written in the job.
     pub path: PathBuf,
-    /// Who holds which row.
     pub partition: Partition,
-    /// How many columns; `None`: the largest index says.
+    /// Number of columns; `None`: the largest index.
     pub columns: Option<usize>,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
 }
 
-/// Sources whose rows are read.
+/// Sources that read files.
 pub(super) const FILES: &[&str] =
     &["csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches"];
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
-/// `path`.
-pub(crate) static PATH: JobKey = FILE
-    .unset(
-        "path",
-        "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed, or \
-         the labels of a table with gaps",
-        "the file (of leaf, cifar10, cifar100 and jpeg also a folder of them), relative to the job file",
-    )
-    .only(FILES, "its rows are drawn, not read");
-/// Rows that clients bring.
+define_keys! {
+    /// the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
+    pub(crate) PATH = "path", FILE,
+        unset "required; with [federation] \"rows.csv\", which need not exist if `columns`, or the \
+         labels of a table with gaps, are listed",
+        only (FILES, "its rows are generated");
+}
+/// Name that stands for the clients' files.
 const BROUGHT: &str = "rows.csv";
-/// `client`.
-pub(crate) static CLIENT: JobKey = COLUMN
-    .unset(
-        "client",
-        "`[data.split]` says who holds which row",
-        "the column that says who holds the row; of idx files a column of `table`",
-    )
-    .only(&["csv", "idx"], NAMED_COLUMNS);
-/// `label`.
-pub(super) static LABEL: JobKey = COLUMN
-    .unset(
-        "label",
-        "none",
-        "a column left out of the features, by which rows can be split; of idx files the column of `table` \
-         that learners predict",
-    )
-    .only(&["csv", "idx"], NAMED_COLUMNS);
-/// `standardize`.
-pub(crate) static STANDARDIZE: JobKey = BOOLEAN
-    .default(
-        "standardize",
-        "false",
-        "whether each column is scaled to mean 0 and variance 1 over all clients' rows; a mixture is \
-         reported in the units of the data all the same",
-    )
-    .only(&["csv", "npy", "libsvm", "idx"], "samples of learners are used as they are");
+define_keys! {
+    /// column with the client's name; for idx files a column of `table`
+    pub(crate) CLIENT = "client", COLUMN, unset "clients are those of `[data.split]`",
+        only (&["csv", "idx"], NAMED_COLUMNS);
+    /// a column that is not a feature, by which rows can be split; for idx files the column of
+    /// `table` that learners predict
+    pub(super) LABEL = "label", COLUMN, unset "none", only (&["csv", "idx"], NAMED_COLUMNS);
+    /// whether columns are scaled to mean 0 and variance 1 over all clients; mixtures are still
+    /// reported in the units of the data
+    pub(crate) STANDARDIZE = "standardize", BOOLEAN, default(false),
+        only (&["csv", "npy", "libsvm", "idx"], "samples of learners are not scaled");
+}
 
-/// Rows in memory are written by their hash.
+/// Files, or rows in memory by their hash.
 const INPUT: Form<Input> =
     Form::new(FILE.takes, |v| FILE.read(v).map(Input::from), |input| text(&input.to_string()));
 
@@ -111,18 +93,18 @@ table! {
         & path: PATH, INPUT, unset or PathBuf::from(BROUGHT).into();
         & label: LABEL, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
+        /// feature columns
         columns: COLUMNS = "columns", COLUMN_LIST,
-            unset "every numeric column but `client`, `label`, `target` and the split's",
-            "the columns of the features", only (&["csv"], NAMED_COLUMNS);
-        target: TARGET = "target", COLUMN, unset "none; regressions need it",
-            "the column that a regression predicts: numbers, or two classes",
+            unset "all numeric columns except `client`, `label`, `target` and those of the split", only (&["csv"], NAMED_COLUMNS);
+        /// the predicted column: numbers, or classes
+        target: TARGET = "target", COLUMN, unset "none; required for regressions",
             only (&["csv"], "the targets are where the source has them");
+        /// classes of the target, in the order of their numbers; other classes are an error
         classes: CLASSES = "classes", CLASS_LIST,
-            unset "those of the file at `path`; where a coordinator has none, \"-1\" and \"1\"",
-            "the classes of the target, in the order of their numbers; rows of other classes are refused",
+            unset "those of the file; \"-1\" and \"1\" for a coordinator without a file",
             only (&["csv"], "the targets are where the source has them");
-        delimiter: DELIMITER = "delimiter", DELIMITERS, default "\"auto\"",
-            "what separates the cells of a row", only (&["csv"], "only csv files have a delimiter");
+        /// separator of cells
+        delimiter: DELIMITER = "delimiter", DELIMITERS, default(None), only (&["csv"], "only csv files have a delimiter");
         ..{ partition: Partition::Pooled }
     }
 }
@@ -139,9 +121,9 @@ table! {
     pub(super) LIBSVM: Libsvm {
         & path: PATH, FILE, required;
         & standardize: STANDARDIZE, BOOLEAN, default;
+        /// number of columns, if the last may not occur
         columns: COLUMNS_COUNT = "columns_count", COUNT, unset "the largest index that occurs",
-            "how many columns there are, where the last may never occur",
-            only (&["libsvm"], "only libsvm files leave columns out");
+            only (&["libsvm"], "only libsvm files omit columns");
         ..{ partition: Partition::Pooled }
     }
 }
@@ -161,7 +143,7 @@ const DELIMITERS: Form<Option<char>> = Form::new(
     },
     |delimiter| text(&delimiter.map_or("auto".to_owned(), String::from)),
 )
-.words(&[Word { name: "auto", doc: "told from the header line" }]);
+.words(&[Word { name: "auto", doc: "detected in the header line" }]);
 
 impl Csv {
     pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {
@@ -183,7 +165,7 @@ impl Csv {
         {
             return Err(reader.fault(
                 &CLASSES,
-                "`classes` needs two classes, each once",
+                "`classes` needs at least two classes, each once",
                 "list them all",
             ));
         }
@@ -191,7 +173,7 @@ impl Csv {
         Ok(csv)
     }
 
-    /// A column is a feature or something else, never both.
+    /// Refuses features with another role.
     fn check_columns(&self, reader: &Reader<'_>) -> Read<()> {
         let class = match &self.partition {
             Partition::Column(name) => Some((name, "names the client")),
@@ -227,7 +209,7 @@ impl Npy {
         match read_partition(reader, &Has { pooled, targets: true, ..Has::default() })? {
             Partition::Column(_) | Partition::Labels { .. } => Err(reader.fault(
                 &SPLIT,
-                "a npy file has no named columns to split by",
+                "an npy file has no named columns to split by",
                 "use by = \"iid\" or \"clusters\", or a csv file",
             )),
             partition => Ok(Self { partition, ..npy? }),

@@ -1,18 +1,19 @@
-//! `validation`, `test` and `role` in `[data]`: rows that no method fits.
+//! `validation`, `test` and `role` in `[data]`: held-out rows.
 
+use whimbrel_job::define_keys;
 use whimbrel_job::form::{BELOW_ONE, COLUMN};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, number, text};
 
-/// Which rows are kept out of the fit.
+/// Held-out rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeldOut {
-    /// The share of each client's rows for validation.
+    /// Share of each client's rows.
     pub validation: f64,
-    /// The share of each client's rows for tests.
+    /// Share of each client's rows.
     pub test: f64,
-    /// The column that says what each row is for.
+    /// Column with the part of each row.
     pub role: Option<String>,
 }
 
@@ -23,27 +24,24 @@ const DEFAULT: &str =
 pub(crate) static VALIDATION: JobKey = BELOW_ONE.unset(
     "validation",
     DEFAULT,
-    "the share of its rows that each client keeps out of the fit to choose settings by",
+    "share of its rows that each client holds out to choose settings",
 );
 /// `test`.
 pub(crate) static TEST: JobKey = BELOW_ONE.unset(
     "test",
     DEFAULT,
-    "the share of its rows that each client keeps out of the fit to judge the result by; for \
-     regressions `standardize` looks at all rows",
+    "share of its rows that each client holds out to evaluate the result; for regressions `standardize` \
+     uses all rows",
 );
-/// `role`.
-pub(crate) static ROLE: JobKey = COLUMN
-    .unset(
-        "role",
-        "every row is for training, but for `validation` and `test`",
-        "a column that says of each row whether it is for `train`, `validation` or `test`",
-    )
-    .only(&["csv"], "only csv files have named columns");
+define_keys! {
+    /// column with the part of each row: `train`, `validation` or `test`
+    pub(crate) ROLE = "role", COLUMN,
+        unset "rows are for training, except the shares `validation` and `test`",
+        only (&["csv"], "only csv files have named columns");
+}
 
 impl HeldOut {
-    /// Reads the shares, of which each is `usual` where the job does not say; `tests` says whether
-    /// test rows are in files of their own.
+    /// Reads the shares, which default to `usual`; `tests`: whether there are separate test files.
     pub(super) fn read(reader: &Reader<'_>, usual: f64, tests: bool) -> Read<Self> {
         let usual = if reader.has(&ROLE) { 0.0 } else { usual };
         let share = |key: &'static JobKey| {
@@ -51,7 +49,7 @@ impl HeldOut {
             given.map(|x| x.unwrap_or(usual))
         };
         if tests {
-            reader.refuse_if_given(&TEST, "has no meaning beside `tests`, which has the rows");
+            reader.refuse_if_given(&TEST, "has no meaning beside `tests`");
         }
         let test = if tests { Ok(0.0) } else { share(&TEST) };
         let validation = share(&VALIDATION);
@@ -59,19 +57,19 @@ impl HeldOut {
         let held_out = Self { validation: validation?, test: test?, role: role? };
         if held_out.role.is_some() {
             for key in [&VALIDATION, &TEST] {
-                reader.refuse_if_given(key, "has no meaning beside `role`, which names the rows");
+                reader.refuse_if_given(key, "has no meaning beside `role`");
             }
         }
         if held_out.validation + held_out.test >= 1.0 {
             return reader.read(&TEST, |v| {
-                let hint = "`validation` and `test` together are below 1";
+                let hint = "the sum of `validation` and `test` must be below 1";
                 Err(v.fail("this leaves no rows for training", hint))
             });
         }
         Ok(held_out)
     }
 
-    /// Whether rows are kept out at all.
+    /// Whether rows are held out.
     pub fn is_something(&self) -> bool {
         self.validation > 0.0 || self.test > 0.0 || self.role.is_some()
     }

@@ -4,34 +4,32 @@ use super::file::{CLIENT, LABEL as LABEL_COLUMN, PATH, STANDARDIZE};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COLUMN, PATH as FILE, POSITIVE};
-use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::table;
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{define_keys, table};
 
-/// The split's column that is `labels`.
+/// The split's name for the column of `labels`.
 pub const LABEL: &str = "label";
-/// The split's column that is `writers`.
+/// The split's name for the column of `writers`.
 pub const WRITER: &str = "writer";
 
 /// Images as idx files, plain or gzipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Idx {
-    /// The images, as written in the job.
+    /// File as written in the job.
     pub path: PathBuf,
-    /// A label for each image, by which they can be split.
+    /// Labels of the images.
     pub labels: Option<PathBuf>,
-    /// QMNIST's table, of which the third number is who wrote the digit.
+    /// QMNIST's table, whose third number is the writer.
     pub writers: Option<PathBuf>,
-    /// A table with a line for each image.
+    /// A csv file with a line per image.
     pub table: Option<PathBuf>,
-    /// The column of that table that holds the labels.
+    /// Column of `table` with the labels.
     pub label: Option<String>,
-    /// Whether the files have rows and columns of the images exchanged.
+    /// Whether images are transposed.
     pub transpose: bool,
-    /// What each byte is divided by.
+    /// Divisor of the bytes.
     pub scale: f64,
-    /// Who holds which image.
     pub partition: Partition,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
@@ -39,15 +37,12 @@ pub struct Idx {
 
 const IMAGES: &str = "only idx files hold images";
 
-/// `labels`.
-pub(super) static LABELS: JobKey = FILE
-    .unset(
-        "labels",
-        "images have no labels",
-        "an idx file with a label for each image, by which images can be split and which learners predict; \
-         labels are no features",
-    )
-    .only(&["idx", "jpeg"], "only idx files and JPEG images have labels in a file of their own");
+define_keys! {
+    /// an idx file with a label per image, which learners predict and by which images can be split;
+    /// not a feature
+    pub(super) LABELS = "labels", FILE, unset "images have no labels",
+        only (&["idx", "jpeg"], "only idx files and JPEG images have separate label files");
+}
 
 table! {
     pub(super) IDX: Idx, only (&["idx"], IMAGES) {
@@ -55,16 +50,16 @@ table! {
         & labels: LABELS, FILE, unset;
         & label: LABEL_COLUMN, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
-        writers: WRITERS = "writers", FILE, unset "the writers are not known",
-            "QMNIST's idx file of integers, whose third number for each image is its writer: each writer \
-             is a client unless `[data.split]` says otherwise";
-        table: TABLE = "table", FILE, unset "nothing else is known of the images",
-            "a csv file with a line for each image, whose columns `label`, `client` and `[data.split]` name";
-        transpose: TRANSPOSE = "transpose", BOOLEAN, default "false",
-            "whether rows and columns of each image are exchanged: EMNIST's files have them the other way \
-             round";
-        scale: SCALE = "scale", POSITIVE, default "255",
-            "what each byte of an image is divided by; 255 gives numbers from 0 to 1";
+        /// QMNIST's idx file of integers, whose third number per image is its writer; each writer
+        /// is a client unless `[data.split]` is given
+        writers: WRITERS = "writers", FILE, unset "no writers";
+        /// a csv file with a line per image, to whose columns `label`, `client` and `[data.split]`
+        /// refer
+        table: TABLE = "table", FILE, unset "no other columns";
+        /// whether images are transposed, as EMNIST's files require
+        transpose: TRANSPOSE = "transpose", BOOLEAN, default(false);
+        /// divisor of the bytes of an image; 255 gives numbers from 0 to 1
+        scale: SCALE = "scale", POSITIVE, default(255.0);
         ..{ partition: Partition::Pooled }
     }
 }
@@ -92,7 +87,7 @@ impl Idx {
         Ok(idx)
     }
 
-    /// A split looks at labels or writers that are there.
+    /// Refuses a split by labels or writers that are missing.
     fn check_column(&self, reader: &Reader<'_>) -> Read<()> {
         let is_known = |column: &str| {
             (column == LABEL && self.labels.is_some())

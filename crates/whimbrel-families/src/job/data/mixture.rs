@@ -1,52 +1,42 @@
-//! `[data]` with `source = "mixture"`: rows drawn from a Gaussian mixture.
+//! `[data]` with `source = "mixture"`: rows of a Gaussian mixture.
 
 use whimbrel_data::{Covariance, Heterogeneity, MixtureSpec, Sizes};
 use whimbrel_job::form::{BOOLEAN, COUNT, Form, POSITIVE, Table};
-use whimbrel_job::key::{JobKey, Section};
+use whimbrel_job::key::Section;
 use whimbrel_job::matrix::{read_all, read_covariance, read_numbers, read_rows, write_matrix};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{list, number};
-use whimbrel_job::{form, inline, keys, table};
+use whimbrel_job::{define_keys, form, inline, keys, table};
 
-/// How far the weights' sum may be from one.
+/// Largest deviation of the weights' sum from one.
 const SUM_TOLERANCE: f64 = 1e-6;
 
 /// A federation drawn from a Gaussian mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    /// Its law.
     pub spec: MixtureSpec,
-    /// Whether clients draw fresh rows as they go, instead of a fixed table.
+    /// Whether clients draw fresh rows for every minibatch.
     pub stream: bool,
 }
 
 const GENERATED: &[&str] = &["mixture", "toy"];
 const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture", "synthetic-representation"];
-/// `clients`.
-pub(crate) static CLIENTS: JobKey = COUNT
-    .unset(
-        "clients",
-        "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
-        "how many clients are drawn",
-    )
-    .only(FEDERATIONS, "the clients come from `client` or [data.split]");
-/// `rows`.
-pub(crate) static ROWS: JobKey = COUNT
-    .unset("rows", "100 for mixture, 200 for toy", "how many rows each client holds")
-    .only(GENERATED, "the rows are those of the file");
+define_keys! {
+    /// number of clients
+    pub(crate) CLIENTS = "clients", COUNT,
+        unset "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture", only (FEDERATIONS, "the clients come from `client` or [data.split]");
+    /// rows of each client
+    pub(crate) ROWS = "rows", COUNT, unset "100 for mixture, 200 for toy", only (GENERATED, "the rows are those of the file");
+}
 
-/// What no other source has.
 const ONLY: &str = "only a drawn mixture has it";
 
-static STREAM: JobKey = BOOLEAN
-    .default(
-        "stream",
-        "false",
-        "whether clients draw fresh rows for every minibatch instead of keeping a table",
-    )
-    .only(&["mixture"], ONLY);
+define_keys! {
+    /// whether clients draw fresh rows for every minibatch instead of a fixed table
+    STREAM = "stream", BOOLEAN, default(false), only (&["mixture"], ONLY);
+}
 
-/// The law, and whether rows are drawn as clients go.
+/// The mixture, and whether it is streamed.
 pub(crate) const DRAWN: Table<Mixture> = Table {
     section: Section::of(keys! { SPEC.section.keys, &[&STREAM] }),
     read: |reader| {
@@ -64,32 +54,36 @@ pub(crate) const DRAWN: Table<Mixture> = Table {
 
 table! {
     pub(crate) SPEC: MixtureSpec, only (&["mixture"], ONLY), then check {
-        & clients: CLIENTS, COUNT, unset or 100;
-        & rows: ROWS, EQUAL, unset or Sizes::Equal(100);
+        & clients: CLIENTS, COUNT, unset or MixtureSpec::default().clients;
+        & rows: ROWS, EQUAL, unset or MixtureSpec::default().rows;
+        /// the mean of each component
         means: MEANS = "means", Form::new("a list of lists of numbers", |v| read_rows(v.clone()), write_matrix),
-            default "[[-1.5, 0.0], [1.5, 1.0]]", "the mean of each component";
-        covariance: COVARIANCE = "covariance", COVARIANCES, default "[[1.0, 0.3], [0.3, 0.8]]",
-            "one covariance for all components, or a list with one for each";
-        heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES, default "{ dirichlet = 0.2 }",
-            "how much clients differ";
-        weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new(),
-            "the weight of each component, for identical clients";
+            default;
+        /// one covariance for all components, or a list with one for each
+        covariance: COVARIANCE = "covariance", COVARIANCES, default;
+        /// differences between clients
+        heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES,
+            default(Heterogeneity::dirichlet(Heterogeneity::CONCENTRATION, 1));
+        /// weights of the components, for identical clients
+        weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new();
     }
 }
 
 form! {
     HETEROGENEITIES: Heterogeneity, "\"identical\", \"one-component\" or { dirichlet = 0.2 }" {
-        Heterogeneity::Identical => "identical": "every client draws from the same mixture",
-        Heterogeneity::OneComponent => "one-component": "every client draws from one component only",
+        /// all clients draw from the same mixture
+        "identical" => Heterogeneity::Identical,
+        /// each client draws from one component
+        "one-component" => Heterogeneity::OneComponent,
     }
     table inline!(DIRICHLET_TABLE).tables(const { &[&DIRICHLET_SECTION] }) => Heterogeneity::Dirichlet;
 }
 
 table! {
-    DIRICHLET_TABLE: Vec<f64> = "heterogeneity", "weights drawn for each client" {
-        DIRICHLET = "dirichlet", CONCENTRATIONS, required,
-            "every client's weights are drawn with this concentration, one for all components or one \
-             for each";
+    DIRICHLET_TABLE: Vec<f64> = "heterogeneity", "random weights of each client" {
+        /// concentration of the Dirichlet distribution of each client's weights, for all components
+        /// or for each
+        DIRICHLET = "dirichlet", CONCENTRATIONS, required;
     }
 }
 
@@ -106,7 +100,10 @@ const CONCENTRATIONS: Form<Vec<f64>> = Form::new(
         Shape::List => read_numbers(v.clone(), |x| x > 0.0),
         _ => Ok(vec![POSITIVE.read(v)?]),
     },
-    |all| list(all.iter().map(|x| number(*x))),
+    |all| match all[..] {
+        [one] => number(one),
+        _ => list(all.iter().map(|x| number(*x))),
+    },
 );
 
 const WEIGHT_LIST: Form<Vec<f64>> = Form::new(
@@ -122,7 +119,7 @@ const WEIGHT_LIST: Form<Vec<f64>> = Form::new(
     |weights| list(weights.iter().map(|w| number(*w))),
 );
 
-/// The same number for each client.
+/// The same number of rows for all clients.
 const EQUAL: Form<Sizes> = Form::new(
     COUNT.takes,
     |v| COUNT.read(v).map(Sizes::Equal),
@@ -134,9 +131,11 @@ const EQUAL: Form<Sizes> = Form::new(
 
 const COVARIANCES: Form<Covariance> = Form::new(
     "a square matrix or a list of square matrices",
-    |v| match is_several(v) {
-        true => Ok(Covariance::PerComponent(read_all(v.list()?, read_covariance)?)),
-        false => read_covariance(v.clone()).map(Covariance::Shared),
+    |v| {
+        if is_several(v) {
+            return Ok(Covariance::PerComponent(read_all(v.list()?, read_covariance)?));
+        }
+        read_covariance(v.clone()).map(Covariance::Shared)
     },
     |covariance| match covariance {
         Covariance::Shared(shared) => write_matrix(shared),
@@ -144,7 +143,7 @@ const COVARIANCES: Form<Covariance> = Form::new(
     },
 );
 
-/// Whether it is a list of matrices.
+/// Whether the value is a list of matrices.
 fn is_several(value: &Value<'_>) -> bool {
     let cell = value.first().and_then(|row| row.first());
     cell.is_some_and(|cell| matches!(cell.shape(), Shape::List))
@@ -162,15 +161,16 @@ fn check(reader: &Reader<'_>, mut mixture: MixtureSpec) -> Read<MixtureSpec> {
         }
     };
     if let Some(odd) = covariances.iter().find(|matrix| matrix.len() != width) {
-        let hint = match reader.has(&COVARIANCE) {
-            true => "a covariance has one row and one column for each number of a mean",
-            false => "give `covariance` as well: the default is for two columns",
+        let hint = if reader.has(&COVARIANCE) {
+            "a covariance has one row and one column for each number of a mean"
+        } else {
+            "give `covariance` as well: the default has two columns"
         };
         let what = format!("a covariance of size {} for means of {width} numbers", odd.len());
         return Err(reader.fault(&COVARIANCE, what, hint));
     }
     if mixture.heterogeneity != Heterogeneity::Identical {
-        let why = "has a meaning for identical clients only: others have weights of their own";
+        let why = "applies to identical clients only";
         reader.refuse_if_given(&WEIGHTS, why);
     }
     if let Heterogeneity::Dirichlet(all) = &mut mixture.heterogeneity {

@@ -1,4 +1,4 @@
-//! `[data]`: where the rows come from and who holds them.
+//! `[data]`: rows and the clients that hold them.
 
 pub mod cells;
 pub mod collection;
@@ -29,134 +29,127 @@ use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, keys, list};
+use whimbrel_job::{choices, define_keys, keys, list};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Data {
-    /// Where the rows come from.
     pub source: Source,
-    /// What is done to the columns, as written in `[data.prepare]`.
+    /// `[data.prepare]` as written.
     pub prepare: Prepare,
-    /// Which rows are kept out of the fit.
     pub held_out: HeldOut,
-    /// The share of the clients that are only evaluated.
+    /// Share of the clients that are only evaluated.
     pub unseen: f64,
-    /// The part of the data that is used.
     pub subset: Subset,
-    /// The lengths of one input of a learner; `None`: as the source has them.
+    /// Lengths of one input of a learner; `None`: those of the source.
     pub shape: Option<Vec<usize>>,
-    /// The seed of splits and generators.
+    /// Seed of splits and generators.
     pub seed: u64,
 }
 
-/// Where the rows come from.
+/// A source of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// A CSV file.
     Csv(Csv),
-    /// A `.npy` file.
     Npy(Npy),
-    /// LIBSVM's text.
     Libsvm(Libsvm),
     /// Images in the layout of MNIST.
     Idx(Idx),
-    /// Samples of learners in other files.
+    /// Other files of samples for learners.
     Collection(Collection),
-    /// Rows drawn from a Gaussian mixture.
+    /// Rows of a Gaussian mixture.
     Mixture(Mixture),
-    /// Rows drawn around a linear predictor.
+    /// Rows around a linear predictor.
     Toy(LeastSquaresSpec),
-    /// Labels drawn from a mixture of logistic models.
+    /// Labels of a mixture of logistic models.
     SyntheticMixture(LogisticMixtureSpec),
-    /// Numbers predicted by a representation that clients share.
+    /// Numbers behind a shared representation.
     SyntheticRepresentation(RepresentationSpec),
 }
 
 choices! {
-    /// The word in `source`.
+    /// The word of `source`.
     pub enum SourceKind {
-        Csv = "csv": "a CSV file with a header line",
-        Npy = "npy": "a two-dimensional NumPy array of numbers",
-        Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features on each \
-         line",
-        Idx = "idx": "images in the layout of MNIST, plain or gzipped: a row for each, a column \
-         `p0`, `p1`, ... for each byte",
-        Leaf = "leaf": "LEAF's JSON, such as FEMNIST and Shakespeare: users with their samples",
-        Cifar10 = "cifar10": "CIFAR-10 in its binary layout, plain or gzipped",
-        Cifar100 = "cifar100": "CIFAR-100 in its binary layout, plain or gzipped",
-        Jpeg = "jpeg": "JPEG images of one size: a folder for each class, or one file with offsets",
-        Speeches = "speeches": "speeches by speaker, tab-separated without quotes, plain or gzipped: \
-         windows of characters and the next one",
-        Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
-         clients differ",
-        Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
-         of the MCM paper",
-        SyntheticMixture = "synthetic-mixture": "features with labels drawn from a mixture of \
-         logistic models, whose weights each client has for itself: the synthetic set of \
-         personalised models",
-        SyntheticRepresentation = "synthetic-representation": "features with numbers to predict, \
-         through a linear representation that clients share and a head of each client's own: the \
-         synthetic set of Bayesian personal models",
+        /// a CSV file with a header line
+        Csv = "csv",
+        /// a two-dimensional NumPy array of numbers
+        Npy = "npy",
+        /// LIBSVM's text, plain or gzipped: a target and sparse features per line
+        Libsvm = "libsvm",
+        /// images in the layout of MNIST, plain or gzipped: one row per image, with columns `p0`,
+        /// `p1`, ... for its bytes
+        Idx = "idx",
+        /// LEAF's JSON, such as FEMNIST and Shakespeare: samples by user
+        Leaf = "leaf",
+        /// CIFAR-10 in its binary layout, plain or gzipped
+        Cifar10 = "cifar10",
+        /// CIFAR-100 in its binary layout, plain or gzipped
+        Cifar100 = "cifar100",
+        /// JPEG images of one size: a folder per class, or one file with offsets
+        Jpeg = "jpeg",
+        /// speeches by speaker, tab-separated without quotes, plain or gzipped: windows of
+        /// characters, each with the next character as target
+        Speeches = "speeches",
+        /// rows of a Gaussian mixture, with a dial for the differences between clients
+        Mixture = "mixture",
+        /// rows and targets of a linear predictor: the least-squares toy sets of the MCM paper
+        Toy = "toy",
+        /// features with labels of a mixture of logistic models, whose weights differ by client:
+        /// the synthetic data of the fedmix paper
+        SyntheticMixture = "synthetic-mixture",
+        /// features with numeric targets behind a shared linear representation and a personal head:
+        /// the synthetic data of the fedsoul paper
+        SyntheticRepresentation = "synthetic-representation",
     }
 }
 
-/// `source`.
-pub(crate) static SOURCE: JobKey = SourceKind::FORM.required("source", "where the rows come from");
-/// `shape`.
-static SHAPE: JobKey = SHAPES
-    .unset(
-        "shape",
-        "[features], [channels, rows, columns] of images, [characters] of texts",
-        "the lengths of one input of a learner, where the source has it as a list of numbers: \
-         [1, 28, 28] for FEMNIST",
-    )
-    .only(
-        &["csv", "libsvm", "idx", "leaf", "synthetic-mixture"],
-        "the source has its own, or no learner reads it",
-    );
-static UNSEEN: JobKey = BELOW_ONE.default(
-    "unseen",
-    "0.0",
-    "the share of the clients that take no part in training and are only evaluated",
-);
-static SEED: JobKey = SEEDS.unset(
-    "seed",
-    "the job's `seed`",
-    "the seed of splits and generators, so that several runs can share their data",
-);
+define_keys! {
+    /// the source of the rows
+    pub(crate) SOURCE = "source", SourceKind::FORM, required;
+    /// lengths of one input of a learner, if the source has a flat list: [1, 28, 28] for FEMNIST
+    SHAPE = "shape", SHAPES,
+        unset "[features], [channels, rows, columns] of images, [characters] of texts",
+        only (&["csv", "libsvm", "idx", "leaf", "synthetic-mixture"], "the source defines it, or is not for learners");
+    /// share of the clients that are evaluated but not trained on
+    UNSEEN = "unseen", BELOW_ONE, default(0.0);
+    /// seed of splits and generators, so that runs with different seeds can share their data
+    SEED = "seed", SEEDS, unset "the job's `seed`";
+}
 
 const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1");
+
+/// Keys of most sources.
+pub(crate) const GENERAL: &[&JobKey] = keys! {
+    &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT, &file::LABEL],
+    &[&file::TARGET, &file::CLASSES, &file::STANDARDIZE, &file::DELIMITER, &split::SPLIT],
+    subset::SUBSET.section.keys,
+    &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE, &SEED],
+};
+/// Keys of tables with gaps.
+pub(crate) const CELLS: &[&JobKey] = cells::CELLS.section.keys;
+/// Keys of images and texts.
+pub(crate) const SAMPLES: &[&JobKey] = keys! {
+    &[&idx::LABELS], idx::IDX.section.keys, collection::LEAF.section.keys,
+    &[&collection::COARSE, &collection::OFFSETS], collection::SPEECHES.section.keys,
+    &[&collection::ALPHABET, &SHAPE],
+};
+/// Keys of generators.
+pub(crate) const DRAWN: &[&JobKey] = keys! {
+    &[&mixture::CLIENTS, &mixture::ROWS], mixture::DRAWN.section.keys, toy::TOY.section.keys,
+    synthetic::SYNTHETIC.section.keys, representation::REPRESENTATION.section.keys,
+};
 
 /// `[data]`.
 pub(crate) static SECTION: Section = Section {
     name: "data",
-    doc: "Where the rows come from and who holds them.",
-    keys: keys! {
-        &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT],
-        &[&file::LABEL, &file::TARGET, &file::CLASSES],
-        cells::CELLS.section.keys,
-        &[&file::STANDARDIZE, &file::DELIMITER, &idx::LABELS],
-        idx::IDX.section.keys,
-        collection::LEAF.section.keys,
-        &[&collection::COARSE, &collection::OFFSETS],
-        collection::SPEECHES.section.keys,
-        &[&collection::ALPHABET, &SHAPE, &split::SPLIT],
-        subset::SUBSET.section.keys,
-        &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE],
-        &[&mixture::CLIENTS, &mixture::ROWS],
-        mixture::DRAWN.section.keys,
-        toy::TOY.section.keys,
-        synthetic::SYNTHETIC.section.keys,
-        representation::REPRESENTATION.section.keys,
-        &[&SEED],
-    },
+    doc: "Rows and the clients that hold them.",
+    keys: keys! { GENERAL, CELLS, SAMPLES, DRAWN },
     example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
              label = \"outcome\"\n",
 };
 
 impl Data {
-    /// Reads `[data]`; with `pooled`, rows need no client.
+    /// Reads `[data]`; with `pooled` or `served`, rows need no client.
     pub(crate) fn read(
         reader: &Reader<'_>,
         job_seed: u64,
@@ -169,26 +162,8 @@ impl Data {
         let prepare = reader.optional(&prepare::PREPARE, |v| {
             prepare::PREPARATION.read(&v.table(&prepare::SECTION)?)
         });
-        let source = match kind {
-            SourceKind::Csv => Csv::read(reader, pooled, served).map(Source::Csv),
-            SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
-            SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
-            SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
-            SourceKind::Leaf
-            | SourceKind::Cifar10
-            | SourceKind::Cifar100
-            | SourceKind::Jpeg
-            | SourceKind::Speeches => Collection::read(reader, kind).map(Source::Collection),
-            SourceKind::Mixture => mixture::DRAWN.read(reader).map(Source::Mixture),
-            SourceKind::Toy => toy::TOY.read(reader).map(Source::Toy),
-            SourceKind::SyntheticMixture => {
-                synthetic::SYNTHETIC.read(reader).map(Source::SyntheticMixture)
-            }
-            SourceKind::SyntheticRepresentation => {
-                representation::REPRESENTATION.read(reader).map(Source::SyntheticRepresentation)
-            }
-        };
-        let tests = matches!(&source, Ok(Source::Collection(files)) if files.has_tests());
+        let source = Source::read(reader, kind, pooled, served);
+        let tests = source.as_ref().is_ok_and(Source::has_tests);
         let held_out = HeldOut::read(reader, kind.usual_share(), tests);
         let subset = subset::SUBSET.read(reader);
         let shape = reader.optional_as(&SHAPE, &SHAPES);
@@ -202,45 +177,33 @@ impl Data {
             prepare: prepare?.unwrap_or_default(),
             seed: seed?.unwrap_or(job_seed),
         };
-        if data.prepare.is_something() && data.source.standardize() {
-            let what = "[data.prepare] says what is done to the columns, and so does this";
+        if data.prepare.is_something() && data.source.facts().standardize {
+            let what = "`standardize` in [data] and [data.prepare] cannot both be given";
             let hint = "write standardize = true in [data.prepare] only";
             return Err(reader.fault(&file::STANDARDIZE, what, hint));
         }
         Ok(data)
     }
 
-    /// How many clients there will be, where the job alone tells.
+    /// Number of clients, if the job alone determines it.
     pub fn clients(&self) -> Option<usize> {
-        match &self.source {
-            Source::Mixture(mixture) => Some(mixture.spec.clients),
-            Source::Toy(toy) => Some(toy.clients),
-            Source::SyntheticMixture(spec) => Some(spec.clients),
-            Source::SyntheticRepresentation(spec) => Some(spec.clients),
-            _ => match (self.subset.clients, self.partition()?.clients()) {
-                (None, clients) => clients,
-                (Some(KeptClients::Number(kept)), clients) => Some(kept.min(clients?)),
-                (Some(KeptClients::Share(_)), _) => None,
-            },
+        let SourceFacts { drawn, partition, .. } = self.source.facts();
+        match (self.subset.clients, partition) {
+            (_, None) => drawn,
+            (None, Some(partition)) => partition.clients(),
+            (Some(KeptClients::Number(kept)), Some(partition)) => {
+                Some(kept.min(partition.clients()?))
+            }
+            (Some(KeptClients::Share(_)), Some(_)) => None,
         }
     }
 
-    /// Who holds which row of a file; none for rows that are drawn.
+    /// The assignment of a file's rows to clients; `None` for generated rows.
     pub fn partition(&self) -> Option<&Partition> {
-        match &self.source {
-            Source::Csv(csv) => Some(&csv.partition),
-            Source::Npy(npy) => Some(&npy.partition),
-            Source::Libsvm(libsvm) => Some(&libsvm.partition),
-            Source::Idx(idx) => Some(&idx.partition),
-            Source::Collection(files) => Some(&files.partition),
-            Source::Mixture(_)
-            | Source::Toy(_)
-            | Source::SyntheticMixture(_)
-            | Source::SyntheticRepresentation(_) => None,
-        }
+        self.source.facts().partition
     }
 
-    /// The share of a table's cells that clients keep out of the fit.
+    /// Share of a table's cells that are held out.
     pub fn holdout(&self) -> f64 {
         match &self.source {
             Source::Csv(csv) => csv.cells.holdout,
@@ -248,17 +211,8 @@ impl Data {
         }
     }
 
-    /// Whether the rows have targets.
     pub fn has_targets(&self) -> bool {
-        match &self.source {
-            Source::Csv(csv) => csv.target.is_some(),
-            Source::Libsvm(_)
-            | Source::Collection(_)
-            | Source::Toy(_)
-            | Source::SyntheticMixture(_)
-            | Source::SyntheticRepresentation(_) => true,
-            Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
-        }
+        self.source.facts().targets
     }
 
     /// Whether a learner has something to predict: targets, or labels of images.
@@ -269,9 +223,9 @@ impl Data {
         }
     }
 
-    /// What is done to the columns, `standardize` in `[data]` included.
+    /// `[data.prepare]`, with `standardize` of `[data]`.
     pub fn preparation(&self) -> Prepare {
-        let standardize = self.prepare.standardize || self.source.standardize();
+        let standardize = self.prepare.standardize || self.source.facts().standardize;
         Prepare { standardize, ..self.prepare }
     }
 
@@ -287,10 +241,7 @@ impl Data {
             Source::Libsvm(libsvm) => (Some(&mut libsvm.path), &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
             Source::Collection(files) => return files.paths_mut(),
-            Source::Mixture(_)
-            | Source::Toy(_)
-            | Source::SyntheticMixture(_)
-            | Source::SyntheticRepresentation(_) => return Vec::new(),
+            _ => return Vec::new(),
         };
         let embedding = match partition {
             Partition::Clusters { embedding, .. } => embedding.as_mut(),
@@ -302,28 +253,15 @@ impl Data {
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&SECTION);
-        let kind = self.source.kind();
+        let SourceFacts { kind, partition, .. } = self.source.facts();
         out.put(&SOURCE, text(kind.name()));
         out.only_for(kind.name());
-        match &self.source {
-            Source::Csv(csv) => csv.write(out),
-            Source::Npy(npy) => file::NPY.write(npy, out),
-            Source::Libsvm(libsvm) => file::LIBSVM.write(libsvm, out),
-            Source::Idx(idx) => idx.write(out),
-            Source::Collection(files) => files.write(out),
-            Source::Mixture(mixture) => mixture::DRAWN.write(mixture, out),
-            Source::Toy(toy) => toy::TOY.write(toy, out),
-            Source::SyntheticMixture(spec) => synthetic::SYNTHETIC.write(spec, out),
-            Source::SyntheticRepresentation(spec) => {
-                representation::REPRESENTATION.write(spec, out)
-            }
-        }
+        self.source.write(out);
         if let Some(shape) = &self.shape {
             out.put(&SHAPE, SHAPES.write(shape));
         }
         subset::SUBSET.write(&self.subset, out);
-        let tests = matches!(&self.source, Source::Collection(files) if files.has_tests());
-        self.held_out.write(out, kind.usual_share(), tests);
+        self.held_out.write(out, kind.usual_share(), self.source.has_tests());
         out.put(&UNSEEN, BELOW_ONE.write(&self.unseen));
         out.put(&SEED, self.seed.to_string());
         let client = match &self.source {
@@ -331,7 +269,7 @@ impl Data {
             Source::Idx(idx) => idx.table.is_some(),
             _ => false,
         };
-        if let Some(partition) = self.partition() {
+        if let Some(partition) = partition {
             partition.write(out, client);
         }
         self.prepare.write(out);
@@ -339,8 +277,7 @@ impl Data {
 }
 
 impl SourceKind {
-    /// The share of each client's rows that is for validation, and that for tests, where the job
-    /// does not say.
+    /// Default of `validation` and of `test`.
     fn usual_share(self) -> f64 {
         match self {
             Self::Leaf
@@ -349,44 +286,92 @@ impl SourceKind {
             | Self::Jpeg
             | Self::Speeches
             | Self::SyntheticMixture => 0.2,
-            Self::Csv
-            | Self::Npy
-            | Self::Libsvm
-            | Self::Idx
-            | Self::Mixture
-            | Self::Toy
-            | Self::SyntheticRepresentation => 0.0,
+            _ => 0.0,
         }
     }
 }
 
+/// Properties that all sources have.
+struct SourceFacts<'a> {
+    kind: SourceKind,
+    /// `None` for generated rows.
+    partition: Option<&'a Partition>,
+    /// Number of clients with generated rows.
+    drawn: Option<usize>,
+    targets: bool,
+    /// `standardize` as written in `[data]`.
+    standardize: bool,
+}
+
 impl Source {
-    fn kind(&self) -> SourceKind {
-        match self {
-            Self::Csv(_) => SourceKind::Csv,
-            Self::Npy(_) => SourceKind::Npy,
-            Self::Libsvm(_) => SourceKind::Libsvm,
-            Self::Idx(_) => SourceKind::Idx,
-            Self::Collection(files) => files.kind(),
-            Self::Mixture(_) => SourceKind::Mixture,
-            Self::Toy(_) => SourceKind::Toy,
-            Self::SyntheticMixture(_) => SourceKind::SyntheticMixture,
-            Self::SyntheticRepresentation(_) => SourceKind::SyntheticRepresentation,
+    fn read(reader: &Reader<'_>, kind: SourceKind, pooled: bool, served: bool) -> Read<Self> {
+        match kind {
+            SourceKind::Csv => Csv::read(reader, pooled, served).map(Self::Csv),
+            SourceKind::Npy => Npy::read(reader, pooled || served).map(Self::Npy),
+            SourceKind::Libsvm => Libsvm::read(reader).map(Self::Libsvm),
+            SourceKind::Idx => Idx::read(reader, pooled || served).map(Self::Idx),
+            SourceKind::Mixture => mixture::DRAWN.read(reader).map(Self::Mixture),
+            SourceKind::Toy => toy::TOY.read(reader).map(Self::Toy),
+            SourceKind::SyntheticMixture => {
+                synthetic::SYNTHETIC.read(reader).map(Self::SyntheticMixture)
+            }
+            SourceKind::SyntheticRepresentation => {
+                representation::REPRESENTATION.read(reader).map(Self::SyntheticRepresentation)
+            }
+            kind => Collection::read(reader, kind).map(Self::Collection),
         }
     }
 
-    /// `standardize`, as written in `[data]`.
-    fn standardize(&self) -> bool {
+    fn write(&self, out: &mut Writer) {
         match self {
-            Self::Csv(csv) => csv.standardize,
-            Self::Npy(npy) => npy.standardize,
-            Self::Libsvm(libsvm) => libsvm.standardize,
-            Self::Idx(idx) => idx.standardize,
-            Self::Collection(_)
-            | Self::Mixture(_)
-            | Self::Toy(_)
-            | Self::SyntheticMixture(_)
-            | Self::SyntheticRepresentation(_) => false,
+            Self::Csv(csv) => csv.write(out),
+            Self::Npy(npy) => file::NPY.write(npy, out),
+            Self::Libsvm(libsvm) => file::LIBSVM.write(libsvm, out),
+            Self::Idx(idx) => idx.write(out),
+            Self::Collection(files) => files.write(out),
+            Self::Mixture(mixture) => mixture::DRAWN.write(mixture, out),
+            Self::Toy(toy) => toy::TOY.write(toy, out),
+            Self::SyntheticMixture(spec) => synthetic::SYNTHETIC.write(spec, out),
+            Self::SyntheticRepresentation(spec) => representation::REPRESENTATION.write(spec, out),
         }
+    }
+
+    fn facts(&self) -> SourceFacts<'_> {
+        let file = |kind, partition, targets, standardize| SourceFacts {
+            kind,
+            partition: Some(partition),
+            drawn: None,
+            targets,
+            standardize,
+        };
+        let drawn = |kind, clients, targets| SourceFacts {
+            kind,
+            partition: None,
+            drawn: Some(clients),
+            targets,
+            standardize: false,
+        };
+        match self {
+            Self::Csv(csv) => {
+                file(SourceKind::Csv, &csv.partition, csv.target.is_some(), csv.standardize)
+            }
+            Self::Npy(npy) => file(SourceKind::Npy, &npy.partition, false, npy.standardize),
+            Self::Libsvm(libsvm) => {
+                file(SourceKind::Libsvm, &libsvm.partition, true, libsvm.standardize)
+            }
+            Self::Idx(idx) => file(SourceKind::Idx, &idx.partition, false, idx.standardize),
+            Self::Collection(files) => file(files.kind(), &files.partition, true, false),
+            Self::Mixture(mixture) => drawn(SourceKind::Mixture, mixture.spec.clients, false),
+            Self::Toy(toy) => drawn(SourceKind::Toy, toy.clients, true),
+            Self::SyntheticMixture(spec) => drawn(SourceKind::SyntheticMixture, spec.clients, true),
+            Self::SyntheticRepresentation(spec) => {
+                drawn(SourceKind::SyntheticRepresentation, spec.clients, true)
+            }
+        }
+    }
+
+    /// Whether there are separate test files.
+    fn has_tests(&self) -> bool {
+        matches!(self, Self::Collection(files) if files.has_tests())
     }
 }

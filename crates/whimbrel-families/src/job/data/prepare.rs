@@ -1,18 +1,18 @@
-//! `[data.prepare]`: what is done to the columns before anything is fitted.
+//! `[data.prepare]`: transformations of the columns before a fit.
 
 use whimbrel_job::form::{BOOLEAN, COUNT};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::table;
 use whimbrel_job::writer::Writer;
 
-/// What is done to the columns, from sums that clients send.
+/// Transformations of the columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prepare {
-    /// Whether columns with one value in all rows are left out.
+    /// Whether constant columns are dropped.
     pub drop_constant: bool,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
-    /// How many principal components take the place of the columns.
+    /// Number of principal components that replace the columns.
     pub pca: Option<usize>,
 }
 
@@ -20,40 +20,32 @@ pub struct Prepare {
 pub(super) static PREPARE: JobKey = JobKey::optional(
     "prepare",
     "a table, `[data.prepare]`",
-    "columns are used as they are",
-    "what is done to the columns before a mixture is fitted",
+    "no transformation",
+    "transformations of the columns before a mixture is fitted",
 )
-.only(
-    &["csv", "npy", "idx", "mixture"],
-    "its rows have targets; `standardize` scales their columns",
-);
+.only(&["csv", "npy", "idx", "mixture"], "it has targets; use `standardize`");
 
 table! {
     pub(crate) PREPARATION: Prepare = "data.prepare",
-        "What is done to the columns before a mixture is fitted, in the order of the keys, from \
-         sums that clients send. It is saved with the model, and `whimbrel predict` does it to \
-         new rows."
+        "Transformations of the columns before a mixture is fitted, in the order of the keys, computed from \
+         sums that clients send. They are saved with the model and applied by `whimbrel predict`.",
+        example "[data]\nsource = \"csv\"\npath = \"digits.csv\"\nclient = \"writer\"\n\n\
+                 [data.prepare]\ndrop_constant = true\nstandardize = true\npca = 20\n"
     {
-        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default "false",
-            "whether columns with one value in every row of every client are left out";
-        standardize: STANDARDIZE = "standardize", BOOLEAN, default "false",
-            "whether each column is scaled to mean 0 and variance 1 over all clients' rows; \
-             `standardize = true` in [data] is short for it";
-        pca: PCA = "pca", COUNT, unset "columns are not projected",
-            "how many principal components of the pooled rows take the place of the columns; clients send \
-             the sums of products of each pair of columns, and the fit is one of the components";
+        /// whether columns that are constant over all clients are dropped
+        drop_constant: DROP_CONSTANT = "drop_constant", BOOLEAN, default;
+        /// whether columns are scaled to mean 0 and variance 1 over all clients; `standardize =
+        /// true` in [data] is short for it
+        standardize: STANDARDIZE = "standardize", BOOLEAN, default;
+        /// number of principal components of the pooled rows that replace the columns; clients send
+        /// the sums of products of all pairs of columns
+        pca: PCA = "pca", COUNT, unset "no projection";
     }
 }
 
-/// `[data.prepare]`.
-pub(crate) static SECTION: Section = Section {
-    example: "[data]\nsource = \"csv\"\npath = \"digits.csv\"\nclient = \"writer\"\n\n\
-              [data.prepare]\ndrop_constant = true\nstandardize = true\npca = 20\n",
-    ..PREPARATION.section
-};
+pub(crate) static SECTION: Section = PREPARATION.section;
 
 impl Prepare {
-    /// Whether there is anything to do.
     pub fn is_something(&self) -> bool {
         *self != Self::default()
     }

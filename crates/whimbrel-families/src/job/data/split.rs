@@ -1,84 +1,82 @@
-//! `[data.split]`: who holds which row.
+//! `[data.split]`: assignment of rows to clients.
 
 use super::file::CLIENT;
 use std::path::PathBuf;
-use whimbrel_data::{ClusterRule, LabelSplit};
+use whimbrel_data::{ClusterRule, Clustering, LabelSplit};
 use whimbrel_job::form::{COLUMN as NAME, COUNT, PATH, POSITIVE, Table};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, form, table};
+use whimbrel_job::{choices, define_keys, form, table};
 
-/// Who holds which row.
+/// Assignment of rows to clients.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Partition {
-    /// One client holds everything (`em` only).
+    /// One client with all rows (`em` only).
     Pooled,
-    /// A column names the client; it is no feature of a csv file.
+    /// By the names in a column, which is not a feature.
     Column(String),
-    /// Rows are dealt at random in equal shares.
-    Iid {
-        /// How many clients.
-        clients: usize,
-    },
-    /// Whole rows of a table with gaps are dealt at random in equal shares.
-    Rows {
-        /// How many clients.
-        clients: usize,
-    },
-    /// The clients that the files name: writers, speakers, users.
+    /// At random in equal shares.
+    Iid { clients: usize },
+    /// Whole rows of a table with gaps, at random in equal shares.
+    Rows { clients: usize },
+    /// The clients of the files: writers, speakers, users.
     Natural,
-    /// Classes are shared out.
+    /// By class.
     Labels {
-        /// How many clients.
         clients: usize,
-        /// How.
         split: LabelSplit,
-        /// The column that holds the class, which is no feature; `None`: the targets are classes.
+        /// Column of the class, which is not a feature; `None`: the targets.
         column: Option<String>,
-        /// The column that holds the coarse class, likewise; `None`: the source has it or none is
-        /// needed.
+        /// Column of the coarse class, likewise; `None`: known from the source or not needed.
         coarse: Option<String>,
     },
-    /// Rows that lie near one another belong to the same client.
+    /// Clusters of rows.
     Clusters {
-        /// How many clients.
         clients: usize,
-        /// Points that stand for the rows; `None`: the features.
+        /// File of points that represent the rows; `None`: the features.
         embedding: Option<PathBuf>,
-        /// What a cluster is.
         using: ClusterRule,
     },
 }
 
 form! {
     CLUSTER_RULES: ClusterRule {
-        ClusterRule::KMeans => "kmeans": "the rows nearest to one of as many centres as there are clients",
-        ClusterRule::Mixture => "gmm": "the rows likeliest under one component of a Gaussian mixture",
+        /// k-means with one centre per client
+        "kmeans" => ClusterRule::KMeans,
+        /// a Gaussian mixture with one component per client
+        "gmm" => ClusterRule::Mixture,
     }
 }
 
 choices! {
     /// The word in `[data.split]`'s `by`.
     pub enum SplitKind {
-        Iid = "iid": "rows (of a table with gaps: cells) are dealt at random in equal shares",
-        Rows = "rows": "whole rows of a table with gaps are dealt at random in equal shares",
-        Column = "column": "a column names the client (the same as `client`)",
-        Natural = "natural": "the clients that the files name: writers, speakers, users",
-        Dirichlet = "dirichlet": "each class is shared out by Dirichlet weights",
-        Pachinko = "pachinko": "each client draws weights of coarse classes and, within each, of \
-         classes, and then its rows one by one",
-        Shards = "shards": "rows in the order of their classes are cut into equal shards, which are \
-         dealt at random",
-        Classes = "classes": "each client has rows of a number of classes, and a class is shared \
-         equally by those who have it",
-        Clusters = "clusters": "rows near one another go to the same client; while the largest \
-         client has over 10 times the rows of the smallest, the nearer half of its rows moves there",
+        /// rows (of a table with gaps: cells) at random, in equal shares
+        Iid = "iid",
+        /// whole rows of a table with gaps at random, in equal shares
+        Rows = "rows",
+        /// by the names in a column, as `client` does
+        Column = "column",
+        /// the clients of the files: writers, speakers, users
+        Natural = "natural",
+        /// each class by Dirichlet weights
+        Dirichlet = "dirichlet",
+        /// Pachinko allocation: each client draws weights of coarse classes, of the classes within
+        /// them, and then its rows
+        Pachinko = "pachinko",
+        /// rows sorted by class are cut into equal shards, which are dealt at random
+        Shards = "shards",
+        /// each client has rows of some classes, and the clients of a class share it equally
+        Classes = "classes",
+        /// clusters of rows; while the largest client has over 10 times the rows of the smallest,
+        /// the half of its rows nearest to the smallest moves there
+        Clusters = "clusters",
     }
 }
 
 impl Partition {
-    /// How many clients there will be, where the job alone tells.
+    /// Number of clients, if the job alone determines it.
     pub fn clients(&self) -> Option<usize> {
         match self {
             Self::Pooled => Some(1),
@@ -90,7 +88,7 @@ impl Partition {
         }
     }
 
-    /// The columns that say who holds a row, which are no features.
+    /// Columns that assign rows, which are not features.
     pub fn columns(&self) -> Vec<&String> {
         match self {
             Self::Column(column) => vec![column],
@@ -104,18 +102,17 @@ impl Partition {
     }
 }
 
-/// What a source has to split its rows by.
+/// Properties of a source by which rows can be split.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Has<'a> {
-    /// Whether rows need no client.
+    /// Whether one client may hold all rows.
     pub pooled: bool,
-    /// The column of the classes, where one is known.
+    /// Column of the classes, if known.
     pub label: Option<&'a str>,
-    /// Whether rows have targets that may be classes.
+    /// Whether there are targets, which may be classes.
     pub targets: bool,
-    /// Whether the files name clients.
     pub natural: bool,
-    /// Whether the source knows coarse classes without a column.
+    /// Whether coarse classes are known without a column.
     pub coarse: bool,
 }
 
@@ -123,48 +120,34 @@ pub(super) struct Has<'a> {
 pub(super) static SPLIT: JobKey = JobKey::optional(
     "split",
     "a table, `[data.split]`",
-    "`client` says who holds which row",
-    "how rows are shared out between made-up clients",
+    "clients are those of `client`",
+    "assignment of rows to simulated clients",
 )
 .only(
     &["csv", "npy", "libsvm", "idx", "cifar10", "cifar100", "jpeg"],
-    "the source says who holds what",
+    "the source defines its clients",
 );
 
-/// `by`.
-pub(crate) static BY: JobKey = SplitKind::FORM.required("by", "how rows are shared out");
-/// `clients`.
-pub(crate) static CLIENTS: JobKey = COUNT.required("clients", "how many clients there are").only(
-    &["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"],
-    "the clients are those that the data name",
-);
-static ALPHA: JobKey = POSITIVE
-    .required(
-        "alpha",
-        "Dirichlet concentration: small values give each class to few clients (`pachinko`: each client \
-         few coarse classes)",
-    )
-    .only(&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
-static COARSE: JobKey = NAME
-    .unset(
-        "coarse",
-        "CIFAR-100's 20 coarse classes; required for others",
-        "the column that holds the coarse class; it is no feature",
-    )
-    .only(&["pachinko"], "only a pachinko split has coarse classes");
-static PER_CLIENT: JobKey = COUNT
-    .default("per_client", "2", "how many shards, or classes, each client has")
-    .only(&["shards", "classes"], "only shards and classes are counted");
-static COLUMN: JobKey = NAME
-    .unset(
-        "column",
-        "for splits by class, `label`, else the targets",
-        "the column that names the client (`column`) or holds the class; it is no feature of a csv file",
-    )
-    .only(
-        &["column", "dirichlet", "pachinko", "shards", "classes"],
-        "this split looks at no single column",
-    );
+define_keys! {
+    /// the rule
+    pub(crate) BY = "by", SplitKind::FORM, required;
+    /// number of clients
+    pub(crate) CLIENTS = "clients", COUNT, required,
+        only (&["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"], "the data name their clients");
+    /// Dirichlet concentration: with small values each class has few clients (`pachinko`: each
+    /// client few coarse classes)
+    ALPHA = "alpha", POSITIVE, required,
+        only (&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
+    /// column of the coarse class, which is not a feature
+    COARSE = "coarse", NAME, unset "CIFAR-100's 20 coarse classes; required for others",
+        only (&["pachinko"], "only a pachinko split has coarse classes");
+    /// shards or classes of each client
+    PER_CLIENT = "per_client", COUNT, default(LabelSplit::PER_CLIENT),
+        only (&["shards", "classes"], "only `shards` and `classes` count them");
+    /// column of the client's name (`column`) or of the class, which is not a feature
+    COLUMN = "column", NAME, unset "for splits by class, `label`, else the targets",
+        only (&["column", "dirichlet", "pachinko", "shards", "classes"], "it does not depend on a column");
+}
 
 table! {
     IID: Partition::Iid {
@@ -181,26 +164,27 @@ table! {
 table! {
     CLUSTERS: Partition::Clusters, only (&["clusters"], "only clusters have it") {
         & clients: CLIENTS, COUNT, required;
-        embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features",
-            "a file of points that stand for the rows, in their order: .npy, or raw little-endian f32, two \
-             for each row; plain or gzipped", only (&["clusters"], "only clusters compare rows");
-        using: USING = "using", CLUSTER_RULES, default "\"gmm\"", "what a cluster is";
+        /// a file of points that represent the rows, in their order: .npy, or raw little-endian
+        /// f32, two per row; plain or gzipped
+        embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features", only (&["clusters"], "only clusters compare rows");
+        /// the clustering
+        using: USING = "using", CLUSTER_RULES, default(Clustering::default().rule);
     }
 }
 
 table! {
     DIRICHLET: LabelSplit::Dirichlet, only (&["dirichlet"], "only a dirichlet split groups classes") {
         & alpha: ALPHA, POSITIVE, required;
-        clusters: LABEL_CLUSTERS = "label_clusters", COUNT, unset "each class is shared out for itself",
-            "the number of groups that classes are dealt into at random, each shared out as one class";
+        /// number of random groups of classes, each of which is split as one class
+        clusters: LABEL_CLUSTERS = "label_clusters", COUNT, unset "no groups";
     }
 }
 
 table! {
     PACHINKO: LabelSplit::Pachinko, only (&["pachinko"], "only a pachinko split has it") {
         & alpha: ALPHA, POSITIVE, required;
-        beta: BETA = "beta", POSITIVE, default "10.0",
-            "Dirichlet concentration of a client's classes within a coarse one";
+        /// Dirichlet concentration of a client's classes within a coarse class
+        beta: BETA = "beta", POSITIVE, default(LabelSplit::BETA);
     }
 }
 
@@ -219,8 +203,8 @@ table! {
 /// `[data.split]`.
 pub(crate) static SECTION: Section = Section {
     name: "data.split",
-    doc: "Shares the rows of one file out between made-up clients, in place of `client`. Written \
-          in one line: `split = { by = \"iid\", clients = 10 }` in [data].",
+    doc: "Assigns the rows of one file to simulated clients, in place of `client`. In one line: \
+          `split = { by = \"iid\", clients = 10 }` in [data].",
     keys: &[
         &BY,
         &CLIENTS,
@@ -238,7 +222,7 @@ pub(crate) static SECTION: Section = Section {
 };
 
 impl Partition {
-    /// `[data.split]`, for the partitions that `client` does not already tell.
+    /// Writes `[data.split]` unless `client` stands for it.
     pub(super) fn write(&self, out: &mut Writer, has_client: bool) {
         let kind = match self {
             Self::Pooled | Self::Natural => return,
@@ -277,7 +261,7 @@ impl Partition {
     }
 }
 
-/// Who holds which row, by `client` or `[data.split]`.
+/// The assignment by `client` or `[data.split]`.
 pub(super) fn read_partition(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
     if let Some(column) = reader.optional_as(&CLIENT, &NAME)? {
         return Ok(Partition::Column(column));
@@ -288,8 +272,8 @@ pub(super) fn read_partition(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partiti
         None if has.pooled => Ok(Partition::Pooled),
         None => Err(reader.lacking(
             &SPLIT,
-            "nothing in [data] says who holds which row",
-            "name a csv file's column with `client`, or make clients up with [data.split]",
+            "[data] does not assign rows to clients",
+            "give the column of a csv file as `client`, or simulate clients with [data.split]",
         )),
     }
 }
@@ -308,15 +292,15 @@ fn read_split(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
         SplitKind::Natural => Err(reader.fault(
             &BY,
             "the files name no clients",
-            "name the column of a csv file with `client`, or use another split",
+            "give the column of a csv file as `client`, or use another split",
         )),
         SplitKind::Dirichlet => read_labels(reader, has, &DIRICHLET),
         SplitKind::Pachinko => {
             let partition = read_labels(reader, has, &PACHINKO);
-            match reader.has(&COARSE) || has.coarse {
-                true => partition,
-                false => Err(reader.missing(&COARSE)),
+            if !reader.has(&COARSE) && !has.coarse {
+                return Err(reader.missing(&COARSE));
             }
+            partition
         }
         SplitKind::Shards => read_labels(reader, has, &SHARDS),
         SplitKind::Classes => read_labels(reader, has, &CLASSES),

@@ -1,4 +1,4 @@
-//! `keep_rows` and `keep_clients` in `[data]`: a part of the data, chosen at random.
+//! `keep_rows` and `keep_clients` in `[data]`: a random part of the data.
 
 use super::file::FILES;
 use whimbrel_job::form::{ABOVE_ZERO, Form};
@@ -8,30 +8,28 @@ use whimbrel_job::writer::number;
 /// The part of the data that is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Subset {
-    /// The share of each client's rows.
+    /// Share of each client's rows.
     pub rows: f64,
-    /// How many clients; `None`: all.
+    /// `None`: all.
     pub clients: Option<KeptClients>,
 }
 
-/// How many clients are kept.
+/// Number or share of the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeptClients {
-    /// This number of them.
     Number(usize),
-    /// A share of them.
     Share(f64),
 }
 
-const WHY: &str = "a generator draws as many as it is asked for";
+const WHY: &str = "the size of generated data is a key";
 
 table! {
     pub(super) SUBSET: Subset, only (FILES, WHY) {
-        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default "1.0",
-            "the share of each client's rows that is used, chosen at random before any is kept out of the \
-             fit; at least one stays";
-        clients: KEEP_CLIENTS = "keep_clients", KEPT, unset "all",
-            "how many of the clients are used, chosen at random";
+        /// share of each client's rows that is used, at least one row; drawn before rows are held
+        /// out
+        rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default;
+        /// number or share of the clients that are used, drawn at random
+        clients: KEEP_CLIENTS = "keep_clients", KEPT, unset "all";
     }
 }
 

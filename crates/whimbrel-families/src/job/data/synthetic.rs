@@ -1,4 +1,4 @@
-//! `[data]` with `source = "synthetic-mixture"`: labels of a mixture of logistic models.
+//! `[data]` with `source = "synthetic-mixture"`: a mixture of logistic models.
 
 use super::mixture::CLIENTS;
 use whimbrel_data::LogisticMixtureSpec;
@@ -10,14 +10,15 @@ table! {
         only (&["synthetic-mixture"], "only a drawn mixture of logistic models has it")
     {
         & clients: CLIENTS, COUNT, unset or LogisticMixtureSpec::default().clients;
-        components: COMPONENTS = "components", COUNT, default "3",
-            "how many logistic models labels are drawn from";
-        dimension: DIMENSION = "dimension", COUNT, default "150", "how many features are drawn";
-        alpha: ALPHA = "alpha", NOT_NEGATIVE, default "0.4",
-            "the concentration of the Dirichlet law of the clients' weights over the components; 0 gives \
-             each client one component";
-        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default "0",
-            "how many test samples are drawn for each client, in place of the share `test` of its own; 0 for \
-             that share; the training samples are the same either way";
+        /// number of logistic models
+        components: COMPONENTS = "components", COUNT, default;
+        /// number of features
+        dimension: DIMENSION = "dimension", COUNT, default;
+        /// Dirichlet concentration of the clients' weights of the components; 0 gives each client
+        /// one component
+        alpha: ALPHA = "alpha", NOT_NEGATIVE, default;
+        /// test samples of each client in place of the share `test`; 0: that share. Training
+        /// samples do not depend on it
+        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default;
     }
 }

@@ -5,22 +5,23 @@ use whimbrel_data::LeastSquaresSpec;
 use whimbrel_job::form::{COUNT, NOT_NEGATIVE};
 use whimbrel_job::{number, table};
 
-const ONLY: &str = "only drawn targets have it";
+const ONLY: &str = "only generated targets have it";
 
 table! {
     pub(super) TOY: LeastSquaresSpec, only (&["toy"], ONLY) {
         & clients: CLIENTS, COUNT, unset or LeastSquaresSpec::default().clients;
         & rows: ROWS, COUNT, unset or LeastSquaresSpec::default().rows;
-        dims: DIMS = "dims", COUNT, default "20", "how many columns are drawn";
+        /// number of columns
+        dims: DIMS = "dims", COUNT, default;
+        /// correlation of neighbouring columns
         correlation: CORRELATION = "correlation",
-            number!("a number between -1 and 1", |x| x > -1.0 && x < 1.0), default "0.6",
-            "the correlation of neighbouring columns";
+            number!("a number between -1 and 1", |x| x > -1.0 && x < 1.0), default;
+        /// standard deviation of the targets' noise; 0.4 in the MCM paper
         noise: NOISE = "noise",
             NOT_NEGATIVE.takes("a number of at least 0, for synthetic-representation above 0"),
-            unset "0 for toy, 0.1 for synthetic-representation" or 0.0,
-            "the standard deviation of the noise on each target; the MCM paper's noisy set has 0.4",
+            unset "0 for toy, 0.1 for synthetic-representation" or LeastSquaresSpec::default().noise,
             only (&["toy", "synthetic-representation"], ONLY);
-        heterogeneity: SPREAD = "spread", NOT_NEGATIVE, default "0.0",
-            "the standard deviation of a client's own coefficients around the common ones";
+        /// standard deviation of a client's coefficients around the common ones
+        heterogeneity: SPREAD = "spread", NOT_NEGATIVE, default;
     }
 }

@@ -1,4 +1,4 @@
-//! How long a run is, and how much work a round is.
+//! Length of a run, and rows behind one upload.
 
 use crate::family::MethodKind;
 use crate::registry::Registry;
@@ -6,44 +6,36 @@ use whimbrel_job::form::{BOOLEAN, COUNT_U32, POSITIVE};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, integer};
+use whimbrel_job::{define_keys, form, integer};
 use whimbrel_methods::settings::{Batch, Budget};
 
-/// `rounds`.
-pub static ROUNDS: JobKey = integer!(u32, 1 to 4294967295).unset(
-    "rounds",
-    "`epochs` decides; one of the two is required, but not for mixtures, which then end once the \
-     server's update is below 1e-5 of its largest in three rounds in a row, after 1000 at most",
-    "how many rounds the run takes",
-);
-/// `epochs`.
-pub static EPOCHS: JobKey = POSITIVE.unset(
-    "epochs",
-    "`rounds` decides; one of the two is required",
-    "how many passes over all rows or observed cells the run takes",
-);
-/// `batch`.
-pub static BATCH: JobKey = ROWS.unset(
-    "batch",
-    "the method's",
-    "how many rows (of a table with gaps: observed cells) a client uses for one local step",
-);
-/// `replacement`.
-pub static REPLACEMENT: JobKey =
-    BOOLEAN.default("replacement", "true", "whether a minibatch may draw a row twice");
-/// `local_steps`.
-pub static LOCAL_STEPS: JobKey =
-    COUNT_U32.default("local_steps", "1", "how many minibatches are averaged into one upload");
+define_keys! {
+    /// number of rounds
+    pub ROUNDS = "rounds", integer!(u32, 1 to 4294967295),
+        unset "set by `epochs`; one of the two is required, except for mixtures, which by default stop \
+         once the server's update stays below 1e-5 of its largest for three rounds, after 1000 rounds \
+         at most";
+    /// passes over all rows or observed cells
+    pub EPOCHS = "epochs", POSITIVE, unset "set by `rounds`; one of the two is required";
+    /// rows (of a table with gaps: observed cells) per local step of a client
+    pub BATCH = "batch", ROWS, unset "the method's";
+    /// whether minibatches are drawn with replacement
+    pub REPLACEMENT = "replacement", BOOLEAN, default(true);
+    /// minibatches averaged into one upload
+    pub LOCAL_STEPS = "local_steps", COUNT_U32, default(1);
+}
 
 /// The keys of runs by minibatches.
 pub const BY_MINIBATCHES: &[&JobKey] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];
 
 form! {
-    /// Rows per minibatch: `None` for all rows, `Some(None)` for a number that the method finds.
+    /// Rows per minibatch: `None` for all rows, `Some(None)` for "auto".
     ROWS: Option<Option<u32>>, "an integer of at least 1, \"full\" or \"auto\"" {
-        None => "full": "all rows of the client",
-        Some(None) => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
-         constant, and at least the statistic's length (vr-fedem)",
+        /// all rows of the client
+        "full" => None,
+        /// `inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance constant, and
+        /// at least the statistic's length (vr-fedem)
+        "auto" => Some(None),
     }
     number SIZE => Some;
 }
@@ -53,7 +45,7 @@ form! {
     number COUNT_U32 => Some;
 }
 
-/// Rounds at most of a method that ends by itself.
+/// Most rounds of a method with its own stopping rule.
 const ROUNDS_MAX: u32 = 1000;
 
 pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Budget> {
@@ -66,7 +58,7 @@ pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Rea
         None if kind.is_some_and(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
         None => Err(reader.lacking(
             &ROUNDS,
-            "nothing in [method] says when the run ends",
+            "[method] has no length of the run",
             "give `rounds` or `epochs`",
         )),
     }
@@ -89,15 +81,16 @@ pub(super) fn read_batch(
     let rows = rows.map(|rows| rows.unwrap_or(usual));
     let takes = |key: &JobKey| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
     if matches!(rows, Ok(None)) {
-        let why = "has no meaning for full batches, which are all the same";
+        let why = "has no meaning for full batches";
         for key in [&REPLACEMENT, &LOCAL_STEPS].into_iter().filter(|key| takes(key)) {
             reader.refuse_if_given(key, why);
         }
         return Ok(Batch::Full);
     }
-    let (replacement, local_steps) = match takes(&REPLACEMENT) {
-        true => (reader.read_as(&REPLACEMENT, &BOOLEAN), reader.read_as(&LOCAL_STEPS, &COUNT_U32)),
-        false => (Ok(false), Ok(1)),
+    let (replacement, local_steps) = if takes(&REPLACEMENT) {
+        (reader.read_as(&REPLACEMENT, &BOOLEAN), reader.read_as(&LOCAL_STEPS, &COUNT_U32))
+    } else {
+        (Ok(false), Ok(1))
     };
     let (rows, replacement, local_steps) = (rows?, replacement?, local_steps?);
     Ok(rows.map_or(Batch::Full, |size| Batch::Sample { size, replacement, local_steps }))

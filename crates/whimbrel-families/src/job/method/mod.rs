@@ -1,4 +1,4 @@
-//! `[method]`: how the model is fitted, as every method has it.
+//! `[method]`: the keys that methods of several families share.
 
 pub mod length;
 pub mod search;
@@ -18,73 +18,60 @@ use search::{SEARCH, SEARCHES};
 use step::{STEP, STEPS};
 use stop::{EVALUATE, EVALUATES, STOP, STOPS};
 use whimbrel_engine::Stopping;
-use whimbrel_job::form;
 use whimbrel_job::form::{BOOLEAN, Form};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{define_keys, form};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::Preset;
 
-/// `[method]`, without what is the family's own.
+/// `[method]` without the keys of a single family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
-    /// The algorithm.
     pub kind: &'static MethodKind,
-    /// The preset that sets both channels' rules.
+    /// Preset of both channels' rules.
     pub channels: Option<Preset>,
-    /// When it ends.
     pub length: Budget,
-    /// The rows behind one upload.
+    /// Rows behind one upload.
     pub batch: Batch<Option<u32>>,
-    /// The step size.
     pub step: Step,
-    /// Who takes part in a round.
     pub participation: Participation,
-    /// How much each client counts.
     pub weights: Weights,
-    /// How often metrics are computed, in rounds; `None`: about 100 times a run.
+    /// Rounds between evaluations; `None`: about 100 evaluations per run.
     pub evaluate_every: Option<u32>,
-    /// What ends a run early.
     pub stop: Stopping,
-    /// Whether settings that are known to diverge are run all the same.
+    /// Whether settings that are known to diverge are allowed.
     pub allow_divergence: bool,
-    /// The most bytes that the server may keep for single clients.
+    /// Most bytes that the server keeps for single clients.
     pub memory_max: u64,
-    /// What is chosen by the validation rows.
     pub search: Search,
 }
 
 form! {
-    /// How much each client counts.
     pub(crate) WEIGHT_WORDS: Weights {
-        Weights::Samples => "samples": "by its rows: the fit is that of the pooled rows",
-        Weights::Equal => "equal": "all the same",
+        /// proportional to its rows, as in a fit of the pooled rows
+        "samples" => Weights::Samples,
+        /// the same for all
+        "equal" => Weights::Equal,
     }
 }
 
-/// How the model is averaged over clients, and what may be kept for them: keys of methods in which
-/// several clients take part.
-pub static CHANNELS: JobKey = PRESETS_FORM.unset(
-    "channels",
-    "what `kind` names; else the rules of [uplink] and [downlink]",
-    "sets the rules of both channels; kind = \"mcm\" is short for kind = \"sgd\", channels = \"mcm\"",
-);
-/// `weights`.
-pub static WEIGHTS: JobKey =
-    WEIGHT_WORDS.unset("weights", "the method's", "how much each client counts");
-/// `allow_divergence`.
-pub static ALLOW_DIVERGENCE: JobKey = BOOLEAN.default(
-    "allow_divergence",
-    "false",
-    "whether settings that are known to diverge are run all the same",
-);
+define_keys! {
+    /// preset of both channels' rules; kind = "mcm" is short for kind = "sgd", channels = "mcm"
+    pub CHANNELS = "channels", PRESETS_FORM,
+        unset "that of `kind`; else the rules of [uplink] and [downlink]";
+    /// weight of each client
+    pub WEIGHTS = "weights", WEIGHT_WORDS, unset "the method's";
+    /// whether settings that are known to diverge are allowed
+    pub ALLOW_DIVERGENCE = "allow_divergence", BOOLEAN, default(false);
+}
 /// `memory_max`.
 pub static MEMORY_MAX: JobKey = BYTES.default(
     "memory_max",
-    "\"4GB\"",
-    "the most that the server may keep for single clients: memories = \"per-client\" costs 8 bytes \
-     for each number and client",
+    || text("4GB"),
+    "most memory that the server keeps for single clients: memories = \"per-client\" costs 8 bytes per \
+     number and client",
 );
 
 /// A number of bytes, or a number with a unit.
@@ -94,7 +81,7 @@ const BYTES: Form<u64> =
     });
 
 impl Method {
-    /// The name under which results are reported: the preset's where it names the method.
+    /// The name in reports: the preset's, if it names the method.
     pub fn name(&self) -> &'static str {
         match self.channels {
             Some(preset) if self.kind.names_presets => preset.name(),
@@ -128,7 +115,7 @@ impl Method {
         let memory_max = reader.read_as(&MEMORY_MAX, &BYTES);
         let search = reader.read_as(&SEARCH, &SEARCHES);
         let (family, kind) = word?;
-        let algorithm = family.methods().iter().find(|known| known.word.name == kind.algorithm);
+        let algorithm = family.methods.iter().find(|known| known.word.name == kind.algorithm);
         let algorithm = algorithm.unwrap_or(kind);
         Ok(Self {
             kind: algorithm,

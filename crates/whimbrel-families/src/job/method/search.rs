@@ -1,25 +1,21 @@
-//! `search` in `[method]`: numbers of the method that are chosen by the validation rows.
+//! `search` in `[method]`: a grid search on the validation rows.
 
 use crate::job::Job;
 use toml::{Table, Value as Toml};
 use whimbrel_core::Error;
+use whimbrel_job::define_keys;
 use whimbrel_job::form::Form;
-use whimbrel_job::key::JobKey;
 use whimbrel_job::matrix::read_numbers;
 use whimbrel_job::writer::{inline, list, number};
 
-/// The most combinations that are tried.
+/// Most combinations of a search.
 const CANDIDATES_MAX: usize = 1000;
 
-/// `search`.
-pub static SEARCH: JobKey = SEARCHES.default(
-    "search",
-    "{}",
-    "values to try, in all combinations, each in a run of its own; the run goes on with those that \
-     do best on the validation rows",
-);
+define_keys! {
+    /// grid of values; each combination is run, and the best on the validation rows is used
+    pub SEARCH = "search", SEARCHES, default(Search::default());
+}
 
-/// How `search` stands in a job file.
 pub(crate) const SEARCHES: Form<Search> = Form::new(
     "a table of keys of [method] and lists of numbers",
     |v| {
@@ -40,17 +36,16 @@ pub(crate) const SEARCHES: Form<Search> = Form::new(
     },
 );
 
-/// Keys and the values to try.
+/// Keys and the values of their grids.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Search(pub Vec<(String, Vec<f64>)>);
 
 impl Search {
-    /// Whether there is nothing to choose.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All combinations, the last key's values fastest.
+    /// All combinations; the last key varies fastest.
     fn combinations(&self) -> Vec<Vec<(&str, f64)>> {
         let mut all = vec![Vec::new()];
         for (key, values) in &self.0 {
@@ -68,7 +63,7 @@ impl Search {
 }
 
 impl Job {
-    /// The jobs that a search tries, each with what it sets in words (`step=0.1`).
+    /// The job of each combination with its label (`step=0.1`).
     pub fn candidates(&self) -> crate::failure::Result<Vec<(String, Job)>> {
         let mut plain = self.clone();
         plain.method.search = Search::default();
@@ -81,9 +76,10 @@ impl Job {
             let method = method.ok_or_else(|| Error::internal("a job without [method]"))?;
             for (key, value) in &chosen {
                 let whole = method.get(*key).is_some_and(Toml::is_integer);
-                let value = match whole && value.fract() == 0.0 {
-                    true => Toml::Integer(*value as i64),
-                    false => Toml::Float(*value),
+                let value = if whole && value.fract() == 0.0 {
+                    Toml::Integer(*value as i64)
+                } else {
+                    Toml::Float(*value)
                 };
                 method.insert((*key).into(), value);
             }

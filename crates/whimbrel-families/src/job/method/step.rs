@@ -1,55 +1,60 @@
 //! `step` in `[method]`.
 
 use whimbrel_job::form::{POSITIVE, SHARE, Table};
-use whimbrel_job::key::{JobKey, Section};
-use whimbrel_job::{form, inline, table};
+use whimbrel_job::key::Section;
+use whimbrel_job::{define_keys, form, inline, table};
 
 /// The step size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// The method's documented default.
+    /// The method's default.
     Auto,
-    /// The bound of the paper.
+    /// The paper's bound.
     Theory,
-    /// The same in every round.
+    /// Constant.
     Constant(f64),
     /// `initial (1 + k/delay)^-power` in round `k`.
     Decreasing {
         /// The first step.
         initial: f64,
-        /// How fast it falls.
         power: f64,
-        /// When it starts to fall, in rounds.
+        /// In rounds.
         delay: f64,
     },
-    /// This over `L`, the mean of the clients' smoothness constants.
+    /// A multiple of `1/L`, with `L` the mean of the clients' smoothness constants.
     OverL(f64),
     /// `1/(L sqrt(k))` in round `k`, from 1.
     OverLRoot,
-    /// One for each part of the parameters; none for the documented default.
+    /// Steps of `fedsoul`; `None`: its default.
     Parts {
-        /// What clients share.
+        /// Of the shared parameters.
         phi: Option<f64>,
-        /// The prior of what is their own.
+        /// Of the prior of personal parameters.
         beta: Option<f64>,
     },
 }
 
-/// `step`.
-pub static STEP: JobKey = STEPS.default("step", "\"auto\"", "the step size");
+define_keys! {
+    /// the step size
+    pub STEP = "step", STEPS, default(Step::Auto);
+}
 
 form! {
     pub(crate) STEPS: Step,
         "a positive number, \"auto\", \"theory\", \"1/L\", \"1/(2L)\", \"1/(L sqrt(k))\", \
          { over_L }, { initial, power, delay } or { phi, beta }"
     {
-        Step::Auto => "auto": "the method's documented default: for the EM methods a bound that needs no \
-         constants, for the gradient family 1/L",
-        Step::Theory => "theory": "the paper's bound, from constants estimated on the data and printed",
-        Step::OverL(1.0) => "1/L": "one over L, the mean of the clients' smoothness constants (the \
-         gradient family, as the two below)",
-        Step::OverL(0.5) => "1/(2L)": "the same as { over_L = 0.5 }",
-        Step::OverLRoot => "1/(L sqrt(k))": "that, falling with the round k, from 1",
+        /// the method's default: for the EM methods a bound that needs no constants, for
+        /// regressions 1/L
+        "auto" => Step::Auto,
+        /// the paper's bound, from constants that are estimated on the data and printed
+        "theory" => Step::Theory,
+        /// with L the mean of the clients' smoothness constants (regressions, as the next two)
+        "1/L" => Step::OverL(1.0),
+        /// the same as { over_L = 0.5 }
+        "1/(2L)" => Step::OverL(0.5),
+        /// in round k, from 1
+        "1/(L sqrt(k))" => Step::OverLRoot,
     }
     number POSITIVE => Step::Constant;
     table inline!(STEP_TABLE);
@@ -57,33 +62,34 @@ form! {
 
 table! {
     DECREASING: Step::Decreasing {
-        initial: INITIAL = "initial", POSITIVE, default "1.0", "the step of the first round";
-        power: POWER = "power", SHARE, default "0.6", "how fast it falls";
-        delay: DELAY = "delay", POSITIVE, default "10.0", "the rounds after which it has visibly fallen";
+        /// the step of the first round
+        initial: INITIAL = "initial", POSITIVE, default(1.0);
+        /// exponent of the decay
+        power: POWER = "power", SHARE, default(0.6);
+        /// time scale of the decay in rounds
+        delay: DELAY = "delay", POSITIVE, default(10.0);
     }
 }
 
 table! {
     PARTS: Step::Parts {
-        phi: PHI = "phi", POSITIVE, unset "fedsoul's rule",
-            "fedsoul: the step of the shared parameters, for the sum over clients";
-        beta: BETA = "beta", POSITIVE, unset "fedsoul's rule",
-            "fedsoul: the step of the prior's parameters, for the sum over clients";
+        /// fedsoul: step of the shared parameters, for the sum over clients
+        phi: PHI = "phi", POSITIVE, unset "fedsoul's rule";
+        /// fedsoul: step of the prior's parameters, for the sum over clients
+        beta: BETA = "beta", POSITIVE, unset "fedsoul's rule";
     }
 }
 
-static OVER: JobKey = POSITIVE.unset(
-    "over_L",
-    "the other three decide",
-    "a constant step: this over L (the gradient family)",
-);
+define_keys! {
+    /// a constant step: this multiple of 1/L (regressions)
+    OVER = "over_L", POSITIVE, unset "a decreasing step";
+}
 
-/// A step that is given by a table.
 const STEP_TABLE: Table<Step> = Table {
     section: Section {
         name: "step",
-        doc: "a step that decreases, `initial (1 + k/delay)^-power` in round `k`, from 0; one over L; or \
-              one for each part of the parameters",
+        doc: "a decreasing step `initial (1 + k/delay)^-power` in round `k`, from 0; a multiple of 1/L; or \
+              the two steps of `fedsoul`",
         keys: &[&INITIAL, &POWER, &DELAY, &OVER, &PHI, &BETA],
         example: "",
     },

@@ -4,64 +4,49 @@ use whimbrel_engine::Stopping;
 use whimbrel_job::form::{BELOW_ONE, COUNT_U32, Form, POSITIVE, Table};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::Read;
-use whimbrel_job::{form, inline, table};
+use whimbrel_job::{define_keys, form, inline, table};
 
-/// `evaluate`.
-pub static EVALUATE: JobKey =
-    EVALUATES.default("evaluate", "{ every = \"auto\" }", "when metrics are computed");
-/// `stop`.
-pub static STOP: JobKey = STOPS.default(
-    "stop",
-    "{}",
-    "what ends the run early; by default nothing does (a mixture without `rounds` ends by itself)",
-);
+define_keys! {
+    /// when metrics are computed
+    pub EVALUATE = "evaluate", EVALUATES, default(None);
+    /// criteria that end the run early; by default none (but see `rounds` for mixtures)
+    pub STOP = "stop", STOPS, default(Stopping::default());
+}
 
-/// How `evaluate` stands in a job file.
 pub(crate) const EVALUATES: Form<Option<u32>> = inline!(EVALUATE_TABLE);
-/// How `stop` stands in a job file.
 pub(crate) const STOPS: Form<Stopping> = inline!(STOP_TABLE);
 
 table! {
     EVALUATE_TABLE: Option<u32> = "evaluate", "when metrics are computed" {
-        EVERY = "every", EVERIES, default "\"auto\"", "rounds from one evaluation to the next";
+        /// rounds between evaluations
+        EVERY = "every", EVERIES, default;
     }
 }
 
 form! {
     EVERIES: Option<u32>, "an integer of at least 1 or \"auto\"" {
-        None => "auto": "so that a run has about 100 evaluations",
+        /// about 100 evaluations per run
+        "auto" => None,
     }
     number COUNT_U32 => Some;
 }
 
-/// `field_norm2` in `stop`.
-pub static FIELD_NORM2: JobKey = POSITIVE.unset(
-    "field_norm2",
-    "never",
-    "end once the squared norm of the field is at or below this (the EM methods)",
-);
-/// `excess_loss` in `stop`.
-pub static EXCESS_LOSS: JobKey = POSITIVE.unset(
-    "excess_loss",
-    "never",
-    "end once the loss is above the minimum by no more than this (the gradient family)",
-);
-static PATIENCE: JobKey = COUNT_U32.unset(
-    "patience",
-    "never",
-    "end after this number of evaluations in which the objective made no progress",
-);
-static TOLERANCE: JobKey = BELOW_ONE.default(
-    "tolerance",
-    "1e-9",
-    "a smaller relative decrease of the objective is no progress",
-);
+define_keys! {
+    /// threshold of the squared norm of the field (EM methods)
+    pub FIELD_NORM2 = "field_norm2", POSITIVE, unset "never";
+    /// threshold of the loss minus its minimum (regressions)
+    pub EXCESS_LOSS = "excess_loss", POSITIVE, unset "never";
+    /// evaluations without progress of the objective
+    PATIENCE = "patience", COUNT_U32, unset "never";
+    /// smallest relative decrease of the objective that counts as progress
+    TOLERANCE = "tolerance", BELOW_ONE, default(Stopping::TOLERANCE);
+}
 
-/// Limits are called as the measures that they are about.
+/// Limits have the names of their measures.
 const STOP_TABLE: Table<Stopping> = Table {
     section: Section {
         name: "stop",
-        doc: "what ends a run early",
+        doc: "criteria that end a run early",
         keys: const { &[&FIELD_NORM2, &EXCESS_LOSS, &PATIENCE, &TOLERANCE] },
         example: "",
     },
@@ -91,7 +76,7 @@ const STOP_TABLE: Table<Stopping> = Table {
     },
 };
 
-/// The limit that a key of `stop` gives.
+/// The limit of a key of `stop`.
 pub fn limit(stop: &Stopping, key: &JobKey) -> Option<f64> {
     stop.limits.iter().find(|(name, _)| *name == key.name).map(|(_, limit)| *limit)
 }

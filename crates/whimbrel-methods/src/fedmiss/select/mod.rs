@@ -32,7 +32,7 @@ use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MA
 use crate::no_evaluation::no_evaluation;
 use crate::settings::check_sums;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Next, Sender, Status,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
@@ -78,6 +78,20 @@ enum Task {
 }
 
 impl Select {
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let Ok(fit) = self.first_fit() else { return Vec::new() };
+        let mut all = fit.disclosures();
+        // The stage has no evaluations.
+        all.retain(|one| one.message != "answer");
+        all.push(Disclosure {
+            message: "up",
+            meaning: "after the candidates of a fold: sums over the deviances of its hidden or held-out cells, and over their products".into(),
+            bytes_max: 16 + 8 * Scores::length(candidates_max(self.settings.effects.0.len())),
+            exposure: Exposure::Aggregate,
+        });
+        all
+    }
+
     /// A choice of rank, ridge or both; `settings` and `given` fix the rest. Cells are assigned to splits
     /// by `seed`.
     pub fn new(settings: Settings, given: Given, rounds: u32, seed: u64) -> Result<Self> {
@@ -356,6 +370,13 @@ impl Method for Select {
     type Broadcast = Option<super::Broadcast>;
     type Fold = Fold;
 
+    fn declare(&self) -> Declaration {
+        // The number of candidates depends on the data.
+        let scores = Allowance { name: "scores", ..Allowance::rounds(None) };
+        let exchanges = vec![Allowance::rounds(None), scores];
+        Declaration { exchanges, disclosures: self.disclosures(), ..Declaration::default() }
+    }
+
     fn enroll(&self, data: &Observed, key: Key) -> Result<(Client, Summary)> {
         self.first_fit()?.enroll(data, key)
     }
@@ -418,27 +439,31 @@ impl Method for Select {
         Ok(peers)
     }
 
-    fn allowances(&self) -> Vec<Allowance> {
-        // The number of candidates depends on the data.
-        vec![Allowance::rounds(None), Allowance { name: "scores", ..Allowance::rounds(None) }]
-    }
-
     fn allowance(&self, _: &Client, down: &Down) -> usize {
         usize::from(down.fit.is_none())
     }
 
-    fn next(&self, server: &Server) -> Next {
-        match server.fit.phase {
+    fn status(&self, server: &Server) -> Status {
+        let next = match server.fit.phase {
             Phase::Over => Next::Stop,
             _ => Next::Round(Cohort::Everyone),
-        }
+        };
+        // Each candidate starts anew, and a fit that diverges ends its round with an error.
+        let magnitude = if server.fit.table_norm2.is_finite() { 1.0 } else { f64::INFINITY };
+        Status { next, magnitude }
     }
 
-    fn broadcast(&self, server: &Server) -> Result<Self::Broadcast> {
-        match server.fit.phase {
-            Phase::Calibrate | Phase::Over => Ok(None),
-            Phase::Memory | Phase::Fit => self.fit_of(server)?.broadcast(&server.fit).map(Some),
-        }
+    fn open(&self, server: &Server) -> Result<(Self::Broadcast, Fold)> {
+        let broadcast = match server.fit.phase {
+            Phase::Calibrate | Phase::Over => None,
+            Phase::Memory | Phase::Fit => Some(self.fit_of(server)?.broadcast(&server.fit)?),
+        };
+        let scores = server.fit.phase == Phase::Calibrate;
+        let count = if scores { server.found[server.split as usize].len() } else { 0 };
+        let fit = self.first_fit().ok().filter(|_| server.fit.phase == Phase::Fit);
+        let fit = fit.map(|fit| fit.fold(&server.fit));
+        let sums = ExactSum::new(Scores::length(count));
+        Ok((broadcast, Fold { of: server.split, fit, sums }))
     }
 
     fn downlink(
@@ -481,14 +506,6 @@ impl Method for Select {
         Ok((client.clone(), Up { fit: Some(up), sums: Vec::new() }))
     }
 
-    fn fold(&self, server: &Server) -> Fold {
-        let scores = server.fit.phase == Phase::Calibrate;
-        let count = if scores { server.found[server.split as usize].len() } else { 0 };
-        let fit = self.first_fit().ok().filter(|_| server.fit.phase == Phase::Fit);
-        let fit = fit.map(|fit| fit.fold(&server.fit));
-        Fold { of: server.split, fit, sums: ExactSum::new(Scores::length(count)) }
-    }
-
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Vec<super::Peer>>, up: Up) -> Result<()> {
         let (id, inclusion) = (from.id, from.inclusion);
         match (&mut fold.fit, up.fit) {
@@ -519,11 +536,6 @@ impl Method for Select {
         }
     }
 
-    fn magnitude(&self, server: &Server) -> f64 {
-        // Each candidate starts anew, and a fit that diverges ends its round with an error.
-        if server.fit.table_norm2.is_finite() { 1.0 } else { f64::INFINITY }
-    }
-
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         if matches!(self.task, Task::Compare(_)) {
             return Ok(delivery::baselines(server));
@@ -533,20 +545,6 @@ impl Method for Select {
         let over = server.best.as_ref().filter(|_| server.fit.phase == Phase::Over);
         let factors = over.map(|(_, factors)| factors.to_vector(&fit.model));
         Ok(delivery::artifact(server, chosen, factors))
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
-        let Ok(fit) = self.first_fit() else { return Vec::new() };
-        let mut all = fit.disclosures();
-        // The stage has no evaluations.
-        all.retain(|one| one.message != "answer");
-        all.push(Disclosure {
-            message: "up",
-            meaning: "after the candidates of a fold: sums over the deviances of its hidden or held-out cells, and over their products".into(),
-            bytes_max: 16 + 8 * Scores::length(candidates_max(self.settings.effects.0.len())),
-            exposure: Exposure::Aggregate,
-        });
-        all
     }
 }
 

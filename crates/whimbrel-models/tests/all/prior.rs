@@ -1,5 +1,8 @@
-use super::*;
-use whimbrel_core::Stream;
+//! Priors: gradients, moments, curvature, natural steps.
+
+use whimbrel_core::linalg::packed_len;
+use whimbrel_core::{Key, Stream, math};
+use whimbrel_models::prior::{Prior, Shape};
 
 const D: usize = 4;
 

@@ -1,5 +1,7 @@
-use super::*;
-use whimbrel_core::{Key, Wire};
+//! Single steps of chains, and chains that diverge.
+
+use whimbrel_core::{Key, Result, Wire, vector};
+use whimbrel_models::sampler::{ChainState, Kernel, Potential, Scratch, curvature};
 
 /// `U(z) = sum p_j z_j^2 / 2`.
 struct Bowl(Vec<f64>);
