@@ -98,7 +98,7 @@ const EXCHANGED: u8 = 1;
 const EVALUATED: u8 = 3;
 const JOINED: u8 = 4;
 
-/// What earlier processes acknowledged.
+/// Acknowledgements of earlier processes.
 #[derive(Default)]
 pub struct History {
     /// The last accepted step of every client.
