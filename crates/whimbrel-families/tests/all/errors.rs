@@ -174,11 +174,7 @@ fn memories_of_dem_and_compression_of_em() {
     let dem = PLAIN.replace("fedem", "dem") + "[uplink]\nrule = \"memory\"\n";
     says(&refusal(&dem), "13:8", "dem has no memories");
     let em = PLAIN.replace("fedem", "em") + "[uplink]\ncodec = \"natural\"\n";
-    says(
-        &refusal(&em),
-        "13:9",
-        "em sends no messages: one client holds all rows",
-    );
+    says(&refusal(&em), "13:9", "em sends no messages: one client holds all rows");
 }
 
 #[test]
