@@ -147,7 +147,7 @@ class Estimator(BaseEstimator):
         data["path"] = self._rows(X, y, texts, data)
         job: dict[str, Any] = {
             "name": type(self).__name__,
-            "seed": self._seed(),
+            **self._seed(),
             "data": data,
             "model": dict(model),
             "method": dict(method),
@@ -175,14 +175,15 @@ class Estimator(BaseEstimator):
             target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
         return _whimbrel.Rows(X, columns_of(X.shape[1]), target, texts)
 
-    def _seed(self) -> int:
+    def _seed(self) -> dict[str, int]:
+        """The seed as a key of the job; without `random_state` the job's default."""
         seed = self.random_state
         if seed is None:
-            return 0
+            return {}
         if isinstance(seed, np.random.RandomState):
-            return int(seed.randint(2**31))
+            return {"seed": int(seed.randint(2**31))}
         if isinstance(seed, (int, np.integer)) and seed >= 0:
-            return int(seed)
+            return {"seed": int(seed)}
         raise ValueError(f"`random_state` must be a non-negative integer or None, got {seed!r}")
 
     def _new_rows(self, X: Any, gaps: bool = False) -> np.ndarray:
