@@ -174,7 +174,7 @@ fn a_file_that_is_not_of_the_table_is_refused_with_its_place() {
     assert!(said.contains("\"s99\" is not in the list of row labels"), "{said}");
     assert!(said.contains("row 2"), "{said}");
     assert!(refused("site,month,count\ns1,m9,3\n").contains("list of column labels"));
-    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole, and counts are"));
+    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole; counts are"));
     has(
         &refused("observer,site,month,count\nana,s1,m1,3\nben,s1,m2,3\n"),
         "row 2 has \"ben\" in column \"observer\"",

@@ -128,7 +128,7 @@ fn what_has_no_meaning_is_refused() {
     says(
         &refusal(&em),
         "14:1",
-        "em sends nothing that could be compressed: one client holds everything",
+        "em sends no messages: one client holds all rows",
     );
     for lines in [
         "kind = \"vr-fedem\"\nrounds = 10\ninner = 0",
