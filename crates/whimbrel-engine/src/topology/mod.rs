@@ -44,11 +44,7 @@ pub enum Graphs {
     /// One graph for all rounds, with its figures.
     Fixed(Mixing, Graph),
     /// A new graph every round: random graphs are redrawn, rings and tori permute the clients.
-    Redrawn {
-        clients: u32,
-        topology: Topology,
-        weighting: Weighting,
-    },
+    Redrawn { clients: u32, topology: Topology, weighting: Weighting },
 }
 
 impl Topology {

@@ -147,10 +147,7 @@ fn terms_and_numbers_that_make_no_sense_are_refused() {
     let (code, said) = with("\"month\"]\ncov", "\"month:month\"]\ncov", &counts);
     assert!(code == 2 && said.contains("names \"month\" twice"), "{code} {said}");
     let (code, said) = with("none", "none", &counts.replace(",700,", ",1e300,"));
-    assert!(
-        code == 3 && said.contains("\"height\" has values too large"),
-        "{code} {said}"
-    );
+    assert!(code == 3 && said.contains("\"height\" has values too large"), "{code} {said}");
     let first = counts.lines().nth(1).unwrap();
     let huge = counts.replacen(first, &format!("{}1e300", &first[..=first.rfind(',').unwrap()]), 1);
     let (code, said) = with("\"poisson\"", "\"gaussian\"", &huge);

@@ -142,7 +142,11 @@ fn a_wrong_role_is_named_by_its_line() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let said = "line 10 (row 9), column \"use\": \"trian\" is no role";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    assert!(ran.stderr.contains("hint: the roles are train, validation and test"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("hint: the roles are train, validation and test"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// `.npy`, format 1.0, little-endian doubles.
@@ -236,11 +240,7 @@ fn a_shared_covariance_is_not_read_as_variances() {
     sandbox.write("job.toml", &tied);
     sandbox.write("init.json", &init("\"covariances\": [[2, 3], [2, 3]]"));
     let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert!(
-        ran.stderr.contains("one per component, but the mixture shares one"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("one per component, but the mixture shares one"), "{}", ran.stderr);
 }
 
 #[test]
