@@ -474,7 +474,8 @@ fn uploads_are_as_small_as_their_minibatch() {
 
 #[test]
 fn settings_that_do_not_go_together_are_refused() {
-    let cases: [(fn(&mut FedMiss), &str); 4] = [
+    type Change = fn(&mut FedMiss);
+    let cases: [(Change, &str); 4] = [
         (|m| m.codecs.push(Codec::Sign), "biased"),
         (|m| m.rule = UpRule::Memory { alpha: Some(1.5) }, "not in (0, 1]"),
         (
