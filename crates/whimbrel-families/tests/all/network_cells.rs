@@ -44,10 +44,8 @@ fn counts() -> Vec<[Line; OBSERVERS.len()]> {
 fn observers(wide: bool) -> Wards {
     let folder = tempfile::tempdir().unwrap();
     let months: Vec<String> = (1..=MONTHS).map(|month| format!("m{month}")).collect();
-    let header = match wide {
-        true => format!("site,{}", months.join(",")),
-        false => "site,month,count".into(),
-    };
+    let header =
+        if wide { format!("site,{}", months.join(",")) } else { "site,month,count".into() };
     let mut all = format!("observer,{header}\n");
     let mut files = Vec::new();
     for (o, name) in OBSERVERS.into_iter().enumerate() {
