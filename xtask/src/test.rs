@@ -2,7 +2,6 @@
 
 use crate::tidy::{Tree, mask};
 use crate::{Outcome, cargo, python};
-use std::path::{Path, PathBuf};
 
 /// Crates that `--quick` leaves out: their tests start processes, or need Python.
 const SLOW: [&str; 4] = ["whimbrel", "whimbrel-net", "whimbrel-py", "own-family"];
@@ -17,13 +16,14 @@ pub fn run(arguments: &[String]) -> Outcome {
         return Err(format!("unknown option `{unknown}`; the only one is `--quick`"));
     }
     eprintln!("{}", announcement(quick, &filters));
+    let skipped = Skipped::new();
     let mut packages = vec!["--workspace"];
     if quick {
         packages.extend(SLOW.iter().flat_map(|name| ["--exclude", name]));
     }
     if cargo::has_subcommand("nextest") {
         let nextest = ["nextest", "run", "--cargo-profile", "ci"];
-        cargo::run(&[&nextest[..], &packages, &filters].concat())?;
+        cargo::run_with(&[&nextest[..], &packages, &filters].concat(), &skipped.variables())?;
         if !quick {
             documentation(&filters)?;
         }
@@ -31,17 +31,17 @@ pub fn run(arguments: &[String]) -> Outcome {
         eprintln!("cargo-nextest is not installed: using `cargo test`");
         let test = ["test", "--profile", "ci"];
         // `cargo test` takes one filter; the others go to the test programs, which take several.
-        cargo::run(&[&test[..], &packages, &["--"], &filters].concat())?;
+        let test = [&test[..], &packages, &["--"], &filters].concat();
+        cargo::run_with(&test, &skipped.variables())?;
     }
     if filters.is_empty() && !quick {
         python::test()?;
     }
-    for skipped in left_out(&Tree::read()?) {
-        eprintln!("left out: {skipped}");
+    for ignored in left_out(&Tree::read()?) {
+        eprintln!("left out: {ignored}");
     }
-    // Test runners hide the output of passing tests.
-    for path in missing(&data_folder()) {
-        eprintln!("skipped: no data ({} does not exist)", path.display());
+    for line in skipped.lines() {
+        eprintln!("skipped: {line}");
     }
     let which = if filters.is_empty() && !quick { "all tests" } else { "the chosen tests" };
     eprintln!("xtask test: {which} passed");
@@ -63,20 +63,29 @@ fn announcement(quick: bool, filters: &[&str]) -> String {
     }
 }
 
-/// The folder of `whimbrel_testkit::data_file`.
-fn data_folder() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    std::env::var_os("WHIMBREL_DATA").map_or_else(beside, PathBuf::from)
-}
+/// The list of tests that cannot run on this machine; `None` in continuous integration (`CI=true`),
+/// where they fail.
+struct Skipped(Option<String>);
 
-/// Published files that are absent, so that their tests are skipped: files in the folder's list of
-/// sums, or the list itself.
-fn missing(folder: &Path) -> Vec<PathBuf> {
-    let list = folder.join("SHA256SUMS");
-    let Ok(sums) = std::fs::read_to_string(&list) else { return vec![list] };
-    let names = sums.lines().filter_map(|line| line.split_once("  "));
-    let paths = names.map(|(_, name)| folder.join(name.trim_start_matches("./")));
-    paths.filter(|path| !path.exists()).collect()
+impl Skipped {
+    fn new() -> Self {
+        let in_ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
+        let list = cargo::root().join("target/skipped-tests");
+        let _ = std::fs::remove_file(&list);
+        Self((!in_ci).then(|| list.display().to_string()))
+    }
+
+    /// The variable that `whimbrel_testkit::skipped` reads.
+    fn variables(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|list| ("WHIMBREL_SKIPPED", list.as_str())).collect()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = self.0.as_ref().and_then(|list| std::fs::read_to_string(list).ok());
+        let mut lines: Vec<String> = text.unwrap_or_default().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
 }
 
 fn documentation(filters: &[&str]) -> Outcome {
@@ -109,18 +118,6 @@ mod tests {
         assert!(announcement(true, &[]).contains("without whimbrel, whimbrel-net"));
         assert!(announcement(false, &[]).contains("25 minutes"));
         assert!(announcement(false, &["em", "gmm"]).ends_with("those named em or gmm"));
-    }
-
-    #[test]
-    fn absent_data_are_listed_one_by_one() {
-        let folder = std::env::temp_dir().join(format!("whimbrel-data-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("birds")).unwrap();
-        assert_eq!(missing(&folder), [folder.join("SHA256SUMS")]);
-        std::fs::write(folder.join("birds/counts.csv"), "").unwrap();
-        let sums = "00  ./birds/counts.csv\n01  ./birds/sites.csv\n02  ./a9a/a9a.gz\n";
-        std::fs::write(folder.join("SHA256SUMS"), sums).unwrap();
-        assert_eq!(missing(&folder), [folder.join("birds/sites.csv"), folder.join("a9a/a9a.gz")]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a method says about its figures, once: summary, metrics file, terminal, report, dashboard,
-//! comparison and Prometheus follow from it and know no figure by name.
+//! Declarations of figures. Summary, metrics file, terminal, report, dashboard, comparison and
+//! Prometheus follow from them and know no figure by name.
 //!
 //! [`Measure`] declares a figure of an evaluation. [`Exhibit`] is a figure or table that a family
 //! fills for the report of a finished run.
@@ -8,112 +8,101 @@ use crate::method::MetricValue;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A word that is written in the source or was read from a run's folder.
+/// Text from the source or from a run's folder.
 type Text = Cow<'static, str>;
 
-/// A figure that evaluations report.
+/// A figure of evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Its key in `metrics.jsonl`.
+    /// The key in `metrics.jsonl`.
     pub key: Text,
     /// The title of its curve.
     pub title: Text,
-    /// Its name in a table and on one line of a terminal.
+    /// The name in tables and on the terminal.
     pub name: Text,
-    /// What it is, in one line.
+    /// The meaning, on one line.
     pub caption: Text,
-    /// What it counts.
     pub unit: Unit,
-    /// The axis it is drawn on first.
+    /// The default axis of its curve.
     pub scale: Scale,
-    /// Which way it should go.
     pub better: Better,
-    /// How the clients' figures become one.
+    /// Pooling over clients.
     pub over_clients: OverClients,
-    /// How the figures of several seeds become one.
+    /// Pooling over seeds.
     pub over_seeds: OverSeeds,
-    /// Digits shown in a table of results.
+    /// Digits in a table of results.
     pub digits: u8,
-    /// What it is for.
     pub role: Role,
     /// Whether its last value is a key of `summary.json`.
     pub summary: bool,
-    /// Whether it is among the results: a column of the terminal's table, a tile of the report and
-    /// of the dashboard.
+    /// Whether it is a result: a column of the terminal's table, a tile of report and dashboard.
     pub headline: bool,
-    /// Whether it is drawn over the course of a run.
+    /// Whether it has a curve over the run.
     pub curve: bool,
-    /// Whether each client has its own value, kept in `clients.csv`.
+    /// Whether each client has its own value, stored in `clients.csv`.
     pub per_client: bool,
-    /// What to warn of where its last value, or an entry of its last list, is not zero; `{}` stands
-    /// for the value.
+    /// The warning if its last value, or an entry of its last list, is not zero; `{}` is replaced
+    /// by the value.
     pub warning: Option<Text>,
-    /// Whether a run with something to warn of is no success: it then ends as degenerate.
+    /// Whether the warning makes the run end as degenerate.
     pub defect: bool,
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// A number without a unit.
     #[default]
     Plain,
-    /// Whole things.
+    /// A count.
     Count,
-    /// Bits.
     Bits,
-    /// A share from 0 to 1.
+    /// A fraction from 0 to 1.
     Share,
 }
 
-/// An axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// Even steps.
     #[default]
     Linear,
-    /// Even factors; values that are not positive are left out.
+    /// Logarithmic; values that are not positive are left out.
     Log,
 }
 
-/// Which way a figure should go.
+/// The better direction of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// Larger is better.
     Up,
-    /// Smaller is better.
     Down,
-    /// Neither.
     #[default]
     Neither,
 }
 
-/// How the clients' figures become one.
+/// Pooling of a figure over clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverClients {
-    /// They do not: it is the server's own.
+    /// None: the figure belongs to the server.
     #[default]
     Server,
-    /// By a mean with the weights of the objective.
+    /// The mean with the weights of the objective.
     Weighted,
-    /// By a mean in which every client counts the same.
+    /// The mean with equal weights.
     Mean,
-    /// By a mean over all rows.
+    /// The mean over all rows.
     Rows,
-    /// By a mean in which a client counts by its training rows.
+    /// The mean weighted by training rows.
     TrainingRows,
-    /// By their sum.
     Sum,
-    /// By this percentile.
     Percentile(u8),
 }
 
 impl OverClients {
-    /// In words; empty for the server's own figures.
+    /// The text for reports; empty for figures of the server.
     pub fn words(self) -> String {
         match self {
             Self::Server => String::new(),
@@ -127,38 +116,37 @@ impl OverClients {
     }
 }
 
-/// How the figures of several seeds become one.
+/// Pooling of a figure over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverSeeds {
-    /// By their mean: for counts.
+    /// The mean, for counts.
     Mean,
-    /// By mean and standard deviation.
+    /// Mean and standard deviation.
     #[default]
     Spread,
-    /// By mean and standard deviation of log10.
+    /// Mean and standard deviation of log10.
     LogSpread,
 }
 
-/// What a figure is for, beside being shown.
+/// The purpose of a figure beyond display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Nothing else.
     #[default]
     Shown,
-    /// What the method optimises; gaps to a reference are measured in it.
+    /// The objective; gaps to a reference are measured in it.
     Objective,
-    /// Goes to zero at the optimum: levels of it are counted in bits.
+    /// Zero at the optimum: reports count the bits to reach levels of it.
     Excess,
-    /// A horizontal axis beside rounds and bits.
+    /// A horizontal axis, like rounds and bits.
     Axis,
-    /// A list of numbers, one line each.
+    /// A list of numbers with one curve each.
     List,
 }
 
 impl Measure {
-    /// A figure of the server that is drawn on a linear axis and goes into no table of results.
+    /// A figure of the server with a curve on a linear axis, outside the tables of results.
     pub fn new(
         key: impl Into<Text>,
         title: impl Into<Text>,
@@ -186,13 +174,13 @@ impl Measure {
         }
     }
 
-    /// What a method minimises: the mean over clients with the objective's weights.
+    /// The objective: the mean over clients with the objective's weights.
     pub fn objective(caption: impl Into<Text>) -> Self {
         let new = Self::new("objective", "Objective", "objective", caption).result(7);
         new.role(Role::Objective).better(Better::Down).clients(OverClients::Weighted)
     }
 
-    /// Drawn on a log axis, with seeds pooled by their logarithms.
+    /// Sets a log axis and pools seeds by logarithms.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.scale = Scale::Log;
@@ -200,7 +188,7 @@ impl Measure {
         self
     }
 
-    /// In another unit; a count is pooled over seeds by its mean.
+    /// Sets the unit; counts are pooled over seeds by the mean.
     #[must_use]
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
@@ -210,35 +198,35 @@ impl Measure {
         self
     }
 
-    /// Should go this way.
+    /// Sets the better direction.
     #[must_use]
     pub fn better(mut self, better: Better) -> Self {
         self.better = better;
         self
     }
 
-    /// Pooled over clients in this way.
+    /// Sets the pooling over clients.
     #[must_use]
     pub fn clients(mut self, over_clients: OverClients) -> Self {
         self.over_clients = over_clients;
         self
     }
 
-    /// Serves this purpose.
+    /// Sets the purpose.
     #[must_use]
     pub fn role(mut self, role: Role) -> Self {
         self.role = role;
         self
     }
 
-    /// A key of the summary.
+    /// Adds it to `summary.json`.
     #[must_use]
     pub fn summary(mut self) -> Self {
         self.summary = true;
         self
     }
 
-    /// Among the results, with this number of digits: in the summary, the terminal's table and the
+    /// Makes it a result with this number of digits: in the summary, the terminal's table and the
     /// tiles.
     #[must_use]
     pub fn result(mut self, digits: u8) -> Self {
@@ -247,28 +235,27 @@ impl Measure {
         self.summary()
     }
 
-    /// Not drawn as a curve.
+    /// Removes its curve.
     #[must_use]
     pub fn without_curve(mut self) -> Self {
         self.curve = false;
         self
     }
 
-    /// With a warning where it does not end at zero.
+    /// Sets the warning if it does not end at zero.
     #[must_use]
     pub fn warning(mut self, text: impl Into<Text>) -> Self {
         self.warning = Some(text.into());
         self
     }
 
-    /// Of a fit that failed where it does not end at zero; the text says what is wrong, and what
-    /// helps.
+    /// Sets a warning that makes the run degenerate; the text states the problem and a remedy.
     #[must_use]
     pub fn defect(self, text: impl Into<Text>) -> Self {
         Self { defect: true, ..self.warning(text) }
     }
 
-    /// With a value of each client's own.
+    /// Adds a value per client.
     #[must_use]
     pub fn per_client(mut self) -> Self {
         self.per_client = true;
@@ -277,7 +264,7 @@ impl Measure {
 }
 
 impl Measure {
-    /// What to say of a run that ended with this value.
+    /// The warnings of a run that ended with this value.
     pub fn warnings(&self, last: &MetricValue) -> Vec<String> {
         let values = match last {
             MetricValue::Number(value) => std::slice::from_ref(value),
@@ -297,12 +284,11 @@ impl Measure {
     }
 }
 
-/// A titled part of a report.
+/// A titled section of a report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Section {
-    /// Its title; parts of several runs under one title stand together.
+    /// The title; sections of several runs with one title are shown together.
     pub title: String,
-    /// What it shows, in order.
     pub exhibits: Vec<Exhibit>,
 }
 
@@ -310,36 +296,30 @@ pub struct Section {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Exhibit {
-    /// A sentence.
     Text {
-        /// It.
         text: String,
     },
-    /// A table.
     Table(Rows),
-    /// The entries of a list among the metrics, one line each over the course of the run.
+    /// The entries of a list metric, one curve each over the run.
     Entries {
         /// The metric's key.
         key: String,
-        /// In which order entries are numbered; empty for their own.
+        /// The order in which entries are numbered; empty for theirs.
         order: Vec<usize>,
     },
-    /// Lines in the plane.
     Lines(Lines),
-    /// How values are spread.
+    /// A histogram.
     Histogram {
-        /// The figure's title.
         title: String,
-        /// The value axis.
+        /// The label of the value axis.
         axis: String,
-        /// What is counted, in the plural.
+        /// The counted things, in the plural.
         counted: String,
-        /// The values.
         values: Vec<f64>,
     },
-    /// Maps of one matrix on one scale of colours.
+    /// Heat maps of one matrix on one colour scale.
     Heat(Heat),
-    /// One value per label, with intervals, a smooth curve and counts beneath.
+    /// One value per label, with intervals, a smooth curve and counts.
     Series(Series),
     /// Points in the plane with ellipses.
     Scatter(Scatter),
@@ -348,110 +328,95 @@ pub enum Exhibit {
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// What it shows; empty for none.
+    /// The caption; may be empty.
     pub title: String,
-    /// Heads of the columns.
+    /// Column headers.
     pub heads: Vec<String>,
-    /// Cells, row after row; the first of a row names it.
+    /// Cells by row; the first cell of a row is its header.
     pub rows: Vec<Vec<String>>,
-    /// Whether it is unfolded only when asked for.
+    /// Whether it is collapsed at first.
     pub collapsed: bool,
-    /// Whether rows are numbered components, with the colours they have in a [`Scatter`].
+    /// Whether rows are components, with their colours of a [`Scatter`].
     pub swatches: bool,
 }
 
 /// Lines in the plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lines {
-    /// The figure's title.
     pub title: String,
-    /// What it shows.
+    /// The caption.
     pub caption: String,
-    /// The horizontal axis's label.
+    /// The label of the horizontal axis.
     pub axis: String,
-    /// The range of both axes, where they have one in common.
+    /// The common range of both axes, if any.
     pub bounds: Option<[f64; 2]>,
-    /// Names and points; the second line is drawn as a reference.
+    /// Names and points; the second curve is the reference.
     pub lines: Vec<(String, Vec<[f64; 2]>)>,
 }
 
-/// Maps of one matrix.
+/// Heat maps of one matrix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heat {
-    /// Blocks downwards.
+    /// Number of blocks vertically.
     pub rows: usize,
-    /// Blocks across.
+    /// Number of blocks horizontally.
     pub columns: usize,
-    /// How many rows and columns the matrix has.
+    /// Rows and columns of the matrix.
     pub shape: [usize; 2],
-    /// Names of its rows and of its columns; empty where it has none.
+    /// Names of rows and of columns; may be empty.
     pub names: [Vec<String>; 2],
-    /// The maps, side by side.
     pub maps: Vec<HeatMap>,
 }
 
-/// One map.
+/// One heat map.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
-    /// Its title.
     pub title: String,
-    /// What it shows.
+    /// The caption.
     pub caption: String,
-    /// Mean of each block, row after row; none where there is nothing.
+    /// The mean of each block, row by row; `None` for an empty block.
     pub values: Vec<Option<f64>>,
 }
 
 /// One value per label.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The figure's title.
     pub title: String,
-    /// What it shows.
+    /// The caption.
     pub caption: String,
-    /// What the counts beneath are of; empty for none.
+    /// The label of the counts; empty for none.
     pub counted: String,
-    /// The values, in order.
     pub points: Vec<SeriesPoint>,
 }
 
 /// One value of a [`Series`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
-    /// Its label.
     pub label: String,
-    /// Its value.
     pub value: f64,
-    /// Its interval.
     pub interval: Option<[f64; 2]>,
-    /// What is said of it on demand.
+    /// The tooltip.
     pub note: String,
-    /// The count beneath.
     pub count: u64,
 }
 
 /// Points in the plane with ellipses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scatter {
-    /// The figure's title.
     pub title: String,
-    /// What it shows.
+    /// The caption.
     pub caption: String,
-    /// The names of the two axes.
     pub axes: [String; 2],
-    /// The points.
     pub points: Vec<[f64; 2]>,
-    /// The ellipses.
     pub ellipses: Vec<Ellipse>,
 }
 
 /// An ellipse of one and two standard deviations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ellipse {
-    /// What is said of it.
+    /// The tooltip.
     pub label: String,
-    /// Its centre.
     pub mean: [f64; 2],
-    /// Its shape.
     pub covariance: [[f64; 2]; 2],
 }
 

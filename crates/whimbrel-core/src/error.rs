@@ -1,116 +1,104 @@
 //! One error type, its variants sorted by who must act.
 
 use crate::ClientId;
+use std::fmt::Display;
 
-/// What can go wrong below the job file and the command line.
+/// An error below the job file and the command line.
+///
+/// Every variant takes a hint, which is printed on a line of its own: [`Error::hint`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The job asks for something impossible: its author must change it.
     #[error("{what}{}", hint_line(hint))]
-    Config {
-        /// What is wrong.
-        what: String,
-        /// What would be right.
-        hint: Option<String>,
-    },
+    Config { what: String, hint: Option<String> },
     /// The data cannot be used as they are: their owner must correct them.
-    #[error("{}{what}", client_prefix(client))]
-    Data {
-        /// What is wrong.
-        what: String,
-        /// Whose data, where known.
-        client: Option<ClientId>,
-    },
-    /// The arithmetic left the numbers it can work with.
-    #[error("{}{what}", round_prefix(round))]
-    Numerical {
-        /// What is wrong.
-        what: String,
-        /// The round in which it was seen, where known.
-        round: Option<u32>,
-    },
+    #[error("{}{what}{}", client_prefix(client), hint_line(hint))]
+    Data { what: String, client: Option<ClientId>, hint: Option<String> },
+    /// The arithmetic failed: a fit diverged, or a number is not finite.
+    #[error("{}{what}{}", round_prefix(round), hint_line(hint))]
+    Numerical { what: String, round: Option<u32>, hint: Option<String> },
     /// A message or a peer cannot be trusted: truncated, malformed, out of turn.
-    #[error("{what}")]
-    Peer {
-        /// What is wrong.
-        what: String,
-    },
+    #[error("{what}{}", hint_line(hint))]
+    Peer { what: String, hint: Option<String> },
     /// A file could not be read or written.
-    #[error("{path}: {what}")]
-    Storage {
-        /// The file or folder.
-        path: String,
-        /// What is wrong.
-        what: String,
-    },
+    #[error("{path}: {what}{}", hint_line(hint))]
+    Storage { path: String, what: String, hint: Option<String> },
     /// A defect of Whimbrel itself.
-    #[error("internal error: {what}; please report it")]
-    Internal {
-        /// What was found broken.
-        what: String,
-    },
+    #[error("internal error: {what}; please report it{}", hint_line(hint))]
+    Internal { what: String, hint: Option<String> },
 }
 
 /// The result type of the crates between the wire and the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// The job asks for something impossible.
     pub fn config(what: impl Into<String>) -> Self {
         Self::Config { what: what.into(), hint: None }
     }
 
-    /// The data cannot be used.
     pub fn data(what: impl Into<String>) -> Self {
-        Self::Data { what: what.into(), client: None }
+        Self::Data { what: what.into(), client: None, hint: None }
     }
 
-    /// The arithmetic failed.
     pub fn numerical(what: impl Into<String>) -> Self {
-        Self::Numerical { what: what.into(), round: None }
+        Self::Numerical { what: what.into(), round: None, hint: None }
     }
 
-    /// A message is malformed.
     pub fn peer(what: impl Into<String>) -> Self {
-        Self::Peer { what: what.into() }
+        Self::Peer { what: what.into(), hint: None }
     }
 
-    /// A file could not be read or written.
-    pub fn storage(path: impl std::fmt::Display, what: impl std::fmt::Display) -> Self {
-        Self::Storage { path: path.to_string(), what: what.to_string() }
+    pub fn storage(path: impl Display, what: impl Display) -> Self {
+        Self::Storage { path: path.to_string(), what: what.to_string(), hint: None }
     }
 
-    /// A defect of this program.
     pub fn internal(what: impl Into<String>) -> Self {
-        Self::Internal { what: what.into() }
+        Self::Internal { what: what.into(), hint: None }
     }
 
-    /// The same error with a line that says what would be right (configuration errors only).
+    /// Adds the line `hint: ...`, which says what would be right.
     #[must_use]
-    pub fn hint(self, text: impl Into<String>) -> Self {
-        match self {
-            Self::Config { what, .. } => Self::Config { what, hint: Some(text.into()) },
-            other => other,
-        }
+    pub fn hint(mut self, text: impl Into<String>) -> Self {
+        let (Self::Config { hint, .. }
+        | Self::Data { hint, .. }
+        | Self::Numerical { hint, .. }
+        | Self::Peer { hint, .. }
+        | Self::Storage { hint, .. }
+        | Self::Internal { hint, .. }) = &mut self;
+        *hint = Some(text.into());
+        self
     }
 
-    /// The same error, naming the client whose data or message it is about.
+    /// Names the place before the message, such as a file or a client by its name.
     #[must_use]
-    pub fn of_client(self, id: ClientId) -> Self {
-        match self {
-            Self::Data { what, client: None } => Self::Data { what, client: Some(id) },
-            other => other,
-        }
+    pub fn within(mut self, place: impl Display) -> Self {
+        let (Self::Config { what, .. }
+        | Self::Data { what, .. }
+        | Self::Numerical { what, .. }
+        | Self::Peer { what, .. }
+        | Self::Storage { what, .. }
+        | Self::Internal { what, .. }) = &mut self;
+        *what = format!("{place}: {what}");
+        self
     }
 
-    /// The same error, naming the round (numerical errors only).
+    /// Names the client whose data the error is about (data errors only).
     #[must_use]
-    pub fn in_round(self, at: u32) -> Self {
-        match self {
-            Self::Numerical { what, round: None } => Self::Numerical { what, round: Some(at) },
-            other => other,
+    pub fn of_client(mut self, id: ClientId) -> Self {
+        if let Self::Data { client, .. } = &mut self {
+            client.get_or_insert(id);
         }
+        self
+    }
+
+    /// Names the round (numerical errors only).
+    #[must_use]
+    pub fn in_round(mut self, at: u32) -> Self {
+        if let Self::Numerical { round, .. } = &mut self {
+            round.get_or_insert(at);
+        }
+        self
     }
 }
 
@@ -124,4 +112,34 @@ fn client_prefix(client: &Option<ClientId>) -> String {
 
 fn round_prefix(round: &Option<u32>) -> String {
     round.map(|k| format!("round {k}: ")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_keeps_its_hint() {
+        let errors = [
+            Error::config("what"),
+            Error::data("what"),
+            Error::numerical("what"),
+            Error::peer("what"),
+            Error::storage("path", "what"),
+            Error::internal("what"),
+        ];
+        for error in errors {
+            let plain = error.clone().of_client(ClientId(3)).in_round(2).within("place");
+            let hinted = error.hint("do this").of_client(ClientId(3)).in_round(2).within("place");
+            assert_eq!(hinted.to_string(), format!("{plain}\nhint: do this"));
+        }
+    }
+
+    #[test]
+    fn the_client_and_the_round_nearest_to_the_cause_are_kept() {
+        let data = Error::data("what").of_client(ClientId(3)).of_client(ClientId(4));
+        assert_eq!(data.to_string(), "client 3: what");
+        let numerical = Error::numerical("what").in_round(2).in_round(5);
+        assert_eq!(numerical.to_string(), "round 2: what");
+    }
 }

@@ -1,7 +1,7 @@
-//! Linear changes of coordinates, in which a channel may compress its vectors.
+//! Linear changes of coordinates for compression.
 
-/// An invertible linear map that both ends of a channel know before a message is drawn. A codec that
-/// is unbiased with some `omega` stays so in these coordinates, in their norm.
+/// An invertible linear map that both ends of a channel know in advance. An unbiased codec keeps
+/// its `omega` in these coordinates and their norm.
 pub trait Frame: Send + Sync {
     /// Into the frame, in place.
     fn forward(&self, x: &mut [f64]);

@@ -1,9 +1,9 @@
-//! Which vector instructions the kernels may use.
+//! The vector instructions of kernels.
 //!
-//! Kernels are written as plain loops with a fixed order of additions, in which the source says
-//! where a product and a sum are fused (`mul_add`); the [`kernel!`](crate::kernel) macro compiles
-//! each of them for three levels and picks one at run time. So the level changes the speed and
-//! never the bits: a test runs every kernel at every level and compares.
+//! Kernels are plain loops with a fixed order of additions and explicit fused products (`mul_add`);
+//! the [`kernel!`](crate::kernel) macro compiles each for three levels and picks one at run time.
+//! So the level changes the speed and never the bits: a test runs every kernel at every level and
+//! compares.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Isa {
-    /// What every machine of the architecture has.
+    /// The baseline of the architecture.
     Baseline = 1,
     /// AVX2 and fused multiply-add (`x86-64-v3`).
     V3 = 3,
@@ -37,7 +37,7 @@ impl Isa {
 
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
-/// The level in use: the best the machine has, or less where `WHIMBREL_ISA` pins it.
+/// The level in use: the best of the machine, or the lower one in `WHIMBREL_ISA`.
 #[inline]
 pub fn level() -> Isa {
     match LEVEL.load(Ordering::Relaxed) {
@@ -48,7 +48,7 @@ pub fn level() -> Isa {
     }
 }
 
-/// Pins the level, at most to what the machine has; returns what is in use from now on.
+/// Pins the level, at most to the best of the machine; returns the level in use.
 pub fn pin(wanted: Isa) -> Isa {
     let level = wanted.min(detect());
     LEVEL.store(level as u8, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! Randomness is addressed, never shared.
+//! Addressed random streams.
 //!
-//! A [`Key`] names one random stream: it starts from the run's seed and takes as children whatever
-//! the draw belongs to (round, client, purpose). Equal addresses give equal numbers on every
-//! machine, whatever ran before. The generator is Threefry-2x64 (Salmon et al., 2011): counter
-//! based, a few additions and rotations, so opening a stream costs nanoseconds and eight counters
-//! are computed at a time in vector registers.
+//! A [`Key`] addresses one random stream: it is derived from the run's seed by children for round,
+//! client and purpose. Equal addresses give equal numbers on every machine, independent of earlier
+//! draws. The generator is Threefry-2x64 (Salmon et al., 2011): counter based, a few additions and
+//! rotations, so opening a stream costs nanoseconds and eight counters are computed at a time in
+//! vector registers.
 
 use crate::kernel;
 
@@ -24,12 +24,12 @@ const LANES: usize = 8;
 const BLOCK: usize = 2 * LANES;
 
 impl Key {
-    /// The root of everything drawn under one seed.
+    /// The root of all keys of one seed.
     pub fn root(seed: u64) -> Self {
         Self([seed, 0x5768_696D_6272_656C]).child(0)
     }
 
-    /// The key of one part of what this key addresses.
+    /// A child key.
     #[must_use]
     pub fn child(self, tag: u64) -> Self {
         Self(threefry(self.0, [tag, CHILD], KEY_ROUNDS))
@@ -78,7 +78,7 @@ impl Stream {
         self.block[self.used - 1]
     }
 
-    /// Fills `out` with what as many calls of [`next_u64`](Self::next_u64) would give, faster.
+    /// Fills `out` with the same numbers as calls of [`next_u64`](Self::next_u64), faster.
     pub fn fill(&mut self, out: &mut [u64]) {
         let buffered = (BLOCK - self.used).min(out.len());
         let (head, rest) = out.split_at_mut(buffered);

@@ -126,7 +126,7 @@ pub const fn packed_len(d: usize) -> usize {
     d * (d + 1) / 2
 }
 
-/// Where entry `(i, j)`, or `(j, i)`, of a packed symmetric matrix lies.
+/// The index of entry `(i, j)`, or `(j, i)`, of a packed symmetric matrix.
 pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }
@@ -193,8 +193,8 @@ pub fn largest_eigenvalue(a: &[f64], d: usize) -> Result<f64> {
     values.last().copied().ok_or_else(|| Error::internal("the largest eigenvalue of no matrix"))
 }
 
-/// Raises every eigenvalue of a symmetric matrix to at least `floor`; says how many were below.
-/// A matrix that needs nothing keeps its bits.
+/// Raises every eigenvalue of a symmetric matrix to at least `floor` and returns the number raised.
+/// A matrix without such eigenvalues keeps its bits.
 pub fn floor_eigenvalues(a: &mut [f64], d: usize, floor: f64) -> Result<usize> {
     check_square(a, d);
     // a - floor I has a Cholesky factor only if no eigenvalue is below the floor: far cheaper to
@@ -227,9 +227,8 @@ struct Tridiagonal {
     basis: Vec<f64>,
 }
 
-/// Of a singular matrix, scaled to entries of about one, the reduction leaves rounding errors of
-/// rounding errors, down to where squares underflow. Dropping a column as small as this moves no
-/// eigenvalue by more.
+/// For a singular matrix with entries of about one, the reduction leaves rounding errors so small
+/// that their squares underflow. Dropping a column of this size moves no eigenvalue by more.
 const NEGLIGIBLE: f64 = f64::EPSILON * f64::EPSILON;
 
 /// Householder reflections `H_k = I - beta v v^T`, one per column.
@@ -288,7 +287,7 @@ kernel! {
     }
 }
 
-/// Implicit QR steps until no entry beside the diagonal is left; false if that takes too long.
+/// Implicit QR steps until the matrix is diagonal; `false` after too many steps.
 fn diagonalise(t: &mut Tridiagonal, d: usize) -> bool {
     let negligible = |t: &Tridiagonal, i: usize| {
         t.beside[i].abs() <= f64::EPSILON * (t.diagonal[i].abs() + t.diagonal[i + 1].abs())
@@ -398,10 +397,11 @@ pub(crate) mod tests {
     }
 
     fn distance(a: &[f64], b: &[f64]) -> f64 {
+        assert_eq!(a.len(), b.len());
         norm_inf(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>())
     }
 
-    /// What every function makes of some matrices, as bits, for the test of all levels.
+    /// The bits of all functions on some matrices, for the test of all levels.
     pub(crate) fn fingerprint() -> Vec<u64> {
         let mut all = Vec::new();
         for d in [1, 3, 20, 33] {
@@ -483,8 +483,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Gram matrices of few rows of categories and a constant: most of their spectrum is zero, and
-    /// what the reduction leaves there is rounding error of rounding error.
+    /// Gram matrices of few rows of categories and a constant: most of their spectrum is zero up to
+    /// rounding errors.
     #[test]
     fn singular_matrices_of_categories_have_eigenvalues() {
         let (rows, groups, levels) = (15, 14, 20);
@@ -531,9 +531,9 @@ pub(crate) mod tests {
         for unit in [1.0, 1e-290, 1e290] {
             let scaled: Vec<f64> = a.iter().map(|x| x * unit).collect();
             let values = symmetric_eigen(&scaled, d).unwrap().values;
-            for (value, right) in values.iter().zip([2.0 - root, 1.0, 2.0, 3.0, 2.0 + root]) {
-                assert!((value / unit - right).abs() <= 20.0 * f64::EPSILON, "{value} {right}");
-            }
+            let values: Vec<f64> = values.iter().map(|value| value / unit).collect();
+            let right = [2.0 - root, 1.0, 2.0, 3.0, 2.0 + root];
+            assert!(distance(&values, &right) <= 20.0 * f64::EPSILON, "{values:?} {right:?}");
         }
         assert_eq!(symmetric_eigen(&[0.0; 9], 3).unwrap().values, [0.0; 3]);
         assert_eq!(symmetric_eigen(&identity(4), 4).unwrap().values, [1.0; 4]);
@@ -553,10 +553,9 @@ pub(crate) mod tests {
             assert_eq!(raised, before.iter().filter(|v| **v < floor).count());
             let after = symmetric_eigen(&floored, d).unwrap().values;
             let norm = before.iter().fold(1.0_f64, |m, v| m.max(v.abs()));
-            for (after, before) in after.iter().zip(&before) {
-                let error = (after - before.max(floor)).abs();
-                assert!(error <= 40.0 * d as f64 * f64::EPSILON * norm, "d = {d}: {error:e}");
-            }
+            let right: Vec<f64> = before.iter().map(|value| value.max(floor)).collect();
+            let error = distance(&after, &right);
+            assert!(error <= 40.0 * d as f64 * f64::EPSILON * norm, "d = {d}: {error:e}");
             let mut fine = positive(d);
             let same = fine.clone();
             assert_eq!(floor_eigenvalues(&mut fine, d, 1e-3), Ok(0));

@@ -14,7 +14,7 @@ impl Stream {
         math::normal_quantile(self.uniform_open())
     }
 
-    /// Fills `out` with what as many calls of [`normal`](Self::normal) would give, faster.
+    /// Fills `out` with the same numbers as calls of [`normal`](Self::normal), faster.
     pub fn fill_normal(&mut self, out: &mut [f64]) {
         let mut words = [0; 256];
         for chunk in out.chunks_mut(words.len()) {
@@ -37,8 +37,7 @@ impl Stream {
         }
     }
 
-    /// A Gamma number with the given shape and scale 1. Very small shapes may give 0, the nearest
-    /// number there is.
+    /// A Gamma number with the given shape and scale 1; 0 for very small shapes by underflow.
     pub fn gamma(&mut self, shape: f64) -> f64 {
         math::exp(self.ln_gamma_variate(shape))
     }
@@ -129,8 +128,8 @@ impl Stream {
         }
     }
 
-    /// An index drawn with probability proportional to its weight. Weights are finite, not
-    /// negative, and not all zero.
+    /// An index drawn with probability proportional to its weight. Weights are finite,
+    /// non-negative, and not all zero.
     pub fn categorical(&mut self, weights: &[f64]) -> usize {
         let total: f64 = weights.iter().sum();
         assert!(

@@ -1,18 +1,16 @@
-//! Samples as learners take them: inputs in the width in which they were stored, and targets.
+//! Samples for learners: inputs in their stored width, and targets.
 
 use crate::{Error, HeldOut, Result};
 
 /// Inputs with one target each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// The lengths of one input: `[features]`, `[channels, rows, columns]` of an image, `[steps]` of
+    /// The shape of one input: `[features]`, `[channels, rows, columns]` of an image, `[steps]` of
     /// a sequence.
     pub shape: Vec<usize>,
-    /// All inputs, one after the other.
     pub inputs: Inputs,
-    /// One target per input.
     pub targets: Targets,
-    /// Samples that no method fits.
+    /// Held-out samples.
     pub held_out: HeldOut<Samples>,
 }
 
@@ -27,14 +25,14 @@ pub enum Inputs {
     Symbols(Vec<u16>),
 }
 
-/// What is to be predicted.
+/// Targets of prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Targets {
     /// One of `count` classes, counted from 0.
     Classes {
-        /// Of each input.
+        /// The class of each input.
         of: Vec<u16>,
-        /// How many there are over all clients.
+        /// Number of classes over all clients.
         count: usize,
     },
     /// A number for each input.
@@ -42,7 +40,7 @@ pub enum Targets {
 }
 
 impl Samples {
-    /// Checks that inputs and targets fit each other, that numbers are finite and classes known.
+    /// Checks that inputs and targets match, that numbers are finite and classes known.
     pub fn new(shape: Vec<usize>, inputs: Inputs, targets: Targets) -> Result<Self> {
         let (n, width) = (targets.len(), shape.iter().product::<usize>());
         if shape.is_empty() || width == 0 || inputs.len() != n * width {
@@ -72,12 +70,11 @@ impl Samples {
         Ok(Self { shape, inputs, targets, held_out: HeldOut::default() })
     }
 
-    /// How many samples.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.targets.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -116,7 +113,7 @@ impl Samples {
 }
 
 impl Inputs {
-    /// How many numbers.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Real(values) => values.len(),
@@ -125,14 +122,12 @@ impl Inputs {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Targets {
-    /// How many.
     pub fn len(&self) -> usize {
         match self {
             Self::Classes { of, .. } => of.len(),
@@ -140,7 +135,6 @@ impl Targets {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

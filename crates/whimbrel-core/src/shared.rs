@@ -1,7 +1,7 @@
-//! Messages whose end is the same for many recipients: encoded once, decoded once per process.
+//! Messages with a common end for many recipients: encoded once, decoded once per process.
 //!
-//! A method puts what it sends to many into a [`Shared`] value, the last field of its message
-//! (`wire!(Down { own; shared })`). On the wire such a message is the same bytes as any other; its
+//! A method puts the common content into a [`Shared`] value, the last field of its message
+//! (`wire!(Down { own; shared })`). The bytes on the wire are those of a plain message, and its
 //! full length counts for each recipient.
 
 use crate::wire::put_varint;
@@ -9,14 +9,14 @@ use crate::{Error, Result, Wire};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A message as bytes: those of one recipient, then those that others get too.
+/// A message as bytes: the recipient's own, then the common ones.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     head: Vec<u8>,
     tail: Option<Tail>,
 }
 
-/// The end of a message, and its value once it was decoded.
+/// The common end of messages, with its value once decoded.
 #[derive(Clone)]
 pub struct Tail(Arc<Encoded>);
 
@@ -26,7 +26,7 @@ struct Encoded {
     derived: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
-/// A value that is sent to many.
+/// A value for many recipients.
 pub struct Shared<T>(Source<T>);
 
 enum Source<T> {
@@ -37,19 +37,19 @@ enum Source<T> {
 }
 
 impl Message {
-    /// The message that holds this value.
+    /// A message with this value.
     pub fn of(value: &impl Wire) -> Self {
         let mut head = Vec::with_capacity(64);
         let tail = value.put_parts(&mut head);
         Self { head, tail }
     }
 
-    /// The message that holds this value, to be sent to many.
+    /// A message with this value for many recipients.
     pub fn to_many<T: Wire>(value: &T) -> Self {
         Self { head: Vec::new(), tail: Some(Tail::new(value.to_bytes())) }
     }
 
-    /// The value that fills the message.
+    /// Reads the value of the message.
     pub fn read<T: Wire>(&self) -> Result<T> {
         let mut head = &self.head[..];
         let value = T::take_parts(&mut head, self.tail.as_ref())?;
@@ -59,7 +59,7 @@ impl Message {
         }
     }
 
-    /// The value of a message that was made by [`Message::to_many`], or came as bytes.
+    /// Reads the value of a message from [`Message::to_many`] or from bytes.
     pub fn read_shared<T: Wire + Send + Sync + 'static>(&self) -> Result<Arc<T>> {
         match &self.tail {
             Some(tail) if self.head.is_empty() => tail.value(),
@@ -72,17 +72,15 @@ impl Message {
         self.head.len() + self.tail.as_ref().map_or(0, |tail| tail.bytes().len())
     }
 
-    /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A message of these parts.
     pub fn from_parts(head: Vec<u8>, tail: Option<Tail>) -> Self {
         Self { head, tail }
     }
 
-    /// The recipient's own bytes, and the end that others get too.
+    /// The recipient's own bytes and the common end.
     pub fn parts(self) -> (Vec<u8>, Option<Tail>) {
         (self.head, self.tail)
     }
@@ -119,7 +117,7 @@ impl Wire for Message {
 }
 
 impl Tail {
-    /// The end of messages that came as bytes.
+    /// The common end of messages from bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         let (decoded, derived) = (Mutex::new(None), Mutex::new(None));
         Self(Arc::new(Encoded { bytes: bytes.into(), decoded, derived }))
@@ -177,7 +175,7 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         Self(Source::Decoded(Arc::new(value)))
     }
 
-    /// The value; an error where its bytes are no such value.
+    /// The value; an error if its bytes are malformed.
     pub fn get(&self) -> Result<Arc<T>> {
         match &self.0 {
             Source::Encoded(tail) => tail.value(),
@@ -185,7 +183,7 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         }
     }
 
-    /// What `make` makes of the value, and of nothing else: made once where many were sent it.
+    /// The result of `make` for the value, computed once for all recipients.
     pub fn derived<D: Send + Sync + 'static>(
         &self,
         make: impl FnOnce() -> Result<D>,
@@ -204,7 +202,7 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         }
     }
 
-    /// The value at the end of a message in two parts, or in one.
+    /// Reads the value at the end of a message in one or two parts.
     pub fn take_tail(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
         match tail {
             Some(tail) => Ok(Self(Source::Encoded(tail.clone()))),

@@ -1,23 +1,22 @@
 //! Sums over clients that do not depend on the order of the addends.
 //!
 //! Floating-point addition is not associative, so a plain sum depends on arrival order, threads
-//! and shards. Here every addend is cut into four pieces on a fixed ladder of powers of two, 28
+//! and shards. Here every addend is split into four pieces on a fixed ladder of powers of two, 28
 //! bits apart, and each piece is added to its own bin. A piece is a whole number of its bin's
 //! quanta, at most `2^27` of them, so for up to [`ADDENDS_MAX`] addends a bin stays below `2^52`
-//! quanta and *every addition is exact*: any order, any sharding and any tree of merges ends in
-//! the same bins, hence the same bits.
+//! quanta and *every addition is exact*: every order, sharding and tree of merges gives the same
+//! bins, hence the same bits.
 //!
-//! There is no grid to choose: the four bins follow the largest magnitude seen, over all addends
-//! and coordinates. Bin `k` of a sum with top `t` has the quantum `2^(28 (t - k))`. What lies below
-//! the fourth bin is rounded away: per addend and coordinate at most `2^-84` of that largest
-//! magnitude. So a coordinate has full precision down to `2^-31` of the largest one, and that same
-//! absolute error below. Where the top rises, the lowest bin is dropped; an addend's piece for a
-//! bin does not depend on the top, so the bins left are what they would have been had the top been
-//! there from the start.
+//! No grid must be chosen: the four bins follow the largest magnitude over all addends and
+//! coordinates. Bin `k` of a sum with top `t` has the quantum `2^(28 (t - k))`. The part below the
+//! fourth bin is rounded away: per addend and coordinate at most `2^-84` of the largest magnitude.
+//! So a coordinate has full precision down to `2^-31` of the largest one, and the same absolute
+//! error below. When the top rises, the lowest bin is dropped; an addend's piece for a bin does not
+//! depend on the top, so the remaining bins equal those of a sum that started with the higher top.
 
 use crate::{Error, Result, kernel, vector};
 
-/// The most addends one sum takes: up to here exactness is certain.
+/// The maximum of addends: up to here all additions are exact.
 pub const ADDENDS_MAX: u32 = 1 << 25;
 
 /// Addends must be smaller than this (`2^979`, about 6e294): above, a bin's rounding constant
@@ -26,8 +25,8 @@ pub const MAGNITUDE_MAX: f64 = f64::from_bits((979 + 1023) << 52);
 
 /// Binary digits from one bin to the next.
 const STEP: i32 = 28;
-/// Top bins of the largest addends, and of the smallest: its fourth bin has a quantum below
-/// `2^-1074`, so from there on down nothing is rounded at all.
+/// The top bins of the largest and of the smallest addends. The fourth bin of the latter has a
+/// quantum below `2^-1074`, so nothing is rounded.
 const TOP_MAX: i32 = 34;
 const TOP_MIN: i32 = -36;
 
@@ -37,9 +36,9 @@ const BLOCK: usize = 512;
 /// An exact, order-independent sum of weighted vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExactSum {
-    /// How many vectors have been added.
+    /// Number of vectors added.
     pub(crate) count: u32,
-    /// The rung of the first bin; none while every addend was zero.
+    /// The rung of the first bin; `None` while all addends are zero.
     pub(crate) top: Option<i32>,
     /// Four bins per coordinate, coarsest first.
     pub(crate) bins: [Vec<f64>; 4],
@@ -61,12 +60,12 @@ impl ExactSum {
         self.len() == 0
     }
 
-    /// How many vectors have been added.
+    /// Number of vectors added.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Back to the empty sum, keeping the memory.
+    /// Resets to the empty sum and keeps the memory.
     pub fn clear(&mut self) {
         self.count = 0;
         self.top = None;
@@ -116,8 +115,8 @@ impl ExactSum {
         Ok(())
     }
 
-    /// Adds `weight * x` at the given coordinates, which may repeat; the others stay as they are. It
-    /// counts as many addends as its most frequent coordinate has. On an error the sum is unchanged.
+    /// Adds `weight * x` at the given coordinates, which may repeat. The number of addends grows by
+    /// the frequency of the most frequent coordinate. On an error the sum is unchanged.
     pub fn add_at(&mut self, coordinates: &[u32], x: &[f64], weight: f64) -> Result<()> {
         let mut sorted = coordinates.to_vec();
         sorted.sort_unstable();
@@ -141,7 +140,7 @@ impl ExactSum {
         Ok(())
     }
 
-    /// Adds all that `other` has added. On an error the sum is unchanged.
+    /// Adds another sum. On an error the sum is unchanged.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.check_len(other.len())?;
         self.count = self.checked_count(other.count)?;
@@ -155,8 +154,8 @@ impl ExactSum {
         Ok(())
     }
 
-    /// The sum. The four bins of a coordinate are added with a relative error of about `2^-52` at
-    /// most, whatever cancels between them.
+    /// The sum. The four bins of a coordinate are added with a relative error of at most about
+    /// `2^-52`, even under cancellation.
     pub fn value(&self) -> Vec<f64> {
         let mut out = vector::zeros(self.len());
         if let Some(top) = self.top {
@@ -166,12 +165,12 @@ impl ExactSum {
         out
     }
 
-    /// What the sum consists of, for storing it: count, top and bins.
+    /// Count, top and bins, for storage.
     pub fn parts(&self) -> (u32, Option<i32>, &[Vec<f64>; 4]) {
         (self.count, self.top, &self.bins)
     }
 
-    /// A sum from its parts, which may come from a peer: refuses what no sum can be.
+    /// A sum from stored parts, which may come from a peer; refuses impossible parts.
     pub fn from_parts(count: u32, top: Option<i32>, bins: [Vec<f64>; 4]) -> Result<Self> {
         let refuse = |what: &str| Err(Error::peer(format!("a sum over clients cannot be: {what}")));
         if count > ADDENDS_MAX {
@@ -204,7 +203,7 @@ impl ExactSum {
         Ok(Self { count, top, bins })
     }
 
-    /// Moves the bins so that the first is at least at `top`; returns where it is.
+    /// Shifts the bins so that the first is at least at `top`; returns its rung.
     fn raise_to(&mut self, top: i32) -> i32 {
         let old = *self.top.get_or_insert(top);
         if top <= old {
@@ -303,7 +302,7 @@ kernel! {
     }
 }
 
-/// What a number adds to each bin.
+/// The pieces of a number.
 #[inline(always)]
 fn pieces(rest: f64, rounders: [f64; 4]) -> [f64; 4] {
     let a = (rest + rounders[0]) - rounders[0];

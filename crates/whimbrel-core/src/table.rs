@@ -1,4 +1,4 @@
-//! The neutral form in which readers hand data to methods.
+//! Data as readers pass them to methods.
 
 use crate::{Error, Result, Samples};
 use std::sync::Arc;
@@ -11,20 +11,17 @@ pub struct Table {
     /// Values of the training rows, row-major: row `i` is
     /// `values[i * columns.len()..][..columns.len()]`.
     pub values: Vec<f64>,
-    /// Rows that no method fits.
+    /// Held-out rows.
     pub held_out: HeldOut<Table>,
 }
 
-/// A client's rows that are kept out of the fit: those by which settings are chosen, and those by
-/// which the result is judged.
+/// A client's held-out rows: validation rows for the choice of settings, test rows for the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut<T> {
-    /// Validation rows.
     pub validation: Option<Box<T>>,
-    /// Test rows.
     pub test: Option<Box<T>>,
-    /// Whether the federation keeps rows out: a client with too few rows to keep any out has neither
-    /// part, and its training rows are scored as everybody's are.
+    /// Whether the federation holds rows out. A client with too few rows has neither part; its
+    /// training rows are scored like those of others.
     pub asked: bool,
 }
 
@@ -35,7 +32,7 @@ impl<T> Default for HeldOut<T> {
 }
 
 impl<T> HeldOut<T> {
-    /// Both parts as something else.
+    /// Maps both parts.
     pub fn try_map<U>(&self, map: impl Fn(&T) -> Result<U>) -> Result<HeldOut<U>> {
         let part = |rows: &Option<Box<T>>| rows.as_deref().map(&map).transpose();
         Ok(HeldOut {
@@ -45,7 +42,6 @@ impl<T> HeldOut<T> {
         })
     }
 
-    /// Whether there is neither.
     pub fn is_empty(&self) -> bool {
         self.validation.is_none() && self.test.is_none()
     }
@@ -69,12 +65,12 @@ impl Table {
         Ok(Self { columns: columns.into(), values, held_out: HeldOut::default() })
     }
 
-    /// How many columns.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         if self.columns.is_empty() { 0 } else { self.values.len() / self.columns.len() }
     }
@@ -86,22 +82,20 @@ impl Table {
         Self { columns: self.columns.clone(), values, held_out: HeldOut::default() }
     }
 
-    /// One row.
     pub fn row(&self, i: usize) -> &[f64] {
         &self.values[i * self.width()..(i + 1) * self.width()]
     }
 }
 
-/// An endless source of rows that can be read from any position: so a run that stops and resumes
-/// reads the rows it would have read.
+/// An endless source of rows that can be read from any position, so that a resumed run reads the
+/// same rows.
 pub trait RowStream: Send + Sync {
-    /// Column names.
     fn columns(&self) -> &[String];
     /// Appends rows `from..from + count` to `out`, row-major.
     fn rows(&self, from: u64, count: usize, out: &mut Vec<f64>) -> Result<()>;
 }
 
-/// What one client holds.
+/// The data of one client.
 #[derive(Clone)]
 pub enum ClientData {
     /// A fixed table.
@@ -117,8 +111,8 @@ pub enum ClientData {
 }
 
 impl ClientData {
-    /// The same kind of data with the validation rows and the test rows in place of the training
-    /// rows; neither for streams and cells.
+    /// The validation rows and the test rows as training rows of the same kind; neither for streams
+    /// and cells.
     pub fn held_out(&self) -> HeldOut<ClientData> {
         let part = |rows: &Option<Box<Table>>| rows.as_deref().cloned().map(Self::Table);
         let labelled = |rows: &Option<Box<Labelled>>| rows.as_deref().cloned().map(Self::Labelled);
@@ -147,20 +141,19 @@ pub struct Cell {
     pub row: u32,
     /// Its column, an index into the labels.
     pub column: u32,
-    /// What was observed there.
     pub value: f64,
 }
 
-/// Some cells of a table whose rows and columns everyone labels alike.
+/// Some cells of a table whose row and column labels all clients share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cells {
     /// Labels of the whole table's rows.
     pub rows: Arc<[String]>,
     /// Labels of the whole table's columns.
     pub columns: Arc<[String]>,
-    /// What this client observed, by row and then column; a cell observed twice is there twice.
+    /// Observed cells by row, then column; repeated observations are repeated.
     pub observed: Vec<Cell>,
-    /// What it observed and keeps out of the fit, to judge it by; in the same order.
+    /// Held-out cells, in the same order.
     pub held_out: Vec<Cell>,
 }
 
@@ -198,7 +191,7 @@ pub struct Labelled {
     pub rows: FeatureRows,
     /// One target per row: a number for regression, -1 or 1 for two classes.
     pub targets: Vec<f64>,
-    /// Rows that no method fits.
+    /// Held-out rows.
     pub held_out: HeldOut<Labelled>,
 }
 
@@ -210,7 +203,7 @@ pub enum FeatureRows {
     /// Compressed rows: row `i` holds `columns[starts[i]..starts[i + 1]]` (ascending) with the
     /// `values` of the same range.
     Sparse {
-        /// Where each row begins, and where the last ends.
+        /// The start of each row, and the end of the last.
         starts: Vec<usize>,
         /// Column numbers.
         columns: Vec<u32>,
@@ -220,7 +213,7 @@ pub enum FeatureRows {
 }
 
 impl Labelled {
-    /// Checks that rows and targets fit each other.
+    /// Checks that rows and targets match.
     pub fn new(columns: Vec<String>, rows: FeatureRows, targets: Vec<f64>) -> Result<Self> {
         let (n, width) = (targets.len(), columns.len());
         let fits = match &rows {
@@ -241,17 +234,16 @@ impl Labelled {
         }
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.targets.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// How many columns.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
     }

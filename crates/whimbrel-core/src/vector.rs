@@ -3,18 +3,16 @@
 //! A sum has a fixed order: element `i` goes to partial sum `i % 8`, and the eight are added in
 //! pairs. So eight lanes run in vector registers and the bits are the same at every level.
 //!
-//! Lengths must agree; that is the caller's business (`assert!`ed), since a vector of the wrong
-//! length has been refused where it came in.
+//! Lengths must agree (`assert!`ed): input of the wrong length is refused earlier.
 
 use crate::kernel;
 
 const LANES: usize = 8;
 
-/// From here on zeros come as fresh pages, which need not be written.
+/// From this length, zeros come as fresh pages, which need not be written.
 const PAGES_FROM: usize = 1 << 14;
 
-/// A vector of zeros. Short vectors are taken from the allocator's lists of recently freed ones,
-/// which `vec![0.0; n]` passes by.
+/// A vector of zeros. Short vectors reuse recently freed memory, unlike `vec![0.0; n]`.
 pub fn zeros(n: usize) -> Vec<f64> {
     if n >= PAGES_FROM {
         return vec![0.0; n];
@@ -22,6 +20,12 @@ pub fn zeros(n: usize) -> Vec<f64> {
     let mut out = Vec::with_capacity(n);
     out.resize(n, 0.0);
     out
+}
+
+/// The largest of non-negative numbers: zero without any, NaN if one is NaN, which `f64::max`
+/// would ignore.
+pub fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, |most, x| if x > most || x.is_nan() { x } else { most })
 }
 
 kernel! {
@@ -148,7 +152,7 @@ mod tests {
         (0..n).map(|_| (stream.uniform() - 0.5) * math::exp(20.0 * stream.uniform())).collect()
     }
 
-    /// What every kernel of this crate makes of some numbers, as bits.
+    /// The bits of all kernels of this crate on some numbers.
     fn fingerprint() -> Vec<u64> {
         let mut all = Vec::new();
         for n in [0, 1, 7, 8, 9, 64, 210, 1001] {
@@ -188,8 +192,8 @@ mod tests {
         words
     }
 
-    /// The only test that pins the level: tests share one process. Others may run at any level
-    /// meanwhile, which by this very test changes nothing.
+    /// The only test that pins the level, because tests share one process. Other tests may run at
+    /// any level meanwhile, which does not change their bits.
     #[test]
     fn every_level_gives_the_same_bits() {
         let used = isa::level();
@@ -229,6 +233,16 @@ mod tests {
         assert_eq!(dot(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 32.0);
         assert_eq!((norm1(&[-1.0, 2.0]), norm2_squared(&[3.0, 4.0])), (3.0, 25.0));
         assert_eq!((norm_inf(&[]), norm_inf(&[1.0, -7.0, 3.0])), (0.0, 7.0));
+    }
+
+    #[test]
+    fn the_largest_of_several_is_nan_if_one_is() {
+        assert_eq!((largest([]), largest([1.0, 3.0, 2.0])), (0.0, 3.0));
+        for at in 0..3 {
+            let mut x = [1.0, 3.0, 2.0];
+            x[at] = f64::NAN;
+            assert!(largest(x).is_nan());
+        }
     }
 
     #[test]

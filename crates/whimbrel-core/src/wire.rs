@@ -1,7 +1,7 @@
-//! What can cross a boundary or land in a checkpoint, as bytes.
+//! The byte form of messages and stored states.
 //!
-//! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading never
-//! allocates more than a few times the message's own size, and refuses what is left over.
+//! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading
+//! allocates at most a few times the message's size, and refuses trailing bytes.
 
 use crate::shared::Tail;
 use crate::{ClientId, Error, ExactSum, Key, Result};
@@ -32,7 +32,7 @@ pub trait Wire: Sized {
         (0..count).map(|_| Self::take(from)).collect()
     }
 
-    /// The byte form alone.
+    /// The byte form.
     fn to_bytes(&self) -> Vec<u8> {
         // Most messages are short: room for them is made once.
         let mut out = Vec::with_capacity(64);
@@ -40,13 +40,14 @@ pub trait Wire: Sized {
         out
     }
 
-    /// Appends the byte form less its shared end, and returns that end; none where nothing is shared.
+    /// Appends the byte form without its shared end, and returns that end; `None` if nothing is
+    /// shared.
     fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
         self.put(head);
         None
     }
 
-    /// Reads a value whose end, where it has one, comes apart.
+    /// Reads a value whose shared end, if any, is separate.
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
         match tail {
             None => Self::take(head),
@@ -65,7 +66,7 @@ pub trait Wire: Sized {
     }
 }
 
-/// A state that the engine keeps, copies, saves and moves between threads.
+/// A state that the engine stores, copies and moves between threads.
 pub trait State: Wire + Clone + Send + Sync + 'static {}
 impl<T: Wire + Clone + Send + Sync + 'static> State for T {}
 

@@ -32,8 +32,8 @@ pub enum Error {
         hint: Option<String>,
     },
     /// A file could not be opened or read.
-    #[error("{path}: {what}")]
-    Storage { path: String, what: String },
+    #[error("{path}: {what}{}", hint_line(hint))]
+    Storage { path: String, what: String, hint: Option<String> },
     #[error(transparent)]
     Core(#[from] whimbrel_core::Error),
 }
@@ -50,7 +50,7 @@ impl Error {
     }
 
     pub(crate) fn storage(path: &str, cause: &std::io::Error) -> Self {
-        Self::Storage { path: path.into(), what: cause.to_string() }
+        Self::Storage { path: path.into(), what: cause.to_string(), hint: None }
     }
 
     pub(crate) fn at_line(mut self, at: u64) -> Self {
@@ -61,10 +61,13 @@ impl Error {
     }
 
     pub(crate) fn hint(mut self, text: impl Into<String>) -> Self {
-        if let Self::Config { hint, .. } | Self::Format { hint, .. } | Self::Rows { hint, .. } =
-            &mut self
-        {
-            *hint = Some(text.into());
+        match &mut self {
+            Self::Config { hint, .. }
+            | Self::Format { hint, .. }
+            | Self::Rows { hint, .. }
+            | Self::Storage { hint, .. } => *hint = Some(text.into()),
+            Self::NoColumn { hint, .. } => *hint = text.into(),
+            Self::Core(error) => *error = error.clone().hint(text),
         }
         self
     }
@@ -77,7 +80,7 @@ impl From<Error> for whimbrel_core::Error {
             Error::NoColumn { file, column, hint } => {
                 Self::Config { what: format!("{file} has no column {column:?}"), hint: Some(hint) }
             }
-            Error::Storage { path, what } => Self::Storage { path, what },
+            Error::Storage { path, what, hint } => Self::Storage { path, what, hint },
             Error::Core(inner) => inner,
             other => Self::data(other.to_string()),
         }

@@ -224,7 +224,7 @@ mod tests {
             let shares: Vec<f64> = raw.iter().map(|x| x / sum).collect();
             let counts = apportion(total, &shares);
             assert_eq!(counts.iter().sum::<usize>(), total);
-            for (count, share) in counts.iter().zip(&shares) {
+            for (count, share) in whimbrel_testkit::pairs(&counts, &shares) {
                 assert!((*count as f64 - share * total as f64).abs() < 1.0 + 1e-9);
             }
         }

@@ -1,32 +1,31 @@
-//! What a client agreed to, and what it has answered of it.
+//! The limits that a client agreed to, and the answers counted against them.
 //!
-//! A method declares its kinds of exchange with the most of each ([`Allowance`]); with the number of
-//! evaluations that the job asks for they are the [`Agreement`] of a stage. The [`Ledger`] counts what
-//! was answered. A question beyond the agreement is a breach: it is not answered, whatever carries
-//! it.
+//! A method declares its kinds of exchange and the maximum of each ([`Allowance`]); together with
+//! the job's number of evaluations they form the [`Agreement`] of a stage. The [`Ledger`] counts
+//! answers. A client refuses a question beyond the agreement, over every transport.
 //!
-//! - Each exchange is answered once. The same question again has the same answer and does not count;
-//!   the same number with another message is a breach. A client's number, from which its random draws
-//!   come, stays as it was: with another one the same message would have another answer.
-//! - Exchanges come in the order of their numbers, below the number that all allowances add up to, and
-//!   in the order of their ranks.
-//! - No answer is longer than its method declares, and all of them together than the consent says.
-//! - An exchange that only repeats the last message of an opening, because no client answered, does
-//!   not count: its answer is the same.
+//! - Each exchange is answered once. A repeated question gets the same answer and does not count;
+//!   another message with the same number is a breach. A client's id, which addresses its random draws,
+//!   is fixed: another id would give another answer to the same message.
+//! - Exchanges come in the order of their numbers and of their ranks, and their number stays below the
+//!   sum of all allowances.
+//! - No answer is longer than its method declares, and all answers together stay within the consent.
+//! - An opening that is repeated because no client answered does not count: its answer is the same.
 
 use crate::client::{Purpose, StepId};
 use crate::run::Stage;
 use whimbrel_core::method::Allowance;
 use whimbrel_core::{ClientId, Error, Result, wire};
 
-/// What a client's user agreed to beside the job.
+/// The user's limits beyond those of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consent {
     /// Whether evaluations are answered.
     pub evaluates: bool,
-    /// The most exchanges of one kind where the job does not bound them, as one that counts epochs.
+    /// The maximum of exchanges of one kind if the job does not bound them, such as one that counts
+    /// epochs.
     pub unbounded_max: u32,
-    /// The most bytes of all answers together.
+    /// The maximum of bytes of all answers together.
     pub bytes_max: u64,
 }
 
@@ -36,47 +35,42 @@ impl Default for Consent {
     }
 }
 
-/// The most that a client answers in one stage.
+/// The limits of a client's answers in one stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Agreement {
-    /// The stage's name.
     pub stage: &'static str,
-    /// Kinds of exchange and the most of each.
+    /// Kinds of exchange and the maximum of each.
     pub kinds: Vec<Kind>,
-    /// The most evaluations.
+    /// The maximum of evaluations.
     pub evaluations: u32,
-    /// The longest answers.
+    /// The maximum length of each kind of answer.
     pub sizes: Sizes,
-    /// The most bytes of the answers in all stages together.
+    /// The maximum of bytes of all stages together.
     pub bytes_max: u64,
 }
 
-/// The most bytes of each kind of answer, as the method declares them.
+/// The declared maximum of bytes of each kind of answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// A summary.
     pub summary: u64,
-    /// An upload.
     pub up: u64,
-    /// An answer to an evaluation.
     pub answer: u64,
 }
 
-/// A kind of exchange with its cap.
+/// A kind of exchange with its maximum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// Its name.
     pub name: &'static str,
-    /// Its place in the order.
+    /// Position in the order of kinds.
     pub rank: u8,
-    /// The most exchanges.
+    /// The maximum of exchanges.
     pub most: u32,
-    /// Whether the job says so; otherwise it is the consent's bound.
+    /// Whether the maximum comes from the job; otherwise from the consent.
     pub bounded: bool,
 }
 
 impl Agreement {
-    /// What a stage asks of a client.
+    /// The agreement of a stage.
     pub fn of(stage: &Stage, consent: &Consent) -> Result<Self> {
         let kind = |allowed: Allowance| Kind {
             name: allowed.name,
@@ -100,7 +94,7 @@ impl Agreement {
         Ok(agreement)
     }
 
-    /// The most bytes of all answers in this stage.
+    /// The maximum of bytes of all answers in this stage.
     pub fn bytes(&self) -> u64 {
         let times = |count: u32, bytes: u64| u64::from(count).saturating_mul(bytes);
         let Sizes { summary, up, answer } = self.sizes;
@@ -109,7 +103,7 @@ impl Agreement {
             .saturating_add(times(self.evaluations, answer))
     }
 
-    /// The most exchanges in all. Kinds of one rank share theirs.
+    /// The maximum of exchanges of all kinds; kinds of one rank share theirs.
     pub fn exchanges(&self) -> u32 {
         let mut ranks: Vec<u8> = self.kinds.iter().map(|kind| kind.rank).collect();
         ranks.sort_unstable();
@@ -122,37 +116,36 @@ impl Agreement {
     }
 }
 
-/// Everything that a client has answered.
+/// The record of a client's answers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ledger {
-    /// Answers of all kinds: a later ledger has more of them.
+    /// Answers of all kinds: of two ledgers the later one has more.
     entries: u64,
-    /// How often the user agreed again.
+    /// Renewals of the consent.
     pub renewals: u32,
     /// Answers before the last renewal.
     pub before: u64,
     /// Bytes of those answers.
     pub bytes_before: u64,
-    /// The client's number, once it was asked something.
+    /// The client's id, once it has been asked.
     client: Option<ClientId>,
-    /// The stages, in order.
     pub stages: Vec<Answered>,
 }
 
-/// What was answered in one stage.
+/// The answers in one stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answered {
     /// The stage, from zero.
     pub stage: u32,
     /// SHA-256 of the message at its enrolment.
     enrolled: Vec<u8>,
-    /// Exchanges by kind, and the SHA-256 of the last message of that kind.
+    /// The number of exchanges and the SHA-256 of the last message, by kind.
     kinds: Vec<(u32, Vec<u8>)>,
     /// The last exchange and the SHA-256 of its message.
     last: Option<(u32, Vec<u8>)>,
-    /// The last evaluation's step, and the SHA-256 of its message.
+    /// The step of the last evaluation and the SHA-256 of its message.
     evaluated: Option<(u32, Vec<u8>)>,
-    /// Evaluations.
+    /// Evaluations answered.
     pub evaluations: u32,
     /// Bytes of all answers.
     pub bytes: u64,
@@ -162,14 +155,14 @@ wire!(Ledger { entries, renewals, before, bytes_before, client, stages });
 wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes });
 
 impl Answered {
-    /// Exchanges answered of a kind.
+    /// Exchanges answered, of one kind.
     pub fn of_kind(&self, kind: usize) -> u32 {
         self.kinds.get(kind).map_or(0, |(count, _)| *count)
     }
 }
 
 impl Ledger {
-    /// Answers so far: of two ledgers of one client the one with more is the later.
+    /// The number of answers so far: of two ledgers of one client the later one has more.
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -184,7 +177,7 @@ impl Ledger {
         self.stages.iter().map(|answered| answered.bytes).sum()
     }
 
-    /// The user agreed again: as much again may be asked, from the present stage on.
+    /// Renews the consent: the limits apply anew from the current stage on.
     pub fn renew(&mut self) {
         self.before = self.answers();
         self.bytes_before += self.bytes();
@@ -197,7 +190,7 @@ impl Ledger {
         self.stages.last().filter(|answered| answered.stage == stage)
     }
 
-    /// Whether a question to a client of this number may be answered.
+    /// Refuses a question to a client of another id.
     pub(crate) fn check_client(&self, client: ClientId) -> Result<()> {
         match self.client {
             Some(known) if known != client => Err(behind(format!(
@@ -207,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an enrolment may be answered.
+    /// Refuses an enrolment beyond the agreement.
     pub(crate) fn check_enrolment(&self, stage: u32, asked: &[u8]) -> Result<()> {
         match self.stages.last() {
             Some(last) if last.stage > stage => {
@@ -220,18 +213,18 @@ impl Ledger {
         }
     }
 
-    /// Whether the stage under way may begin anew.
+    /// Refuses to restart the current stage without a renewed consent.
     pub(crate) fn check_forgotten(&self) -> Result<()> {
-        match self.stages.last().is_some_and(|answered| answered.last.is_some()) {
-            true => Err(Error::peer(format!(
+        if self.stages.last().is_some_and(|answered| answered.last.is_some()) {
+            return Err(Error::peer(format!(
                 "the coordinator lost state and was repaired, and begins this stage anew with its \
                  clients; {RENEW}"
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
-    /// Whether an exchange may be answered, by its kind.
+    /// Refuses an exchange beyond the agreement.
     pub(crate) fn check_exchange(
         &self,
         agreement: &Agreement,
@@ -255,14 +248,12 @@ impl Ledger {
             return Err(breach(format!("it asks for an exchange of {name} before its enrolment")));
         };
         match &answered.last {
-            Some((last, message)) if *last == number => {
-                return match message == asked {
-                    true => Ok(()),
-                    false => Err(behind(format!(
-                        "it asks for exchange {} of {name} again, with another message",
-                        number + 1
-                    ))),
-                };
+            Some((last, message)) if *last == number && message == asked => return Ok(()),
+            Some((last, _)) if *last == number => {
+                return Err(behind(format!(
+                    "it asks for exchange {} of {name} again, with another message",
+                    number + 1
+                )));
             }
             Some((last, _)) if *last > number => {
                 return Err(behind(format!(
@@ -291,7 +282,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether an evaluation may be answered.
+    /// Refuses an evaluation beyond the agreement.
     pub(crate) fn check_evaluation(
         &self,
         agreement: &Agreement,
@@ -321,17 +312,17 @@ impl Ledger {
             }
             _ => {}
         }
-        match answered.evaluations >= agreement.evaluations {
-            true => Err(beyond(format!(
+        if answered.evaluations >= agreement.evaluations {
+            return Err(beyond(format!(
                 "it asks for more evaluations of {name} than the {} that were agreed to",
                 agreement.evaluations
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
-    /// Whether an answer of this length may leave, with its declared limit in bytes; a
-    /// method that declares none is bounded by all answers together alone.
+    /// Refuses an answer longer than its declared maximum; without a declaration only the maximum
+    /// of all answers together applies.
     pub(crate) fn check_bytes(
         &self,
         agreement: &Agreement,
@@ -353,13 +344,13 @@ impl Ledger {
             return Ok(());
         }
         let all = self.bytes().saturating_add(bytes);
-        match all > agreement.bytes_max {
-            true => Err(beyond(format!(
+        if all > agreement.bytes_max {
+            return Err(beyond(format!(
                 "with this answer {all} bytes would have left, and {} were agreed to",
                 agreement.bytes_max
-            ))),
-            false => Ok(()),
+            )));
         }
+        Ok(())
     }
 
     /// Notes an answered enrolment.
@@ -405,7 +396,7 @@ impl Ledger {
         answered.last = Some((number, asked.to_vec()));
     }
 
-    /// Whether this question was answered before: the same answer again tells nothing new.
+    /// Whether the question was answered before: a repeated answer reveals nothing new.
     fn has_answered(&self, purpose: Purpose, at: StepId) -> bool {
         let Some(answered) = self.of_stage(at.stage) else { return false };
         match purpose {
@@ -419,7 +410,7 @@ impl Ledger {
         }
     }
 
-    /// Notes an answered evaluation; false where it only repeats the last one.
+    /// Notes an answered evaluation; `false` if it repeats the last one.
     pub(crate) fn evaluated(&mut self, at: StepId, asked: &[u8], bytes: usize) -> bool {
         if self.has_answered(Purpose::Evaluate, at) {
             return false;
@@ -440,7 +431,7 @@ impl Ledger {
 }
 
 impl Answered {
-    /// Whether a message is an opening's once more.
+    /// Whether a message repeats that of an opening.
     fn repeats(&self, agreed: &Kind, kind: usize, asked: &[u8]) -> bool {
         agreed.most == 1
             && self.kinds.get(kind).is_some_and(|(count, last)| *count > 0 && last == asked)
@@ -455,8 +446,8 @@ fn beyond(what: String) -> Error {
     breach(format!("{what}; {RENEW}"))
 }
 
-/// Of a question that this client has answered otherwise, or passed: a coordinator that was restored
-/// from an older copy asks so, and one that lies.
+/// A question that the client has answered differently or that is out of order. A coordinator sends
+/// it after it was restored from an older copy, or if it is malicious.
 pub(crate) fn behind(what: String) -> Error {
     Error::peer(format!("the coordinator lost state, or breaks the agreement: {what}"))
 }

@@ -1,15 +1,15 @@
 //! Files of a run that must survive a crash: the checkpoint, the journal and the metrics.
 //!
-//! A checkpoint replaces the one before it whole (write beside, fsync, rename, fsync the folder).
-//! Journal and metrics are appended to and made durable before the checkpoint that counts on them;
-//! it says how many of their lines belong to it, and after a crash they are cut back to those.
-//! Nothing in a checkpoint depends on the clock, so equal runs have equal checkpoints.
+//! A checkpoint replaces the previous one atomically (temporary file, fsync, rename, fsync of the
+//! folder). Journal and metrics are made durable before it. The checkpoint stores the number of
+//! their lines, to which they are truncated after a crash. Nothing in a checkpoint depends on the
+//! clock, so equal runs have equal checkpoints.
 
 use crate::journal::Line;
 use crate::keeper::Progress;
 use crate::log::{Log, Summed, whole_line, whole_lines};
 use crate::metrics::{Latest, Row, sum_line};
-use crate::runner::{Runner, SavedStage, Tally, Traffic};
+use crate::runner::{SavedStage, StageState, Tally, Traffic};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -25,26 +25,26 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Clients whose states are serialised at a time.
 const CLIENTS_TOGETHER: usize = 8192;
 
-/// Everything needed to go on.
+/// Everything needed to resume.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
-    /// The stage under way, from zero.
+    /// The current stage, from zero.
     pub stage: u32,
-    /// What the stages before it delivered.
+    /// The artifacts of the stages before.
     pub delivered: Vec<Artifact>,
-    /// Bytes of the stages before it.
+    /// Bytes of the stages before.
     pub earlier: Earlier,
-    /// The stage's exchanges.
+    /// The state of the current stage.
     pub runner: SavedStage,
     /// The last evaluated round.
     pub evaluated: Option<u32>,
-    /// The best objective so far, and how many evaluations ago it was seen.
+    /// The best objective so far, and the number of evaluations since.
     pub patience: Option<(f64, u32)>,
-    /// How many uploads the last exchange accepted.
+    /// Number of uploads accepted in the last round.
     pub accepted: u32,
     /// Whether the stage is over.
     pub finished: bool,
-    /// The stopping rule that ended it, in words.
+    /// The text of the stopping rule that ended the stage.
     pub stopped: Option<String>,
     /// The last evaluation.
     pub latest: Option<Latest>,
@@ -64,19 +64,18 @@ wire!(Checkpoint {
 });
 
 impl Checkpoint {
-    /// What the loop remembers between exchanges.
+    /// The state of the loop between exchanges.
     pub(crate) fn progress(&self) -> Progress {
         let Self { evaluated, patience, accepted, finished, .. } = *self;
         Progress { evaluated, patience, accepted, finished }
     }
 }
 
-/// What the stages before the current one cost.
+/// Costs of the stages before the current one.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Earlier {
-    /// Of the whole federation.
     pub traffic: Traffic,
-    /// Of each client; empty before the first stage is over.
+    /// Per client; empty during the first stage.
     pub tallies: Vec<Tally>,
 }
 
@@ -94,12 +93,12 @@ impl Earlier {
     }
 }
 
-/// What is said of a file whose lines are not those that the checkpoint counts on.
+/// The message for a file whose lines differ from those at the checkpoint.
 const OTHER_LINES: &str = "it is damaged: its lines are not those that the checkpoint counts on";
 const JOURNAL: &str = "journal";
 const METRICS: &str = "metrics.jsonl";
 
-/// What the figures in `metrics.jsonl` are.
+/// The declarations of the figures in `metrics.jsonl`.
 pub const MEASURES: &str = "measures.json";
 const MEASURES_VERSION: u32 = 1;
 
@@ -109,7 +108,7 @@ pub fn measures_to_json(measures: &[Measure]) -> Result<Vec<u8>> {
     serde_json::to_vec_pretty(&content).map_err(|e| Error::internal(e.to_string()))
 }
 
-/// Reads it; none where it is of another version.
+/// Parses `measures.json`; `None` for another version.
 pub fn measures_from_json(bytes: &[u8]) -> Option<Vec<Measure>> {
     #[derive(serde::Deserialize)]
     struct Content {
@@ -127,22 +126,20 @@ pub struct Store {
     metrics: Log,
 }
 
-/// Lines of the other files that a checkpoint counts on.
+/// The lines of journal and metrics at a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lines {
-    /// Of the journal.
     pub journal: u64,
-    /// Of the metrics.
     pub metrics: u64,
-    /// A CRC-32 of those of the journal.
+    /// CRC-32 of the journal.
     pub journal_sum: u32,
-    /// The same of the metrics, without their clock: checkpoints have none.
+    /// CRC-32 of the metrics without their seconds.
     pub metrics_sum: u32,
 }
 
 wire!(Lines { journal, metrics, journal_sum, metrics_sum });
 
-/// A file as a checkpoint counts on it.
+/// A file with its lines at a checkpoint.
 struct Counted {
     file: &'static str,
     lines: u64,
@@ -151,7 +148,7 @@ struct Counted {
 }
 
 impl Lines {
-    /// What is wrong with the journal and with the metrics of a folder.
+    /// The faults of the journal and of the metrics in a folder.
     pub fn faults(&self, folder: &Path) -> Result<[Option<String>; 2]> {
         Ok([self.of_journal().fault(folder)?, self.of_metrics().fault(folder)?])
     }
@@ -179,29 +176,29 @@ impl Counted {
             found += 1;
             (self.summed)(line, &mut sum);
         }
-        Ok(match found < self.lines {
-            true => Some(fewer(found, self.lines)),
-            false => (sum.finalize() != self.sum).then(|| OTHER_LINES.into()),
-        })
+        if found < self.lines {
+            return Ok(Some(fewer(found, self.lines)));
+        }
+        Ok((sum.finalize() != self.sum).then(|| OTHER_LINES.into()))
     }
 
     fn resume(&self, folder: &Path) -> Result<Log> {
         let path = folder.join(self.file);
         let log = Log::resume(path.clone(), self.lines, self.summed)?;
-        match log.sum() == self.sum {
-            true => Ok(log),
-            false => Err(Error::storage(path.display(), OTHER_LINES)),
+        if log.sum() != self.sum {
+            return Err(Error::storage(path.display(), OTHER_LINES));
         }
+        Ok(log)
     }
 }
 
-/// What is said of a file that is shorter than its checkpoint.
+/// The message for a file with fewer lines than at the checkpoint.
 pub(crate) fn fewer(found: u64, lines: u64) -> String {
     format!("it has {found} lines, and the checkpoint was made after {lines}")
 }
 
 impl Store {
-    /// Begins with empty files; what an earlier run left there is gone.
+    /// Creates empty files and removes those of an earlier run.
     pub fn create(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder.join("checkpoint"))
             .map_err(|e| Error::storage(folder.display(), e))?;
@@ -218,7 +215,7 @@ impl Store {
         Ok(Self { folder: folder.to_path_buf(), journal, metrics })
     }
 
-    /// Opens what an interrupted run left and cuts it back to its checkpoint.
+    /// Opens the files of an interrupted run and truncates them to its checkpoint.
     pub fn resume(folder: &Path) -> Result<(Self, Checkpoint)> {
         let (lines, checkpoint) = Self::read(folder)?;
         let (journal, metrics) =
@@ -226,8 +223,7 @@ impl Store {
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
 
-    /// The same where the metrics are lost: nothing that is computed depends on them, and they begin
-    /// anew.
+    /// [`Store::resume`] with lost metrics, which are created anew: no computation depends on them.
     pub fn resume_without_metrics(folder: &Path) -> Result<(Self, Checkpoint)> {
         let (lines, checkpoint) = Self::read(folder)?;
         let journal = lines.of_journal().resume(folder)?;
@@ -235,15 +231,13 @@ impl Store {
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
 
-    /// The checkpoint of a folder and how many lines of the other files it counts on; changes nothing.
+    /// Reads the checkpoint of a folder and the lines of journal and metrics at that time.
     pub fn read(folder: &Path) -> Result<(Lines, Checkpoint)> {
         let path = checkpoint_path(folder);
         let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
         decode(&bytes).map_err(|e| {
-            let what = format!(
-                "the checkpoint cannot be used: {e}\nhint: restore the folder from a copy, or start anew"
-            );
-            Error::storage(path.display(), what)
+            Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
+                .hint("restore the folder from a copy, or start anew")
         })
     }
 
@@ -257,7 +251,7 @@ impl Store {
         self.journal.append(&line.to_text())
     }
 
-    /// Says what the figures of evaluations are, beside the metrics; nothing for a stage without.
+    /// Writes the declarations of figures beside the metrics; none for a stage without.
     pub fn declare(&self, measures: &[Measure]) -> Result<()> {
         if measures.is_empty() {
             return Ok(());
@@ -265,25 +259,20 @@ impl Store {
         write_atomically(&self.folder.join(MEASURES), &measures_to_json(measures)?)
     }
 
-    /// Appends one evaluation to the metrics, at once: people watch that file.
+    /// Appends one evaluation to the metrics without buffering, for those who follow the file.
     pub fn evaluated(&mut self, row: &Row) -> Result<()> {
         self.evaluated_line(&format!("{}\n", serde_json::Value::Object(row.to_json())))
     }
 
-    /// The same for a row that is already a line, with its end.
+    /// [`Store::evaluated`] for a formatted line with its line break.
     pub fn evaluated_line(&mut self, line: &str) -> Result<()> {
         self.metrics.append(line)?;
         self.metrics.flush()
     }
 
-    /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
-    /// them. States of clients are taken from the runner as they are written; without one, clients
-    /// keep their own.
-    pub fn save(
-        &mut self,
-        without_clients: &Checkpoint,
-        runner: Option<&dyn Runner>,
-    ) -> Result<()> {
+    /// Makes journal and metrics durable, then the checkpoint. Client states are taken from `stage`
+    /// as they are written; without it, clients keep their own.
+    pub fn save(&mut self, without_clients: &Checkpoint, stage: Option<&StageState>) -> Result<()> {
         self.flush()?;
         let lines = Lines {
             journal: self.journal.lines(),
@@ -292,7 +281,7 @@ impl Store {
             metrics_sum: self.metrics.sum(),
         };
         let path = checkpoint_path(&self.folder);
-        write_privately_with(&path, |out| encode(lines, without_clients, runner, out))
+        write_privately_with(&path, |out| encode(lines, without_clients, stage, out))
     }
 
     /// Makes journal and metrics durable.
@@ -302,12 +291,12 @@ impl Store {
     }
 }
 
-/// Replaces a file whole, or leaves it as it was.
+/// Replaces a file atomically.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomically_with(path, |out| out.write_all(bytes))
 }
 
-/// The same for a file that is written piece by piece.
+/// [`write_atomically`] in pieces.
 pub fn write_atomically_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -315,12 +304,12 @@ pub fn write_atomically_with(
     replace(path, |beside| File::create(beside), write)
 }
 
-/// The same for a file that its owner alone can read, whatever the process's mask of modes.
+/// [`write_atomically`] for a file that only its owner can read, under every umask.
 pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<()> {
     write_privately_with(path, |out| out.write_all(bytes))
 }
 
-/// The same for such a file that is written piece by piece.
+/// [`write_privately`] in pieces.
 pub fn write_privately_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -337,7 +326,7 @@ pub fn write_privately_with(
     replace(path, create, write)
 }
 
-/// How a file is made that its owner alone can read.
+/// Options of a file that only its owner can read.
 pub fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -370,7 +359,7 @@ fn replace(
     })
 }
 
-/// Makes durable which files a folder has.
+/// Makes the entries of a folder durable.
 pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -379,11 +368,11 @@ fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state")
 }
 
-/// Writes a checkpoint as `put` would, but in pieces: of a million clients it is gigabytes.
+/// Writes the same bytes as `put`, in pieces: a checkpoint of a million clients has gigabytes.
 fn encode(
     lines: Lines,
     checkpoint: &Checkpoint,
-    runner: Option<&dyn Runner>,
+    stage: Option<&StageState>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut sum = crc32fast::Hasher::new();
@@ -401,12 +390,11 @@ fn encode(
     checkpoint.delivered.put(&mut piece);
     checkpoint.earlier.put(&mut piece);
     state.put(&mut piece);
-    let clients = runner.map_or(0, |runner| runner.clients_kept());
+    let clients = stage.map_or(0, |stage| stage.clients.len());
     put_varint(clients as u64, &mut piece);
     for first in (0..clients).step_by(CLIENTS_TOGETHER) {
         let ids = first..clients.min(first + CLIENTS_TOGETHER);
-        let states = runner.map_or_else(|| Ok(Vec::new()), |runner| runner.save_clients(ids));
-        for client in states.map_err(std::io::Error::other)? {
+        for client in stage.map_or_else(Vec::new, |stage| stage.save_clients(ids)) {
             client.put(&mut piece);
             if piece.len() >= PIECE_BYTES {
                 flush(&mut piece)?;

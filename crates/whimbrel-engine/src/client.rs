@@ -1,11 +1,11 @@
 //! The client half of a job as a state machine without I/O: questions in, answers out.
 //!
-//! What carries bytes drives it: the network client, an embedding program, a test. A question
-//! names its step ([`StepId`]). An answer to an enrolment or an exchange is *staged*: the state
-//! after it waits until the server says whether it accepted the upload
-//! ([`ClientMachine::acknowledge`]), and the same question is answered with the same bytes. A store
-//! makes [`ClientMachine::staged`] durable before the answer leaves, and restores both records with
-//! [`ClientMachine::restore`]. What is beyond the job is not answered: see [`crate::agreement`].
+//! The network client, an embedding program or a test drives it. A question names its step
+//! ([`StepId`]). An answer to an enrolment or an exchange is *staged*: the new state takes effect
+//! once the server has accepted the upload ([`ClientMachine::acknowledge`]), and until then the
+//! same question gets the same bytes. A store makes [`ClientMachine::staged`] durable before the
+//! answer leaves, and restores both records with [`ClientMachine::restore`]. The client refuses
+//! anything beyond the job: see [`crate::agreement`].
 
 use crate::agreement::{Agreement, Consent, Ledger, behind};
 use crate::keys::StageKeys;
@@ -54,39 +54,35 @@ impl std::fmt::Display for StepId {
     }
 }
 
-/// What takes part: the job's stages and the rows.
+/// The inputs of a client: stages, rows, seed and consent.
 pub struct Participant {
-    /// The stages.
     pub chain: Box<dyn Chain + Send>,
-    /// The rows.
     pub data: ClientData,
     /// The seed of every draw.
     pub seed: u64,
-    /// What its user agreed to.
     pub consent: Consent,
 }
 
-/// What a client is asked.
+/// A message to a client.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// For what.
     pub purpose: Purpose,
-    /// Of which step; an evaluation has that of the exchange after it.
+    /// The step; for an evaluation, that of the next exchange.
     pub at: StepId,
-    /// The client's number: the address of its random draws.
+    /// The client's id, which addresses its random draws.
     pub client: ClientId,
-    /// What earlier stages delivered (enrolment), the method's message, or its evaluation's.
+    /// The artifacts of earlier stages (enrolment), the method's message, or the question of its
+    /// evaluation.
     pub message: Message,
 }
 
-/// What a question is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// To enrol in a stage.
+    /// Enrolment in a stage.
     Enrol,
-    /// One exchange.
+    /// An exchange.
     Exchange,
-    /// An evaluation, which changes nothing.
+    /// An evaluation, which changes no state.
     Evaluate,
 }
 
@@ -103,40 +99,39 @@ impl Wire for Purpose {
 
 wire!(Question { purpose, at, client, message });
 
-/// One step, as it is kept.
+/// The durable record of one step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
-    /// Which step.
     pub at: StepId,
-    /// The accepted step that it builds on.
+    /// The accepted step before it.
     pub base: Option<StepId>,
-    /// The client's number when it was made.
+    /// The client's id at that time.
     pub client: ClientId,
-    /// A hash of the message that it answers.
+    /// A hash of the answered message.
     pub asked: Vec<u8>,
     /// The state after it.
     pub state: Vec<u8>,
-    /// What is uploaded for it.
+    /// The upload.
     pub upload: Vec<u8>,
-    /// What was answered up to it.
+    /// All answers up to this step.
     pub ledger: Ledger,
 }
 
 wire!(Record { at, base, client, asked, state, upload, ledger });
 
-/// What a client replies to a question.
+/// A client's reply to a question.
 pub enum Reply<'a> {
-    /// The upload of the step that it has staged.
+    /// The upload of the staged step.
     Staged(&'a Record),
-    /// Its answer to an evaluation.
+    /// The answer to an evaluation.
     Told(Vec<u8>),
 }
 
-/// A participant and what it remembers.
+/// A participant and its state.
 pub struct ClientMachine {
     participant: Participant,
     stage: Option<Open>,
-    /// What the stages before this one delivered, as it came.
+    /// The message with the artifacts of earlier stages, as received.
     delivered: Option<(u32, Vec<u8>)>,
     committed: Option<Record>,
     staged: Option<Record>,
@@ -152,15 +147,15 @@ struct Open {
 }
 
 impl ClientMachine {
-    /// A client that has taken no step.
+    /// A client without steps.
     pub fn new(participant: Participant) -> Self {
         let ledger = Ledger::default();
         Self { participant, stage: None, delivered: None, committed: None, staged: None, ledger }
     }
 
-    /// A client where its records say: the newer one waits for its fate, and the older one is what
-    /// it builds on; if it is something else, it is from before and has been overtaken. `delivered`
-    /// is the message of the last enrolment, with its stage. Of all ledgers the last one counts.
+    /// A client restored from its two records: the newer one is staged if it builds on the older
+    /// one, which is then the accepted one; otherwise the older one is obsolete. `delivered` is the
+    /// message of the last enrolment, with its stage. The latest of all ledgers counts.
     pub fn restore(
         participant: Participant,
         mut records: Vec<Record>,
@@ -176,7 +171,7 @@ impl ClientMachine {
         Self { participant, stage: None, delivered, committed, staged, ledger }
     }
 
-    /// Everything that it remembers, as bytes.
+    /// The whole state as bytes.
     pub fn save(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.delivered.put(&mut bytes);
@@ -186,7 +181,7 @@ impl ClientMachine {
         bytes
     }
 
-    /// A client where it was saved.
+    /// A client from its saved state.
     pub fn load(participant: Participant, mut bytes: &[u8]) -> Result<Self> {
         let from = &mut bytes;
         let (delivered, committed) = (Wire::take(from)?, Wire::take(from)?);
@@ -197,22 +192,22 @@ impl ClientMachine {
         }
     }
 
-    /// The last step known to be accepted.
+    /// The last accepted step.
     pub fn committed(&self) -> Option<&Record> {
         self.committed.as_ref()
     }
 
-    /// The step whose fate is not known.
+    /// The step that the server has neither accepted nor rejected yet.
     pub fn staged(&self) -> Option<&Record> {
         self.staged.as_ref()
     }
 
-    /// What it has answered.
+    /// The record of all answers.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Its user agreed again to what the job asks.
+    /// Renews the user's consent to the job.
     pub fn renew(&mut self) {
         self.ledger.renew();
     }
@@ -222,7 +217,8 @@ impl ClientMachine {
         self.answer_hashed(question, &sha256(&question.message.to_bytes()))
     }
 
-    /// The same where a hash of the message is known: many clients may have its end in common.
+    /// [`ClientMachine::answer`] with the hash of the message, which many clients may share in
+    /// part.
     pub fn answer_hashed(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Vec<u8>> {
         Ok(match self.reply(question, asked)? {
             Reply::Staged(record) => record.upload.clone(),
@@ -230,7 +226,7 @@ impl ClientMachine {
         })
     }
 
-    /// The same without a copy of the upload, which is kept.
+    /// [`ClientMachine::answer`] without a copy of the upload, which is staged.
     pub fn reply(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Reply<'_>> {
         self.ledger.check_client(question.client)?;
         if question.purpose == Purpose::Evaluate {
@@ -249,7 +245,7 @@ impl ClientMachine {
         self.staged.as_ref().map(Reply::Staged).ok_or_else(no_stage)
     }
 
-    /// What was computed for this question before.
+    /// The staged answer to the same question.
     pub fn answered(&self, question: &Question, asked: &[u8]) -> Option<&Record> {
         let same = |record: &&Record| {
             record.at == question.at && record.client == question.client && record.asked == asked
@@ -257,34 +253,35 @@ impl ClientMachine {
         self.staged.as_ref().filter(same)
     }
 
-    /// Learns whether the server accepted the upload of a step. Anything but the staged one is old.
+    /// Commits or drops the staged step, once the server has accepted or rejected it. Other steps
+    /// are ignored as obsolete.
     pub fn acknowledge(&mut self, at: StepId, accepted: bool) {
         if self.staged.as_ref().is_some_and(|record| record.at == at) {
             if accepted { self.accept() } else { self.drop_staged() }
         }
     }
 
-    /// The staged step was accepted.
+    /// Commits the staged step.
     pub fn accept(&mut self) {
         if let Some(staged) = self.staged.take() {
             self.committed = Some(staged);
         }
     }
 
-    /// The staged step was not accepted, or could not be kept.
+    /// Drops the staged step, which was rejected or could not be made durable.
     pub fn drop_staged(&mut self) {
         self.staged = None;
     }
 
-    /// No step of this stage counts; the next one is the first. Where exchanges were answered, their
-    /// user must have agreed to answer as many again.
+    /// Drops all steps of this stage. If exchanges were answered, the user must have renewed the
+    /// consent.
     pub fn forget(&mut self) -> Result<()> {
         self.ledger.check_forgotten()?;
         (self.committed, self.staged) = (None, None);
         Ok(())
     }
 
-    /// What this client has of its own after the last accepted step.
+    /// The client's personal artifact after the last accepted step.
     pub fn artifact(&mut self) -> Result<Option<Artifact>> {
         let Some(stage) = self.committed.as_ref().map(|record| record.at.stage) else {
             return Ok(None);
@@ -346,7 +343,7 @@ impl ClientMachine {
         Ok(answer)
     }
 
-    /// Opens the stage; the accepted state in it.
+    /// Opens the stage and returns the accepted state in it.
     fn current(&mut self, stage: u32) -> Result<Opaque> {
         let committed = self.committed.as_ref().filter(|record| record.at.stage == stage);
         if committed.is_none() {

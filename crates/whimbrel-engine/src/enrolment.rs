@@ -1,4 +1,4 @@
-//! What clients say when they enrol, computed in parallel.
+//! Enrolment of clients, in parallel.
 
 use crate::keys::StageKeys;
 use crate::simulator::{Federation, first_failure, name};
@@ -30,7 +30,7 @@ pub(crate) fn enrol_one(
     Ok((client, without_slack(summary)))
 }
 
-/// The same bytes in no more memory than they need: everyone's are held at once.
+/// Frees spare capacity: the summaries of all clients are in memory at once.
 pub(crate) fn without_slack(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.shrink_to_fit();
     bytes

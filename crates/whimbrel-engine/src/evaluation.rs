@@ -18,8 +18,8 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Hands the answers to `conclude`, in id order, and puts each client's own figures in their
-    /// place; what was concluded, and the bytes of all, both ways.
+    /// Passes the answers to `conclude` in id order and stores each client's own figures; returns
+    /// the conclusion and the bytes of all messages, both ways.
     pub fn conclude<R>(
         &self,
         own: &mut [Vec<Figure>],

@@ -1,10 +1,10 @@
-//! What happened: who was there when a stage began, who joined, was asked and accepted in each
-//! exchange, and who answered each evaluation.
+//! The record of a run: the clients that were enrolled when a stage began, that joined, were asked
+//! and accepted in each exchange, and that answered each evaluation.
 //!
-//! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
-//! enough to replay a run, stopping rules and figures of evaluations included. A line with a higher
-//! number than all lines before it also names the clients up to that number ([`Naming`]): on a
-//! network late joiners have the numbers that were left.
+//! One JSON object per line, ids as ranges (`"0-4,6"`). Job, data, seed and journal suffice to
+//! replay a run, stopping rules and figures of evaluations included. The first line with a higher
+//! id than all lines before it also names the clients up to that id ([`Naming`]): on a network,
+//! late joiners get the remaining ids.
 
 use crate::runner::Done;
 use serde::{Deserialize, Serialize};
@@ -30,9 +30,9 @@ pub enum Line {
 pub struct StageBegin {
     /// Stage of the job, from zero.
     pub stage: u32,
-    /// Who was there.
+    /// Enrolled clients.
     pub enrolled: String,
-    /// Names of the next clients that no line before has named.
+    /// Names of the next clients, by id, that no earlier line has named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
@@ -44,22 +44,22 @@ pub struct Entry {
     pub stage: u32,
     /// Exchange of the stage, from zero.
     pub exchange: u32,
-    /// The round it was, from one; none where it is not counted as one.
+    /// The number of the round, from one; `None` for an opening.
     pub round: Option<u32>,
-    /// Who joined just before it.
+    /// Clients that joined just before it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub joined: String,
-    /// Names of the next clients that no line before has named.
+    /// Names of the next clients, by id, that no earlier line has named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Who was asked.
+    /// Clients that were asked.
     pub cohort: String,
-    /// Whose upload was accepted.
+    /// Clients whose upload was accepted.
     pub accepted: String,
-    /// Who was asked and never reached: no bytes down are counted.
+    /// Clients of the cohort that the message did not reach; its bytes are not counted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unsent: String,
-    /// Who was asked and sent nothing that is counted. (A simulated loss is counted.)
+    /// Clients of the cohort without a counted upload. (A simulated loss is counted.)
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unheard: String,
 }
@@ -71,11 +71,11 @@ pub struct Evaluation {
     pub stage: u32,
     /// The last round before it; zero before the first.
     pub evaluated: u32,
-    /// Over whose answers.
+    /// Clients that answered.
     pub answered: String,
 }
 
-/// A coordinator that had lost state was repaired: everyone left, and joins again.
+/// A coordinator was repaired after a loss of state: all clients left and join again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Repair {
     /// Stage of the job, from zero.
@@ -110,7 +110,7 @@ impl Line {
         Self::Evaluation(Evaluation { stage, evaluated: round, answered: ranges(answered) })
     }
 
-    /// The same line with the names of clients that no line before has named.
+    /// Adds the names of clients that no earlier line has named.
     #[must_use]
     pub fn naming(mut self, new: Vec<String>) -> Self {
         match &mut self {
@@ -149,25 +149,25 @@ impl Line {
 }
 
 impl Entry {
-    /// Whose upload was accepted, in order.
+    /// Clients whose upload was accepted, in order.
     pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
         let ranges = ranges_of(&self.accepted).map_err(|what| Error::storage("journal", what))?;
         Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
     }
 }
 
-/// Which numbers a journal has named so far: those below this one.
+/// The ids that a journal has named so far: all below this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Naming(usize);
 
 impl Naming {
-    /// After the lines of a journal.
+    /// The state after the lines of a journal.
     pub fn after(text: &str) -> Result<Self> {
         Ok(Self(names(text)?.len()))
     }
 
-    /// The names that a line with these clients must bring: of everyone up to the highest number
-    /// among them. `all` has them by number.
+    /// The names that a line with these clients must add: of all clients up to the highest id among
+    /// them. `all` returns the names by id.
     pub fn next<'a>(
         &mut self,
         ids: impl IntoIterator<Item = &'a ClientId>,
@@ -183,7 +183,7 @@ impl Naming {
     }
 }
 
-/// The clients' names by number, as a journal has them; empty where it contains no client.
+/// The names of clients by id in a journal; empty for a journal without clients.
 pub fn names(text: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for (n, line) in text.lines().enumerate() {
@@ -205,13 +205,13 @@ pub fn names(text: &str) -> Result<Vec<String>> {
 /// One stage of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
-    /// Who was there at the start; none before the stage's first line.
+    /// Clients enrolled at the start; `None` before the stage's first line.
     enrolled: Option<Ranges>,
     exchanges: BTreeMap<u32, Exchanged>,
-    /// By exchange, only those with joins: a replay searches them for every absent client before
+    /// Joins by exchange, without empty ones: a replay searches them for every absent client before
     /// each exchange.
     joined: BTreeMap<u32, Ranges>,
-    /// By round.
+    /// Clients that answered, by round.
     answered: BTreeMap<u32, Ranges>,
 }
 
@@ -223,7 +223,7 @@ struct Exchanged {
     unheard: Ranges,
 }
 
-/// Ids as ranges `first..=last`, ascending and apart.
+/// Ids as ranges `first..=last`, ascending and disjoint.
 type Ranges = Vec<(u32, u32)>;
 
 impl Journal {
@@ -241,7 +241,7 @@ impl Journal {
         }
     }
 
-    /// Everyone who was there at the start or joined later.
+    /// All clients that were enrolled at the start or joined later.
     pub fn admitted(&self) -> BTreeSet<ClientId> {
         let ranges = self.enrolled.iter().chain(self.joined.values()).flatten();
         ranges.flat_map(|(first, last)| *first..=*last).map(ClientId).collect()
@@ -280,38 +280,38 @@ impl Journal {
         if twice { Err(format!("{what} is there twice")) } else { Ok(()) }
     }
 
-    /// Whether that client was there when the stage began.
+    /// Whether the client was enrolled when the stage began.
     pub fn enrolled(&self, id: ClientId) -> bool {
         self.enrolled.as_ref().is_some_and(|ids| holds(ids, id))
     }
 
-    /// The exchange before which that client joined; none where it was there from the start or
-    /// never came.
+    /// The exchange before which the client joined; `None` if it was enrolled at the start or never
+    /// joined.
     pub fn joins(&self, id: ClientId) -> Option<u32> {
         self.joined.iter().find(|(_, ids)| holds(ids, id)).map(|(exchange, _)| *exchange)
     }
 
-    /// Whether that exchange accepted that client's upload; none where the journal ends before it.
+    /// Whether the exchange accepted the client's upload; `None` if the journal ends before it.
     pub fn accepted(&self, exchange: u32, id: ClientId) -> Option<bool> {
         self.exchanges.get(&exchange).map(|e| holds(&e.accepted, id))
     }
 
-    /// Whether that exchange asked that client and never reached it.
+    /// Whether the exchange's message did not reach the client.
     pub fn unsent(&self, exchange: u32, id: ClientId) -> bool {
         self.exchanges.get(&exchange).is_some_and(|e| holds(&e.unsent, id))
     }
 
-    /// Whether that exchange asked that client and counted nothing from it.
+    /// Whether the exchange counted no upload of the client.
     pub fn unheard(&self, exchange: u32, id: ClientId) -> bool {
         self.exchanges.get(&exchange).is_some_and(|e| holds(&e.unheard, id))
     }
 
-    /// Whether that client answered the evaluation after that round.
+    /// Whether the client answered the evaluation after the round.
     pub fn answered(&self, round: u32, id: ClientId) -> bool {
         self.answered.get(&round).is_some_and(|ids| holds(ids, id))
     }
 
-    /// Whether it holds that exchange.
+    /// Whether the journal has the exchange.
     pub fn holds(&self, exchange: u32) -> bool {
         self.exchanges.contains_key(&exchange)
     }
@@ -378,7 +378,7 @@ mod tests {
         Line::Exchange(entry).to_text()
     }
 
-    /// Stage 1 with these lines after its beginning.
+    /// Stage 1 with these lines after its first.
     fn begun(lines: &str) -> Result<Journal> {
         Journal::parse(&(Line::stage_begin(1, &[ClientId(0)]).to_text() + lines), 1)
     }

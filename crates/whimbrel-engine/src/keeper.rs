@@ -1,10 +1,9 @@
-//! Where a run keeps what must survive its process.
+//! Storage of the state that must survive the process of a run.
 //!
-//! A simulator may lose its last seconds and compute them again. A coordinator may not: what it
-//! acknowledged, its clients build on. So every exchange passes [`Keeper::exchange`] after it is
-//! closed and before anybody hears of it, and the keeper decides what it writes then: nothing,
-//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::runner_state::Change)
-//! each time.
+//! A simulator may lose its last seconds and recompute them. A coordinator may not, because its
+//! clients rely on every acknowledged exchange. So each exchange passes [`Keeper::exchange`] after
+//! it is closed and before it is acknowledged, and the keeper writes nothing, a checkpoint at
+//! intervals ([`Folder`]), or a durable [`Change`](crate::runner_state::Change) each time.
 
 use crate::checkpoint::{Checkpoint, Store};
 use crate::journal::{Line, Naming};
@@ -14,62 +13,60 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use whimbrel_core::{ClientId, Error, Measure, Result};
 
-/// Keeps a run.
+/// Stores the state of a run.
 pub trait Keeper {
-    /// Where an earlier process stopped, to go on from; asked once, before anything else.
+    /// The checkpoint of an earlier process; called once, before anything else.
     fn resume(&mut self) -> Result<Option<Checkpoint>>;
     /// Seconds that earlier processes spent.
     fn seconds_before(&self) -> f64;
-    /// A stage was opened; `fresh` where it did not go on from a checkpoint.
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()>;
-    /// These clients joined; the next exchange's line names them. A keeper that writes no exchange
-    /// by itself need not write this.
-    fn joined(&mut self, _joined: &[ClientId], _moment: &Moment<'_>) -> Result<()> {
+    /// A stage was opened; `fresh` if it did not resume a checkpoint.
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()>;
+    /// These clients joined; the line of the next exchange lists them. A keeper that does not write
+    /// every exchange need not write this.
+    fn joined(&mut self, _joined: &[ClientId], _moment: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
-    /// An exchange is closed and not acknowledged. An error here ends the run before anybody
-    /// hears of the exchange; a keeper that can wait for space waits.
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;
-    /// A round was evaluated, over the answers of these clients; the moment holds its figures.
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()>;
-    /// The stage is over or was interrupted, as the moment says.
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()>;
-    /// The arithmetic failed: rows and journal up to there are worth keeping, the state is not.
+    /// An exchange is closed and not yet acknowledged. An error ends the run before the
+    /// acknowledgement; a keeper that can wait for disk space waits.
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()>;
+    /// A round was evaluated from the answers of these clients; the snapshot has its figures.
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()>;
+    /// The stage is over or was interrupted, as the snapshot states.
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()>;
+    /// The arithmetic failed: metrics and journal are kept up to there, the state is not.
     fn failed(&mut self) -> Result<()>;
 }
 
-/// A run as it stands.
-pub struct Moment<'a> {
-    /// The stage under way, from zero.
+/// A snapshot of a run.
+pub struct Snapshot<'a> {
+    /// The current stage, from zero.
     pub stage: u32,
-    /// Who runs it.
     pub runner: &'a dyn Runner,
-    /// What the loop remembers between exchanges.
     pub progress: Progress,
     /// The last evaluation.
     pub latest: Option<&'a Latest>,
-    /// What the figures of this stage's evaluations are.
+    /// Declarations of the figures of the stage's evaluations.
     pub measures: &'a [Measure],
     pub(crate) without_clients: &'a dyn Fn() -> Result<Checkpoint>,
 }
 
-/// What the loop remembers between exchanges.
+/// The state of the loop between exchanges.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Progress {
     /// The last evaluated round.
     pub evaluated: Option<u32>,
-    /// The best objective so far, and how many evaluations ago it was seen.
+    /// The best objective so far, and the number of evaluations since.
     pub patience: Option<(f64, u32)>,
-    /// How many uploads the last round accepted.
+    /// Number of uploads accepted in the last round.
     pub accepted: u32,
     /// Whether the stage is over.
     pub finished: bool,
 }
 
-impl Moment<'_> {
+impl Snapshot<'_> {
     /// The journal's line of a stage that begins.
     pub fn stage_line(&self, naming: &mut Naming) -> Line {
-        let enrolled = self.runner.enrolled();
+        let enrolled = self.runner.state().machine.enrolled();
         let names = naming.next(&enrolled, &|| self.runner.names());
         Line::stage_begin(self.stage, &enrolled).naming(names)
     }
@@ -80,20 +77,21 @@ impl Moment<'_> {
         Line::exchange(self.stage, done).naming(naming.next(there, &|| self.runner.names()))
     }
 
-    /// Everything needed to go on from here.
+    /// Everything needed to resume.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let mut checkpoint = self.without_clients()?;
-        checkpoint.runner.clients = self.runner.save_clients(0..self.runner.clients_kept())?;
+        let state = self.runner.state();
+        checkpoint.runner.clients = state.save_clients(0..state.clients.len());
         Ok(checkpoint)
     }
 
-    /// The same without the states of clients, which [`Store::save`] takes from the runner.
+    /// The checkpoint without client states, which [`Store::save`] takes from the runner.
     pub fn without_clients(&self) -> Result<Checkpoint> {
         (self.without_clients)()
     }
 }
 
-/// Keeps nothing.
+/// Stores nothing.
 pub struct Nowhere;
 
 impl Keeper for Nowhere {
@@ -105,19 +103,19 @@ impl Keeper for Nowhere {
         0.0
     }
 
-    fn opened(&mut self, _: bool, _: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn exchange(&mut self, _: &Done, _: &Moment<'_>) -> Result<()> {
+    fn exchange(&mut self, _: &Done, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn evaluated(&mut self, _: &[ClientId], _: &Moment<'_>) -> Result<()> {
+    fn evaluated(&mut self, _: &[ClientId], _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn left(&mut self, _: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, _: &Snapshot<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -126,7 +124,7 @@ impl Keeper for Nowhere {
     }
 }
 
-/// Keeps journal, metrics and, every few seconds, a checkpoint in a run's folder.
+/// Writes journal, metrics and, every few seconds, a checkpoint to a run's folder.
 pub struct Folder {
     store: Store,
     resumed: Option<Checkpoint>,
@@ -136,7 +134,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Begins with empty files.
+    /// Creates empty files.
     pub fn create(folder: &Path, checkpoint_every: Duration) -> Result<Self> {
         let store = Store::create(folder)?;
         let saver = Saver::new(checkpoint_every);
@@ -144,7 +142,7 @@ impl Folder {
         Ok(Self { store, resumed: None, seconds_before, naming, saver })
     }
 
-    /// Goes on from the folder's checkpoint; begins where it has none.
+    /// Resumes the folder's checkpoint, or creates empty files without one.
     pub fn resume(folder: &Path, checkpoint_every: Duration) -> Result<Self> {
         if !Store::has_checkpoint(folder) {
             return Self::create(folder, checkpoint_every);
@@ -169,31 +167,31 @@ impl Keeper for Folder {
         self.seconds_before
     }
 
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
         self.saver = Saver::new(self.saver.every);
-        self.store.declare(moment.measures)?;
+        self.store.declare(snapshot.measures)?;
         if fresh {
-            self.store.record(&moment.stage_line(&mut self.naming))?;
+            self.store.record(&snapshot.stage_line(&mut self.naming))?;
         }
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.store.record(&moment.exchange_line(done, &mut self.naming))?;
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.store.record(&snapshot.exchange_line(done, &mut self.naming))?;
         if self.saver.is_due() {
-            self.saver.save(&mut self.store, moment)?;
+            self.saver.save(&mut self.store, snapshot)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        let Some(Latest { row, .. }) = moment.latest else { return Ok(()) };
-        self.store.record(&Line::evaluation(moment.stage, row.round, answered))?;
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        let Some(Latest { row, .. }) = snapshot.latest else { return Ok(()) };
+        self.store.record(&Line::evaluation(snapshot.stage, row.round, answered))?;
         self.store.evaluated(row)
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.store.save(&moment.without_clients()?, Some(moment.runner))
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.store.save(&snapshot.without_clients()?, Some(snapshot.runner.state()))
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -201,7 +199,7 @@ impl Keeper for Folder {
     }
 }
 
-/// Spaces checkpoints out: never more than a tenth of the time goes into them.
+/// The schedule of checkpoints: they take at most a tenth of the time.
 struct Saver {
     every: Duration,
     last: Instant,
@@ -220,16 +218,16 @@ impl Saver {
         self.last.elapsed() >= spacing
     }
 
-    fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
+    fn save(&mut self, store: &mut Store, snapshot: &Snapshot<'_>) -> Result<()> {
         let begin = Instant::now();
-        store.save(&moment.without_clients()?, Some(moment.runner))?;
+        store.save(&snapshot.without_clients()?, Some(snapshot.runner.state()))?;
         self.cost = begin.elapsed();
         self.last = Instant::now();
         Ok(())
     }
 }
 
-/// Whom the journal in a run's folder has named.
+/// The ids that the journal in a run's folder has named.
 pub fn naming_of(folder: &Path) -> Result<Naming> {
     let path = folder.join("journal");
     let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;

@@ -19,12 +19,12 @@ impl StageKeys {
         Self(Key::root(seed).child(u64::from(stage)))
     }
 
-    /// What a client draws at enrolment.
+    /// A client's draws at enrolment.
     pub fn enrol(&self, id: ClientId) -> Key {
         self.0.child(1).child(u64::from(id.0))
     }
 
-    /// What the server draws at the start.
+    /// The server's draws at the start.
     pub fn start(&self) -> Key {
         self.0.child(2)
     }
@@ -41,12 +41,12 @@ impl StageKeys {
 }
 
 impl ExchangeKeys {
-    /// Who takes part.
+    /// The draw of the cohort.
     pub fn cohort(&self) -> Key {
         self.0.child(1)
     }
 
-    /// What goes down; channels take the client or the group as a child of it.
+    /// The draws of the downlink; channels derive a child per client or group.
     pub fn down(&self) -> Key {
         self.0.child(2)
     }
@@ -61,12 +61,12 @@ impl ExchangeKeys {
         self.0.child(4)
     }
 
-    /// Which uploads a simulation loses.
+    /// Simulated losses of uploads.
     pub fn loss(&self) -> Key {
         self.0.child(5)
     }
 
-    /// The graph of an exchange without a server, where it is redrawn.
+    /// The redrawn graph of an exchange without a server.
     pub fn graph(&self) -> Key {
         self.0.child(6)
     }

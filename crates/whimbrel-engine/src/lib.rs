@@ -39,13 +39,12 @@ pub use metrics::Row;
 pub use participation::{Faults, Participation, Quorum};
 pub use remote::{Remote, Sender, Summed, Summing, Transport, sum_upload};
 pub use run::{
-    Chain, Ending, Observer, Outcome, Stage, StageMethod, StageRules, Stages, Stopping, run_stages,
-    run_with,
+    Chain, Ending, Observer, Outcome, Stage, StageMethod, StageRules, Stopping, run_with,
 };
-pub use runner::{Carrier, Runner};
+pub use runner::{Carrier, Protocol, Runner, StageState};
 pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Duty, Federation, Simulator};
 pub use topology::{Graphs, Mixing, Topology, Weighting};
 
-/// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
+/// The maximum of bytes of an offer, enforced by coordinator and client.
 pub const OFFER_BYTES_MAX: usize = 16 << 20;

@@ -1,4 +1,4 @@
-//! One process per folder: a second one would write over what the first counts on.
+//! A lock that admits one process per folder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -6,21 +6,20 @@ use std::thread::sleep;
 use std::time::Duration;
 use whimbrel_core::{Error, Result};
 
-/// The file that is locked. It stays in the folder and means nothing by itself.
+/// The locked file. It stays in the folder; its existence has no meaning.
 pub const LOCK_FILE: &str = "lock";
-/// Whoever asks whether a folder is held, holds it for a moment: before a folder is refused it is
-/// tried so often, with this pause.
+/// Attempts before a folder is refused: probing ([`FolderLock::is_held`]) takes the lock briefly.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A folder held by this process until the value is dropped, or the process ends in any way.
+/// A folder that this process has locked until the value is dropped or the process ends.
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Takes a folder, which must exist; refused while another process holds it.
+    /// Locks an existing folder; refused while another process holds the lock.
     pub fn take(folder: &Path) -> Result<Self> {
         Self::take_with(folder, || sleep(PAUSE))
     }
@@ -41,7 +40,7 @@ impl FolderLock {
             .hint("wait for it or stop it, or choose another folder"))
     }
 
-    /// Whether a process holds the folder now.
+    /// Whether a process holds the lock now.
     pub fn is_held(folder: &Path) -> bool {
         let Ok(file) = File::open(folder.join(LOCK_FILE)) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))

@@ -1,4 +1,4 @@
-//! A text file that only grows, line by line, and can be cut back to a number of lines.
+//! An append-only text file that can be truncated to a number of lines.
 
 use crate::checkpoint::fewer;
 use std::fs::{self, File, OpenOptions};
@@ -6,15 +6,15 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use whimbrel_core::{Error, Result};
 
-/// Bytes of lines that are buffered in memory at most.
+/// The maximum of buffered bytes.
 const WAITING_BYTES_MAX: usize = 64 << 10;
-/// Bytes that are written at most before the file is synced.
+/// The maximum of bytes that are written before the file is synced.
 const UNSYNCED_BYTES_MAX: usize = 256 << 10;
 
-/// What of a line is summed up.
+/// The part of a line that enters the checksum.
 pub(crate) type Summed = fn(&[u8], &mut crc32fast::Hasher);
 
-/// All of it.
+/// The whole line.
 pub(crate) fn whole_line(line: &[u8], sum: &mut crc32fast::Hasher) {
     sum.update(line);
 }
@@ -24,33 +24,32 @@ pub(crate) fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"))
 }
 
-/// An open file and how many lines it has.
+/// An open file with its number of lines.
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
-    /// Bytes that are durable.
+    /// Durable bytes.
     durable: u64,
-    /// The lines behind them. They are kept until they are durable too: after a sync that failed
-    /// the system may take what never reached the disk for written.
+    /// The lines after them, until they are durable: after a failed sync the system may report
+    /// unwritten data as written.
     unsynced: Vec<u8>,
-    /// How many of those bytes the system has. Behind a write that failed the file may have more.
+    /// The number of these bytes that were written. After a failed write the file may have more.
     written: usize,
     lines: u64,
-    /// A CRC-32 of all lines.
+    /// CRC-32 of all lines.
     sum: crc32fast::Hasher,
     summed: Summed,
     sync: fn(&File) -> std::io::Result<()>,
 }
 
 impl Log {
-    /// An empty file; an old one is emptied.
+    /// Creates or empties the file.
     pub fn create(path: PathBuf, summed: Summed) -> Result<Self> {
         let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
         Ok(Self::new(path, file, (0, 0), crc32fast::Hasher::new(), summed))
     }
 
-    /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
-    /// one, is cut off.
+    /// Opens a file and truncates it to its first `lines` lines.
     pub fn resume(path: PathBuf, lines: u64, summed: Summed) -> Result<Self> {
         let old = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
         let (mut found, mut end, mut sum) = (0, 0, crc32fast::Hasher::new());
@@ -82,18 +81,18 @@ impl Log {
         Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sum, summed, sync }
     }
 
-    /// How many lines it has.
+    /// Number of lines.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// A CRC-32 of all lines.
+    /// CRC-32 of all lines.
     pub fn sum(&self) -> u32 {
         self.sum.clone().finalize()
     }
 
-    /// Appends a line, given with its end; it may stay in memory until [`Log::flush`]. The line
-    /// counts whatever becomes of the writing, which can be tried again.
+    /// Appends a line with its line break; it may stay in memory until [`Log::flush`]. The line
+    /// counts even if the write fails, which can be retried.
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
         self.unsynced.extend_from_slice(line.as_bytes());
@@ -106,7 +105,7 @@ impl Log {
         }
     }
 
-    /// Hands everything to the system. After an error it can be tried again: the lines wait.
+    /// Writes the buffer. It can be retried after an error: the lines stay buffered.
     pub fn flush(&mut self) -> Result<()> {
         let waiting = &self.unsynced[self.written..];
         if waiting.is_empty() {
@@ -119,8 +118,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes everything durable. After an error it can be tried again, and then everything that is
-    /// not known to be durable is written once more.
+    /// Makes all lines durable. A retry after an error rewrites all lines that may not be durable.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
         if let Err(e) = (self.sync)(&self.file) {
@@ -135,7 +133,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// As a buffered file does it: to learn of errors, call [`Log::sync`].
+    /// Flushes like a buffered file; call [`Log::sync`] to see errors.
     fn drop(&mut self) {
         let _ = self.flush();
     }
@@ -200,7 +198,7 @@ mod tests {
         let mut log = Log::create(path, whole_line).unwrap();
         log.append("kept in memory\n").unwrap();
         let error = log.sync().unwrap_err();
-        let Error::Storage { path, what } = error else { panic!("{error}") };
+        let Error::Storage { path, what, .. } = error else { panic!("{error}") };
         assert!(path.ends_with("journal") && what.contains("No space left"), "{path}: {what}");
     }
 }

@@ -1,11 +1,12 @@
 //! The round protocol as one state machine without I/O: draw a cohort, send, gather, step, commit.
 //!
-//! A runner feeds it. The simulator calls [`Machine::message`] and [`Shard::accept`] from many
-//! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
-//! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
+//! A runner drives it. The simulator calls [`Machine::message`] and [`Shard::accept`] from many
+//! threads; a network runner calls them as uploads arrive. Order and sharding do not change a bit,
+//! because folds merge exactly and randomness is addressed by (exchange, client, purpose).
 
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
+use crate::runner::Protocol;
 use crate::runner_state::{Change, Saved};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use whimbrel_core::{
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
 
-/// Consecutive exchanges with everyone that no client answers before the run gives up.
+/// The run fails after this number of consecutive exchanges with everyone that no client answers.
 const UNHEARD_MAX: u32 = 1000;
 
 /// The server's side of a run.
@@ -38,18 +39,17 @@ pub struct Machine {
     unheard: u32,
 }
 
-/// One exchange under way.
+/// An open exchange.
 pub struct Exchange {
-    /// Its number, openings included, counted from zero.
+    /// Its number, openings included, from zero.
     pub number: u32,
-    /// The round it is, counted from one; none for an opening.
+    /// The number of the round, from one; `None` for an opening.
     pub round: Option<u32>,
-    /// Who is asked, in id order.
+    /// The clients that are asked, in id order.
     pub cohort: Vec<Invited>,
-    /// Its keys.
     pub keys: ExchangeKeys,
     asks_everyone: bool,
-    /// The part that its messages share.
+    /// The broadcast part of its messages.
     broadcast: Bound,
     /// The empty fold.
     fold: Opaque,
@@ -60,7 +60,7 @@ pub struct Shard {
     method: Arc<dyn DynMethod>,
     exchange: u32,
     fold: Opaque,
-    /// Whose uploads; with the record to keep of each, unless its runner keeps it.
+    /// The clients of the uploads, with the record to store unless the runner has it.
     accepted: Vec<(ClientId, Option<Opaque>)>,
 }
 
@@ -72,16 +72,16 @@ impl Exchange {
 }
 
 impl Shard {
-    /// Takes one upload; `peer` is the record staged when the message went down. An upload that
-    /// is refused leaves the shard as it was.
+    /// Accepts one upload; `peer` is the record staged with the message. A refused upload leaves
+    /// the shard unchanged.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, &peer, up)?;
         self.accepted.push((from.id, Some(peer)));
         Ok(())
     }
 
-    /// Takes one upload of a client whose record was lent: the runner puts the staged one in its
-    /// place, and hands it back with [`Machine::take_back`].
+    /// Accepts one upload of a client whose record was lent: the runner replaces it by the staged
+    /// one and returns it with [`Machine::take_back`].
     pub fn accept_lent(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, peer, up)?;
         self.accepted.push((from.id, None));
@@ -112,8 +112,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same for a method that is over then: summaries are needed once, so the roster may make
-    /// them as they are taken.
+    /// [`Machine::start`] for a method without rounds: summaries are used once, so the roster may
+    /// compute them lazily.
     pub(crate) fn start_only(
         method: Arc<dyn DynMethod>,
         keys: StageKeys,
@@ -152,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Adds a client: one of the roster, or one that joins later. A refused summary changes nothing.
+    /// Adds a client of the roster or a late joiner. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
         self.add(id, summary)?;
         self.next = self.method.status(&self.server)?.next;
@@ -176,7 +176,7 @@ impl Machine {
         self.peers[at] = Some(peer);
     }
 
-    /// Opens the next exchange; none when the method is done.
+    /// Opens the next exchange; `None` when the method is done.
     pub fn open(&self) -> Result<Option<Exchange>> {
         let keys = self.keys.exchange(self.exchange);
         let enrolled = self.enrolled();
@@ -194,7 +194,7 @@ impl Machine {
         Ok(Some(Exchange { number, round, cohort, keys, asks_everyone, broadcast, fold }))
     }
 
-    /// The message to one client, and the record of it to stage.
+    /// The message to one client, and the record to stage.
     pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Message)> {
         let peer = self.peer(to).ok_or_else(|| {
             Error::internal(format!("client {to} is asked before it was admitted"))
@@ -202,19 +202,19 @@ impl Machine {
         self.message_from(exchange, peer)
     }
 
-    /// The same for a client whose record was lent.
+    /// [`Machine::message`] for a client whose record was lent.
     pub fn message_from(&self, exchange: &Exchange, peer: &Opaque) -> Result<(Opaque, Message)> {
         self.method.downlink(&self.server, &exchange.broadcast, peer, exchange.keys.down())
     }
 
-    /// Lends a client's record for the length of an exchange, so that its runner can drop the old
-    /// one as soon as the new one is accepted: only clients being worked on have two.
+    /// Lends a client's record for the duration of an exchange. The runner replaces it as soon as
+    /// the upload is accepted, so that only clients in progress have two records.
     pub fn lend(&mut self, id: ClientId) -> Result<Opaque> {
         let peer = self.peers.get_mut(id.0 as usize).and_then(Option::take);
         peer.ok_or_else(|| Error::internal(format!("client {id} has no record to lend")))
     }
 
-    /// Takes a lent record back, as it was or as it was accepted, before the exchange is closed.
+    /// Takes back a lent record, unchanged or accepted, before the exchange is closed.
     pub fn take_back(&mut self, id: ClientId, peer: Opaque) {
         self.peers[id.0 as usize] = Some(peer);
     }
@@ -229,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// Uploads that were summed elsewhere, with the record to keep of each client.
+    /// A shard of uploads that were summed elsewhere, with the record to store of each client.
     pub fn summed(&self, fold: &[u8], accepted: Vec<(ClientId, Opaque)>) -> Result<Shard> {
         Ok(Shard {
             method: self.method.clone(),
@@ -239,8 +239,8 @@ impl Machine {
         })
     }
 
-    /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
-    /// upload was accepted. Returns those clients in id order.
+    /// Closes the exchange: merges the shards, runs the server step, and commits the records of all
+    /// accepted clients. Returns these clients in id order.
     pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard>) -> Result<Vec<ClientId>> {
         let mut fold = None;
         let mut accepted = Vec::new();
@@ -284,36 +284,11 @@ impl Machine {
         Ok(ids)
     }
 
-    /// Whether the next exchange is counted as a round; none when the method is done.
-    pub fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match self.next {
-            Next::Stop => None,
-            Next::Uncounted => Some(false),
-            Next::Round(_) => Some(true),
-        })
-    }
-
-    /// Rounds done.
-    pub fn round(&self) -> u32 {
-        self.round
-    }
-
-    /// Exchanges done, counted as rounds or not.
-    pub fn exchanges(&self) -> u32 {
-        self.exchange
-    }
-
-    /// What the global state amounts to.
-    pub fn artifact(&self) -> Result<Artifact> {
-        self.method.artifact(&self.server)
-    }
-
     /// The most clients that the method gains from processing together.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The method that it runs.
     pub fn method(&self) -> &Arc<dyn DynMethod> {
         &self.method
     }
@@ -323,42 +298,17 @@ impl Machine {
         &self.server
     }
 
-    /// What the server remembers about one client.
+    /// The server's record of one client.
     pub fn peer(&self, id: ClientId) -> Option<&Opaque> {
         self.peers.get(id.0 as usize).and_then(Option::as_ref)
-    }
-
-    /// Everyone admitted, in id order.
-    pub fn enrolled(&self) -> Vec<ClientId> {
-        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
-        present.map(|(i, _)| ClientId(i as u32)).collect()
-    }
-
-    /// The whole machine as bytes.
-    pub fn save(&self) -> Result<Saved> {
-        let peers = self.peers.iter().map(|peer| peer.as_ref().map(|peer| peer.save()));
-        Ok(Saved::new(self.exchange, self.round, self.global(), peers.collect()))
-    }
-
-    /// What the last exchange changed, where these are the clients that joined before it or whose
-    /// upload it accepted.
-    pub fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        let peers = moved.iter().map(|id| {
-            let peer = self.peer(*id).ok_or_else(|| {
-                Error::internal(format!("client {id} moved and was never admitted"))
-            })?;
-            Ok((*id, peer.save()))
-        });
-        let peers = peers.collect::<Result<_>>()?;
-        Ok(Change::new(self.exchange, self.round, self.global(), peers))
     }
 
     fn global(&self) -> Vec<u8> {
         (self.start_magnitude, self.server.save()).to_bytes()
     }
 
-    /// A saved machine whose clients all left: the global state without their part in it. They join
-    /// again as late joiners do.
+    /// Removes all clients and their contributions from a saved machine. They join again as late
+    /// joiners.
     pub fn without_clients(method: &dyn DynMethod, saved: &Saved) -> Result<Saved> {
         let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
         let server = method.without_clients(method.load(StateKind::Server, &server)?)?;
@@ -367,7 +317,7 @@ impl Machine {
         Ok(Saved::new(saved.exchanges(), saved.round(), global, records))
     }
 
-    /// A machine where it was saved.
+    /// Loads a saved machine.
     pub fn load(
         method: Arc<dyn DynMethod>,
         keys: StageKeys,
@@ -396,7 +346,7 @@ impl Machine {
         })
     }
 
-    /// Steps consume the state; if one fails, the machine is not used again.
+    /// A step consumes the state; after a failure the machine must not be used again.
     fn take_server(&mut self) -> Opaque {
         std::mem::replace(&mut self.server, Box::new(()))
     }
@@ -408,6 +358,49 @@ impl Machine {
     }
 }
 
+impl Protocol for Machine {
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        Ok(match self.next {
+            Next::Stop => None,
+            Next::Uncounted => Some(false),
+            Next::Round(_) => Some(true),
+        })
+    }
+
+    fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.exchange
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.method.artifact(&self.server)
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        present.map(|(i, _)| ClientId(i as u32)).collect()
+    }
+
+    fn save(&self) -> Result<Saved> {
+        let peers = self.peers.iter().map(|peer| peer.as_ref().map(|peer| peer.save()));
+        Ok(Saved::new(self.exchange, self.round, self.global(), peers.collect()))
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        let peers = moved.iter().map(|id| {
+            let peer = self.peer(*id).ok_or_else(|| {
+                Error::internal(format!("client {id} moved and was never admitted"))
+            })?;
+            Ok((*id, peer.save()))
+        });
+        let peers = peers.collect::<Result<_>>()?;
+        Ok(Change::new(self.exchange, self.round, self.global(), peers))
+    }
+}
+
 /// Refuses a state whose norm is not finite or has grown too much over its start.
 pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     if *start == 0.0 {
@@ -416,13 +409,12 @@ pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     if magnitude.is_finite() && magnitude <= GROWTH_MAX * *start {
         return Ok(());
     }
-    Err(Error::numerical(format!(
-        "the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}; a \
-         smaller step or a finer codec may help"
-    )))
+    let what =
+        format!("the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}");
+    Err(Error::numerical(what).hint("take a smaller step or a finer codec"))
 }
 
-/// The caller must not pass an upload twice, or one that was not requested.
+/// Refuses uploads that were passed twice or not requested.
 fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Option<Opaque>)]) -> Result<()> {
     if let Some(pair) = accepted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Error::internal(format!("client {} was accepted twice", pair[0].0)));

@@ -8,9 +8,9 @@ use whimbrel_core::{Error, Result, Wire, wire};
 /// The figures of one evaluated round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// The round, from one; zero is the state before the first.
+    /// The round, from one; zero for the start.
     pub round: u32,
-    /// What the method reports.
+    /// The method's figures.
     pub figures: Vec<Figure>,
     /// Bytes so far.
     pub traffic: Traffic,
@@ -20,12 +20,10 @@ pub struct Row {
     pub seconds: f64,
 }
 
-/// A metric that can be kept: unlike a method's, it owns its name.
+/// A metric that owns its name, so that it can be stored.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// Its key.
     pub name: String,
-    /// Its value.
     pub value: MetricValue,
 }
 
@@ -35,19 +33,18 @@ impl From<Metric> for Figure {
     }
 }
 
-/// The last evaluation: what a run that goes on later must still know of it, because no client
-/// would answer it a second time in the same way.
+/// The last evaluation. A checkpoint stores it, because clients would not answer it again in the
+/// same way.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Latest {
-    /// Its figures.
     pub row: Row,
-    /// Each client's own figures, by id; empty for those who did not answer.
+    /// Each client's own figures, by id; empty for those without an answer.
     pub own: Vec<Vec<Figure>>,
 }
 
 wire!(Latest { row, own });
 
-/// Without its seconds: nothing that is kept depends on the clock.
+/// Without seconds: stored states do not depend on the clock.
 impl Wire for Row {
     fn put(&self, out: &mut Vec<u8>) {
         self.round.put(out);
@@ -96,12 +93,11 @@ impl Wire for Figure {
 }
 
 impl Row {
-    /// The figure of that name.
     pub fn figure(&self, name: &str) -> Option<&MetricValue> {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| &figure.value)
     }
 
-    /// The figure of that name, where it is a number.
+    /// The figure of this name, if it is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.figure(name)? {
             MetricValue::Number(value) => Some(*value),
@@ -109,7 +105,7 @@ impl Row {
         }
     }
 
-    /// The line's object. Bits are what was encoded; a value that does not exist is null.
+    /// The JSON object of the line; missing values are null.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("round".into(), self.round.into());
@@ -125,7 +121,7 @@ impl Row {
     }
 }
 
-/// Sums up a line but for its seconds: equal runs have equal sums.
+/// A checksum of a line without its seconds: equal runs have equal sums.
 pub(crate) fn sum_line(line: &[u8], sum: &mut crc32fast::Hasher) {
     const KEY: &[u8] = b"\"seconds\":";
     let Some(at) = line.windows(KEY.len()).position(|w| w == KEY) else { return sum.update(line) };
@@ -143,7 +139,7 @@ fn json(value: &MetricValue) -> Value {
     }
 }
 
-/// A number JSON can hold; what is not finite becomes null.
+/// A JSON number; null if it is not finite.
 pub fn number(x: f64) -> Value {
     Number::from_f64(x).map_or(Value::Null, Value::Number)
 }

@@ -6,8 +6,8 @@ use whimbrel_core::wire::hex;
 /// The longest readable part.
 const LENGTH_MAX: usize = 60;
 
-/// A name that every file system takes for any client name, one for each: a plain name is itself;
-/// of any other, what is readable of it and a hash. No two names differ by case alone.
+/// A distinct name for each client name that every file system accepts: a plain name is unchanged;
+/// any other becomes its readable part and a hash. No two results differ by case alone.
 pub fn folder_name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if !name.is_empty() && name.len() <= LENGTH_MAX && name.chars().all(plain) && !reserved(name) {
@@ -19,7 +19,7 @@ pub fn folder_name(name: &str) -> String {
     format!("{readable}~{hash}")
 }
 
-/// Names that one system or another keeps for devices.
+/// Names that some systems reserve for devices.
 fn reserved(name: &str) -> bool {
     let numbered = |stem| name.strip_prefix(stem).is_some_and(|n| n.len() == 1);
     matches!(name, "con" | "prn" | "aux" | "nul") || numbered("com") || numbered("lpt")

@@ -1,38 +1,38 @@
-//! Who takes part in a round, and whose upload is lost.
+//! Cohorts of rounds, and simulated losses.
 
 use crate::journal::Journal;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::{ClientId, Key, Probability};
 
-/// Clients that one thread draws at least: one takes tens of nanoseconds.
+/// The minimum of clients per thread: one draw takes tens of nanoseconds.
 const DRAWN_TOGETHER: usize = 4096;
 
-/// How the cohort of a sampled round is drawn.
+/// The distribution of the cohort of a sampled round.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Participation {
     /// Every enrolled client.
     Everyone,
     /// Each client independently, with one probability.
     Bernoulli(Probability),
-    /// Each client independently, with its own probability, by id, or with that of all others.
+    /// Each client independently, with its own probability.
     PerClient {
-        /// Of the clients that a job knows.
+        /// The probabilities of the clients that the job lists, by id.
         each: Vec<Probability>,
-        /// Of those who were invited afterwards.
+        /// The probability of clients that were invited later.
         others: Probability,
     },
-    /// This number of clients, drawn without replacement (all, where fewer are enrolled).
+    /// This number of clients, drawn without replacement; all if fewer are enrolled.
     Fixed(u32),
 }
 
-/// How many uploads let a round close.
+/// The number of uploads that closes a round.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Quorum {
-    /// Everyone's who was asked.
+    /// All clients that were asked.
     #[default]
     All,
-    /// This number, or everyone's where fewer were asked.
+    /// This number; all if fewer were asked.
     Number(u32),
     /// This share of those asked, rounded up.
     Share(f64),
@@ -56,17 +56,16 @@ impl Quorum {
     }
 }
 
-/// A client asked in a round, with the probability that it was.
+/// A client of a cohort with its inclusion probability.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Invited {
-    /// The client.
     pub id: ClientId,
-    /// The planned probability.
+    /// The inclusion probability.
     pub inclusion: f64,
 }
 
 impl Participation {
-    /// Draws a cohort among the enrolled clients, in id order. It may be empty.
+    /// Draws a cohort from the enrolled clients, in id order; it may be empty.
     pub fn draw(&self, enrolled: &[ClientId], key: Key) -> Vec<Invited> {
         let each = |p: &(dyn Fn(ClientId) -> Probability + Sync)| {
             let invite = |id: &ClientId| {
@@ -92,7 +91,7 @@ impl Participation {
         }
     }
 
-    /// The mean probability over `clients` clients.
+    /// The mean inclusion probability over `clients` clients.
     pub fn mean(&self, clients: usize) -> f64 {
         match self {
             Self::Everyone => 1.0,
@@ -105,27 +104,26 @@ impl Participation {
     }
 }
 
-/// All enrolled clients, each with certainty.
+/// All enrolled clients, with probability one.
 pub fn everyone(enrolled: &[ClientId]) -> Vec<Invited> {
     enrolled.iter().map(|&id| Invited { id, inclusion: 1.0 }).collect()
 }
 
-/// What goes wrong in a simulation, on purpose.
+/// Simulated faults.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Faults {
-    /// The probability that an upload is lost after it was computed.
+    /// The probability that an upload is lost.
     pub lost: f64,
-    /// Uploads lost by script: in which rounds, whose. Rounds are counted from one.
+    /// Clients whose upload is lost, by round from one.
     pub drops: BTreeMap<u32, BTreeSet<ClientId>>,
-    /// Clients that join only before a given round, counted from one.
+    /// Late joiners, with the round before which they join, from one.
     pub late: BTreeMap<ClientId, u32>,
-    /// What a journal says of who was there, joined, was accepted and answered; where there is one,
-    /// nothing else of this counts.
+    /// A journal whose joins, losses and answers are replayed; it overrides all other fields.
     pub replay: Option<Journal>,
 }
 
 impl Faults {
-    /// Whether a client is not there from the start.
+    /// Whether a client joins after the start.
     pub fn is_late(&self, id: ClientId) -> bool {
         match &self.replay {
             Some(journal) => !journal.enrolled(id),
@@ -133,7 +131,7 @@ impl Faults {
         }
     }
 
-    /// Whether a client that is late may join before this exchange, of which the next round is this.
+    /// Whether a late joiner joins before this exchange, given the number of the next round.
     pub fn lets_in(&self, id: ClientId, exchange: u32, round: u32) -> bool {
         match &self.replay {
             Some(journal) => journal.joins(id).is_some_and(|at| at <= exchange),
@@ -141,22 +139,22 @@ impl Faults {
         }
     }
 
-    /// Whether this client answers the evaluation after this round.
+    /// Whether the client answers the evaluation after the round.
     pub fn answers(&self, round: u32, id: ClientId) -> bool {
         self.replay.as_ref().is_none_or(|journal| journal.answered(round, id))
     }
 
-    /// Whether this client was asked in this exchange and never reached.
+    /// Whether the exchange's message does not reach the client.
     pub fn is_unsent(&self, exchange: u32, id: ClientId) -> bool {
         self.replay.as_ref().is_some_and(|journal| journal.unsent(exchange, id))
     }
 
-    /// Whether nothing was heard of this client in this exchange.
+    /// Whether the exchange counts no upload of the client.
     pub fn is_unheard(&self, exchange: u32, id: ClientId) -> bool {
         self.replay.as_ref().is_some_and(|journal| journal.unheard(exchange, id))
     }
 
-    /// Whether this client's upload of this exchange is lost.
+    /// Whether the client's upload is lost.
     pub fn loses(&self, exchange: u32, round: Option<u32>, id: ClientId, key: Key) -> bool {
         if let Some(journal) = &self.replay {
             return journal.accepted(exchange, id) != Some(true);

@@ -1,4 +1,4 @@
-//! Work in chunks on all threads, one chunk ahead of their consumer.
+//! Work in chunks on all threads, one chunk ahead of the consumer.
 
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
@@ -6,9 +6,9 @@ use std::sync::mpsc::sync_channel;
 /// Clients of a chunk: results of a million clients do not fit into memory at once.
 pub(crate) const CHUNK: usize = 8192;
 
-/// Calls `take` with what `make` makes of the chunks of `0..count`, in order. While `take` works on
-/// the calling thread, all others make the next chunk; where there are no others, or the caller is
-/// one of them, chunks are made as they are taken.
+/// Calls `take` with the results of `make` for the chunks of `0..count`, in order. While `take`
+/// runs on the calling thread, the pool makes the next chunk. With one thread, or on a thread of
+/// the pool, chunks are made on demand.
 pub(crate) fn prefetch<T: Send, R>(
     count: usize,
     make: impl Fn(Range<usize>) -> T + Sync,

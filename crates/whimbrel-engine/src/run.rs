@@ -1,7 +1,7 @@
 //! Runs a job's stages one after the other, with evaluations, checkpoints and early stops.
 
 use crate::checkpoint::{Checkpoint, Earlier};
-use crate::keeper::{Keeper, Moment, Progress};
+use crate::keeper::{Keeper, Progress, Snapshot};
 use crate::keys::StageKeys;
 use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
@@ -16,28 +16,37 @@ use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
-/// One link in a job's chain: initialise, estimate constants, fit.
+/// One stage of a job, such as initialisation, constants or the fit.
 pub struct Stage {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'static str,
-    /// The method that runs it.
     pub method: StageMethod,
-    /// Who takes part.
     pub participation: Participation,
-    /// What goes wrong on purpose.
+    /// Simulated faults.
     pub faults: Faults,
-    /// Rounds between evaluations; none for a stage without metrics.
+    /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
-    /// When to stop early.
     pub stopping: Stopping,
+}
+
+impl Stage {
+    fn rules(&self) -> StageRules {
+        let measures = self.evaluate_every.map(|_| self.method.declare().measures);
+        StageRules {
+            name: self.name,
+            measures: measures.unwrap_or_default(),
+            evaluate_every: self.evaluate_every,
+            stopping: self.stopping.clone(),
+        }
+    }
 }
 
 /// A stage's method.
 #[derive(Clone)]
 pub enum StageMethod {
-    /// Clients talk to a server.
+    /// A server with clients.
     Server(Arc<dyn DynMethod>),
-    /// Neighbours talk to each other; everyone takes part, and nothing is lost.
+    /// Neighbours without a server; all clients take part, and no message is lost.
     Neighbours(Arc<dyn Decentralised>, Graphs),
 }
 
@@ -48,7 +57,7 @@ impl From<Arc<dyn DynMethod>> for StageMethod {
 }
 
 impl StageMethod {
-    /// The method, for runners that are or have a server.
+    /// The method of a stage with a server.
     pub fn server(&self) -> Result<&Arc<dyn DynMethod>> {
         match self {
             Self::Server(method) => Ok(method),
@@ -76,95 +85,49 @@ impl StageMethod {
     }
 }
 
-/// What the loop knows of a stage, independent of its runner.
+/// The rules of a stage for the loop, independent of its runner.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageRules {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'static str,
-    /// What the figures of its evaluations are; empty for a stage without.
+    /// Declarations of the figures of evaluations; empty for a stage without.
     pub measures: Vec<Measure>,
-    /// Rounds between evaluations; none for a stage without metrics.
+    /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
-    /// When to stop early.
     pub stopping: Stopping,
 }
 
-/// When a stage ends before its budget is spent.
+/// Rules that end a stage before its budget is spent.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stopping {
-    /// Once the measure of this key is at or beyond this limit, on its better side.
+    /// Limits by the key of a measure: the stage ends once the measure is at least as good.
     pub limits: Vec<(&'static str, f64)>,
-    /// Once the declared objective has not improved for this number of evaluations.
+    /// The stage ends after this number of evaluations without an improvement of the objective.
     pub patience: Option<u32>,
-    /// A change of the objective below this share of it is no improvement.
+    /// A smaller relative change of the objective does not count as an improvement.
     pub tolerance: f64,
 }
 
 impl Stopping {
-    /// The default of `tolerance` where `patience` is given.
+    /// The default of `tolerance` if `patience` is given.
     pub const TOLERANCE: f64 = 1e-9;
 }
 
-/// Builds stage after stage; each may use what the ones before it delivered.
+/// Builds one stage after the other from the artifacts of the stages before.
 pub trait Chain {
-    /// How many stages.
+    /// Number of stages.
     fn len(&self) -> usize;
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Builds one stage.
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
-    /// What each client is there for, by id; those beyond the end train.
+    /// Duties of clients, by id; clients beyond the end train.
     fn duties(&self) -> Vec<Duty> {
         Vec::new()
     }
 }
 
-/// The stages of a run, each with its runner.
-pub trait Stages {
-    /// How many stages.
-    fn len(&self) -> usize;
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Builds a stage from what the ones before it delivered.
-    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules>;
-    /// Starts the stage that was built last.
-    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
-}
-
-/// A chain over the clients that a carrier reaches.
-struct Carried<'a> {
-    chain: &'a dyn Chain,
-    carrier: &'a mut dyn Carrier,
-    stage: Option<Stage>,
-}
-
-impl Stages for Carried<'_> {
-    fn len(&self) -> usize {
-        self.chain.len()
-    }
-
-    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules> {
-        let stage = self.stage.insert(self.chain.build(index, delivered)?);
-        let measures = stage.evaluate_every.map(|_| stage.method.declare().measures);
-        Ok(StageRules {
-            name: stage.name,
-            measures: measures.unwrap_or_default(),
-            evaluate_every: stage.evaluate_every,
-            stopping: stage.stopping.clone(),
-        })
-    }
-
-    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let stage = self.stage.as_ref().ok_or_else(|| Error::internal("no stage was built"))?;
-        self.carrier.open(stage, start)
-    }
-}
-
-/// Who watches a run.
+/// Callbacks of a run.
 pub trait Observer {
     /// A stage begins.
     fn stage(&mut self, _stage: &StageRules, _index: usize, _of: usize) {}
@@ -172,36 +135,37 @@ pub trait Observer {
     fn exchange(&mut self, _done: &Done) {}
     /// A round was evaluated.
     fn row(&mut self, _row: &Row) {}
-    /// The run is over, and this is what one client has of its own (a personal model, weights,
-    /// samples). Called once for each client that has something, in id order, so that no two are in
-    /// memory at once; clients of a network keep theirs. An error ends the run, whose last
-    /// checkpoint is already kept: resuming it hands everything out again.
+    /// Receives one client's personal artifact (model, weights, samples) after the run. Called once
+    /// per client that has one, in id order, so that only one is in memory at a time; clients of a
+    /// network keep theirs. An error ends the run; its last checkpoint is already saved, and a
+    /// resumed run passes all artifacts again.
     fn client_artifact(&mut self, _name: &str, _artifact: Artifact) -> Result<()> {
         Ok(())
     }
 }
 
-/// How a run ended.
+/// Ignores everything.
+impl Observer for () {}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Ending {
-    /// The method was done.
+    /// The method is done.
     Finished,
     /// A stopping rule of the job was met.
     Early(String),
-    /// There is a model, and it is no fit: its declared defects.
+    /// The model is degenerate: its declared defects.
     Degenerate(String),
     /// Interrupted; the state is saved.
     Interrupted,
-    /// The arithmetic failed; rows and journal up to there are kept.
+    /// The arithmetic failed; metrics and journal up to there are kept.
     Failed(Error),
 }
 
-/// What a run leaves.
+/// The result of a run.
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
-    /// What each stage delivered; the last one is the model. Empty where the run was
-    /// interrupted before there was one.
+    /// The artifacts of the stages; the last one is the model. Empty if the run was interrupted
+    /// before there was one.
     pub delivered: Vec<Artifact>,
     /// Client names, by id.
     pub names: Vec<String>,
@@ -215,9 +179,9 @@ pub struct Outcome {
     pub rounds: u32,
     /// The last evaluation.
     pub last: Option<Row>,
-    /// What the figures of evaluations are.
+    /// Declarations of the figures of evaluations.
     pub measures: Vec<Measure>,
-    /// Seconds, those before a resume included.
+    /// Seconds, including those before a resume.
     pub seconds: f64,
 }
 
@@ -238,27 +202,17 @@ pub fn run_with(
     interrupt: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    run_stages(&mut Carried { chain, carrier, stage: None }, keeper, seed, interrupt, observer)
-}
-
-/// Runs stage after stage.
-pub fn run_stages(
-    stages: &mut dyn Stages,
-    keeper: &mut dyn Keeper,
-    seed: u64,
-    interrupt: &AtomicBool,
-    observer: &mut dyn Observer,
-) -> Result<Outcome> {
     let mut resumed = keeper.resume()?;
     let seconds_before = keeper.seconds_before();
     let clock = Instant::now();
     let first = resumed.as_ref().map_or(0, |c| c.stage as usize);
     let mut delivered = resumed.as_ref().map_or_else(Vec::new, |c| c.delivered.clone());
     let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
-    for index in first..stages.len() {
-        let rules = stages.build(index, &delivered)?;
-        observer.stage(&rules, index, stages.len());
-        let last = index + 1 == stages.len();
+    for index in first..chain.len() {
+        let stage = chain.build(index, &delivered)?;
+        let rules = stage.rules();
+        observer.stage(&rules, index, chain.len());
+        let last = index + 1 == chain.len();
         let work = Work {
             rules: &rules,
             index: index as u32,
@@ -270,13 +224,14 @@ pub fn run_stages(
             seconds_before,
         };
         let resumed = resumed.take();
-        let runner = stages.open(&Start {
+        let start = Start {
             index: index as u32,
             last,
             keys: StageKeys::new(seed, index as u32),
             delivered: &delivered,
             saved: resumed.as_ref().map(|checkpoint| &checkpoint.runner),
-        })?;
+        };
+        let runner = carrier.open(&stage, &start)?;
         let result = work.run(runner, resumed.as_ref(), keeper, observer)?;
         let traffic = result.traffic;
         let stage_is_over = matches!(result.ending, Ending::Finished | Ending::Early(_));
@@ -320,7 +275,7 @@ struct Work<'a> {
     seconds_before: f64,
 }
 
-/// How one stage ended.
+/// The result of one stage.
 struct StageResult {
     ending: Ending,
     artifact: Option<Artifact>,
@@ -332,7 +287,7 @@ struct StageResult {
     last: Option<Row>,
 }
 
-/// What this process has seen of the stage.
+/// The evaluations and stops of the stage so far.
 #[derive(Default)]
 struct Seen {
     progress: Progress,
@@ -356,7 +311,7 @@ impl Work<'_> {
             seen.stopped.clone_from(&checkpoint.stopped);
         }
         let was_over = seen.progress.finished;
-        self.at(runner, &seen, |moment| keeper.opened(resumed.is_none(), moment))?;
+        self.at(runner, &seen, |snapshot| keeper.opened(resumed.is_none(), snapshot))?;
         let ending = loop {
             if was_over {
                 break seen.stopped.clone().map_or(Ending::Finished, Ending::Early);
@@ -376,10 +331,10 @@ impl Work<'_> {
             if let Ending::Early(reason) = &ending {
                 seen.stopped = Some(reason.clone());
             }
-            self.at(runner, &seen, |moment| keeper.left(moment))?;
+            self.at(runner, &seen, |snapshot| keeper.left(snapshot))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
-        let artifact = runner.artifact();
+        let artifact = runner.state().machine.artifact();
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
@@ -395,15 +350,15 @@ impl Work<'_> {
             ending: self.judged(ending, last.as_ref()),
             artifact,
             names: runner.names(),
-            tallies: self.earlier.with(runner.tallies()),
+            tallies: self.earlier.with(&runner.state().tallies),
             own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
-            rounds: runner.round(),
+            rounds: runner.state().machine.round(),
             last,
         })
     }
 
-    /// A model whose last evaluation shows a defect is no success.
+    /// A fit whose last evaluation shows a defect ends as degenerate.
     fn judged(&self, ending: Ending, last: Option<&Row>) -> Ending {
         let is_over = matches!(ending, Ending::Finished | Ending::Early(_)) && self.last;
         let Some(row) = last.filter(|_| is_over) else { return ending };
@@ -415,7 +370,7 @@ impl Work<'_> {
         if said.is_empty() { ending } else { Ending::Degenerate(said.join("; ")) }
     }
 
-    /// Evaluates where due, then runs one exchange; an ending when there is nothing more to do.
+    /// Evaluates if due, then runs one exchange; the ending once the stage is over.
     fn advance(
         &self,
         runner: &mut dyn Runner,
@@ -423,8 +378,9 @@ impl Work<'_> {
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<Option<Ending>> {
-        let round = runner.round();
-        let due = self.rules.evaluate_every.is_some_and(|every| match runner.next_is_round() {
+        let machine = &runner.state().machine;
+        let round = machine.round();
+        let due = self.rules.evaluate_every.is_some_and(|every| match machine.next_is_round() {
             Ok(Some(true)) => round.is_multiple_of(every.max(1)),
             Ok(None) => true,
             _ => false,
@@ -442,7 +398,7 @@ impl Work<'_> {
         let done = match runner.step()? {
             Step::Exchanged(done) => done,
             Step::Joined(ids) => {
-                self.at(runner, seen, |moment| keeper.joined(&ids, moment))?;
+                self.at(runner, seen, |snapshot| keeper.joined(&ids, snapshot))?;
                 runner.acknowledge()?;
                 return Ok(None);
             }
@@ -452,7 +408,7 @@ impl Work<'_> {
         if done.round.is_some() {
             seen.progress.accepted = done.accepted.len() as u32;
         }
-        self.at(runner, seen, |moment| keeper.exchange(&done, moment))?;
+        self.at(runner, seen, |snapshot| keeper.exchange(&done, snapshot))?;
         runner.acknowledge()?;
         observer.exchange(&done);
         Ok(None)
@@ -482,14 +438,14 @@ impl Work<'_> {
             });
         }
         seen.latest = Some(Latest { row: row.clone(), own: evaluated.own });
-        self.at(runner, seen, |moment| keeper.evaluated(&evaluated.answered, moment))?;
+        self.at(runner, seen, |snapshot| keeper.evaluated(&evaluated.answered, snapshot))?;
         observer.row(&row);
         Ok(())
     }
 
     fn row(&self, runner: &dyn Runner, metrics: Vec<Metric>, clients: u32) -> Row {
         Row {
-            round: runner.round(),
+            round: runner.state().machine.round(),
             figures: metrics.into_iter().map(Into::into).collect(),
             traffic: self.traffic(runner),
             clients,
@@ -521,12 +477,12 @@ impl Work<'_> {
         None
     }
 
-    /// Shows a keeper the run as it stands.
+    /// Passes a snapshot of the run to a keeper.
     fn at(
         &self,
         runner: &dyn Runner,
         seen: &Seen,
-        show: impl FnOnce(&Moment<'_>) -> Result<()>,
+        show: impl FnOnce(&Snapshot<'_>) -> Result<()>,
     ) -> Result<()> {
         let progress = seen.progress;
         let without_clients = || {
@@ -534,7 +490,7 @@ impl Work<'_> {
                 stage: self.index,
                 delivered: self.delivered.to_vec(),
                 earlier: self.earlier.clone(),
-                runner: runner.save()?,
+                runner: runner.state().save()?,
                 evaluated: progress.evaluated,
                 patience: progress.patience,
                 accepted: progress.accepted,
@@ -546,7 +502,7 @@ impl Work<'_> {
                 }),
             })
         };
-        show(&Moment {
+        show(&Snapshot {
             stage: self.index,
             runner,
             progress,
@@ -557,7 +513,7 @@ impl Work<'_> {
     }
 
     fn traffic(&self, runner: &dyn Runner) -> Traffic {
-        let own = runner.traffic();
+        let own = runner.state().traffic;
         Traffic {
             up: self.earlier.traffic.up + own.up,
             down: self.earlier.traffic.down + own.down,

@@ -1,125 +1,208 @@
-//! Who carries a stage's exchanges: the simulator, a network, a test's loop.
+//! The interface between the loop over stages and whatever carries messages: the simulator, a
+//! network, a test.
 //!
 //! A [`Runner`] takes a stage from exchange to exchange until the method is done; a [`Carrier`]
-//! opens one for each stage. Everything around the exchanges (evaluations, stopping rules, journal, metrics,
-//! checkpoints, the chain of stages) is [`run_with`](crate::run_with)'s and the same for all.
+//! opens one for each stage. Evaluations, stopping rules, journal, metrics, checkpoints and the
+//! chain of stages are the same for all runners and belong to [`run_with`](crate::run_with).
 
 use crate::keys::StageKeys;
+use crate::machine::Machine;
 use crate::metrics::Figure;
 use crate::run::Stage;
 use crate::runner_state::{Change, Saved};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use whimbrel_core::method::{Artifact, Metric};
-use whimbrel_core::{ClientId, Result, wire};
+use whimbrel_core::method::{Artifact, ClientGroup, Metric};
+use whimbrel_core::{ClientId, Error, Opaque, Result, wire};
 
 /// One stage under way: a server with its clients, or neighbours without a server.
 pub trait Runner {
+    fn state(&self) -> &StageState;
+    /// Client names by id.
+    fn names(&self) -> Vec<String>;
+    /// Runs one exchange. Clients learn of it by [`Runner::acknowledge`], which the caller calls
+    /// once the exchange is durable.
+    fn step(&mut self) -> Result<Step>;
+    /// Tells the clients of the last exchange that it counts. By default there is nothing to tell:
+    /// both ends moved in the step and are saved together.
+    fn acknowledge(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Runs the method's evaluation; `None` if no client answered.
+    fn evaluate(&mut self) -> Result<Option<Evaluated>>;
+    /// Passes each client's personal artifact to `sink`, in id order; none by default, because
+    /// remote clients keep theirs.
+    fn client_artifacts(
+        &self,
+        _sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
+    ) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The protocol of a stage: a server's [`Machine`], or neighbours that mix their states.
+pub trait Protocol: Send + Sync {
     /// Rounds done.
     fn round(&self) -> u32;
     /// Exchanges done, openings included.
     fn exchanges(&self) -> u32;
-    /// Whether the next exchange is a round (`false`: an opening); none when the method is done.
+    /// Whether the next exchange is a round (`false`: an opening); `None` when the method is done.
     fn next_is_round(&self) -> Result<Option<bool>>;
-    /// Everyone who takes part, in id order.
+    /// The clients that take part, in id order.
     fn enrolled(&self) -> Vec<ClientId>;
-    /// Runs one exchange. It must not be announced yet: first it is kept, then comes
-    /// [`Runner::acknowledge`].
-    fn step(&mut self) -> Result<Step>;
-    /// The last exchange is kept: its clients may move.
-    fn acknowledge(&mut self) -> Result<()>;
-    /// Asks the method's evaluation; none where no client answered.
-    fn evaluate(&mut self) -> Result<Option<Evaluated>>;
-    /// Client names by id.
-    fn names(&self) -> Vec<String>;
-    /// Bytes and rounds of each client in this stage, by id.
-    fn tallies(&self) -> &[Tally];
-    /// Bytes of this stage.
-    fn traffic(&self) -> Traffic;
-    /// The stage as bytes, without the states of clients.
-    fn save(&self) -> Result<SavedStage>;
-    /// How many clients' states are kept with the stage: by default none, because clients are
-    /// elsewhere and keep their own.
-    fn clients_kept(&self) -> usize {
-        0
-    }
-    /// The states of these clients as bytes: of a million they do not fit into memory twice.
-    fn save_clients(&self, _ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
-        Ok(Vec::new())
-    }
-    /// What the last exchange changed, where these clients joined before it or were accepted in it.
-    fn change(&self, moved: &[ClientId]) -> Result<Change>;
-    /// What the stage amounts to: the model, or what the next stage starts from.
+    /// The model, or the input of the next stage.
     fn artifact(&self) -> Result<Artifact>;
-    /// Hands what each client has of its own to `sink`, one client after the other; nothing where
-    /// clients are elsewhere and keep it there.
-    fn client_artifacts(
-        &self,
-        sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
-    ) -> Result<()>;
+    /// The state as bytes.
+    fn save(&self) -> Result<Saved>;
+    /// The difference that the last exchange made; `moved` are the clients that joined before it or
+    /// were accepted in it.
+    fn change(&self, moved: &[ClientId]) -> Result<Change>;
+}
+
+/// The state of a stage that every runner has.
+pub struct StageState<P: ?Sized = dyn Protocol> {
+    /// Client states by id; empty where clients keep their own.
+    pub clients: Vec<Opaque>,
+    /// Bytes and rounds of each client in this stage, by id.
+    pub tallies: Vec<Tally>,
+    /// Bytes of this stage.
+    pub traffic: Traffic,
+    /// Whether an exchange failed half-way: some clients moved and the server did not.
+    pub(crate) broken: bool,
+    pub machine: P,
+}
+
+impl<P> StageState<P> {
+    /// A new stage of this many clients.
+    pub fn new(machine: P, clients: usize) -> Self {
+        let tallies = vec![Tally::default(); clients];
+        let traffic = Traffic::default();
+        Self { clients: Vec::new(), tallies, traffic, broken: false, machine }
+    }
+
+    /// A saved stage without its clients' states.
+    pub fn resumed(machine: P, saved: &SavedStage) -> Self {
+        let (tallies, traffic) = (saved.tallies.clone(), saved.traffic);
+        Self { clients: Vec::new(), tallies, traffic, broken: false, machine }
+    }
+
+    /// Counts bytes that a client sent.
+    pub fn count_up(&mut self, id: ClientId, bytes: u64) {
+        self.tallies[id.0 as usize].bytes_up += bytes;
+        self.traffic.up += bytes;
+    }
+
+    /// Counts bytes that were sent to a client.
+    pub fn count_down(&mut self, id: ClientId, bytes: u64) {
+        self.tallies[id.0 as usize].bytes_down += bytes;
+        self.traffic.down += bytes;
+    }
+}
+
+impl<P: Protocol + ?Sized> StageState<P> {
+    /// Refuses to use the state after an exchange that failed half-way.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::internal("a stage is used after an exchange that failed"));
+        }
+        Ok(())
+    }
+
+    /// The stage as bytes, without the states of clients.
+    pub fn save(&self) -> Result<SavedStage> {
+        self.check_whole()?;
+        let (tallies, traffic) = (self.tallies.clone(), self.traffic);
+        Ok(SavedStage { state: self.machine.save()?, clients: Vec::new(), tallies, traffic })
+    }
+
+    /// The states of these clients as bytes; a million of them do not fit into memory twice.
+    pub fn save_clients(&self, ids: Range<usize>) -> Vec<Vec<u8>> {
+        self.clients[ids].par_iter().map(|client| client.save()).collect()
+    }
+}
+
+impl StageState<Machine> {
+    /// Concludes an evaluation from the answers to a question of `asked` bytes.
+    pub fn conclude<A: AsRef<[u8]>>(
+        &mut self,
+        asked: usize,
+        answers: &BTreeMap<ClientId, A>,
+    ) -> Result<Evaluated> {
+        let method = self.machine.method();
+        let mut own = vec![Vec::new(); self.tallies.len()];
+        for (id, answer) in answers {
+            let answer = answer.as_ref();
+            own[id.0 as usize] = method.own(answer)?.into_iter().map(Into::into).collect();
+            self.traffic.eval += (asked + answer.len()) as u64;
+        }
+        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer.as_ref())));
+        let metrics = method.conclude(self.machine.server(), &mut each, ClientGroup::Trained)?;
+        Ok(Evaluated { metrics, own, answered: answers.keys().copied().collect() })
+    }
 }
 
 /// Opens a runner for each stage of a job.
 pub trait Carrier {
-    /// Enrols the clients for a stage, or goes on where one was saved.
+    /// Enrols the clients for a stage, or resumes a saved one.
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
 }
 
-/// How a stage starts.
+/// The start of a stage.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
     /// The stage's number, from zero.
     pub index: u32,
-    /// Whether no other follows.
+    /// Whether this is the last stage.
     pub last: bool,
-    /// Its keys.
     pub keys: StageKeys,
-    /// What the stages before it delivered.
+    /// The artifacts of the stages before.
     pub delivered: &'a [Artifact],
-    /// Where the stage was saved, to go on from.
+    /// The saved stage to resume.
     pub saved: Option<&'a SavedStage>,
 }
 
-/// What came of asking for an exchange.
+/// The result of [`Runner::step`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// It is closed.
+    /// The exchange is closed.
     Exchanged(Done),
-    /// These clients joined, and that is to be kept before an exchange counts on it: then everyone
-    /// is asked the same again after a crash.
+    /// These clients joined. That must be durable before the next exchange, so that a crash does
+    /// not change whom it asks.
     Joined(Vec<ClientId>),
     /// The method is done.
     Over,
-    /// The run was interrupted while clients were waited for; nothing moved.
+    /// The run was interrupted while it waited for clients; nothing moved.
     Interrupted,
 }
 
-/// What happened in one exchange.
-#[derive(Clone, PartialEq, Debug)]
+/// A closed exchange.
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Done {
     /// Its number, openings included, from zero.
     pub exchange: u32,
-    /// The round it was, from one; none for an opening.
+    /// The number of the round, from one; `None` for an opening.
     pub round: Option<u32>,
-    /// Who joined just before it.
+    /// Clients that joined just before it.
     pub joined: Vec<ClientId>,
-    /// Who was asked.
+    /// Clients that were asked.
     pub cohort: Vec<ClientId>,
-    /// Whose upload was accepted.
+    /// Clients whose upload was accepted.
     pub accepted: Vec<ClientId>,
-    /// Who was asked and never reached: no bytes down are counted.
+    /// Clients of the cohort that the message did not reach; its bytes are not counted.
     pub unsent: Vec<ClientId>,
-    /// Who was asked and sent nothing that is counted.
+    /// Clients of the cohort without a counted upload.
     pub unheard: Vec<ClientId>,
 }
 
-/// What an evaluation showed.
+/// The result of an evaluation.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Evaluated {
-    /// The method's figures.
     pub metrics: Vec<Metric>,
-    /// Each client's own figures, by id; empty for those who did not answer.
+    /// Each client's own figures, by id; empty for those without an answer.
     pub own: Vec<Vec<Figure>>,
-    /// Over whose answers, in order.
+    /// The clients that answered, in order.
     pub answered: Vec<ClientId>,
 }
 
@@ -128,7 +211,7 @@ pub struct Evaluated {
 pub struct Tally {
     /// Rounds in which its upload was accepted.
     pub rounds: u32,
-    /// Bytes it sent (a lost upload was sent too).
+    /// Bytes it sent, lost uploads included.
     pub bytes_up: u64,
     /// Bytes sent to it.
     pub bytes_down: u64,
@@ -141,20 +224,17 @@ pub struct Traffic {
     pub up: u64,
     /// Server to clients.
     pub down: u64,
-    /// Both ways, for evaluations alone.
+    /// Both ways, for evaluations.
     pub eval: u64,
 }
 
 /// A stage as bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SavedStage {
-    /// The runner's own state.
     pub state: Saved,
-    /// Each client's state by id; empty where clients keep their own.
+    /// Client states by id; empty where clients keep their own.
     pub clients: Vec<Vec<u8>>,
-    /// Each client's counts.
     pub tallies: Vec<Tally>,
-    /// Bytes so far.
     pub traffic: Traffic,
 }
 

@@ -1,9 +1,9 @@
-//! A runner's state as bytes, and what one exchange changed of it: for stores that keep every
-//! exchange and do not want to write every client's record each time.
+//! The state of a protocol as bytes, and the change that one exchange makes: a store that keeps
+//! every exchange writes only the records that changed.
 
 use whimbrel_core::{ClientId, Error, Result, wire};
 
-/// What a runner keeps once, and one record per client.
+/// Global bytes and one record per client.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Saved {
     exchange: u32,
@@ -12,7 +12,7 @@ pub struct Saved {
     records: Vec<Option<Vec<u8>>>,
 }
 
-/// The same after one exchange: the records that moved.
+/// The difference after one exchange: global bytes and the records that changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
     exchange: u32,
@@ -24,68 +24,59 @@ pub struct Change {
 wire!(Saved { exchange, round, global, records });
 wire!(Change { exchange, round, global, records });
 
-/// No federation keeps more ids free than this: a damaged record must not take all memory.
+/// The maximum of unused ids below an id: a damaged record must not exhaust memory.
 const IDS_AHEAD_MAX: usize = 10_000_000;
 
 impl Saved {
-    /// After this number of exchanges and rounds.
     pub fn new(exchange: u32, round: u32, global: Vec<u8>, records: Vec<Option<Vec<u8>>>) -> Self {
         Self { exchange, round, global, records }
     }
 
-    /// Rounds done when it was saved.
+    /// Rounds done.
     pub fn round(&self) -> u32 {
         self.round
     }
 
-    /// Exchanges done when it was saved.
+    /// Exchanges done.
     pub fn exchanges(&self) -> u32 {
         self.exchange
     }
 
-    /// Everyone with a record, in id order.
+    /// Clients with a record, in id order.
     pub fn enrolled(&self) -> Vec<ClientId> {
         let present = self.records.iter().enumerate().filter(|(_, record)| record.is_some());
         present.map(|(i, _)| ClientId(i as u32)).collect()
     }
 
-    /// One more than the highest id that ever had a record.
+    /// One more than the highest id with a record so far.
     pub fn ids_end(&self) -> usize {
         self.records.len()
     }
 
-    /// What is kept once: equal bytes are equal states.
+    /// The global bytes: equal states have equal bytes.
     pub fn global(&self) -> &[u8] {
         &self.global
     }
 
-    /// The records by id.
     pub fn records(&self) -> &[Option<Vec<u8>>] {
         &self.records
     }
 
-    /// The state one exchange later.
+    /// Advances by one exchange.
     pub fn apply(&mut self, change: Change) -> Result<()> {
-        match change.exchange == self.exchange + 1 {
-            true => self.take(change),
-            false => Err(self.out_of_order(&change)),
-        }
+        self.take(change, self.exchange + 1)
     }
 
-    /// The state once clients have joined before the next exchange.
+    /// Adds clients that joined before the next exchange.
     pub fn join(&mut self, change: Change) -> Result<()> {
-        match change.exchange == self.exchange {
-            true => self.take(change),
-            false => Err(self.out_of_order(&change)),
+        self.take(change, self.exchange)
+    }
+
+    fn take(&mut self, change: Change, expected: u32) -> Result<()> {
+        if change.exchange != expected {
+            let what = format!("exchange {} is followed by {}", self.exchange, change.exchange);
+            return Err(Error::storage("journal", what));
         }
-    }
-
-    fn out_of_order(&self, change: &Change) -> Error {
-        let what = format!("exchange {} is followed by {}", self.exchange, change.exchange);
-        Error::storage("journal", what)
-    }
-
-    fn take(&mut self, change: Change) -> Result<()> {
         for (id, record) in change.records {
             let at = id.0 as usize;
             // A client joins with the next id, or with one that was kept for it.
@@ -105,12 +96,11 @@ impl Saved {
 }
 
 impl Change {
-    /// Exchanges done when it was made.
+    /// Exchanges done.
     pub fn exchanges(&self) -> u32 {
         self.exchange
     }
 
-    /// After the exchange that moved these records.
     pub fn new(
         exchange: u32,
         round: u32,

@@ -1,7 +1,8 @@
-//! A job's stages on this machine: everyone's rows, bound anew for each stage's simulator.
+//! A job's stages on this machine: the rows of all clients are bound anew for each stage.
 
 use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;
+use crate::federation::in_client;
 use crate::keeper::{Folder, Keeper, Nowhere};
 use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
 use crate::runner::{Carrier, Runner, Start};
@@ -12,21 +13,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{Bound, ClientData, ClientId, Error, Result};
+use whimbrel_core::{Bound, ClientData, ClientId, Result};
 
-/// Where and how long a simulation may work.
+/// Folder, checkpoints and interruption of a simulation.
 pub struct Limits<'a> {
-    /// The run's folder; none keeps nothing on disk.
+    /// The run's folder; `None` writes no files.
     pub folder: Option<&'a Path>,
-    /// Go on from the folder's checkpoint, where it has one.
+    /// Whether to resume the folder's checkpoint, if it has one.
     pub resume: bool,
-    /// At least so long between checkpoints.
+    /// The minimum time between checkpoints.
     pub checkpoint_every: Duration,
-    /// Set to make the run save its state and stop.
+    /// A flag that makes the run save its state and stop.
     pub interrupt: &'a AtomicBool,
 }
 
-/// Simulates the chain over these clients, by id: sorted by name, or as a journal numbers them.
+impl Default for Limits<'_> {
+    /// In memory, never interrupted.
+    fn default() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &NEVER }
+    }
+}
+
+/// Simulates the chain over clients in id order: sorted by name, or as in a journal.
 pub fn run<'c>(
     chain: &dyn Chain,
     clients: impl Into<Cow<'c, [(String, ClientData)]>>,
@@ -40,7 +49,7 @@ pub fn run<'c>(
 }
 
 impl Limits<'_> {
-    /// What keeps the run.
+    /// The storage of the run.
     pub fn keeper(&self) -> Result<Box<dyn Keeper>> {
         Ok(match self.folder {
             Some(folder) if self.resume => Box::new(Folder::resume(folder, self.checkpoint_every)?),
@@ -50,28 +59,29 @@ impl Limits<'_> {
     }
 }
 
-/// Clients on this machine, stage after stage.
+/// A carrier over clients on this machine.
 pub struct Simulation<'c> {
     clients: Cow<'c, [(String, ClientData)]>,
     duties: Vec<Duty>,
 }
 
 impl<'c> Simulation<'c> {
-    /// These clients, by id: their rows are taken over, or lent by a caller that needs them again.
+    /// Clients by id, owned or borrowed.
     pub fn new(clients: impl Into<Cow<'c, [(String, ClientData)]>>) -> Self {
         Self { clients: clients.into(), duties: Vec::new() }
     }
 
-    /// The same, where some clients are only evaluated: duties by id, those beyond the end train.
+    /// Sets the duties by id; clients beyond the end train.
     #[must_use]
     pub fn with_duties(mut self, duties: Vec<Duty>) -> Self {
         self.duties = duties;
         self
     }
 
-    /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
+    /// Binds the data of all clients for a stage; the last stage consumes owned tables one by one.
     fn bind(&mut self, stage: &Stage, last: bool) -> Result<Federation> {
-        let one = |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| of(name, e));
+        let one =
+            |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| in_client(e, name));
         let bound: Vec<(String, _)> = match &mut self.clients {
             Cow::Owned(clients) if last => std::mem::take(clients)
                 .into_par_iter()
@@ -86,19 +96,11 @@ impl<'c> Simulation<'c> {
         Ok(Federation { names, data, duties: self.duties.clone() })
     }
 
-    /// Names and duties, for a method that needs no rows after enrolment.
+    /// Names and duties without rows, for a method that needs none after enrolment.
     fn without_rows(&self) -> Federation {
         let names = self.clients.iter().map(|(name, _)| name.clone()).collect();
         let data = self.clients.iter().map(|_| Box::new(()) as Bound).collect();
         Federation { names, data, duties: self.duties.clone() }
-    }
-}
-
-/// An error in a client's data, with its name.
-fn of(name: &str, error: Error) -> Error {
-    match error {
-        Error::Data { what, .. } => Error::data(format!("client `{name}`: {what}")),
-        other => other,
     }
 }
 
@@ -113,7 +115,7 @@ impl Carrier for Simulation<'_> {
                 let (name, data) = &self.clients[id.0 as usize];
                 let bound = method.bind(data);
                 let enrolled = bound.and_then(|rows| enrol_one(&**method, &rows, keys, id));
-                enrolled.map_err(|e| of(name, e))
+                enrolled.map_err(|e| in_client(e, name))
             };
             let (method, federation) = (method.clone(), Arc::new(self.without_rows()));
             let simulator =

@@ -1,4 +1,4 @@
-//! A whole federation on this machine: the round machine, and every client beside it.
+//! A federation on this machine: the round machine and all clients.
 
 use crate::enrolment::enrol;
 use crate::evaluation::Evaluation;
@@ -7,8 +7,7 @@ use crate::machine::{Exchange, Machine, Shard};
 use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
 use crate::prefetch::prefetch;
-use crate::runner::{Evaluated, Runner, SavedStage, Step};
-use crate::runner_state::Change;
+use crate::runner::{Evaluated, Protocol, Runner, SavedStage, StageState, Step};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,34 +20,29 @@ pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
 pub use crate::runner::{Done, Tally, Traffic};
 
-/// A method at work on a federation.
+/// The runner of a simulation.
 pub struct Simulator {
     method: Arc<dyn DynMethod>,
-    machine: Machine,
+    state: StageState<Machine>,
     federation: Arc<Federation>,
-    clients: Vec<Opaque>,
     waiting: Vec<Waiting>,
     faults: Faults,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
-    /// An exchange failed half-way: some clients moved and the server did not.
-    broken: bool,
 }
 
-/// A client that joins later, and what it will say then.
+/// A late joiner with its summary.
 struct Waiting {
     id: ClientId,
     summary: Vec<u8>,
 }
 
-/// What one thread did in an exchange, up to its first failure.
+/// The shard of one thread, and its first failure.
 struct Share {
     shard: Shard,
     failure: Option<(usize, Error)>,
 }
 
-/// A client at work in an exchange: what both ends keep of it moves in place once its upload is
-/// accepted, so that only clients being worked on exist twice.
+/// A client in an exchange. The states of both ends are replaced in place once its upload is
+/// accepted, so that only clients in progress exist twice.
 struct Slot {
     client: Opaque,
     peer: Opaque,
@@ -58,7 +52,7 @@ struct Slot {
 }
 
 impl Simulator {
-    /// Enrols everyone and starts.
+    /// Enrols all clients and starts.
     pub fn start(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -81,27 +75,16 @@ impl Simulator {
         }
         let machine = Machine::start(method.clone(), keys, participation, &roster)
             .map_err(|e| rename(e, &federation.names))?;
-        let mut tallies = vec![Tally::default(); enrolled.len()];
-        let mut traffic = Traffic::default();
+        let mut state = StageState::new(machine, enrolled.len());
         for (id, summary) in roster {
-            count_summary(&mut tallies, &mut traffic, id, summary);
+            state.count_up(id, summary.len() as u64);
         }
-        let clients = enrolled.into_iter().map(|(client, _)| client).collect();
-        Ok(Self {
-            method,
-            machine,
-            federation,
-            clients,
-            waiting,
-            faults,
-            tallies,
-            traffic,
-            broken: false,
-        })
+        state.clients = enrolled.into_iter().map(|(client, _)| client).collect();
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
-    /// Starts a method that is over once everyone has enrolled: `enrol` binds a client's rows for as
-    /// long as it works on them, and what it says is used at once.
+    /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and
+    /// each summary is used at once.
     pub(crate) fn start_only(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -113,7 +96,7 @@ impl Simulator {
         check_faults(&faults, &federation)?;
         let count = federation.data.len();
         let (mut clients, mut failure) = (Vec::with_capacity(count), None);
-        let (mut tallies, mut traffic) = (vec![Tally::default(); count], Traffic::default());
+        let mut sent = Vec::new();
         let enrol_all = |ids: Range<usize>| {
             let ids = ids.into_par_iter().map(|i| ClientId(i as u32));
             first_failure(ids.map(&enrol).collect())
@@ -125,7 +108,7 @@ impl Simulator {
                 clients.push(client);
                 let takes_part = federation.trains(id) && !faults.is_late(id);
                 takes_part.then(|| {
-                    count_summary(&mut tallies, &mut traffic, id, &summary);
+                    sent.push((id, summary.len() as u64));
                     (id, Cow::Owned(summary))
                 })
             });
@@ -137,31 +120,32 @@ impl Simulator {
             return Err(failure);
         }
         let machine = machine.map_err(|e| rename(e, &federation.names))?;
-        let (waiting, broken) = (Vec::new(), false);
-        Ok(Self { method, machine, federation, clients, waiting, faults, tallies, traffic, broken })
+        let mut state = StageState { clients, ..StageState::new(machine, count) };
+        sent.into_iter().for_each(|(id, bytes)| state.count_up(id, bytes));
+        Ok(Self { method, state, federation, waiting: Vec::new(), faults })
     }
 
-    /// Runs one exchange; none when the method is done.
+    /// Runs one exchange; `None` when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
-        self.check_whole()?;
+        self.state.check_whole()?;
         // A run that is over admits no clients.
-        if self.machine.next_is_round()?.is_none() {
+        if self.machine().next_is_round()?.is_none() {
             return Ok(None);
         }
         let joined = self.let_in()?;
-        let Some(exchange) = self.machine.open()? else { return Ok(None) };
+        let Some(exchange) = self.machine().open()? else { return Ok(None) };
         let (number, round) = (exchange.number, exchange.round);
         if self.faults.replay.as_ref().is_some_and(|journal| !journal.holds(number)) {
             return Err(Error::storage("journal", format!("it ends before exchange {number}")));
         }
-        let at = round.unwrap_or(self.machine.round());
+        let at = round.unwrap_or(self.machine().round());
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let slots = self.open_slots(&cohort)?;
         let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
         self.close_slots(&cohort, slots, round.is_some());
-        self.broken = true;
-        let accepted = self.machine.close(exchange, shards?)?;
-        self.broken = false;
+        self.state.broken = true;
+        let accepted = self.state.machine.close(exchange, shards?)?;
+        self.state.broken = false;
         let those = |condition: &dyn Fn(ClientId) -> bool| {
             cohort.iter().copied().filter(|id| condition(*id)).collect()
         };
@@ -170,24 +154,24 @@ impl Simulator {
         Ok(Some(Done { exchange: number, round, joined, cohort, accepted, unsent, unheard }))
     }
 
-    /// Asks every enrolled client, and those who are only evaluated, the method's evaluation;
-    /// returns the metrics, and each client's own loss by id.
+    /// Evaluates on all enrolled clients and those that are only evaluated; returns the metrics and
+    /// each client's own figures by id.
     pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
         let everyone = self.evaluated();
         self.ask(&everyone)
     }
 
-    /// Whom evaluations ask, in id order.
+    /// The clients of an evaluation, in id order.
     fn evaluated(&self) -> Vec<ClientId> {
-        let mut ids = self.machine.enrolled();
+        let mut ids = self.machine().enrolled();
         ids.extend(self.federation.evaluated());
         ids.sort_unstable();
         ids
     }
 
     fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
-        let ask = self.method.ask(self.machine.server())?;
-        let mut own = vec![Vec::new(); self.clients.len()];
+        let ask = self.method.ask(self.machine().server())?;
+        let mut own = vec![Vec::new(); self.clients().len()];
         let (trained, unseen): (Vec<ClientId>, Vec<ClientId>) =
             ids.iter().partition(|id| self.federation.trains(**id));
         let mut metrics = self.conclude(&ask, &trained, &mut own, ClientGroup::Trained)?;
@@ -202,7 +186,7 @@ impl Simulator {
         Ok((metrics, own))
     }
 
-    /// What the answers of these clients amount to.
+    /// The metrics of these clients' answers.
     fn conclude(
         &mut self,
         ask: &Message,
@@ -210,48 +194,48 @@ impl Simulator {
         own: &mut [Vec<Figure>],
         group: ClientGroup,
     ) -> Result<Vec<Metric>> {
-        let (method, server) = (&*self.method, self.machine.server());
+        let (method, server) = (&*self.method, self.machine().server());
         let evaluation = Evaluation {
             method,
             federation: &self.federation,
-            clients: &self.clients,
+            clients: self.clients(),
             ask,
-            round: self.machine.round(),
+            round: self.machine().round(),
             ids,
         };
         let (metrics, bytes) =
             evaluation.conclude(own, |answers| method.conclude(server, answers, group))?;
-        self.traffic.eval += bytes;
+        self.state.traffic.eval += bytes;
         Ok(metrics)
     }
 
     /// The server's side.
     pub fn machine(&self) -> &Machine {
-        &self.machine
+        &self.state.machine
     }
 
-    /// What each client remembers, by id.
+    /// Client states by id.
     pub fn clients(&self) -> &[Opaque] {
-        &self.clients
+        &self.state.clients
     }
 
     /// Bytes and rounds of each client, by id.
     pub fn tallies(&self) -> &[Tally] {
-        &self.tallies
+        &self.state.tallies
     }
 
     /// Bytes so far.
     pub fn traffic(&self) -> Traffic {
-        self.traffic
+        self.state.traffic
     }
 
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedStage> {
-        let clients = self.save_clients(0..self.clients.len())?;
-        Ok(SavedStage { clients, ..Runner::save(self)? })
+        let clients = self.state.save_clients(0..self.clients().len());
+        Ok(SavedStage { clients, ..self.state.save()? })
     }
 
-    /// A simulation where it was saved.
+    /// Loads a saved simulation.
     pub fn load(
         method: Arc<dyn DynMethod>,
         federation: Arc<Federation>,
@@ -285,44 +269,29 @@ impl Simulator {
             .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(StateKind::Client, bytes));
         let clients = clients.collect::<Result<_>>()?;
-        Ok(Self {
-            method,
-            machine,
-            federation,
-            clients,
-            waiting,
-            faults,
-            tallies: saved.tallies.clone(),
-            traffic: saved.traffic,
-            broken: false,
-        })
+        let state = StageState { clients, ..StageState::resumed(machine, saved) };
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
-    /// Admits late joiners whose round has come, in id order.
+    /// Admits the late joiners of the next round, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
-        let (exchange, round) = (self.machine.exchanges(), self.machine.round() + 1);
+        let (exchange, round) = (self.machine().exchanges(), self.machine().round() + 1);
         let due = |waiting: &mut Waiting| self.faults.lets_in(waiting.id, exchange, round);
         let due: Vec<Waiting> = self.waiting.extract_if(.., due).collect();
         for joining in &due {
-            self.machine
+            self.state
+                .machine
                 .admit(joining.id, &joining.summary)
                 .map_err(|e| rename(e, &self.federation.names))?;
-            count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
+            self.state.count_up(joining.id, joining.summary.len() as u64);
         }
         Ok(due.into_iter().map(|joining| joining.id).collect())
     }
 
-    fn check_whole(&self) -> Result<()> {
-        if self.broken {
-            return Err(Error::internal("a simulation goes on after an exchange that failed"));
-        }
-        Ok(())
-    }
-
     fn open_slots(&mut self, cohort: &[ClientId]) -> Result<Vec<Mutex<Slot>>> {
         let open = |id: &ClientId| {
-            let peer = self.machine.lend(*id)?;
-            let client = std::mem::replace(&mut self.clients[id.0 as usize], Box::new(()));
+            let peer = self.state.machine.lend(*id)?;
+            let client = std::mem::replace(&mut self.state.clients[id.0 as usize], Box::new(()));
             Ok(Mutex::new(Slot { client, peer, accepted: false, bytes_up: 0, bytes_down: 0 }))
         };
         cohort.iter().map(open).collect()
@@ -331,24 +300,21 @@ impl Simulator {
     fn close_slots(&mut self, cohort: &[ClientId], slots: Vec<Mutex<Slot>>, is_round: bool) {
         for (id, slot) in cohort.iter().zip(slots) {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-            self.machine.take_back(*id, slot.peer);
-            self.clients[id.0 as usize] = slot.client;
-            let tally = &mut self.tallies[id.0 as usize];
-            tally.rounds += u32::from(slot.accepted && is_round);
-            tally.bytes_up += slot.bytes_up;
-            tally.bytes_down += slot.bytes_down;
-            self.traffic.up += slot.bytes_up;
-            self.traffic.down += slot.bytes_down;
+            self.state.machine.take_back(*id, slot.peer);
+            self.state.clients[id.0 as usize] = slot.client;
+            self.state.tallies[id.0 as usize].rounds += u32::from(slot.accepted && is_round);
+            self.state.count_up(*id, slot.bytes_up);
+            self.state.count_down(*id, slot.bytes_down);
         }
     }
 
-    /// The cohort's work: every thread takes the next clients, as many as the method wants
-    /// together, until none is left, and gathers in a shard of its own.
+    /// Runs the local steps of a cohort: each thread takes the next batch of clients until none is
+    /// left, and gathers uploads in its own shard.
     fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
         let next = AtomicUsize::new(0);
         // Every thread gets some, however many the method would take.
         let share = slots.len().div_ceil(rayon::current_num_threads());
-        let batch = self.machine.batch().clamp(1, share.max(1));
+        let batch = self.machine().batch().clamp(1, share.max(1));
         let gather = || -> Result<Option<Share>> {
             let mut own = None;
             loop {
@@ -360,7 +326,7 @@ impl Simulator {
                 let share = match &mut own {
                     Some(share) => share,
                     None => {
-                        own.insert(Share { shard: self.machine.shard(exchange), failure: None })
+                        own.insert(Share { shard: self.machine().shard(exchange), failure: None })
                     }
                 };
                 let end = slots.len().min(at + batch);
@@ -389,7 +355,7 @@ impl Simulator {
         Ok(shares.into_iter().map(|share| share.shard).collect())
     }
 
-    /// Clients from place `first` of the cohort on, together; the first that fails, with its place.
+    /// A batch of clients from place `first` of the cohort; an error has the place of its client.
     fn some_clients(
         &self,
         exchange: &Exchange,
@@ -410,7 +376,7 @@ impl Simulator {
         Ok(())
     }
 
-    /// Sends the message to the client at this place of the cohort; none where it is not heard.
+    /// Sends the message to the client at this place of the cohort; `None` if it does not answer.
     fn send<'a>(
         &self,
         exchange: &Exchange,
@@ -419,7 +385,7 @@ impl Simulator {
     ) -> std::result::Result<Option<Asked<'a>>, (usize, Error)> {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let invited = exchange.cohort[at];
-        let message = self.machine.message_from(exchange, &slot.peer);
+        let message = self.machine().message_from(exchange, &slot.peer);
         let (peer, down) = message.map_err(|e| (at, e))?;
         if !self.faults.is_unsent(exchange.number, invited.id) {
             slot.bytes_down = down.len() as u64;
@@ -428,7 +394,7 @@ impl Simulator {
         Ok(heard.then_some(Asked { at, invited, slot, peer, down }))
     }
 
-    /// Takes a client's upload, unless it is lost on the way.
+    /// Accepts a client's upload, unless it is lost.
     fn accept(
         &self,
         exchange: &Exchange,
@@ -469,33 +435,20 @@ struct Asked<'a> {
 }
 
 impl Runner for Simulator {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.federation.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
         Ok(Simulator::step(self)?.map_or(Step::Over, Step::Exchanged))
     }
 
-    /// Both ends of a simulation moved in the step: they are saved together.
-    fn acknowledge(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        let (round, mut answered) = (self.machine.round(), self.evaluated());
+        let (round, mut answered) = (self.machine().round(), self.evaluated());
         answered.retain(|id| self.faults.answers(round, *id));
         if !answered.iter().any(|id| self.federation.trains(*id)) {
             return Ok(None);
@@ -504,52 +457,13 @@ impl Runner for Simulator {
         Ok(Some(Evaluated { metrics, own, answered }))
     }
 
-    fn names(&self) -> Vec<String> {
-        self.federation.names.clone()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        self.check_whole()?;
-        Ok(SavedStage {
-            state: self.machine.save()?,
-            clients: Vec::new(),
-            tallies: self.tallies.clone(),
-            traffic: self.traffic,
-        })
-    }
-
-    fn clients_kept(&self) -> usize {
-        self.clients.len()
-    }
-
-    fn save_clients(&self, ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
-        let clients = self.clients[ids].par_iter();
-        Ok(clients.map(|client| client.save()).collect())
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
     fn client_artifacts(
         &self,
         sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
     ) -> Result<()> {
-        for id in self.machine.enrolled() {
+        for id in self.machine().enrolled() {
             let i = id.0 as usize;
-            let own = self.method.client_artifact(&self.clients[i], &self.federation.data[i]);
+            let own = self.method.client_artifact(&self.state.clients[i], &self.federation.data[i]);
             if let Some(own) = own.map_err(|e| name(e, &self.federation.names, id))? {
                 sink(id, own)?;
             }
@@ -558,7 +472,7 @@ impl Runner for Simulator {
     }
 }
 
-/// All results, or the failure of the lowest id: which one is reported does not depend on threads.
+/// All results, or the failure of the lowest id, which does not depend on threads.
 pub(crate) fn first_failure<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     results.into_iter().collect()
 }
@@ -571,9 +485,4 @@ fn check_faults(faults: &Faults, federation: &Federation) -> Result<()> {
             "client {id} is to join late, and there are only {clients} clients"
         ))),
     }
-}
-
-fn count_summary(tallies: &mut [Tally], traffic: &mut Traffic, id: ClientId, summary: &[u8]) {
-    tallies[id.0 as usize].bytes_up += summary.len() as u64;
-    traffic.up += summary.len() as u64;
 }

@@ -116,3 +116,34 @@ impl From<Failure> for whimbrel_core::Error {
 }
 
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::{ClientId, Error};
+
+    #[test]
+    fn hints_survive_every_conversion() {
+        let errors = [
+            Error::config("what"),
+            Error::data("what"),
+            Error::numerical("what"),
+            Error::peer("what"),
+            Error::storage("path", "what"),
+            Error::internal("what"),
+        ];
+        for error in errors {
+            let error = error.hint("do this").of_client(ClientId(1)).in_round(2);
+            let text = error.to_string();
+            assert!(text.ends_with("\nhint: do this"), "{text}");
+            let failure = Failure::from(error.clone());
+            assert_eq!(failure.to_string(), text);
+            assert_eq!(Failure::Data(error.clone().into()).to_string(), text);
+            let at = At::Line(" 3 | key = 1".into());
+            let placed = Failure::At { at, cause: Box::new(failure) };
+            let (what, hint) = text.split_once('\n').expect("a hint");
+            assert_eq!(placed.to_string(), format!("{what}\n 3 | key = 1\n{hint}"));
+            assert_eq!(Error::from(placed), error);
+        }
+    }
+}

@@ -112,8 +112,7 @@ fn families_with(key: &JobKey) -> usize {
 /// Models and methods of a family, with the keys of `[method]` that no other family has.
 fn family_page(family: &'static Family) -> Page {
     let known = FAMILIES.iter().find(|(known, ..)| *known == family.name);
-    let (name, title) =
-        known.map_or((family.name, family.name), |(_, name, title)| (name, title));
+    let (name, title) = known.map_or((family.name, family.name), |(_, name, title)| (name, title));
     let models: Vec<_> = family.models.iter().map(|kind| (kind.word, kind.keys)).collect();
     let methods: Vec<_> = family.methods.iter().map(|kind| (kind.word, kind.keys)).collect();
     let sample = registry().model.example;

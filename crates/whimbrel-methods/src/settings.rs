@@ -45,8 +45,7 @@ impl Budget {
 
 /// The root of the largest squared norm; NaN if one is NaN, so that divergence is noticed.
 pub(crate) fn largest_norm(norms2: impl IntoIterator<Item = f64>) -> f64 {
-    let larger = |most: f64, x: f64| if x > most || x.is_nan() { x } else { most };
-    norms2.into_iter().fold(0.0, larger).sqrt()
+    whimbrel_core::vector::largest(norms2).sqrt()
 }
 
 /// An estimate of the field is small below this share of the largest norm of the run,

@@ -22,7 +22,7 @@ use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::journal::{Journal, Line, Naming};
-use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
+use whimbrel_engine::keeper::{Keeper, Progress, Snapshot, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
@@ -98,7 +98,7 @@ const EXCHANGED: u8 = 1;
 const EVALUATED: u8 = 3;
 const JOINED: u8 = 4;
 
-/// What earlier processes acknowledged.
+/// Acknowledgements of earlier processes.
 #[derive(Default)]
 pub struct History {
     /// The last accepted step of every client.
@@ -198,9 +198,9 @@ impl DurableRun {
         retry_storage(&board, &stop, || work(self))
     }
 
-    fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
-        let checkpoint = moment.without_clients()?;
-        self.retry(|run| run.store.save(&checkpoint, Some(moment.runner)))?;
+    fn save(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        let checkpoint = snapshot.without_clients()?;
+        self.retry(|run| run.store.save(&checkpoint, Some(snapshot.runner.state())))?;
         self.retry(|run| run.wal.reset())
     }
 
@@ -231,56 +231,56 @@ impl Keeper for DurableRun {
         self.seconds_before
     }
 
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
-        self.retry(|run| run.store.declare(moment.measures))?;
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.retry(|run| run.store.declare(snapshot.measures))?;
         if fresh {
-            let line = moment.stage_line(&mut self.naming);
+            let line = snapshot.stage_line(&mut self.naming);
             self.add_line(|store| store.record(&line));
         }
-        self.save(moment)
+        self.save(snapshot)
     }
 
-    fn joined(&mut self, joined: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+    fn joined(&mut self, joined: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
         let record = JoinRecord {
-            stage: moment.stage,
-            change: moment.runner.change(joined)?,
-            tallies: tallies_of(moment, joined),
-            traffic: moment.runner.traffic(),
+            stage: snapshot.stage,
+            change: snapshot.runner.state().machine.change(joined)?,
+            tallies: tallies_of(snapshot, joined),
+            traffic: snapshot.runner.state().traffic,
         };
         self.append(JOINED, &record).map(drop)
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        let line = moment.exchange_line(done, &mut self.naming);
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        let line = snapshot.exchange_line(done, &mut self.naming);
         let record = ExchangeRecord {
-            stage: moment.stage,
+            stage: snapshot.stage,
             line: line.to_text(),
-            change: moment.runner.change(&done.accepted)?,
-            tallies: tallies_of(moment, &done.cohort),
-            traffic: moment.runner.traffic(),
-            progress: moment.progress.into(),
+            change: snapshot.runner.state().machine.change(&done.accepted)?,
+            tallies: tallies_of(snapshot, &done.cohort),
+            traffic: snapshot.runner.state().traffic,
+            progress: snapshot.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
         self.add_line(|store| store.record(&line));
         // A checkpoint is about as large as a record with all clients.
         if self.wal.bytes() > (32 * bytes).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX) {
-            self.save(moment)?;
+            self.save(snapshot)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        let Some(latest) = moment.latest else { return Ok(()) };
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        let Some(latest) = snapshot.latest else { return Ok(()) };
         let line = format!("{}\n", serde_json::Value::Object(latest.row.to_json()));
-        let answered = Line::evaluation(moment.stage, latest.row.round, answered);
+        let answered = Line::evaluation(snapshot.stage, latest.row.round, answered);
         let record = EvaluationRecord {
-            stage: moment.stage,
-            exchanges: moment.runner.exchanges(),
+            stage: snapshot.stage,
+            exchanges: snapshot.runner.state().machine.exchanges(),
             answered: answered.to_text(),
             line: line.clone(),
             latest: latest.clone(),
-            traffic: moment.runner.traffic(),
-            progress: moment.progress.into(),
+            traffic: snapshot.runner.state().traffic,
+            progress: snapshot.progress.into(),
         };
         self.append(EVALUATED, &record)?;
         self.add_line(|store| store.record(&answered));
@@ -288,8 +288,8 @@ impl Keeper for DurableRun {
         Ok(())
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.save(moment)
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save(snapshot)
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -339,8 +339,8 @@ pub fn retry_storage<T>(
     }
 }
 
-fn tallies_of(moment: &Moment<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
-    let tallies = moment.runner.tallies();
+fn tallies_of(snapshot: &Snapshot<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
+    let tallies = &snapshot.runner.state().tallies;
     ids.iter().filter_map(|id| Some((*id, *tallies.get(id.0 as usize)?))).collect()
 }
 

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_an_error_that_names_the_file() {
+    fn another_file_is_refused_by_name() {
         let (_folder, path) = fresh();
         std::fs::write(&path, b"WHIMBREL and something else").unwrap();
         let error = open(&path).err().unwrap().to_string();
@@ -470,7 +470,7 @@ mod tests {
             let error = open(&path).err().unwrap().to_string();
             let said = if at < 8 { "does not begin like a log" } else { "its head is damaged" };
             assert!(error.contains(said), "{error}");
-            // What can be read can be kept.
+            // The records stay readable.
             let mut found = Vec::new();
             Wal::inspect(&path, |record| {
                 found.push(record.to_vec());

@@ -221,19 +221,16 @@ pub fn serve(
     in_background(py, listener, move |reporter| {
         let job = job.parse()?;
         refuse_simulations(&job)?;
-        let (plan, data, names, hashes) = match rows {
-            true => {
-                let loaded = load(&job)?;
-                let plan = Plan::new(&job, &loaded)?;
-                let names: Vec<String> = loaded.clients.iter().map(|(n, _)| n.clone()).collect();
-                (plan, RunData::of(&loaded), names, loaded.files.clone())
-            }
-            false => {
-                let facts = Facts::on_network(&job)?;
-                let plan = Plan::on_network(&job, &facts)?;
-                let names = facts.names.clone();
-                (plan, RunData::unseen(&facts, vec![None; names.len()]), names, Vec::new())
-            }
+        let (plan, data, names, hashes) = if rows {
+            let loaded = load(&job)?;
+            let plan = Plan::new(&job, &loaded)?;
+            let names: Vec<String> = loaded.clients.iter().map(|(n, _)| n.clone()).collect();
+            (plan, RunData::of(&loaded), names, loaded.files.clone())
+        } else {
+            let facts = Facts::on_network(&job)?;
+            let plan = Plan::on_network(&job, &facts)?;
+            let names = facts.names.clone();
+            (plan, RunData::unseen(&facts, vec![None; names.len()]), names, Vec::new())
         };
         if !(1..=names.len()).contains(&shards) {
             let what = format!("{shards} shards of {} clients", names.len());

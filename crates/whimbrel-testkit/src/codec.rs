@@ -1,8 +1,8 @@
 //! The laws of codecs.
 //!
-//! [`laws`] holds a codec to what every codec promises: decoding gives what the operator returned,
-//! malformed packets are refused or read as something finite, vectors that are not finite are
-//! refused, and the operator is unbiased with the variance it states, or the contraction it states.
+//! [`laws`] checks the contract of codecs: decoding returns the operator's value, malformed packets
+//! are refused or decode to finite numbers, non-finite vectors are refused, and the operator is
+//! unbiased with the stated variance, or has the stated contraction.
 //!
 //! The statistical laws use fixed seeds and compare means of independent draws with a margin of
 //! [`MARGIN`] standard errors: under the normal approximation a correct codec fails one comparison
@@ -10,26 +10,26 @@
 
 use whimbrel_core::{Error, Key, Result, Stream, math};
 
-/// Standard errors that a mean may be off.
+/// The tolerance of means, in standard errors.
 pub const MARGIN: f64 = 6.0;
 
 type Encode<'a> = dyn Fn(&[f64], Key) -> Result<Vec<u8>> + 'a;
 type EncodeDecoded<'a> = dyn Fn(&[f64], Key) -> Result<(Vec<u8>, Vec<f64>)> + 'a;
 type Decode<'a> = dyn Fn(&[u8], usize) -> Result<Vec<f64>> + 'a;
 
-/// A codec as the battery sees it: functions on `f64` vectors and bytes.
+/// A codec as functions on `f64` vectors and bytes.
 pub struct CodecUnderTest<'a> {
-    /// For messages.
+    /// The name in messages.
     pub name: String,
-    /// The vectors are `f32`: the battery rounds its numbers before it hands them over.
+    /// Whether vectors are `f32`: the battery then rounds its numbers.
     pub narrow: bool,
-    /// The variance constant, none for biased codecs.
+    /// The variance constant; `None` for biased codecs.
     pub omega: &'a dyn Fn(usize) -> Option<f64>,
-    /// The contraction constant, none for unbiased codecs.
+    /// The contraction constant; `None` for unbiased codecs.
     pub contraction: &'a dyn Fn(usize) -> Option<f64>,
     /// The packet's bytes.
     pub encode: &'a Encode<'a>,
-    /// The packet's bytes and what they decode to, from the encoder.
+    /// The packet's bytes and the value that they decode to.
     pub encode_decoded: &'a EncodeDecoded<'a>,
     /// The vector of the given length.
     pub decode: &'a Decode<'a>,
@@ -67,14 +67,12 @@ pub fn laws(codec: &CodecUnderTest) {
 /// A mean of independent draws with its standard error.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimate {
-    /// The mean.
     pub mean: f64,
     /// Its standard error.
     pub error: f64,
 }
 
 impl Estimate {
-    /// From the draws themselves.
     pub fn of(draws: &[f64]) -> Self {
         let n = draws.len() as f64;
         let mean = draws.iter().sum::<f64>() / n;
@@ -90,7 +88,7 @@ pub fn mean_square_error(codec: &CodecUnderTest, x: &[f64], draws: u64) -> Estim
     Estimate::of(&errors)
 }
 
-/// Bits of the symbols under their own histogram: what an ideal coder that knows it would need.
+/// The entropy of the symbols under their own histogram, in bits.
 pub fn entropy_bits<S: Ord>(symbols: impl IntoIterator<Item = S>) -> f64 {
     let mut counts = std::collections::BTreeMap::<S, f64>::new();
     for symbol in symbols {
@@ -101,8 +99,8 @@ pub fn entropy_bits<S: Ord>(symbols: impl IntoIterator<Item = S>) -> f64 {
     nats / math::ln(2.0)
 }
 
-/// Vectors to try a codec on: normal, heavy-tailed (Student with two degrees of freedom), one in
-/// twenty nonzero, constant, one nonzero coordinate, magnitudes growing geometrically.
+/// Test vectors: normal, heavy-tailed (Student with two degrees of freedom), one in twenty nonzero,
+/// constant, one nonzero coordinate, geometric magnitudes.
 pub fn shapes(d: usize, narrow: bool) -> Vec<(&'static str, Vec<f64>)> {
     let mut stream = Key::root(17).child(d as u64).stream();
     let normal: Vec<f64> = (0..d).map(|_| stream.normal()).collect();
@@ -175,8 +173,11 @@ fn decoding_gives_what_the_operator_returned(
     let (again, drawn) = (codec.encode_decoded)(x, key).unwrap();
     assert_eq!(bytes, again, "{what}: encode and encode_decoded write different bytes");
     let decoded = (codec.decode)(&bytes, x.len()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let same = decoded.iter().zip(&drawn).all(|(a, b)| a.to_bits() == b.to_bits());
-    assert!(same, "{what}: decoding gives another vector than the operator");
+    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert!(
+        bits(&decoded) == bits(&drawn),
+        "{what}: decoding gives another vector than the operator"
+    );
     assert!(decoded.iter().all(|v| v.is_finite()), "{what}: decoded to something not finite");
     bytes
 }

@@ -1,40 +1,41 @@
-//! Where tests find published data, and how a test says that it cannot run here.
+//! Published data for tests, and tests that cannot run on this machine.
+//!
+//! Such a test fails, unless `WHIMBREL_SKIPPED` names a file: then it adds a line there and passes.
+//! `cargo xtask test` sets the variable and prints the lines; continuous integration does not.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A published file or folder: `name` below `WHIMBREL_DATA`, or below `shared/data` beside the
-/// workspace. Where it is absent the test is [`skipped`], and must end.
+/// workspace. `None` where it is absent: the test is [`skipped`] and must return.
 pub fn data_file(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WHIMBREL_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
         PathBuf::from,
     );
-    find(&folder, name, in_ci())
-}
-
-/// Says that a test cannot run here; in continuous integration (`CI=true`) it fails.
-pub fn skipped(why: &str) {
-    skip(why, in_ci());
-}
-
-fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false")
-}
-
-fn find(folder: &Path, name: &str, in_ci: bool) -> Option<PathBuf> {
     let path = folder.join(name);
     if path.exists() {
         return Some(path);
     }
     let path = path.display();
-    skip(&format!("no data ({path} does not exist; WHIMBREL_DATA names the folder)"), in_ci);
+    skipped(&format!("{path} does not exist (WHIMBREL_DATA names the folder of the data)"));
     None
 }
 
-fn skip(why: &str, in_ci: bool) {
-    assert!(!in_ci, "not run: {why}");
-    // tidy: allow(print): a test that is skipped says so
-    eprintln!("skipped: {why}");
+/// Lists a test that cannot run here, or fails it.
+#[track_caller]
+pub fn skipped(why: &str) {
+    skip(why, std::env::var_os("WHIMBREL_SKIPPED").as_deref().map(Path::new));
+}
+
+#[track_caller]
+fn skip(why: &str, list: Option<&Path>) {
+    let hint = "hint: `WHIMBREL_SKIPPED=FILE` lists such tests in FILE instead of failing them";
+    let list = list.unwrap_or_else(|| panic!("the test cannot run here: {why}\n{hint}"));
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(list);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("a list that can be written");
 }
 
 #[cfg(test)]
@@ -42,15 +43,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exists_is_found_and_what_does_not_is_skipped() {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert!(find(here, "Cargo.toml", true).is_some_and(|path| path.is_file()));
-        assert_eq!(find(here, "absent.csv", false), None);
+    fn a_skipped_test_is_listed() {
+        let list = std::env::temp_dir().join(format!("whimbrel-skipped-{}", std::process::id()));
+        skip("no data", Some(&list));
+        let text = std::fs::read_to_string(&list).unwrap();
+        std::fs::remove_file(list).unwrap();
+        assert_eq!(text, "data::tests::a_skipped_test_is_listed: no data\n");
     }
 
     #[test]
-    #[should_panic(expected = "not run: no data ")]
-    fn absent_data_fail_in_continuous_integration() {
-        find(Path::new(env!("CARGO_MANIFEST_DIR")), "absent.csv", true);
+    #[should_panic(expected = "the test cannot run here: no data")]
+    fn without_a_list_it_fails() {
+        skip("no data", None);
     }
 }

@@ -1,19 +1,19 @@
 //! The laws of methods.
 //!
-//! [`laws`] drives a method through its erased twin, as every runner does, and holds it to what
-//! every runner relies on:
+//! [`laws`] drives a method through its erased twin, like every runner, and checks what runners
+//! rely on:
 //!
 //! - the same inputs give the same bytes;
-//! - a fold does not depend on the order of its uploads, on shards, on the tree of merges, or on
-//!   being saved and loaded on the way;
+//! - a fold does not depend on the order of its uploads, on shards, on the tree of merges, or on saving
+//!   and loading;
 //! - an empty fold is legal;
-//! - every state comes back from its bytes, and part of its bytes is refused;
-//! - a truncated message is refused, nonsense never panics, and what is refused leaves no trace;
-//! - no number that is not finite gets into a fold or, past `check`, into a metric; an upload of
-//!   another kind of exchange is refused;
-//! - clients whose summaries start alone start together, however large their numbers are;
-//! - each message a client sends is within the bytes that its disclosures declare, and a message
-//!   that is not declared is empty.
+//! - every state is restored from its bytes, and truncated bytes are refused;
+//! - a truncated message is refused, random bytes never panic, and a refused message changes nothing;
+//! - only finite numbers enter a fold or, after `check`, a metric; an upload of another kind of
+//!   exchange is refused;
+//! - clients whose summaries start alone also start together, for all magnitudes;
+//! - each message of a client is within its declared bytes, and an undeclared message is empty;
+//! - NaN in the server's state makes its magnitude NaN or infinite, so that a run stops.
 
 use std::borrow::Cow;
 use whimbrel_core::method::{ClientGroup, MetricValue, Next};
@@ -22,26 +22,25 @@ use whimbrel_core::{
     StateKind, Stream,
 };
 
-/// No message of a method under test may be declared larger than this: it would be no bound.
+/// The maximum of declared bytes: a larger declaration would not bound anything.
 const DECLARED_MAX: usize = 1 << 24;
-/// Nonsense messages per kind and exchange.
+/// Random messages per kind and exchange.
 const NONSENSE: u64 = 60;
-/// Longer messages are cut at this many places only.
+/// The maximum of places at which a message is truncated.
 const CUTS_MAX: usize = 200;
 
-/// A method and the clients it is tried on.
+/// A method and its clients.
 pub struct MethodUnderTest<'a> {
-    /// For messages.
+    /// The name in messages.
     pub name: &'a str,
-    /// The method.
     pub method: &'a dyn DynMethod,
-    /// What the clients hold; three at least, so that there are orders to try.
+    /// The data of at least three clients, so that there are orders to try.
     pub data: &'a [ClientData],
     /// Exchanges to run, openings included.
     pub exchanges: u64,
 }
 
-/// Every law, along a run with everyone taking part.
+/// Checks all laws along a run with all clients.
 pub fn laws(test: &MethodUnderTest) {
     assert!(test.data.len() >= 3, "{}: too few clients", test.name);
     let mut run = Run::start(test);
@@ -53,11 +52,12 @@ pub fn laws(test: &MethodUnderTest) {
         run.exchange(number);
     }
     run.states_survive_their_bytes(StateKind::Server, &run.server);
+    run.nan_in_the_state_shows_in_its_magnitude();
     let artifact = run.method.artifact(&run.server);
     assert!(artifact.is_ok(), "{}: nothing to deliver: {artifact:?}", test.name);
 }
 
-/// A federation in one process, every upload accepted.
+/// A federation in one process that accepts every upload.
 struct Run<'a> {
     name: &'a str,
     method: &'a dyn DynMethod,
@@ -66,11 +66,11 @@ struct Run<'a> {
     clients: Vec<Opaque>,
     peers: Vec<Opaque>,
     server: Opaque,
-    /// The third client's last upload, and what it answered.
+    /// The third client's last upload, with its kind of exchange.
     stale: Option<(Next, Vec<u8>)>,
 }
 
-/// One client's message, and both ends once it is accepted.
+/// One client's upload, and the states of both ends once it is accepted.
 struct Upload {
     peer: Opaque,
     client: Opaque,
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         self.method.status(&self.server).expect("its own server").next
     }
 
-    /// One exchange with everyone, under every law.
+    /// Checks all laws in one exchange with all clients.
     fn exchange(&mut self, number: u64) {
         let key = root().child(3).child(number);
         let uploads: Vec<Upload> = (0..self.clients.len()).map(|i| self.upload(i, key)).collect();
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
         fold
     }
 
-    /// Any order, any sharding and any tree of merges give the same bytes.
+    /// Every order, sharding and tree of merges gives the same bytes.
     fn folds_agree(&self, uploads: &[Upload], number: u64) -> Opaque {
         let mut order: Vec<usize> = (0..uploads.len()).collect();
         let fold = self.fold_of(uploads, &order);
@@ -245,6 +245,19 @@ impl<'a> Run<'a> {
         });
     }
 
+    fn nan_in_the_state_shows_in_its_magnitude(&self) {
+        let bytes = self.server.save();
+        let shows = |at: usize| {
+            let mut poisoned = bytes.clone();
+            poisoned[at..at + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+            let server = self.method.load(StateKind::Server, &poisoned);
+            let status = |server| self.method.status(&server).expect("its own server");
+            server.is_ok_and(|server| !status(server).magnitude.is_finite())
+        };
+        let seen = (0..bytes.len().saturating_sub(7)).any(shows);
+        assert!(seen, "{}: no NaN in the server's state shows in its magnitude", self.name);
+    }
+
     fn messages_down_are_robust(&self, key: Key) {
         let down = self.down(0, key).1.to_bytes();
         hostile(&down, "down", self.name, |bytes| {
@@ -253,7 +266,7 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Beside no panic: an upload that is refused leaves the fold as it was.
+    /// A refused upload leaves the fold unchanged, and nothing panics.
     fn messages_up_are_robust(&self, uploads: &[Upload]) {
         let before = self.fold_of(uploads, &[0, 1]);
         let saved = before.save();
@@ -269,8 +282,8 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Numbers that no client computes, wherever they stand in an upload: refused without a trace,
-    /// or read as something finite. So is what answered another kind of exchange.
+    /// Non-finite or huge numbers at any place of an upload are refused without a trace, or read as
+    /// finite ones. An upload of another kind of exchange is refused as well.
     fn poison_leaves_no_trace(&self, uploads: &[Upload], key: Key) {
         let saved = self.fold_of(uploads, &[0, 1]).save();
         let bytes = &uploads[2].bytes;
@@ -351,7 +364,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The most bytes of each message, by the method's own declaration.
+/// The declared maximum of bytes of each message.
 struct Declared(Vec<(&'static str, usize)>);
 
 impl Declared {
@@ -376,8 +389,8 @@ impl Declared {
     }
 }
 
-/// Hands `receive` parts of a message, which it must refuse, and nonsense, which it may refuse or
-/// take; either way it must not panic.
+/// Passes truncated messages to `receive`, which must refuse them, and random ones, which must not
+/// panic.
 fn hostile(message: &[u8], what: &str, name: &str, mut receive: impl FnMut(&[u8]) -> Result<()>) {
     let every = message.len().div_ceil(CUTS_MAX).max(1);
     for length in (0..message.len()).step_by(every) {
@@ -392,7 +405,7 @@ fn hostile(message: &[u8], what: &str, name: &str, mut receive: impl FnMut(&[u8]
     }
 }
 
-/// The message with some bytes replaced, some moved, or nothing of it left.
+/// The message with bytes replaced or moved, or random bytes.
 fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
     let mut bytes = message.to_vec();
     let length = message.len() as u64;
@@ -417,7 +430,7 @@ fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
     bytes
 }
 
-/// The message with a number that is not one at each of its places.
+/// The message with NaN, infinity or a huge number at each place.
 fn poisoned(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let places = message.len().saturating_sub(7);
     let every = places.div_ceil(CUTS_MAX).max(1);

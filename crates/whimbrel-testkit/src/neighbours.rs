@@ -1,6 +1,6 @@
-//! The same bits of a method without a server, however it is run.
+//! Equal bits of decentralised methods under all ways to run them.
 //!
-//! [`neighbours_agree`] runs it to its end on one, two and five threads, and again with every round
+//! [`neighbours_agree`] runs a method on one, two and five threads, and again with every round
 //! resumed from bytes, and compares states, counts and metrics after every round.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Runner, SavedStage, Start, Step};
 use whimbrel_engine::{Duty, Federation, Graphs, Neighbours};
 
-/// What can be compared of a round: the saved stage, and an evaluation.
+/// The saved stage and the evaluation of a round.
 type Round = (Vec<u8>, Vec<Metric>);
 
-/// Runs the method however it can be run, the last client only evaluated, and compares every round.
+/// Runs the method in all ways, with the last client only evaluated, and compares every round.
 /// Returns the last round's metrics.
 pub fn neighbours_agree(
     name: &str,
@@ -33,7 +33,7 @@ pub fn neighbours_agree(
         Neighbours::open(method.clone(), graphs.clone(), federation, &start).expect("a start")
     };
     let look = |runner: &mut Neighbours| -> Round {
-        let saved = runner.save().expect("a saved stage").to_bytes();
+        let saved = runner.state().save().expect("a saved stage").to_bytes();
         (saved, runner.evaluate().expect("an evaluation").expect("answers").metrics)
     };
     let whole = |threads: usize| -> Vec<Round> {

@@ -1,15 +1,14 @@
 //! The same bits in every runner.
 //!
-//! [`runners_agree`] runs a method to its end with sampled cohorts, lost uploads and clients that
-//! join late, and compares servers, peers, clients and metrics byte for byte:
+//! [`runners_agree`] runs a method with sampled cohorts, lost uploads and late joiners, and
+//! compares servers, peers, clients and metrics byte for byte:
 //!
-//! - a plain loop over the method's own types, clients one after the other, no bytes in between;
+//! - a plain sequential loop over the method's own types, without bytes;
 //! - the simulator on one, two and five threads: every message as bytes, uploads in shards;
-//! - the same, saved, written as bytes, read and loaded after every exchange;
-//! - a replay of the journal that the first of them wrote.
+//! - the simulator, saved and loaded through bytes after every exchange;
+//! - a replay of the journal of the first simulation.
 //!
-//! On the way it checks that clients are asked what the method declares, in its order and at most as
-//! often.
+//! It also checks the declared kinds of exchange, their order and their maximum.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +17,14 @@ use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::participation::everyone;
-use whimbrel_engine::{Faults, Federation, Journal, Participation, Simulator};
+use whimbrel_engine::{Faults, Federation, Journal, Participation, Protocol, Simulator};
 
 /// Share of the clients asked in a sampled round.
 const ASKED: f64 = 0.6;
 /// Share of the uploads that are lost.
 const LOST: f64 = 0.2;
 
-/// Where a run ended.
+/// The final state of a run.
 #[derive(PartialEq)]
 struct End {
     server: Vec<u8>,
@@ -34,7 +33,7 @@ struct End {
     metrics: Vec<Metric>,
 }
 
-/// Runs the method in every runner, on four clients or more, and compares where they end.
+/// Runs the method in every runner, on at least four clients, and compares the final states.
 pub fn runners_agree<M: Evaluate, B: Bind<M>>(
     name: &str,
     method: impl Into<Arc<Erased<M, B>>>,
@@ -68,7 +67,7 @@ fn participation() -> Participation {
     Participation::Bernoulli(Probability::new(ASKED).expect("a probability"))
 }
 
-/// What one client answered: a client's half refuses what its method does not declare.
+/// The exchanges that one client answered, checked against the method's allowances.
 #[derive(Clone, Default)]
 struct Answered {
     counts: BTreeMap<usize, u32>,
@@ -87,7 +86,7 @@ impl Answered {
     }
 }
 
-/// The method's own types, without bytes, threads or the engine's machine.
+/// A run over the method's own types, without bytes, threads or the engine's machine.
 fn plain_loop<M: Evaluate, B: Bind<M>>(
     erased: &Erased<M, B>,
     data: &[ClientData],
@@ -168,7 +167,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
     }
 }
 
-/// The simulator on a number of threads; with `reload` it is a new one after every exchange.
+/// The simulator on a number of threads; with `reload`, saved and loaded after every exchange.
 fn simulate<M: Evaluate, B: Bind<M>>(
     method: &Arc<Erased<M, B>>,
     data: &[ClientData],

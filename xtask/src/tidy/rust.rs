@@ -8,18 +8,10 @@ const SAFETY_REACH: usize = 6;
 /// The calls that write to a terminal.
 const PRINTS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
 
-/// The most matches on booleans in the whole tree; beyond, all of them are listed.
-const BOOLEANS_MAX: usize = 100;
-
 /// Checks every Rust file of the project.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let files = || tree.files.iter().filter(|file| file.is_rust());
-    let mut findings: Vec<Finding> = files().flat_map(check_file).collect();
-    let booleans: Vec<Finding> = files().flat_map(booleans).collect();
-    if booleans.len() > BOOLEANS_MAX {
-        findings.extend(booleans);
-    }
-    findings
+    let files = tree.files.iter().filter(|file| file.is_rust());
+    files.flat_map(|file| check_file(file).into_iter().chain(booleans(file))).collect()
 }
 
 /// Arms of a `match` whose pattern is `true`: one per match.
@@ -131,12 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn more_matches_on_booleans_than_allowed_are_all_listed() {
-        let text = |count| "match x {\n    true => 1,\n    false => 2,\n}\n".repeat(count);
-        assert_eq!(rules("a.rs", &text(BOOLEANS_MAX)), []);
-        assert_eq!(rules("a.rs", &text(BOOLEANS_MAX + 1)).len(), BOOLEANS_MAX + 1);
-        let pairs = "match x {\n    (true, _) => 1,\n}\n".repeat(BOOLEANS_MAX + 1);
-        assert_eq!(rules("a.rs", &pairs), []);
+    fn matches_on_booleans_are_found() {
+        let text = "match x {\n    true => 1,\n    false => 2,\n}\n";
+        assert_eq!(rules("a.rs", text), [("boolean", "a.rs:2".to_owned())]);
+        assert_eq!(rules("a.rs", "match x {\n    (true, _) => 1,\n}\n"), []);
     }
 
     #[test]

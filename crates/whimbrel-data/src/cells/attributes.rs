@@ -72,7 +72,9 @@ impl Input {
         let factors = described.factors.iter().map(|name| (name, true));
         let covariates = described.covariates.iter().map(|name| (name, false));
         let wanted = factors.chain(covariates);
-        wanted.map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_deref())).collect()
+        wanted
+            .map(|(name, is_factor)| attribute(name, is_factor, &sides, data.as_deref()))
+            .collect()
     }
 
     /// Contradictions between the rows and the known attributes of a table: a message for the first

@@ -9,6 +9,7 @@ use whimbrel_data::{
     read_jpegs, read_leaf, read_speeches,
 };
 use whimbrel_testkit::data_file;
+use whimbrel_testkit::pairs;
 
 fn bytes(samples: &Samples) -> &[u8] {
     let Inputs::Bytes(bytes) = &samples.inputs else { panic!("not bytes") };
@@ -127,7 +128,7 @@ fn jpeg_images_are_read_from_folders_and_from_one_file() {
         (classes(&read.samples), &read.samples.shape[..]),
         ((&[0, 1, 1][..], 2), &[3, 8, 16][..])
     );
-    for (image, level) in bytes(&read.samples).chunks(3 * 128).zip([30, 200, 90]) {
+    for (image, level) in pairs(bytes(&read.samples).chunks(3 * 128), [30, 200, 90]) {
         assert!(image.iter().all(|byte| byte.abs_diff(level) <= 1), "{level}: {image:?}");
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use whimbrel_core::{Key, RowStream};
 use whimbrel_data::{Covariance, Heterogeneity, Mixture, MixtureSpec, Sizes, hash_tables};
+use whimbrel_testkit::pairs;
 
 fn spec(clients: usize, rows: usize, heterogeneity: Heterogeneity) -> MixtureSpec {
     MixtureSpec {
@@ -83,7 +84,7 @@ fn rows_have_the_moments_of_the_mixture() {
         let count = rows.len() as f64;
         let mean: Vec<f64> =
             (0..2).map(|j| rows.iter().map(|r| r[j]).sum::<f64>() / count).collect();
-        for (got, expected) in mean.iter().zip(&spec.means[k]) {
+        for (got, expected) in pairs(&mean, &spec.means[k]) {
             assert!((got - expected).abs() < 5.0 * 0.0091, "mean of {k}: {got}");
         }
         for (i, j, expected) in [(0, 0, 1.0), (0, 1, 0.3), (1, 1, 0.8)] {

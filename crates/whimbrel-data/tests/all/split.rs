@@ -4,6 +4,7 @@ use crate::{dirichlet, read};
 use proptest::prelude::*;
 use whimbrel_core::Key;
 use whimbrel_data::{ClientRows, Dataset, by_column, iid};
+use whimbrel_testkit::pairs;
 
 fn labelled(rows: usize, classes: usize) -> Dataset {
     let mut text = String::from("label,x\n");
@@ -79,8 +80,7 @@ fn columns_of_numbers_can_name_clients() {
     let data = read("site,x\n2.5,1\n10,2\n2.50,3\n-0,4\n0,5\n").unwrap();
     let clients = by_column(&data, "site").unwrap();
     let expected = [("0", vec![3, 4]), ("10", vec![1]), ("2.5", vec![0, 2])];
-    assert_eq!(clients.len(), 3);
-    for (client, (name, rows)) in clients.iter().zip(expected) {
+    for (client, (name, rows)) in pairs(&clients, expected) {
         assert_eq!((client.name.as_str(), &client.rows), (name, &rows));
     }
 }

@@ -1,9 +1,10 @@
-//! The weights under which clients agree fastest.
+//! Weights with the fastest consensus.
 //!
-//! S. Boyd, P. Diaconis, L. Xiao, *Fastest mixing Markov chain on a graph*, SIAM Review 46 (2004): the
-//! second largest eigenvalue modulus `mu(W)` is convex in the weights of the edges, and minimised by the
-//! projected subgradient method of their section 5. With `u` a unit eigenvector of `mu = lambda_2`, the
-//! subgradient of edge `(i, j)` is `-(u_i - u_j)^2`; of `mu = -lambda_n`, `(u_i - u_j)^2`.
+//! S. Boyd, P. Diaconis, L. Xiao, *Fastest mixing Markov chain on a graph*, SIAM Review 46 (2004):
+//! the second largest eigenvalue modulus `mu(W)` is convex in the weights of the edges, and
+//! minimised by the projected subgradient method of their section 5. With `u` a unit eigenvector of
+//! `mu = lambda_2`, the subgradient of edge `(i, j)` is `-(u_i - u_j)^2`; of `mu = -lambda_n`,
+//! `(u_i - u_j)^2`.
 
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{Key, Result, vector};
@@ -12,10 +13,10 @@ use whimbrel_core::{Key, Result, vector};
 const STEPS: u32 = 400;
 /// Dimension of the Krylov space: with at most that number of clients, eigenvalues are exact.
 const KRYLOV: usize = 60;
-/// Where the Krylov spaces start.
+/// The seed of the first Krylov vector.
 const START: u64 = 0xFA57;
 
-/// The weights of these edges with the smallest `mu` that is found, from given ones on.
+/// Minimises `mu` over the weights of these edges from given ones.
 pub(super) fn weights(clients: usize, pairs: &[(u32, u32)], first: Vec<f64>) -> Result<Vec<f64>> {
     if clients < 3 {
         // Two clients agree at once with halves.
@@ -58,7 +59,7 @@ pub(super) fn weights(clients: usize, pairs: &[(u32, u32)], first: Vec<f64>) -> 
     Ok(best)
 }
 
-/// Brings the weights around a client down to a sum of one, none below zero.
+/// Projects the weights around a client to a sum of at most one, non-negative.
 fn shrink(p: &mut [f64], incident: &[usize]) {
     loop {
         let positive = || incident.iter().copied().filter(|at| p[*at] > 0.0);
@@ -94,8 +95,8 @@ impl Edges<'_> {
         y
     }
 
-    /// The largest modulus of an eigenvalue beside that of the vector of ones, its sign, and its vector:
-    /// Lanczos's method with full reorthogonalisation.
+    /// The largest eigenvalue modulus orthogonal to the vector of ones, its sign, and its vector,
+    /// by Lanczos's method with full reorthogonalisation.
     fn slowest(&self, p: &[f64], guess: &[f64]) -> Result<(f64, f64, Vec<f64>)> {
         let steps = KRYLOV.min(self.clients - 1);
         let mut basis: Vec<Vec<f64>> = Vec::with_capacity(steps);
@@ -134,7 +135,7 @@ impl Edges<'_> {
     }
 }
 
-/// Takes off the parts along the vector of ones and a basis, twice against rounding; the norm of the rest.
+/// Orthogonalises against the vector of ones and a basis, twice against rounding; returns the norm.
 fn orthogonalise(x: &mut [f64], basis: &[Vec<f64>]) -> f64 {
     for _ in 0..2 {
         let mean = x.iter().sum::<f64>() / x.len() as f64;
@@ -158,7 +159,8 @@ mod tests {
         graph.spectral_gap.unwrap()
     }
 
-    /// Subgradient steps come within a few hundredths of the optimum, never worse than where they start.
+    /// Subgradient steps come within a few hundredths of the optimum and never end worse than they
+    /// start.
     const NEAR: f64 = 0.03;
 
     #[test]

@@ -6,13 +6,13 @@ use whimbrel_core::decentralised::Graph;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{ClientId, Error, Result};
 
-/// How far given weights may sum from one.
+/// Tolerance of the sums of given weights.
 pub const ROUNDING: f64 = 1e-9;
 
-/// Most clients for which the eigenvalues of the mixing matrix are computed.
+/// The maximum of clients for which the eigenvalues of the mixing matrix are computed.
 const EIGEN_MAX: usize = 1024;
 
-/// How neighbours weigh each other. What a client does not give to its neighbours it gives to itself.
+/// The rule for the weights of edges. A client gives the rest of its weight to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Weighting {
     /// `1 / (1 + max(degrees of both))` (Metropolis and Hastings; Xiao & Boyd, 2004).
@@ -22,7 +22,7 @@ pub enum Weighting {
     MaximumDegree,
     /// The weights with the largest spectral gap (Boyd, Diaconis & Xiao, 2004).
     FastestMixing,
-    /// Those of the edge list.
+    /// The weights of the edge list.
     Given,
 }
 
@@ -30,12 +30,12 @@ pub enum Weighting {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mixing {
     own: Vec<f64>,
-    /// In id order.
+    /// Neighbours in id order.
     neighbours: Vec<Vec<(ClientId, f64)>>,
 }
 
 impl Mixing {
-    /// The weights of these edges, connected or not.
+    /// Weights of these edges, for connected and other graphs.
     pub(super) fn weigh(
         clients: u32,
         edges: &[(u32, u32, Option<f64>)],
@@ -73,8 +73,7 @@ impl Mixing {
         Self::from_edges(clients, weighted.map(|((i, j), weight)| (i, j, weight)))
     }
 
-    /// A matrix as an edge list gives it: each pair with its weight, and clients with their own where
-    /// that is given too.
+    /// A matrix from an edge list: pairs with their weights, and optionally clients with their own.
     fn given(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Result<Self> {
         let weighted = |(i, j, weight): &(u32, u32, Option<f64>)| match weight {
             Some(weight) => Ok((*i, *j, *weight)),
@@ -96,9 +95,8 @@ impl Mixing {
         Ok(mixing)
     }
 
-    /// Weights of given edges, each named once; what a client does not give to its neighbours it
-    /// gives to itself, so that every row and column sums to one. Refuses weights that are not positive
-    /// or sum to more than one.
+    /// Weights of distinct edges. A client gives the rest of its weight to itself, so that all rows and
+    /// columns sum to one. Refuses weights that are not positive or sum to more than one.
     pub fn from_edges(
         clients: u32,
         edges: impl IntoIterator<Item = (u32, u32, f64)>,
@@ -132,12 +130,12 @@ impl Mixing {
         Ok(Self { own, neighbours })
     }
 
-    /// How many clients.
+    /// Number of clients.
     pub fn clients(&self) -> usize {
         self.own.len()
     }
 
-    /// What a client keeps of its own.
+    /// A client's weight of its own state.
     pub fn own(&self, id: ClientId) -> f64 {
         self.own[id.0 as usize]
     }
@@ -147,18 +145,18 @@ impl Mixing {
         &self.neighbours[id.0 as usize]
     }
 
-    /// The graph in figures.
+    /// The figures of the graph.
     pub fn graph(&self) -> Result<Graph> {
         Ok(Graph { spectral_gap: self.spectral_gap()?, ..self.figures() })
     }
 
-    /// The same without the spectral gap.
+    /// [`Mixing::graph`] without the spectral gap.
     pub(super) fn figures(&self) -> Graph {
         let ends: usize = self.neighbours.iter().map(Vec::len).sum();
         Graph { clients: self.clients() as u32, edges: ends as u64 / 2, spectral_gap: None }
     }
 
-    /// One less the second largest absolute eigenvalue.
+    /// One minus the second largest absolute eigenvalue.
     fn spectral_gap(&self) -> Result<Option<f64>> {
         let n = self.clients();
         if n > EIGEN_MAX {
@@ -210,7 +208,7 @@ impl Squares {
         }
     }
 
-    /// One less the root of the second largest eigenvalue.
+    /// One minus the root of the second largest eigenvalue.
     pub fn gap(mut self) -> Result<Option<f64>> {
         let n = self.clients;
         if self.sum.is_empty() || n < 2 {
@@ -223,7 +221,7 @@ impl Squares {
     }
 }
 
-/// A client that no path joins to the first.
+/// A client without a path to the first.
 pub fn unreached(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Option<u32> {
     let mut near = vec![Vec::new(); clients as usize];
     for (i, j, _) in edges.iter().filter(|(i, j, _)| (*i).max(*j) < clients) {
@@ -262,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Rows and columns sum to one, and what `i` gives to `j` it gets back.
+    /// The matrix is symmetric, and rows and columns sum to one.
     fn check(mixing: &Mixing) {
         for i in (0..mixing.clients() as u32).map(ClientId) {
             let near = mixing.neighbours(i);

@@ -1,9 +1,9 @@
-//! Who is whose neighbour where there is no server, and with which weight neighbours mix.
+//! Graphs of federations without a server, and the weights with which neighbours mix.
 //!
-//! A [`Topology`] gives the edges, a [`Weighting`] their weights; both make a [`Mixing`] matrix, which is
-//! symmetric and doubly stochastic. [`Graphs`] says which one a round uses. With fixed graphs the matrix
-//! must be connected; graphs that are redrawn may leave clients alone in a round, because what convergence
-//! needs (Marfoq et al. 2021, Assumption 8) is a contraction *on average*.
+//! A [`Topology`] gives the edges, a [`Weighting`] their weights; both make a [`Mixing`] matrix,
+//! which is symmetric and doubly stochastic. [`Graphs`] gives the matrix of each round. A fixed
+//! graph must be connected; redrawn graphs may isolate clients in a round, because convergence
+//! needs a contraction *on average* only (Marfoq et al. 2021, Assumption 8).
 
 mod fastest;
 mod mixing;
@@ -15,55 +15,45 @@ use std::borrow::Cow;
 use whimbrel_core::decentralised::Graph;
 use whimbrel_core::{Error, Key, Result};
 
-/// Draws of a fixed random graph before none is taken to be connected.
+/// The maximum of draws in search of a connected random graph.
 const DRAWS_MAX: u64 = 1000;
-/// Draws over which the contraction of redrawn graphs is averaged.
+/// Number of draws for the mean contraction of redrawn graphs.
 const AVERAGED: u32 = 32;
 
 /// A graph over the clients.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Topology {
-    /// Everyone with everyone.
+    /// All pairs.
     Complete,
-    /// Each client and the next, in id order, the last with the first.
+    /// A cycle in id order.
     Ring,
-    /// A grid whose sides meet, as near to a square as the number of clients divides; row after row in
-    /// id order.
+    /// A torus as near to a square as the number of clients allows, row by row in id order.
     Torus,
-    /// Every pair with this probability.
+    /// Each pair independently with this probability.
     ErdosRenyi {
         /// In (0, 1].
         p: f64,
     },
-    /// These pairs, each once, with their weights where they are [`Weighting::Given`].
+    /// Distinct pairs, with weights for [`Weighting::Given`].
     Edges(Vec<(u32, u32, Option<f64>)>),
 }
 
-/// The graph of every round.
+/// The graphs of all rounds.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Graphs {
-    /// One for all rounds, and its figures.
+    /// One graph for all rounds, with its figures.
     Fixed(Mixing, Graph),
-    /// Another one every round: a random graph is drawn anew, rings and tori take the clients in a new
-    /// order.
-    Redrawn {
-        /// Number of clients.
-        clients: u32,
-        /// The shape.
-        topology: Topology,
-        /// The weights.
-        weighting: Weighting,
-    },
+    /// A new graph every round: random graphs are redrawn, rings and tori permute the clients.
+    Redrawn { clients: u32, topology: Topology, weighting: Weighting },
 }
 
 impl Topology {
-    /// Whether it can be another one every round.
+    /// Whether it can be redrawn every round.
     pub fn is_random(&self) -> bool {
         matches!(self, Self::ErdosRenyi { .. } | Self::Ring | Self::Torus)
     }
 
-    /// Pairs of neighbours, the lower id first; none has a weight but those of an
-    /// edge list.
+    /// Pairs of neighbours, the lower id first; only those of an edge list have weights.
     fn edges(&self, clients: u32, key: Key) -> Result<Vec<(u32, u32, Option<f64>)>> {
         let pairs: Vec<(u32, u32)> = match self {
             Self::Edges(edges) => return Ok(edges.clone()),
@@ -82,7 +72,7 @@ impl Topology {
     }
 }
 
-/// A ring of `length` clients: every `stride`-th from `first` on.
+/// A ring of `length` clients: every `stride`-th from `first`.
 fn ring(length: u32, stride: u32, first: u32) -> Vec<(u32, u32)> {
     let at = |i: u32| first + stride * i;
     match length {
@@ -132,8 +122,8 @@ fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u3
 }
 
 impl Graphs {
-    /// One graph for all rounds. A random graph that is not connected is drawn again; other graphs that
-    /// are not connected are refused, and weights under which clients never agree.
+    /// One graph for all rounds. A disconnected random graph is redrawn; other disconnected graphs,
+    /// and weights without consensus, are refused.
     pub fn fixed(
         topology: &Topology,
         weighting: Weighting,
@@ -151,7 +141,7 @@ impl Graphs {
         Ok(Self::Fixed(mixing, graph))
     }
 
-    /// Another graph every round.
+    /// A new graph every round.
     pub fn redrawn(topology: Topology, weighting: Weighting, clients: u32) -> Result<Self> {
         if !topology.is_random() {
             let what = "complete graphs and edge lists are the same in every round";
@@ -166,7 +156,7 @@ impl Graphs {
         Ok(Self::Redrawn { clients, topology, weighting })
     }
 
-    /// How many clients.
+    /// Number of clients.
     pub fn clients(&self) -> usize {
         match self {
             Self::Fixed(mixing, _) => mixing.clients(),
@@ -193,9 +183,10 @@ impl Graphs {
         }
     }
 
-    /// The graphs in figures. Where they are redrawn, `1 - gap` is the root of the largest eigenvalue of
-    /// the mean of `W^2` over some draws, with the mean of all clients taken off: by its square a round
-    /// shrinks the expected squared disagreement at least (Assumption 8 with `tau = 1`).
+    /// The figures of the graphs. For redrawn graphs, `1 - gap` is the root of the largest
+    /// eigenvalue of the mean of `W^2` over some draws, on the complement of the mean of all
+    /// clients: a round shrinks the expected squared disagreement at least by its square
+    /// (Assumption 8 with `tau = 1`).
     pub fn graph(&self, keys: &StageKeys) -> Result<Graph> {
         match self {
             Self::Fixed(_, graph) => Ok(*graph),

@@ -1,16 +1,15 @@
 //! Both halves of a job driven by bytes: client machines behind a transport, killed and loaded
 //! again, give the simulator's bits.
 
-use crate::toy::{SOUND, Toy, clients, erased};
+use crate::toy::{SOUND, Toy, clients, stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::{
-    Chain, ClientMachine, Consent, Faults, Limits, Observer, Outcome, Participant, Participation,
-    Purpose, Question, Remote, Stage, StepId, Stopping, Transport, run, run_with,
+    Chain, ClientMachine, Consent, Limits, Observer, Outcome, Participant, Participation, Purpose,
+    Question, Remote, Stage, StepId, Transport, run, run_with,
 };
 
 const COUNT: u32 = 4;
@@ -25,14 +24,9 @@ impl Chain for Two {
     }
 
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: "toy",
-            method: erased(Toy { rounds: 4 + index as u32, ..SOUND }).into(),
-            participation: Participation::Fixed(3),
-            faults: Faults::default(),
-            evaluate_every: Some(2),
-            stopping: Stopping::default(),
-        })
+        let participation = Participation::Fixed(3);
+        let toy = Toy { rounds: 4 + index as u32, ..SOUND };
+        Ok(Stage { participation, evaluate_every: Some(2), ..stage(toy) })
     }
 }
 
@@ -58,9 +52,10 @@ struct Saved(Vec<Vec<u8>>);
 impl Saved {
     fn with<T>(&mut self, id: ClientId, act: impl FnOnce(&mut ClientMachine) -> T) -> T {
         let bytes = &mut self.0[id.0 as usize];
-        let mut machine = match bytes.is_empty() {
-            true => ClientMachine::new(participant(id.0)),
-            false => ClientMachine::load(participant(id.0), bytes).unwrap(),
+        let mut machine = if bytes.is_empty() {
+            ClientMachine::new(participant(id.0))
+        } else {
+            ClientMachine::load(participant(id.0), bytes).unwrap()
         };
         let result = act(&mut machine);
         *bytes = machine.save();
@@ -94,10 +89,7 @@ impl Transport for Saved {
 }
 
 fn simulated(observer: &mut Collected) -> Outcome {
-    let calm = AtomicBool::new(false);
-    let limits =
-        Limits { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &calm };
-    run(&Two, clients(COUNT), SEED, &limits, observer).unwrap()
+    run(&Two, clients(COUNT), SEED, &Limits::default(), observer).unwrap()
 }
 
 #[test]

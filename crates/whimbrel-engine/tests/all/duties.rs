@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::{ClientId, Probability, Wire};
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Duty, Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Duty, Faults, Federation, Participation, Protocol, Simulator};
 
 const COUNT: u32 = 23;
 

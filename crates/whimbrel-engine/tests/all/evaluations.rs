@@ -1,16 +1,15 @@
 //! Who answers an evaluation decides when a job stops: what was kept of it is not asked again.
 
-use crate::toy::{SOUND, Toy, clients, erased};
+use crate::toy::{SOUND, Toy, clients, stage};
 use std::sync::atomic::AtomicBool;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::journal::Line;
-use whimbrel_engine::keeper::Moment;
+use whimbrel_engine::keeper::Snapshot;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{
-    Chain, Ending, Faults, Journal, Keeper, Observer, Outcome, Participation, Simulation, Stage,
-    Stopping, run_with,
+    Chain, Ending, Faults, Journal, Keeper, Outcome, Simulation, Stage, Stopping, run_with,
 };
 
 /// Forty rounds, evaluated one by one, that stop once nothing improves.
@@ -25,19 +24,12 @@ impl Chain for Patient {
     }
 
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: "fit",
-            method: erased(Toy { rounds: 40, ..SOUND }).into(),
-            participation: Participation::Everyone,
-            faults: Faults { replay: self.replay.clone(), ..Faults::default() },
-            evaluate_every: Some(1),
-            stopping: Stopping { patience: Some(3), ..Stopping::default() },
-        })
+        let faults = Faults { replay: self.replay.clone(), ..Faults::default() };
+        let stopping = Stopping { patience: Some(3), ..Stopping::default() };
+        let toy = Toy { rounds: 40, ..SOUND };
+        Ok(Stage { faults, evaluate_every: Some(1), stopping, ..stage(toy) })
     }
 }
-
-struct Silent;
-impl Observer for Silent {}
 
 /// Keeps every evaluation, and dies before the stage can be left.
 #[derive(Default)]
@@ -56,30 +48,32 @@ impl Keeper for Abrupt {
         0.0
     }
 
-    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, fresh: bool, snapshot: &Snapshot<'_>) -> Result<()> {
         if fresh {
-            self.journal += &Line::stage_begin(moment.stage, &moment.runner.enrolled()).to_text();
+            self.journal +=
+                &Line::stage_begin(snapshot.stage, &snapshot.runner.state().machine.enrolled())
+                    .to_text();
         }
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.journal += &Line::exchange(moment.stage, done).to_text();
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.journal += &Line::exchange(snapshot.stage, done).to_text();
         Ok(())
     }
 
-    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        let round = moment.latest.expect("it was evaluated").row.round;
-        self.journal += &Line::evaluation(moment.stage, round, answered).to_text();
-        self.kept = Some(moment.checkpoint()?.to_bytes());
+    fn evaluated(&mut self, answered: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        let round = snapshot.latest.expect("it was evaluated").row.round;
+        self.journal += &Line::evaluation(snapshot.stage, round, answered).to_text();
+        self.kept = Some(snapshot.checkpoint()?.to_bytes());
         Ok(())
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
         if std::mem::take(&mut self.dies) {
             return Err(Error::storage("here", "killed"));
         }
-        self.kept = Some(moment.checkpoint()?.to_bytes());
+        self.kept = Some(snapshot.checkpoint()?.to_bytes());
         Ok(())
     }
 
@@ -90,7 +84,7 @@ impl Keeper for Abrupt {
 
 fn run(chain: &Patient, keeper: &mut Abrupt) -> Result<Outcome> {
     let mut simulation = Simulation::new(clients(3));
-    run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut Silent)
+    run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut ())
 }
 
 fn same(a: &Outcome, b: &Outcome) {

@@ -7,7 +7,7 @@ use whimbrel_core::{ClientId, Key, Probability, Stream, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::SavedStage;
-use whimbrel_engine::{Faults, Journal, Participation, Simulator};
+use whimbrel_engine::{Faults, Journal, Participation, Protocol, Simulator};
 
 /// What a seed stands for.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A coordinator that is killed anywhere: every exchange is kept before anybody hears of it, so the
 //! next process goes on exactly there, with clients that keep their own states.
 
-use crate::toy::{Client, SOUND, Toy, clients, erased, view};
+use crate::toy::{Client, SOUND, Toy, clients, stage, view};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Probability, Result, StateKind, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
-use whimbrel_engine::keeper::{Moment, Progress};
+use whimbrel_engine::keeper::{Progress, Snapshot};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::metrics::Latest;
-use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
+use whimbrel_engine::runner::{Done, Evaluated, Start, Step, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
-    Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Runner,
-    Stage, Stopping, run_with,
+    Carrier, Chain, Ending, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage,
+    StageState, run_with,
 };
 
 /// Who joins late in each stage, and before which round.
@@ -31,19 +31,11 @@ impl Chain for Two {
     }
 
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: ["first", "second"][index],
-            method: erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND }).into(),
-            participation: Participation::Bernoulli(Probability::new(0.6)?),
-            faults: Faults::default(),
-            evaluate_every: (index == 1).then_some(2),
-            stopping: Stopping::default(),
-        })
+        let participation = Participation::Bernoulli(Probability::new(0.6)?);
+        let toy = Toy { rounds: 5 + 3 * index as u32, ..SOUND };
+        Ok(Stage { participation, evaluate_every: (index == 1).then_some(2), ..stage(toy) })
     }
 }
-
-struct Silent;
-impl Observer for Silent {}
 
 /// Kills the process at one of the places that ask.
 struct Fate(Option<u32>);
@@ -106,40 +98,41 @@ impl Keeper for Journalled {
         0.0
     }
 
-    fn opened(&mut self, _: bool, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let mut disk = self.disk.borrow_mut();
-        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.snapshot = Some(snapshot.checkpoint()?.to_bytes());
         disk.records.clear();
         Ok(())
     }
 
-    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+    fn exchange(&mut self, done: &Done, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let moved: Vec<ClientId> = done.joined.iter().chain(&done.accepted).copied().collect();
+        let state = snapshot.runner.state();
         self.disk.borrow_mut().records.push(Record {
-            change: moment.runner.change(&moved)?.to_bytes(),
+            change: state.machine.change(&moved)?.to_bytes(),
             done: done.clone(),
-            tallies: moment.runner.tallies().to_vec(),
-            traffic: moment.runner.traffic(),
-            progress: moment.progress,
-            latest: moment.latest.cloned(),
+            tallies: state.tallies.clone(),
+            traffic: state.traffic,
+            progress: snapshot.progress,
+            latest: snapshot.latest.cloned(),
         });
         // The changes since the snapshot amount to the machine itself.
         let rebuilt = self.resume()?.expect("there is a snapshot");
-        assert_eq!(rebuilt, moment.checkpoint()?);
+        assert_eq!(rebuilt, snapshot.checkpoint()?);
         Ok(())
     }
 
-    fn evaluated(&mut self, _: &[ClientId], moment: &Moment<'_>) -> Result<()> {
-        self.disk.borrow_mut().rows.push(moment.latest.expect("it was evaluated").row.round);
+    fn evaluated(&mut self, _: &[ClientId], snapshot: &Snapshot<'_>) -> Result<()> {
+        self.disk.borrow_mut().rows.push(snapshot.latest.expect("it was evaluated").row.round);
         Ok(())
     }
 
-    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+    fn left(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let mut disk = self.disk.borrow_mut();
-        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.snapshot = Some(snapshot.checkpoint()?.to_bytes());
         disk.records.clear();
         Ok(())
     }
@@ -167,9 +160,7 @@ struct Mail<'a> {
     method: Arc<dyn DynMethod>,
     keys: StageKeys,
     post: &'a Post,
-    machine: Machine,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
+    state: StageState<Machine>,
     accepted: Vec<ClientId>,
 }
 
@@ -177,31 +168,23 @@ impl Carrier for Post {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let (Start { keys, saved, .. }, method) = (*start, stage.method.server()?.clone());
         let participation = stage.participation.clone();
-        let mut tallies = vec![Tally::default(); self.data.len()];
-        let mut traffic = Traffic::default();
-        let machine = match saved {
-            Some(saved) => {
-                self.reconcile();
-                tallies.clone_from(&saved.tallies);
-                traffic = saved.traffic;
-                Machine::load(method.clone(), keys, participation, &saved.state)?
+        let state = if let Some(saved) = saved {
+            self.reconcile();
+            let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
+            StageState::resumed(machine, saved)
+        } else {
+            let mut summaries = Vec::new();
+            for id in (0..COUNT).map(ClientId) {
+                summaries.push((id, self.enrol(&*method, keys, id)?));
             }
-            None => {
-                let mut roster = Vec::new();
-                for (id, tally) in (0..COUNT).map(ClientId).zip(&mut tallies) {
-                    let summary = self.enrol(&*method, keys, id)?;
-                    if id != LATE.0 {
-                        tally.bytes_up = summary.len() as u64;
-                        traffic.up += tally.bytes_up;
-                        roster.push((id, summary));
-                    }
-                }
-                let roster: Vec<_> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
-                Machine::start(method.clone(), keys, participation, &roster)?
-            }
+            let on_time = summaries.iter().filter(|(id, _)| *id != LATE.0);
+            let roster: Vec<_> = on_time.map(|(id, s)| (*id, &s[..])).collect();
+            let machine = Machine::start(method.clone(), keys, participation, &roster)?;
+            let mut state = StageState::new(machine, COUNT as usize);
+            roster.iter().for_each(|(id, summary)| state.count_up(*id, summary.len() as u64));
+            state
         };
-        let accepted = Vec::new();
-        Ok(Box::new(Mail { method, keys, post: self, machine, tallies, traffic, accepted }))
+        Ok(Box::new(Mail { method, keys, post: self, state, accepted: Vec::new() }))
     }
 }
 
@@ -246,61 +229,44 @@ impl Mail<'_> {
 }
 
 impl Runner for Mail<'_> {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.post.data.iter().map(|(name, _)| name.clone()).collect()
     }
 
     fn step(&mut self) -> Result<Step> {
         let mut joined = Vec::new();
-        if self.machine.peer(LATE.0).is_none() && self.machine.round() + 1 >= LATE.1 {
+        let machine = &mut self.state.machine;
+        if machine.peer(LATE.0).is_none() && machine.round() + 1 >= LATE.1 {
             let summary = self.post.enrol(&*self.method, self.keys, LATE.0)?;
-            self.machine.admit(LATE.0, &summary)?;
-            self.tallies[LATE.0.0 as usize].bytes_up += summary.len() as u64;
-            self.traffic.up += summary.len() as u64;
+            machine.admit(LATE.0, &summary)?;
+            self.state.count_up(LATE.0, summary.len() as u64);
             joined.push(LATE.0);
         }
-        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
-        let mut shard = self.machine.shard(&exchange);
+        let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
+        let mut shard = self.state.machine.shard(&exchange);
         for invited in &exchange.cohort {
-            let (id, i) = (invited.id, invited.id.0 as usize);
-            let (peer, down) = self.machine.message(&exchange, id)?;
+            let id = invited.id;
+            let (peer, down) = self.state.machine.message(&exchange, id)?;
             let up = self.work(id, exchange.number, &down.to_bytes())?;
             self.post.fate.borrow_mut().strikes()?;
             // One upload in four comes too late.
             if (exchange.number + id.0) % 4 != 3 {
                 shard.accept(*invited, peer, &up)?;
-                self.tallies[i].rounds += u32::from(exchange.round.is_some());
+                self.state.tallies[id.0 as usize].rounds += u32::from(exchange.round.is_some());
             }
-            self.tallies[i].bytes_up += up.len() as u64;
-            self.tallies[i].bytes_down += down.len() as u64;
-            self.traffic.up += up.len() as u64;
-            self.traffic.down += down.len() as u64;
+            self.state.count_up(id, up.len() as u64);
+            self.state.count_down(id, down.len() as u64);
         }
         let (number, round) = (exchange.number, exchange.round);
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|invited| invited.id).collect();
-        self.accepted = self.machine.close(exchange, vec![shard])?;
+        self.accepted = self.state.machine.close(exchange, vec![shard])?;
         let accepted = self.accepted.clone();
-        Ok(Step::Exchanged(Done {
-            exchange: number,
-            round,
-            joined,
-            cohort,
-            accepted,
-            unsent: Vec::new(),
-            unheard: Vec::new(),
-        }))
+        let done = Done { exchange: number, round, joined, cohort, accepted, ..Done::default() };
+        Ok(Step::Exchanged(done))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -317,35 +283,6 @@ impl Runner for Mail<'_> {
 
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         Ok(Some(Evaluated::default()))
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.post.data.iter().map(|(name, _)| name.clone()).collect()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        let (clients, tallies) = (Vec::new(), self.tallies.clone());
-        Ok(SavedStage { state: self.machine.save()?, clients, tallies, traffic: self.traffic })
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
-    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -370,7 +307,7 @@ fn federation(kills: &[u32]) -> End {
         };
         let mut keeper = Journalled { disk: disk.clone(), fate };
         let calm = AtomicBool::new(false);
-        match run_with(&Two, &mut post, &mut keeper, 3, &calm, &mut Silent) {
+        match run_with(&Two, &mut post, &mut keeper, 3, &calm, &mut ()) {
             Err(error) => assert!(error.to_string().contains("killed"), "{error}"),
             Ok(outcome) => {
                 let homes = homes.borrow().iter().map(|home| home.client.clone()).collect();

@@ -3,10 +3,10 @@
 use crate::toy::{Client, Peer, SOUND, Server, Toy, clients, erased, federation, invariants, view};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whimbrel_core::{Bound, ClientId, DynMethod, Error, Opaque, Wire};
+use whimbrel_core::{Bound, ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Shard};
-use whimbrel_engine::{Faults, Journal, Machine, Participation, Simulator};
+use whimbrel_engine::{Faults, Journal, Machine, Participation, Protocol, Simulator};
 
 fn keys() -> StageKeys {
     StageKeys::new(3, 0)
@@ -43,6 +43,18 @@ impl Hands {
         let (_, up) = self.method.local_step(&self.clients[i], &down, &self.data[i], key).unwrap();
         shard.accept(invited, peer, &up).unwrap();
     }
+}
+
+/// A simulation of the toy.
+fn start(
+    toy: Toy,
+    clients: u32,
+    participation: Participation,
+    faults: Faults,
+) -> Result<Simulator> {
+    let method = erased(toy);
+    let federation = federation(&*method, clients);
+    Simulator::start(method, federation, keys(), participation, faults)
 }
 
 fn no_opening() -> Toy {
@@ -121,16 +133,7 @@ fn a_client_is_admitted_once() {
 
 #[test]
 fn an_empty_cohort_is_a_round() {
-    let method = erased(SOUND);
-    let federation = federation(&*method, 4);
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Fixed(0),
-        Faults::default(),
-    )
-    .unwrap();
+    let mut simulator = start(SOUND, 4, Participation::Fixed(0), Faults::default()).unwrap();
     while let Some(done) = simulator.step().unwrap() {
         invariants(&simulator).unwrap();
         assert_eq!(done.cohort.is_empty(), done.round.is_some());
@@ -140,18 +143,9 @@ fn an_empty_cohort_is_a_round() {
 
 #[test]
 fn lost_uploads_are_counted_as_bytes_and_not_as_rounds() {
-    let method = erased(no_opening());
-    let federation = federation(&*method, 2);
     let drops = (1..=SOUND.rounds).map(|r| (r, BTreeSet::from([ClientId(1)]))).collect();
     let faults = Faults { drops, ..Faults::default() };
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        faults,
-    )
-    .unwrap();
+    let mut simulator = start(no_opening(), 2, Participation::Everyone, faults).unwrap();
     while simulator.step().unwrap().is_some() {}
     let [heard, lost] = [0, 1].map(|i| simulator.tallies()[i]);
     assert_eq!((heard.rounds, lost.rounds), (SOUND.rounds, 0));
@@ -161,18 +155,9 @@ fn lost_uploads_are_counted_as_bytes_and_not_as_rounds() {
 
 #[test]
 fn nobody_joins_a_run_that_is_over() {
-    let method = erased(SOUND);
-    let federation = federation(&*method, 2);
     let late = BTreeMap::from([(ClientId(1), SOUND.rounds + 1)]);
     let faults = Faults { late, ..Faults::default() };
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        faults,
-    )
-    .unwrap();
+    let mut simulator = start(SOUND, 2, Participation::Everyone, faults).unwrap();
     while simulator.step().unwrap().is_some() {}
     assert_eq!(simulator.machine().enrolled(), [ClientId(0)]);
     assert_eq!(simulator.tallies()[1].bytes_up, 0, "it never said anything");
@@ -180,54 +165,28 @@ fn nobody_joins_a_run_that_is_over() {
 
 #[test]
 fn faults_that_name_nobody_are_refused() {
-    let method = erased(SOUND);
-    let federation = federation(&*method, 2);
     let faults = Faults { late: BTreeMap::from([(ClientId(2), 1)]), ..Faults::default() };
-    let start = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        faults,
-    );
+    let start = start(SOUND, 2, Participation::Everyone, faults);
     assert!(matches!(start.err(), Some(Error::Config { .. })));
 }
 
 #[test]
 fn an_opening_that_nobody_ever_answers_ends_in_an_error() {
-    let method = erased(SOUND);
-    let federation = federation(&*method, 2);
     let faults = Faults { lost: 1.0, ..Faults::default() };
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        faults,
-    )
-    .unwrap();
+    let mut simulator = start(SOUND, 2, Participation::Everyone, faults).unwrap();
     let error = (0..2000).find_map(|_| simulator.step().err()).expect("the run gives up");
     assert!(matches!(error, Error::Peer { .. }), "{error}");
 }
 
 #[test]
 fn a_replay_ends_where_its_journal_does() {
-    let method = erased(SOUND);
-    let federation = federation(&*method, 2);
     let lines = concat!(
         "{\"stage\":0,\"enrolled\":\"0-1\"}\n",
         "{\"stage\":0,\"exchange\":0,\"round\":null,\"cohort\":\"0-1\",\"accepted\":\"0\"}\n"
     );
     let replay = Some(Journal::parse(lines, 0).unwrap());
     let faults = Faults { replay, ..Faults::default() };
-    let mut simulator = Simulator::start(
-        method.clone(),
-        federation.clone(),
-        keys(),
-        Participation::Everyone,
-        faults,
-    )
-    .unwrap();
+    let mut simulator = start(SOUND, 2, Participation::Everyone, faults).unwrap();
     assert_eq!(simulator.step().unwrap().unwrap().accepted, [ClientId(0)]);
     let error = simulator.step().unwrap_err().to_string();
     assert_eq!(error, "journal: it ends before exchange 1");
@@ -236,16 +195,9 @@ fn a_replay_ends_where_its_journal_does() {
 #[test]
 fn divergence_names_the_round() {
     for (growth, round) in [(2000.0, 2), (f64::INFINITY, 1), (f64::NAN, 1)] {
-        let method = erased(Toy { growth, ..no_opening() });
-        let federation = federation(&*method, 2);
-        let mut simulator = Simulator::start(
-            method.clone(),
-            federation.clone(),
-            keys(),
-            Participation::Everyone,
-            Faults::default(),
-        )
-        .unwrap();
+        let mut simulator =
+            start(Toy { growth, ..no_opening() }, 2, Participation::Everyone, Faults::default())
+                .unwrap();
         let error = (0..SOUND.rounds).find_map(|_| simulator.step().err()).expect("it diverges");
         let Error::Numerical { round: Some(at), .. } = error else { panic!("{error}") };
         assert_eq!(at, round, "growth {growth}");
@@ -258,12 +210,9 @@ fn the_first_failure_is_reported_whatever_the_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
     for _ in 0..50 {
         pool.install(|| {
-            let method = erased(Toy { fails: Some((ClientId(5), 2)), ..no_opening() });
-            let federation = federation(&*method, 40);
-            let mut simulator = Simulator::start(
-                method.clone(),
-                federation.clone(),
-                keys(),
+            let mut simulator = start(
+                Toy { fails: Some((ClientId(5), 2)), ..no_opening() },
+                40,
                 Participation::Everyone,
                 Faults::default(),
             )

@@ -63,9 +63,6 @@ impl<F: FnMut()> Observer for At<F> {
     }
 }
 
-struct Silent;
-impl Observer for Silent {}
-
 fn go(
     chain: Two,
     folder: &Path,
@@ -105,7 +102,7 @@ fn left(folder: &Path) -> Left {
 
 fn untouched(chain: Two) -> (Left, Outcome) {
     let folder = tempfile::tempdir().unwrap();
-    let outcome = go(chain, folder.path(), false, NEVER, &calm(), &mut Silent).unwrap();
+    let outcome = go(chain, folder.path(), false, NEVER, &calm(), &mut ()).unwrap();
     (left(folder.path()), outcome)
 }
 
@@ -144,7 +141,7 @@ fn a_run_killed_after_any_exchange_resumes_to_the_same_bytes() {
             let act = || copy_as_killed(folder.path(), copy.path());
             let mut killed = At { seen: 0, at, act };
             go(TWO, folder.path(), false, every, &calm(), &mut killed).unwrap();
-            let resumed = go(TWO, copy.path(), true, every, &calm(), &mut Silent).unwrap();
+            let resumed = go(TWO, copy.path(), true, every, &calm(), &mut ()).unwrap();
             same(&resumed, &outcome);
             assert!(left(copy.path()) == reference, "killed after exchange {at}");
         }
@@ -163,7 +160,7 @@ fn an_interrupted_run_says_so_and_resumes_to_the_same_bytes() {
         assert_eq!(stopped.ending, Ending::Interrupted, "after exchange {at}");
         // Whatever was interrupted, what is delivered last is the model or there is nothing.
         assert!(stopped.delivered.len() != 1, "{:?}", stopped.delivered);
-        let resumed = go(TWO, folder.path(), true, NEVER, &calm(), &mut Silent).unwrap();
+        let resumed = go(TWO, folder.path(), true, NEVER, &calm(), &mut ()).unwrap();
         same(&resumed, &outcome);
         assert!(left(folder.path()) == reference, "interrupted after exchange {at}");
     }
@@ -176,10 +173,10 @@ fn a_finished_run_stays_as_it_is_when_resumed() {
         let early = stopping.patience.is_some();
         let chain = Two { stopping, ..TWO };
         let folder = tempfile::tempdir().unwrap();
-        let outcome = go(chain.clone(), folder.path(), false, NEVER, &calm(), &mut Silent).unwrap();
+        let outcome = go(chain.clone(), folder.path(), false, NEVER, &calm(), &mut ()).unwrap();
         assert_eq!(matches!(outcome.ending, Ending::Early(_)), early);
         let before = left(folder.path());
-        let again = go(chain, folder.path(), true, NEVER, &calm(), &mut Silent).unwrap();
+        let again = go(chain, folder.path(), true, NEVER, &calm(), &mut ()).unwrap();
         same(&again, &outcome);
         assert_eq!(left(folder.path()), before);
     }
@@ -188,7 +185,7 @@ fn a_finished_run_stays_as_it_is_when_resumed() {
 #[test]
 fn a_new_run_in_an_old_folder_does_not_resume_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
-    go(TWO, folder.path(), false, NEVER, &calm(), &mut Silent).unwrap();
+    go(TWO, folder.path(), false, NEVER, &calm(), &mut ()).unwrap();
     let copy = tempfile::tempdir().unwrap();
     let act = || copy_as_killed(folder.path(), copy.path());
     let mut observer = At { seen: 0, at: 0, act };
@@ -200,7 +197,7 @@ fn a_new_run_in_an_old_folder_does_not_resume_the_old_one() {
 fn a_run_that_diverges_keeps_what_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let chain = Two { growth: 1e3, ..TWO };
-    let outcome = go(chain, folder.path(), false, Duration::ZERO, &calm(), &mut Silent).unwrap();
+    let outcome = go(chain, folder.path(), false, Duration::ZERO, &calm(), &mut ()).unwrap();
     let Ending::Failed(Error::Numerical { round: Some(round), .. }) = outcome.ending else {
         panic!("{:?}", outcome.ending)
     };
@@ -227,9 +224,9 @@ fn a_full_disk_stops_the_run_and_costs_nothing_already_saved() {
         let error = go(TWO, folder.path(), false, Duration::ZERO, &calm(), &mut observer)
             .err()
             .expect("the disk is full");
-        let Error::Storage { path, what } = error else { panic!("{error}") };
+        let Error::Storage { path, what, .. } = error else { panic!("{error}") };
         assert!(path.ends_with("state") && what.contains("No space left"), "{path}: {what}");
-        let resumed = go(TWO, folder.path(), true, Duration::ZERO, &calm(), &mut Silent).unwrap();
+        let resumed = go(TWO, folder.path(), true, Duration::ZERO, &calm(), &mut ()).unwrap();
         same(&resumed, &outcome);
         assert!(left(folder.path()) == reference, "full after exchange {at}");
     }

@@ -1,14 +1,13 @@
 //! Checkpoints that are damaged, and files that cannot be written.
 
-use crate::toy::{SOUND, clients, erased};
+use crate::toy::{SOUND, clients, stage};
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::{Store, write_atomically};
-use whimbrel_engine::{Chain, Faults, Limits, Observer, Participation, Stage, Stopping, run};
+use whimbrel_engine::{Chain, Limits, Stage, run};
 
 struct One;
 
@@ -18,30 +17,21 @@ impl Chain for One {
     }
 
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: "fit",
-            method: erased(SOUND).into(),
-            participation: Participation::Everyone,
-            faults: Faults::default(),
-            evaluate_every: Some(3),
-            stopping: Stopping::default(),
-        })
+        Ok(Stage { evaluate_every: Some(3), ..stage(SOUND) })
     }
 }
 
-struct Silent;
-impl Observer for Silent {}
+/// A folder with a checkpoint after every exchange.
+fn limits(folder: &Path, resume: bool) -> Limits<'_> {
+    let (folder, checkpoint_every) = (Some(folder), Duration::ZERO);
+    Limits { folder, resume, checkpoint_every, ..Limits::default() }
+}
 
 /// A finished run of three clients.
 fn finished() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
-        folder: Some(folder.path()),
-        resume: false,
-        checkpoint_every: Duration::ZERO,
-        interrupt: &AtomicBool::new(false),
-    };
-    run(&One, clients(3), 5, &limits, &mut Silent).unwrap();
+    let limits = limits(folder.path(), false);
+    run(&One, clients(3), 5, &limits, &mut ()).unwrap();
     folder
 }
 
@@ -109,13 +99,8 @@ fn a_journal_shorter_than_its_checkpoint_is_refused() {
 #[test]
 fn a_checkpoint_of_other_data_is_refused() {
     let folder = finished();
-    let limits = Limits {
-        folder: Some(folder.path()),
-        resume: true,
-        checkpoint_every: Duration::ZERO,
-        interrupt: &AtomicBool::new(false),
-    };
-    let error = run(&One, clients(4), 5, &limits, &mut Silent).err().unwrap();
+    let limits = limits(folder.path(), true);
+    let error = run(&One, clients(4), 5, &limits, &mut ()).err().unwrap();
     assert_eq!(error.to_string(), "checkpoint: it holds 3 clients, the data have 4");
 }
 

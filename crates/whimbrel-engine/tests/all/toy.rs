@@ -1,9 +1,9 @@
 //! A mean estimator with memories on both ends.
 //!
-//! Client `i` knows a mean `m_i`. In each exchange it sends `c = m_i + noise - h_i` and, once that is
-//! accepted, moves `h_i += c / 2`; the server adds `n_i c / 2` to the sum of memories and moves its
-//! estimate towards them. Means, noise and memories are small multiples of powers of two, so sums
-//! of memories are exact and the invariant can be checked with `==`.
+//! Client `i` knows a mean `m_i`. In each exchange it sends `c = m_i + noise - h_i` and, once that
+//! is accepted, moves `h_i += c / 2`; the server adds `n_i c / 2` to the sum of memories and moves
+//! its estimate towards them. Means, noise and memories are small multiples of powers of two, so
+//! sums of memories are exact and the invariant can be checked with `==`.
 //!
 //! Both ends count the accepted uploads. Each message down says how many the server knows of, and a
 //! client that knows another number refuses: a breach of the commit rule is an error at once.
@@ -19,7 +19,7 @@ use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Error, Key, Opaque, Result, Table, wire,
 };
-use whimbrel_engine::{Federation, Simulator};
+use whimbrel_engine::{Faults, Federation, Participation, Simulator, Stage, Stopping};
 
 pub struct Toy {
     pub rounds: u32,
@@ -140,10 +140,12 @@ impl Method for Toy {
     }
 
     fn status(&self, server: &Server) -> Status {
-        let next = match server.open {
-            false => Next::Uncounted,
-            true if server.round < self.rounds => Next::Round(Cohort::Sampled),
-            true => Next::Stop,
+        let next = if !server.open {
+            Next::Uncounted
+        } else if server.round < self.rounds {
+            Next::Round(Cohort::Sampled)
+        } else {
+            Next::Stop
         };
         Status { next, magnitude: server.estimate.abs() }
     }
@@ -283,6 +285,18 @@ pub fn federation(method: &dyn DynMethod, count: u32) -> Arc<Federation> {
     let bound = clients(count).into_iter().map(|(name, data)| (name, method.bind(&data).unwrap()));
     let (names, data) = bound.unzip();
     Arc::new(Federation::new(names, data))
+}
+
+/// A stage of the toy: all clients take part, nothing is lost, and nothing is evaluated.
+pub fn stage(toy: Toy) -> Stage {
+    Stage {
+        name: "fit",
+        method: erased(toy).into(),
+        participation: Participation::Everyone,
+        faults: Faults::default(),
+        evaluate_every: None,
+        stopping: Stopping::default(),
+    }
 }
 
 pub fn view<T: 'static>(state: &Opaque) -> &T {

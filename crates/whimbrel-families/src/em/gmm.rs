@@ -105,9 +105,7 @@ impl MixtureKeys for GmmKeys {
         let model = Gmm::new(settings)?;
         let start = match file {
             Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
-                Error::Config { what, hint } => {
-                    Error::Config { what: format!("{}: {what}", path.display()), hint }
-                }
+                Error::Config { .. } => e.within(path.display()),
                 other => other,
             })?,
             None if self.init == Init::Examples => MixtureStart::Examples,

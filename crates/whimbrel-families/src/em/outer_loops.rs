@@ -1,5 +1,5 @@
-//! What a client computes for an upload; and of vr-fedem the outer loops, whose length and minibatches a
-//! job may leave to the theorem.
+//! The work behind an upload; for vr-fedem the outer loops, whose length and minibatches a job may
+//! leave to the theorem.
 
 use super::EmFit;
 use super::mixture::MixtureKeys;

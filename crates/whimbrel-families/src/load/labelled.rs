@@ -8,8 +8,8 @@ use crate::job::{Csv, Libsvm, Partition};
 use whimbrel_core::{Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
-    by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients,
-    read_libsvm, standardize, two_classes,
+    by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients, read_libsvm,
+    standardize, two_classes,
 };
 
 pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key) -> Result<Loaded> {

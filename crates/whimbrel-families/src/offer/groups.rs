@@ -50,7 +50,7 @@ impl Minimum {
         let what =
             format!("there are {rows} training rows; sums over so few can reveal individual rows");
         let hint = format!("provide at least {least}, or lower --min-rows and --min-group");
-        Err(Error::data(format!("{what}\nhint: {hint}")).into())
+        Err(Error::data(what).hint(hint).into())
     }
 
     /// Refuses columns of numbers and counts with fewer observed values than a group: their sums leave
@@ -80,7 +80,7 @@ impl Minimum {
             self.group
         );
         let hint = "remove these cells from the file, or allow them with --min-group 1";
-        Err(Error::data(format!("{what}\nhint: {hint}")).into())
+        Err(Error::data(what).hint(hint).into())
     }
 }
 

@@ -189,8 +189,8 @@ impl Neighbours {
         let plain = up.rule == UpRule::Plain && up.codec.is_exact() && up.own.is_empty();
         let tables = [("uplink", plain), ("downlink", down.is_exact() && down.own.is_empty())];
         for (table, _) in tables.iter().filter(|(_, fine)| !fine) {
-            let what = format!("{method} has no server, so it has no [{table}]");
-            let hint = "take the table out: neighbours send each other exact vectors";
+            let what = format!("{method} has no server and therefore no [{table}]");
+            let hint = "take the table out: neighbours exchange exact vectors";
             source.report_at(&[table], what, hint);
         }
         let faults = &job.simulation;
@@ -200,8 +200,9 @@ impl Neighbours {
             ("late", !faults.late.is_empty()),
         ];
         for (key, _) in given.iter().filter(|(_, given)| *given) {
-            let what =
-                format!("{method} does not support `{key}`: all clients take part in every round");
+            let what = format!(
+                "`{key}` has no meaning for {method}: all clients take part in every round"
+            );
             source.report_at(&["simulation", key], what, "take it out");
         }
     }

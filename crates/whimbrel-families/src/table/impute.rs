@@ -157,9 +157,8 @@ impl<'a> Run<'a> {
         }
         let is_same = rows.exists() && Some(rows.hash()?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
-            warnings.push(format!(
-                "{rows} has changed since the run: the held-out cells are unknown"
-            ));
+            warnings
+                .push(format!("{rows} has changed since the run: the held-out cells are unknown"));
         }
         if is_same && client.is_none() {
             return self.of_the_run(rows).map(Some);

@@ -143,7 +143,11 @@ fn keys_of_other_models_and_methods() {
 
 #[test]
 fn impossible_models() {
-    says(&with("rank = 2", "rank = 0"), "14:8", "rank 0 without effects leaves nothing to fit");
+    says(
+        &with("rank = 2", "rank = 0"),
+        "14:8",
+        "a table of rank 0 without effects has no parameters",
+    );
     insta::assert_snapshot!(with("family = \"poisson\"", "famly = \"poisson\""), @r#"
     error: missing key `family` in [model]
       --> job.toml:11:1

@@ -140,7 +140,7 @@ fn what_needs_a_server_is_refused() {
     refused("mixing = \"given\"", "only an edge list has weights");
     refused(
         "topology = { kind = \"ring\", redraw = true }\nmixing = \"fastest-mixing\"",
-        "need a fixed graph",
+        "computed for a fixed graph",
     );
     has(&refusal(&job("fedmix", "topology = \"ring\"")), "`topology` has no meaning for fedmix");
 }

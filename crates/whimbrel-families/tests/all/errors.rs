@@ -149,7 +149,7 @@ fn conflicting_keys() {
 
 #[test]
 fn nobody_holds_the_rows() {
-    says(&with("client = \"client\"\n", ""), "2:1", "nothing in [data] says who holds which row");
+    says(&with("client = \"client\"\n", ""), "2:1", "[data] does not assign rows to clients");
 }
 
 #[test]
@@ -174,11 +174,7 @@ fn memories_of_dem_and_compression_of_em() {
     let dem = PLAIN.replace("fedem", "dem") + "[uplink]\nrule = \"memory\"\n";
     says(&refusal(&dem), "13:8", "dem has no memories");
     let em = PLAIN.replace("fedem", "em") + "[uplink]\ncodec = \"natural\"\n";
-    says(
-        &refusal(&em),
-        "13:9",
-        "em sends nothing that could be compressed: one client holds everything",
-    );
+    says(&refusal(&em), "13:9", "em sends no messages: one client holds all rows");
 }
 
 #[test]
@@ -203,7 +199,7 @@ fn keys_without_a_meaning() {
     says(
         &and("[uplink]\nrule = \"plain\"\nalpha = 0.5"),
         "14:1",
-        "`alpha` has no meaning for plain: only memories follow something",
+        "`alpha` has no meaning for plain: there is no memory",
     );
 }
 
@@ -238,7 +234,7 @@ fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
     says(
         &and("[simulation]\nlate = [{ client = \"north\", round = 201 }]"),
         "13:37",
-        "round 201 never comes: the run ends with round 200",
+        "the run ends with round 200, before round 201",
     );
 }
 

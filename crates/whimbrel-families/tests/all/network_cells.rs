@@ -10,6 +10,7 @@ use whimbrel_core::{ClientData, Key};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
+use whimbrel_testkit::pairs;
 
 const OBSERVERS: [&str; 4] = ["ana", "ben", "cleo", "dora"];
 const SITES: usize = 12;
@@ -43,10 +44,8 @@ fn counts() -> Vec<[Line; OBSERVERS.len()]> {
 fn observers(wide: bool) -> Wards {
     let folder = tempfile::tempdir().unwrap();
     let months: Vec<String> = (1..=MONTHS).map(|month| format!("m{month}")).collect();
-    let header = match wide {
-        true => format!("site,{}", months.join(",")),
-        false => "site,month,count".into(),
-    };
+    let header =
+        if wide { format!("site,{}", months.join(",")) } else { "site,month,count".into() };
     let mut all = format!("observer,{header}\n");
     let mut files = Vec::new();
     for (o, name) in OBSERVERS.into_iter().enumerate() {
@@ -146,7 +145,7 @@ fn a_client_keeps_out_what_it_would_in_the_simulation() {
     let offer = Offer::of(&job, &Facts::on_network(&job).unwrap()).unwrap();
     assert_eq!(offer.schema().rows.len(), SITES);
     let loaded = load(&job).unwrap();
-    for ((name, file), (named, data)) in wards.files.iter().zip(&loaded.clients) {
+    for ((name, file), (named, data)) in pairs(&wards.files, &loaded.clients) {
         assert_eq!(name, named);
         let ClientData::Cells(there) = offer.read(file, name).unwrap() else { panic!("no cells") };
         let ClientData::Cells(here) = data else { panic!("no cells") };
@@ -174,7 +173,7 @@ fn a_file_that_is_not_of_the_table_is_refused_with_its_place() {
     assert!(said.contains("\"s99\" is not in the list of row labels"), "{said}");
     assert!(said.contains("row 2"), "{said}");
     assert!(refused("site,month,count\ns1,m9,3\n").contains("list of column labels"));
-    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole, and counts are"));
+    assert!(refused("site,month,count\ns1,m1,2.5\n").contains("is not whole; counts are"));
     has(
         &refused("observer,site,month,count\nana,s1,m1,3\nben,s1,m2,3\n"),
         "row 2 has \"ben\" in column \"observer\"",

@@ -284,7 +284,7 @@ fn a_choice_that_the_job_does_not_name_is_refused() {
 fn a_served_job_trains_every_client() {
     has(
         &refusal(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n")),
-        "everyone who joins a served job takes part with all rows",
+        "clients of a served job take part with all rows",
     );
 }
 

@@ -103,7 +103,7 @@ fn clients_with_solvers_of_their_own_are_read_and_checked() {
     );
     has(
         &refusal(&job("kind = \"logistic\"", &own.replace("client-04", "client-03"))),
-        "two solvers of its own",
+        "has two solvers",
     );
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use whimbrel_core::Key;
 use whimbrel_engine::{Ending, Outcome};
+use whimbrel_testkit::pairs;
 
 /// Two groups of patients, in columns whose scales are a thousand apart.
 fn wards(folder: &Path, leave_out: Option<&str>) {
@@ -77,7 +78,7 @@ fn a_standardised_fit_is_that_of_em() {
         assert_eq!(other.delivered.len(), 2, "standardise, then fit");
         for name in ["means", "covariances"] {
             let (found, wanted) = (tensor(other, 1, name), tensor(&em, 0, name));
-            for (a, b) in found.iter().zip(&wanted) {
+            for (a, b) in pairs(&found, &wanted) {
                 // Covariances of columns that are not correlated are small differences.
                 assert!((a - b).abs() <= 1e-7 * b.abs() + 1e-9, "{name}: {found:?} {wanted:?}");
             }

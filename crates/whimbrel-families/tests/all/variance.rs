@@ -125,11 +125,7 @@ fn what_has_no_meaning_is_refused() {
     let em = text(
         "kind = \"em\"\nrounds = 10\n[[uplink.for]]\nclients = [\"client-0\"]\ncodec = \"natural\"",
     );
-    says(
-        &refusal(&em),
-        "14:1",
-        "em sends nothing that could be compressed: one client holds everything",
-    );
+    says(&refusal(&em), "14:1", "em sends no messages: one client holds all rows");
     for lines in [
         "kind = \"vr-fedem\"\nrounds = 10\ninner = 0",
         "kind = \"vr-fedem\"\nrounds = 10\ninner = \"some\"",

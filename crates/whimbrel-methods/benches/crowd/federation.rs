@@ -9,7 +9,7 @@ use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Federation, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{
     Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
 };

@@ -10,7 +10,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Inputs, Key, Result, Samples, Targets,
 };
-use whimbrel_engine::{Faults, Participation};
+use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::bayes::{
     Chains, Decay, Noise, Own, Part, Personalised, Precision, Radius, Rate, Schedule, Soul,
     SoulMethod, Steps,
@@ -22,6 +22,7 @@ use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::Kernel;
 use whimbrel_nn::{Learner, LinearRepresentation, Logistic, Network};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::pairs;
 use whimbrel_testkit::runners::runners_agree;
 
 const RAW: usize = 5;
@@ -458,7 +459,7 @@ fn identified(theta: &[f64]) -> Vec<f64> {
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+    pairs(a, b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
 }
 
 /// Two runs with draws of their own are apart by `sqrt(2)` of the Monte-Carlo error in the mean, so a run

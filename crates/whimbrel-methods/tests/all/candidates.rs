@@ -1,6 +1,7 @@
 //! The candidates of a selection, the comparison of their scores, and the choice.
 
 use whimbrel_methods::fedmiss::select::{Candidate, Given, Scores, Search, Splits, candidates_max};
+use whimbrel_testkit::pairs;
 
 fn search() -> Search {
     Search {
@@ -125,7 +126,7 @@ fn each_term_finds_its_own_ridge() {
     assert_eq!(plain, 6 + 3 * 4 + 1 + 3 * 2 + 1);
     let found = &all[search.choose(&all, &scores).unwrap()];
     // The common ridge is 0.256; from there a step of 16 and one of 4 lead each way.
-    for (ridge, best) in found.term_ridges.iter().zip(best) {
+    for (ridge, best) in pairs(&found.term_ridges, best) {
         assert!(off(*ridge, best) <= 1.01, "{found:?}");
     }
     assert!(all[plain..].iter().all(|c| c.term_ridges == found.term_ridges));

@@ -53,7 +53,7 @@ fn after(
 
 /// The mean of the copies after `k` rounds.
 fn run(method: &Arc<dyn Decentralised>, graphs: &Graphs, data: &[ClientData], k: u32) -> Vec<f32> {
-    after(method, graphs, data, k).artifact().unwrap().narrow[0].values.clone()
+    after(method, graphs, data, k).state().machine.artifact().unwrap().narrow[0].values.clone()
 }
 
 fn number(metrics: &[Metric], key: &str) -> f64 {
@@ -150,7 +150,7 @@ fn clients_keep_their_copy_and_their_weights() {
     runner.client_artifacts(keep).unwrap();
     assert_eq!((copies.len(), weights), (data.len(), 2 * data.len()));
     // The delivered model is their mean.
-    let mean = &runner.artifact().unwrap().narrow[0].values;
+    let mean = &runner.state().machine.artifact().unwrap().narrow[0].values;
     for (at, mean) in mean.iter().enumerate() {
         let sum: f64 = copies.iter().map(|copy| f64::from(copy[at])).sum();
         assert_eq!((sum / copies.len() as f64) as f32, *mean);
@@ -171,10 +171,10 @@ fn mixing_keeps_the_mean_and_takes_the_gap_off_the_disagreement() {
         Arc::new(DecentralisedPersonal { oracle, weights, scaling, rounds: ROUNDS });
     let ring = fixed(&Topology::Ring, data.len());
     let mut runner = after(&method, &ring, &data, 1);
-    let first = runner.artifact().unwrap().narrow[0].values.clone();
+    let first = runner.state().machine.artifact().unwrap().narrow[0].values.clone();
     let mut disagreement = || {
         let metrics = runner.evaluate().unwrap().unwrap().metrics;
-        let now = runner.artifact().unwrap().narrow[0].values.clone();
+        let now = runner.state().machine.artifact().unwrap().narrow[0].values.clone();
         // A rounding of numbers of size one in each round.
         assert!(apart(&first, &now) < 1e-6, "{first:?} {now:?}");
         runner.step().unwrap();
@@ -262,7 +262,7 @@ fn messages_are_counted_for_every_neighbour() {
         let start = after(&method, &graphs, &clients(true), 0);
         // Seven parameters of four bytes and their number.
         let sent = (4 * 7 + 1) * degree * u64::from(ROUNDS);
-        for (all, first) in outcome.tallies.iter().zip(start.tallies()) {
+        for (all, first) in outcome.tallies.iter().zip(start.state().tallies.iter()) {
             let rounds = (all.bytes_up - first.bytes_up, all.bytes_down - first.bytes_down);
             assert_eq!(rounds, (sent, sent), "{topology:?}");
         }

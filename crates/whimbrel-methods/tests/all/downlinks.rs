@@ -12,6 +12,7 @@ use whimbrel_data::Sizes;
 use whimbrel_engine::Faults;
 use whimbrel_methods::fedem::Form;
 use whimbrel_models::gmm::Covariance;
+use whimbrel_testkit::{pairs, relative_gap};
 
 const FORMS: [Form; 3] = [Form::Pair, Form::State, Form::Lean];
 
@@ -52,7 +53,7 @@ fn with_everyone_and_exact_codecs_the_three_forms_are_one() {
         };
         let pair = go(Form::Pair);
         for form in [Form::State, Form::Lean] {
-            for (a, b) in go(form).iter().zip(&pair) {
+            for (a, b) in pairs(&go(form), &pair) {
                 let gap = relative_gap(&a.global.s_hat, &b.global.s_hat);
                 assert!(gap < 1e-11, "{form:?}, {covariance:?}, round {}: {gap:e}", a.round);
             }

@@ -11,7 +11,7 @@ use whimbrel_core::{
     vector,
 };
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_engine::{Faults, Federation, Participation, Protocol, Simulator};
 use whimbrel_methods::fedmiss::{
     BindCells, Client, Copies, FedMiss, Peer, Positions, Server, StepRule,
 };
@@ -19,6 +19,7 @@ use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings, Term};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::{gap, pairs};
 
 pub const ROWS: usize = 18;
 pub const COLUMNS: usize = 11;
@@ -206,7 +207,7 @@ pub fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
         }
         let next;
         (next, nuclear) = shrunk(&moved, threshold / longest);
-        change = next.iter().zip(&theta).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        change = gap(&next, &theta);
         theta = next;
     }
     let fit: f64 = cells.iter().map(|cell| (cell.value - theta[at(cell)]).powi(2)).sum();
@@ -444,12 +445,11 @@ pub fn memory_gap(simulator: &Simulator) -> f64 {
     for id in machine.enrolled() {
         let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
         let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
-        for (place, value) in peer.places.iter().zip(&client.up.kept) {
+        for (place, value) in pairs(&peer.places, &client.up.kept) {
             sum[*place as usize] += value;
         }
     }
-    let gaps = sum.iter().zip(&server.up.memory_sum).map(|(a, b)| (a - b).abs());
-    gaps.fold(0.0, f64::max)
+    gap(&sum, &server.up.memory_sum)
 }
 
 /// An exact minibatch takes its numbers, the key of the draw and a few bytes.
@@ -474,7 +474,8 @@ fn uploads_are_as_small_as_their_minibatch() {
 
 #[test]
 fn settings_that_do_not_go_together_are_refused() {
-    let cases: [(fn(&mut FedMiss), &str); 4] = [
+    type Change = fn(&mut FedMiss);
+    let cases: [(Change, &str); 4] = [
         (|m| m.codecs.push(Codec::Sign), "biased"),
         (|m| m.rule = UpRule::Memory { alpha: Some(1.5) }, "not in (0, 1]"),
         (

@@ -10,6 +10,7 @@ use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedmiss::select::{Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies};
 use whimbrel_models::lowrank::{Factors, Family, LowRank};
+use whimbrel_testkit::gap;
 
 /// Algorithm 7 with full batches on a Gaussian table, by full singular value decompositions:
 /// `S += gamma (theta - S + (1/n) sum (y - theta))`, `theta` the singular values of `S` less lambda.
@@ -53,7 +54,7 @@ fn exact_iterates_are_those_of_the_paper() {
     for rounds in [1, 2, 7] {
         let wanted = reference(first.clone(), &cells, 0.7, 0.4, rounds);
         let found = after(rounds);
-        let gap = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let gap = gap(&found, &wanted);
         // Sweeps end where they gain 1e-28 of the objective, and theta moves by the root of that at
         // most over the curvature of a component near its threshold.
         assert!(gap < 1e-5, "after {rounds} rounds theta is off by {gap}");

@@ -8,6 +8,7 @@ use whimbrel_core::Probability;
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_models::gmm::Covariance;
+use whimbrel_testkit::pairs;
 
 fn fields(covariance: Covariance, codec: Codec, memory: bool) -> Vec<(u32, f64)> {
     let tables = tables(100, Sizes::Equal(100));
@@ -38,7 +39,7 @@ fn with_fitted_covariances_compression_costs_at_most_a_factor_ten() {
     for covariance in [Covariance::Tied, Covariance::Full] {
         let compressed = fields(covariance.clone(), dither(), true);
         let exact = fields(covariance.clone(), Codec::Exact, true);
-        for ((round, a), (_, b)) in compressed.iter().zip(&exact) {
+        for ((round, a), (_, b)) in pairs(&compressed, &exact) {
             assert!(a / b < 10.0, "{covariance:?}, round {round}: {a:e} against {b:e}");
         }
         for codec in [dither(), Codec::Exact] {

@@ -4,7 +4,7 @@
 use crate::federation::*;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::ClientId;
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
 
 fn check_memories(simulator: &Simulator) {

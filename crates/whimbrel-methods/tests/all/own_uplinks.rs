@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::Erased;
-use whimbrel_engine::{Faults, Simulator};
+use whimbrel_engine::{Faults, Protocol, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FedEm, Peer, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_models::LatentModel;

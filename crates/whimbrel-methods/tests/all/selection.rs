@@ -5,7 +5,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::UpRule;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key};
-use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, FedMiss};
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};

@@ -15,6 +15,7 @@ use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Batch;
 use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Problem, solve};
+use whimbrel_testkit::pairs;
 
 const DIMS: usize = 20;
 const CLIENTS: usize = 20;
@@ -214,6 +215,6 @@ fn a_single_memory_with_resets_converges() {
     let simulator = simulator_of(method.clone(), &data, 3, bernoulli(0.5), Faults::default());
     let server: Server = finished(simulator);
     let reference = method.0.oracle.reference.as_ref().unwrap();
-    let gap: f64 = server.global.w.iter().zip(&reference.w).map(|(a, b)| (a - b).powi(2)).sum();
+    let gap: f64 = pairs(&server.global.w, &reference.w).map(|(a, b)| (a - b).powi(2)).sum();
     assert!(gap < 1e-6, "{gap:e}");
 }

@@ -4,7 +4,7 @@ use crate::federation::*;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Probability};
-use whimbrel_engine::{Faults, Participation};
+use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::spider::{Smoothness, Spider};

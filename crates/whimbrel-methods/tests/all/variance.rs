@@ -15,6 +15,7 @@ use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::settings::DRAW;
 use whimbrel_models::gmm::Covariance;
 use whimbrel_models::{LatentModel, Rows};
+use whimbrel_testkit::{pairs, relative_gap};
 
 fn known() -> Covariance {
     Covariance::Known(TRUTH.to_vec())
@@ -80,7 +81,7 @@ fn one_client_and_an_exact_codec_is_spider_em() {
         };
         let everyone = Participation::Everyone;
         let trace = run(&setup, std::slice::from_ref(&table), everyone, Faults::default(), 0);
-        for (ours, naive) in trace.states.iter().zip(spider_em(&table, 7, batch, 0.2, 60)) {
+        for (ours, naive) in pairs(&trace.states, spider_em(&table, 7, batch, 0.2, 60)) {
             let gap = relative_gap(&ours.global.s_hat, &naive);
             // Some ten roundings a round, which contraction keeps from growing.
             assert!(gap < 1e-13 * f64::from(ours.round), "round {}: {gap:e}", ours.round);
@@ -98,7 +99,7 @@ fn full_batches_without_replacement_are_fedem() {
         };
         let fedem = go(Estimator::Minibatch, Batch::Full);
         for batch in [Batch::Full, batch(1000, false)] {
-            for (a, b) in go(Estimator::Spider { inner: 8 }, batch).iter().zip(&fedem) {
+            for (a, b) in pairs(&go(Estimator::Spider { inner: 8 }, batch), &fedem) {
                 let gap = relative_gap(&a.global.s_hat, &b.global.s_hat);
                 assert!(gap < 1e-11, "{form:?}, {batch:?}, round {}: {gap:e}", a.round);
             }

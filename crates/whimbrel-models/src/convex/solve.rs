@@ -283,7 +283,8 @@ impl<'a> Mean<'a> {
         }
         Err(Error::numerical(
             "the loss has no minimiser: a hyperplane separates the two classes, so that a longer \
-             parameter is always better\nhint: set a ridge",
-        ))
+             parameter is always better",
+        )
+        .hint("set a ridge"))
     }
 }

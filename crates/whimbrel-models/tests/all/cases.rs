@@ -144,7 +144,5 @@ pub fn naive_e_step(model: &Gmm, theta: &GmmParameters, rows: &[&[f64]]) -> (Vec
 
 /// Largest difference relative to the largest number of `b`.
 pub fn gap(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let scale = b.iter().fold(1e-300, |m: f64, x| m.max(x.abs()));
-    a.iter().zip(b).fold(0.0, |m: f64, (x, y)| m.max((x - y).abs())) / scale
+    whimbrel_testkit::gap(a, b) / b.iter().fold(1e-300, |m: f64, x| m.max(x.abs()))
 }

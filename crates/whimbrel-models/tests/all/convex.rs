@@ -6,6 +6,7 @@ use whimbrel_models::Rows;
 use whimbrel_models::convex::{
     Examples, Penalty, Problem, smoothness_of_mean, strong_convexity_of_mean,
 };
+use whimbrel_testkit::gap;
 
 pub fn problems(ridge: f64, intercept: bool) -> [Problem; 2] {
     [Problem::least_squares, Problem::logistic].map(|new| new(ridge, intercept).unwrap())
@@ -43,11 +44,6 @@ fn both_layouts(rows: usize, width: usize) -> [ClientData; 2] {
     let targets = classes(2, rows);
     let sparse = FeatureRows::Sparse { starts, columns, values: kept };
     [labelled(width, FeatureRows::Dense(values), targets.clone()), labelled(width, sparse, targets)]
-}
-
-fn gap(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).fold(0.0, |gap, (a, b)| gap.max((a - b).abs()))
 }
 
 /// Every cell of a client's rows, with the column of ones where there is one: at `w = 0` one row's

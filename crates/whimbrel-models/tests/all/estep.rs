@@ -4,6 +4,7 @@ use crate::cases::{covariances, e_step, gap, model, naive_e_step, parameters, ro
 use whimbrel_core::isa::{self, Isa};
 use whimbrel_models::gmm::Covariance;
 use whimbrel_models::{LatentModel, Rows};
+use whimbrel_testkit::pairs;
 
 #[test]
 fn agrees_with_plain_code_for_all_shapes() {
@@ -65,7 +66,7 @@ fn a_change_is_the_difference_of_two_e_steps_over_the_same_rows() {
             model.expect_change(&from, &to, &data, rows, &mut change).unwrap();
             model.expect(&from, &data, rows, &mut before).unwrap();
             model.expect(&to, &data, rows, &mut after).unwrap();
-            for ((c, a), b) in change.iter().zip(&after).zip(&before) {
+            for ((c, a), b) in pairs(pairs(&change, &after), &before) {
                 // Sums of at most 5,000 terms in another order: 16 eps of their size are enough.
                 assert!((c - (a - b)).abs() < 16.0 * f64::EPSILON * (1.0 + a.abs() + b.abs()));
             }

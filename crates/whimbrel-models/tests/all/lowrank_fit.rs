@@ -8,6 +8,7 @@ use whimbrel_models::lowrank::{
     LowRank, LowRankFit, PERSONAL_MAX, Parameter, Settings, Term, Uncertainty,
     effective_parameters,
 };
+use whimbrel_testkit::pairs;
 
 fn with_effects(effects: Effects, rank: usize) -> LowRank {
     let settings = Settings { effects, rank, ..Settings::new(5, 4, Family::Poisson) };
@@ -199,7 +200,7 @@ fn draws_of_a_column_share_its_error() {
         let wanted = noise + own + column * column;
         assert!((variance / wanted - 1.0).abs() < 0.15, "{variance} {wanted}");
         assert!(variance > 1.3 * apart, "{variance} {apart}");
-        for ((sum, row), variance) in sums.iter().zip(&rows).zip(cells) {
+        for ((sum, row), variance) in pairs(pairs(&sums, &rows), cells) {
             let expected = fit.expected(parameter(&fit, *row, 3));
             let error = (sum / n - expected).abs() / (variance / n).sqrt();
             assert!(error < 5.0, "the mean of draws is what is expected: {error}");

@@ -47,7 +47,7 @@ fn a_start_from_moments_has_their_mean_and_covariance() {
         for j in 0..3 {
             assert!((mean[j] - drawn_mean[j]).abs() < 5.0 * (pooled[4 * j] / 2000.0).sqrt());
         }
-        assert!(drawn.iter().zip(&pooled).all(|(a, b)| (a - b).abs() < 0.16 * scale));
+        assert!(gap(&drawn, &pooled) < 0.16 * scale);
         let expected = match covariance {
             Covariance::Known(matrix) => matrix,
             Covariance::Diagonal => {

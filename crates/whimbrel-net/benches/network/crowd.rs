@@ -74,7 +74,7 @@ async fn echo(connection: &mut Connection, run: tonic::codegen::Bytes) {
             continue;
         }
         let (kind, at) = (task.kind, task.at);
-        // What a stage tells its clients is no summary of theirs: a summary of nothing is empty.
+        // Exchanges are echoed; summaries are empty.
         let bytes = if kind == Kind::Exchange { task.into_bytes() } else { Vec::new() };
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;

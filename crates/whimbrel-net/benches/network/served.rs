@@ -18,7 +18,7 @@ use whimbrel_net::{Invitation, Limits};
 /// The argument that makes this program a coordinator.
 pub const WORD: &str = "--coordinator";
 
-/// What is asked of it.
+/// Settings of the measured process.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub clients: usize,
@@ -26,7 +26,7 @@ pub struct Load {
     pub rounds: u32,
 }
 
-/// What it measured from the end of its first round to the end of its last.
+/// Measurements from the end of the first round to the end of the last.
 #[derive(Default)]
 pub struct Figures {
     pub rounds: u32,
@@ -91,7 +91,7 @@ impl Served {
     }
 }
 
-/// What that process does.
+/// The measured process.
 pub fn serve(arguments: &[String]) {
     let [folder, clients, numbers, rounds] = arguments else { panic!("four arguments") };
     let folder = Path::new(folder);

@@ -7,19 +7,16 @@ use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::codegen::Bytes;
-use whimbrel_core::method::{Artifact, ClientGroup};
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::Quorum;
 use whimbrel_engine::client::StepId;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
-use whimbrel_engine::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
-use whimbrel_engine::runner_state::Change;
+use whimbrel_engine::runner::{Done, Evaluated, Protocol, Runner, StageState, Start, Step, Tally};
 use whimbrel_engine::{Participation, Stage};
 
 /// A stage under way.
@@ -28,10 +25,8 @@ pub(super) struct Rounds<'a> {
     stage: u32,
     name: &'static str,
     method: Arc<dyn DynMethod>,
-    machine: Machine,
+    state: StageState<Machine>,
     delivered: Bytes,
-    tallies: Vec<Tally>,
-    traffic: Traffic,
     /// Accepted steps to acknowledge once they are durable.
     owed: Vec<(ClientId, Kind, StepId)>,
     /// Clients that joined since the last exchange.
@@ -62,17 +57,18 @@ impl<'a> Rounds<'a> {
             stage: index,
             name: stage.name,
             method,
-            machine,
+            state: match saved {
+                Some(saved) => StageState::resumed(machine, saved),
+                None => StageState::new(machine, 0),
+            },
             delivered,
-            tallies: saved.map_or_else(Vec::new, |s| s.tallies.clone()),
-            traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
             owed: Vec::new(),
             joined,
             rejected,
         };
-        rounds.tallies.resize(rounds.network.roster.len(), Tally::default());
+        rounds.state.tallies.resize(rounds.network.roster.len(), Tally::default());
         for (id, summary) in summaries {
-            rounds.count_summary(id, &summary);
+            rounds.state.count_up(id, summary.len() as u64);
             rounds.owed.push((id, Kind::Enrol, StepId::enrolment(index)));
         }
         let everyone: Vec<ClientId> = rounds.network.roster.ids().collect();
@@ -84,11 +80,11 @@ impl<'a> Rounds<'a> {
     fn show(&self, ids: &[ClientId]) -> Result<()> {
         let mut shown = Vec::with_capacity(ids.len());
         for id in ids {
-            let peer = self.machine.peer(*id);
+            let peer = self.state.machine.peer(*id);
             let rows = peer.map(|peer| self.method.rows(peer)).transpose()?.flatten();
-            shown.push((self.network.roster.name(*id), rows, self.tallies[id.0 as usize]));
+            shown.push((self.network.roster.name(*id), rows, self.state.tallies[id.0 as usize]));
         }
-        let traffic = self.traffic;
+        let traffic = self.state.traffic;
         self.network.shared.board.change(|status| {
             status.bytes_up = traffic.up;
             (status.bytes_down, status.bytes_eval) = (traffic.down, traffic.eval);
@@ -101,11 +97,6 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn count_summary(&mut self, id: ClientId, summary: &[u8]) {
-        self.tallies[id.0 as usize].bytes_up += summary.len() as u64;
-        self.traffic.up += summary.len() as u64;
-    }
-
     /// Acknowledges the steps that have become durable.
     fn acknowledge_owed(&mut self) {
         for (id, kind, at) in std::mem::take(&mut self.owed) {
@@ -114,7 +105,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn request(&self, kind: Kind, what: String) -> Request {
-        let at = StepId::exchange(self.stage, self.machine.exchanges());
+        let at = StepId::exchange(self.stage, self.state.machine.exchanges());
         Request { kind, at, what, rules: self.network.rules }
     }
 
@@ -136,12 +127,12 @@ impl<'a> Rounds<'a> {
 
     /// Admits these clients; a client whose summary is refused is rejected.
     fn admit(&mut self, taken: BTreeMap<ClientId, Vec<u8>>, at: StepId) -> Result<Vec<ClientId>> {
-        self.tallies.resize(self.network.roster.len(), Tally::default());
+        self.state.tallies.resize(self.network.roster.len(), Tally::default());
         let mut joined = Vec::new();
         for (id, summary) in taken {
-            match self.machine.admit(id, &summary) {
+            match self.state.machine.admit(id, &summary) {
                 Ok(()) => {
-                    self.count_summary(id, &summary);
+                    self.state.count_up(id, summary.len() as u64);
                     self.owed.push((id, Kind::Enrol, at));
                     joined.push(id);
                 }
@@ -164,7 +155,7 @@ impl<'a> Rounds<'a> {
         network.assign_ids(late)?;
         let new = network.roster.ids().filter(|id| {
             let name = network.roster.name(*id);
-            self.machine.peer(*id).is_none()
+            self.state.machine.peer(*id).is_none()
                 && network.connections.has(name)
                 && !self.rejected.contains(name)
         });
@@ -200,28 +191,20 @@ impl<'a> Rounds<'a> {
 }
 
 impl Runner for Rounds<'_> {
-    fn round(&self) -> u32 {
-        self.machine.round()
+    fn state(&self) -> &StageState {
+        &self.state
     }
 
-    fn exchanges(&self) -> u32 {
-        self.machine.exchanges()
-    }
-
-    fn next_is_round(&self) -> Result<Option<bool>> {
-        self.machine.next_is_round()
-    }
-
-    fn enrolled(&self) -> Vec<ClientId> {
-        self.machine.enrolled()
+    fn names(&self) -> Vec<String> {
+        self.network.roster.names.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
         self.acknowledge_owed();
-        if self.machine.next_is_round()?.is_none() {
+        if self.state.machine.next_is_round()?.is_none() {
             return Ok(Step::Over);
         }
-        let joined = if self.machine.enrolled().is_empty() {
+        let joined = if self.state.machine.enrolled().is_empty() {
             self.readmit_all()?
         } else {
             self.admit_late()?
@@ -230,14 +213,14 @@ impl Runner for Rounds<'_> {
             self.joined.extend(&joined);
             return Ok(Step::Joined(joined));
         }
-        if self.machine.enrolled().is_empty() {
+        if self.state.machine.enrolled().is_empty() {
             return if self.network.inbox.is_stopped() {
                 Ok(Step::Interrupted)
             } else {
                 Err(Error::data("no client is left"))
             };
         }
-        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
+        let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
         let (number, round) = (exchange.number, exchange.round);
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let what = match round {
@@ -246,9 +229,9 @@ impl Runner for Rounds<'_> {
         };
         let request = self.request(Kind::Exchange, what);
         let mut uploads = Uploads {
-            machine: &self.machine,
+            machine: &self.state.machine,
             exchange: &exchange,
-            shard: self.machine.shard(&exchange),
+            shard: self.state.machine.shard(&exchange),
             staged: BTreeMap::new(),
             down: BTreeMap::new(),
             up: BTreeMap::new(),
@@ -258,19 +241,15 @@ impl Runner for Rounds<'_> {
         if gathered == Gathered::Interrupted {
             return Ok(Step::Interrupted);
         }
-        let accepted = self.machine.close(exchange, vec![shard])?;
+        let accepted = self.state.machine.close(exchange, vec![shard])?;
         let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
         let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {
-            self.tallies[id.0 as usize].bytes_down += bytes;
-            self.traffic.down += bytes;
+            self.state.count_down(id, bytes);
         }
         for id in &accepted {
-            let tally = &mut self.tallies[id.0 as usize];
-            let bytes = up.get(id).copied().unwrap_or(0);
-            tally.rounds += u32::from(round.is_some());
-            tally.bytes_up += bytes;
-            self.traffic.up += bytes;
+            self.state.tallies[id.0 as usize].rounds += u32::from(round.is_some());
+            self.state.count_up(*id, up.get(id).copied().unwrap_or(0));
             self.owed.push((*id, Kind::Exchange, request.at));
         }
         self.show(&cohort)?;
@@ -290,13 +269,13 @@ impl Runner for Rounds<'_> {
         if !self.network.evaluates {
             return Ok(None);
         }
-        let ask = Bytes::from(self.method.ask(self.machine.server())?.to_bytes());
-        let ids = self.machine.enrolled();
-        let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
+        let ask = Bytes::from(self.method.ask(self.state.machine.server())?.to_bytes());
+        let ids = self.state.machine.enrolled();
+        let what = format!("{}, evaluation after round {}", self.name, self.state.machine.round());
         let request = self.request(Kind::Evaluate, what);
         let mut answers = Answers {
             method: &*self.method,
-            machine: &self.machine,
+            machine: &self.state.machine,
             ask: &ask,
             taken: BTreeMap::new(),
         };
@@ -305,50 +284,9 @@ impl Runner for Rounds<'_> {
         if gathered == Gathered::Interrupted || answers.is_empty() {
             return Ok(None);
         }
-        let mut own = vec![Vec::new(); self.network.roster.len()];
-        for (id, answer) in &answers {
-            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
-            self.traffic.eval += (ask.len() + answer.len()) as u64;
-        }
+        let evaluated = self.state.conclude(ask.len(), &answers)?;
         self.show(&[])?;
-        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
-        let server = self.machine.server();
-        let metrics = self.method.conclude(server, &mut each, ClientGroup::Trained)?;
-        Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.network.roster.names.clone()
-    }
-
-    fn tallies(&self) -> &[Tally] {
-        &self.tallies
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic
-    }
-
-    fn save(&self) -> Result<SavedStage> {
-        Ok(SavedStage {
-            state: self.machine.save()?,
-            clients: Vec::new(),
-            tallies: self.tallies.clone(),
-            traffic: self.traffic,
-        })
-    }
-
-    fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        self.machine.change(moved)
-    }
-
-    fn artifact(&self) -> Result<Artifact> {
-        self.machine.artifact()
-    }
-
-    /// Clients keep their own artifacts.
-    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
-        Ok(())
+        Ok(Some(evaluated))
     }
 }
 

@@ -12,6 +12,9 @@ use whimbrel_net::wal::Wal;
 
 const FILES: [&str; 4] = ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"];
 
+/// New contents of files, `None` for removed ones.
+type Changes<'a> = Vec<(&'a Path, Option<Vec<u8>>)>;
+
 /// Paths and contents of a run's files.
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
@@ -96,7 +99,7 @@ fn a_damaged_log_is_refused_unchanged() {
         Some(bytes)
     };
     let longer = || Some([&journal.1[..], &line(30)].concat());
-    let cases: [(Vec<(&Path, Option<Vec<u8>>)>, &[&str]); 5] = [
+    let cases: [(Changes<'_>, &[&str]); 5] = [
         // A flipped byte.
         (vec![(path, flipped(log, end / 2))], &["the run is damaged", "`whimbrel repair`"]),
         // A missing checkpoint, also with its log, does not restart the run.

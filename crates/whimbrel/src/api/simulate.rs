@@ -3,8 +3,6 @@
 use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Probability};
 use whimbrel_engine::{
@@ -77,17 +75,10 @@ impl<S: Simple> Simulate<S> {
             participation: Participation::Bernoulli(Probability::new(self.participation)?),
             evaluate_every: self.rounds.div_ceil(EVALUATIONS).max(1),
         };
-        let never = AtomicBool::new(false);
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: Duration::MAX,
-            interrupt: &never,
-        };
         let data: Vec<(String, ClientData)> =
             clients.into_iter().map(|(name, table)| (name, ClientData::Table(table))).collect();
         let mut losses = Losses(Vec::new());
-        let outcome = run(&chain, data, self.seed, &limits, &mut losses)?;
+        let outcome = run(&chain, data, self.seed, &Limits::default(), &mut losses)?;
         if let Ending::Failed(error) = outcome.ending {
             return Err(error.into());
         }

@@ -39,9 +39,10 @@ pub fn failure(failure: &Failure) {
 
 /// Prints a warning.
 pub fn warning(text: &str) {
-    match LOGGED.load(Ordering::Relaxed) {
-        true => tracing::warn!("{text}"),
-        false => say(&format!("warning: {text}")),
+    if LOGGED.load(Ordering::Relaxed) {
+        tracing::warn!("{text}");
+    } else {
+        say(&format!("warning: {text}"));
     }
 }
 
@@ -66,9 +67,10 @@ fn say(text: &str) {
 /// Asks for an answer on the same line.
 pub fn prompt(text: &str) {
     let text = &shown(text);
-    match LOGGED.load(Ordering::Relaxed) {
-        true => tracing::info!("{}", text.trim_end()),
-        false => drop(write!(stderr(), "{text}")),
+    if LOGGED.load(Ordering::Relaxed) {
+        tracing::info!("{}", text.trim_end());
+    } else {
+        drop(write!(stderr(), "{text}"));
     }
 }
 
@@ -77,9 +79,10 @@ pub fn prompt(text: &str) {
 fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_shown(c) || matches!(c, '\n' | '\t') {
-            true => shown.push(c),
-            false => shown.extend(c.escape_default()),
+        if is_shown(c) || matches!(c, '\n' | '\t') {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
         }
     }
     shown
@@ -132,13 +135,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar for a job; `sends` shows the bits sent.
+    /// A bar for a job; `bits` adds the bits sent.
     pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
         let bar = ProgressBar::hidden().with_style(style(UNKNOWN));
-        bar.set_draw_target(match QUIET.load(Ordering::Relaxed) {
-            true => ProgressDrawTarget::hidden(),
-            false => ProgressDrawTarget::stderr_with_hz(8),
-        });
+        if !QUIET.load(Ordering::Relaxed) {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
         bar.set_prefix(name.to_string());
         bar.enable_steady_tick(Duration::from_millis(250));
         Self { bar, rounds, results: Vec::new(), bits, place: String::new() }

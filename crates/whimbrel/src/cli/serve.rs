@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel_core::Error;
 use whimbrel_data::hash_file;
+use whimbrel_engine::Ending;
 use whimbrel_engine::checkpoint::write_privately;
-use whimbrel_engine::{Ending, Observer};
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::RunData;
 use whimbrel_families::job::{Clients, Federation};
@@ -43,9 +43,6 @@ const INVITATIONS: &str = "invitations";
 const UNEVALUATED: &str = "clients are not asked for evaluations: the run has no objective and no \
     held-out metrics, and stopping rules that need them never apply; `evaluate = { every = N }` in \
     [method] asks for them";
-
-struct Quiet;
-impl Observer for Quiet {}
 
 /// Serves one job until it is done.
 pub fn serve_command(args: &Serve) -> Result<u8> {
@@ -201,7 +198,7 @@ fn run(
     dir: &RunDir,
     coordinator: &mut Coordinator,
 ) -> Result<Option<u8>> {
-    let outcome = match coordinator.run(plan, &mut Quiet) {
+    let outcome = match coordinator.run(plan, &mut ()) {
         Ok(outcome) => outcome,
         Err(_) if interrupt_flag().load(Ordering::Relaxed) => {
             return Ok(Some(interrupted(args, dir)));

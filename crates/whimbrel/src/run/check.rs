@@ -234,9 +234,9 @@ impl Trial {
                     cut_short = true;
                     Artifact::default()
                 } else {
-                    runner.artifact()?
+                    runner.state().machine.artifact()?
                 };
-                let sent = runner.traffic();
+                let sent = runner.state().traffic;
                 sent_before.up += sent.up;
                 sent_before.down += sent.down;
                 drop(runner);
@@ -246,7 +246,7 @@ impl Trial {
             let before = clock.elapsed().as_secs_f64();
             let runner = &mut *runner;
             skip_openings(runner)?;
-            let sent = runner.traffic();
+            let sent = runner.state().traffic;
             sent_before.up += sent.up;
             sent_before.down += sent.down;
             // The first round of EM sends everything exactly: a job of one round has no other.
@@ -262,7 +262,7 @@ impl Trial {
 
     /// Means over the next rounds; `None` at the end of the run.
     fn measure(runner: &mut dyn Runner, rounds: u32) -> Result<Option<Self>> {
-        let (before, clock) = (runner.traffic(), Instant::now());
+        let (before, clock) = (runner.state().traffic, Instant::now());
         let mut done = 0;
         while done < rounds
             && clock.elapsed().as_secs_f64() < TRIAL_SECONDS
@@ -270,7 +270,7 @@ impl Trial {
         {
             done += 1;
         }
-        let (after, n) = (runner.traffic(), f64::from(done));
+        let (after, n) = (runner.state().traffic, f64::from(done));
         Ok((done > 0).then(|| Self {
             up: (after.up - before.up) as f64 / n,
             down: (after.down - before.down) as f64 / n,
@@ -282,7 +282,7 @@ impl Trial {
 
 /// Exchanges before the next round.
 fn skip_openings(runner: &mut dyn Runner) -> Result<()> {
-    while runner.next_is_round()? == Some(false) {
+    while runner.state().machine.next_is_round()? == Some(false) {
         runner.step()?;
     }
     Ok(())

@@ -3,6 +3,7 @@
 use crate::support::{Sandbox, number};
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::{exp, ln};
+use whimbrel_testkit::pairs;
 
 const JOB: &str = r#"name = "survey"
 seed = 1
@@ -94,7 +95,7 @@ fn effects_of_labels_and_covariates_are_recovered() {
     sandbox.run_job("out");
     let (_, truth) = survey();
     let square = |(found, theta): (f64, &f64)| exp(*theta) * (ln(found) - theta).powi(2);
-    let sum: f64 = estimates(&sandbox).into_iter().zip(&truth).map(square).sum();
+    let sum: f64 = pairs(estimates(&sandbox), &truth).map(square).sum();
     let wanted = (1 + SITES + (YEARS - 1) + (MONTHS - 1) + 1) as f64 / 0.63;
     assert!(sum < 1.7 * wanted, "{sum} for {wanted}");
     let summary = sandbox.object("out/summary.json");
@@ -146,10 +147,7 @@ fn terms_and_numbers_that_make_no_sense_are_refused() {
     let (code, said) = with("\"month\"]\ncov", "\"month:month\"]\ncov", &counts);
     assert!(code == 2 && said.contains("names \"month\" twice"), "{code} {said}");
     let (code, said) = with("none", "none", &counts.replace(",700,", ",1e300,"));
-    assert!(
-        code == 3 && said.contains("\"height\" has values that are too large"),
-        "{code} {said}"
-    );
+    assert!(code == 3 && said.contains("\"height\" has values too large"), "{code} {said}");
     let first = counts.lines().nth(1).unwrap();
     let huge = counts.replacen(first, &format!("{}1e300", &first[..=first.rfind(',').unwrap()]), 1);
     let (code, said) = with("\"poisson\"", "\"gaussian\"", &huge);

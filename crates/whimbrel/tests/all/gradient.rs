@@ -5,6 +5,7 @@ use crate::outputs::{bits, client_bits};
 use crate::support::{Sandbox, number};
 use serde_json::Value;
 use whimbrel::parts::core::math;
+use whimbrel_testkit::pairs;
 
 /// The named column of a table of predictions.
 fn column(sandbox: &Sandbox, file: &str, name: &str) -> Vec<String> {
@@ -78,13 +79,13 @@ fn predictions_of_a_logistic_run() {
     assert_eq!(report["rows"], ROWS);
     let (labels, p) = (labels(&sandbox), numbers(&sandbox, "p.csv", "probability"));
     let loss = |(y, p): (&f64, &f64)| -math::ln(if *y > 0.0 { *p } else { 1.0 - p });
-    let mean = labels.iter().zip(&p).map(loss).sum::<f64>() / ROWS as f64;
+    let mean = pairs(&labels, &p).map(loss).sum::<f64>() / ROWS as f64;
     let objective = number(&summary, "objective");
     // Predictions have seven digits.
     assert!((mean - objective).abs() <= 1e-6, "{mean} and {objective}");
     let share = p.iter().filter(|p| **p >= 0.5).count() as f64 / ROWS as f64;
     assert_eq!(number(&report, "share"), share);
-    for (label, p) in column(&sandbox, "p.csv", "label").iter().zip(&p) {
+    for (label, p) in pairs(column(&sandbox, "p.csv", "label"), &p) {
         assert_eq!(label, if *p >= 0.5 { "1" } else { "-1" });
     }
     let right = labels.iter().zip(&p).filter(|(y, p)| (**y > 0.0) == (**p >= 0.5)).count();
@@ -101,7 +102,7 @@ fn predictions_of_a_linear_run() {
         (numbers(&sandbox, "doses.csv", "dose"), numbers(&sandbox, "p.csv", "prediction"));
     assert_eq!(found.len(), 90);
     let half_squares = |(y, p): (&f64, &f64)| 0.5 * (y - p) * (y - p);
-    let mean = doses.iter().zip(&found).map(half_squares).sum::<f64>() / 90.0;
+    let mean = pairs(&doses, &found).map(half_squares).sum::<f64>() / 90.0;
     let objective = number(&summary, "objective");
     // Predictions have seven digits.
     assert!((mean - objective).abs() <= 1e-6, "{mean} and {objective}");

@@ -146,6 +146,6 @@ fn nobody_knows_what_was_held_out_of_another_file() {
     sandbox.run_job("out");
     sandbox.write("counts.csv", &counts(false).replacen("\no", "\no0,s0,11,3\no", 1));
     let ran = sandbox.ok(&["impute", "out", "--out", "a.csv"]);
-    assert!(ran.stderr.contains("which cells were held out is not known"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the held-out cells are unknown"), "{}", ran.stderr);
     assert!(lines(&sandbox, "a.csv").iter().all(|line| line[2] == "yes" || line[2] == "no"));
 }

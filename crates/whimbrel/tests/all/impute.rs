@@ -347,7 +347,7 @@ fn a_client_of_the_run_gets_its_own_table() {
     sandbox.write("counts.csv", &counts(0.4));
     sandbox.run_job("out");
     let ran = sandbox.ok(&["impute", "out", "--out", "all.csv"]);
-    assert!(ran.stderr.contains("--client NAME writes a client's"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--client NAME writes the table of a client"), "{}", ran.stderr);
     let estimates = |file: &str| -> Vec<f64> {
         table(&sandbox, file).1.iter().map(|line| line[4].parse().unwrap()).collect()
     };

@@ -2,6 +2,7 @@
 
 use crate::support::{Sandbox, number};
 use std::path::Path;
+use whimbrel_testkit::pairs;
 
 fn survey(method: &str, more: &str) -> String {
     format!(
@@ -36,7 +37,7 @@ fn federated_em_is_pooled_em_and_fills_the_gaps() {
              pressure_high,falls,falls_low,falls_high,smoker,smoker_p,housing,housing_p"
         );
         let original = sandbox.read("survey.csv");
-        for (line, row) in lines.zip(original.lines().skip(1)) {
+        for (line, row) in pairs(lines, original.lines().skip(1)) {
             let cells: Vec<&str> = line.split(',').collect();
             let known: Vec<&str> = row.split(',').collect();
             let number = |at: usize| cells[at].parse::<f64>().unwrap();

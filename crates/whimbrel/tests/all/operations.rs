@@ -235,7 +235,7 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     assert!(named[1].contains("\"joined\":\"3\",\"names\":[\"aspen\"]"), "{named:?}");
 
     let replay = ["run", "job.toml", "--out", "again", "--replay", "served/journal"];
-    fails(&sandbox, &replay, 3, "the journal has a client `aspen`, and the data do not");
+    fails(&sandbox, &replay, 3, "the journal names client `aspen`, which the data do not have");
     let columns = |row: &str| row.split_once(',').map(|(b, a)| format!("{a},{b},aspen\n"));
     let own: String = rows.lines().skip(1).filter_map(columns).collect();
     // A client of the data without part in the run changes nothing.

@@ -2,6 +2,7 @@
 
 use crate::support::{Sandbox, fixture, flat, number};
 use serde_json::{Map, Value};
+use whimbrel_testkit::pairs;
 
 /// The documented job; covariance and rounds are replaced.
 const JOB: &str = r#"
@@ -46,8 +47,7 @@ fn fit(covariance: &str, iterations: u64) -> Map<String, Value> {
 
 #[track_caller]
 fn close(found: &[f64], wanted: &[f64], tolerance: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for (a, b) in found.iter().zip(wanted) {
+    for (a, b) in pairs(found, wanted) {
         assert!((a - b).abs() <= tolerance * b.abs().max(1.0), "{a} is not {b}");
     }
 }

@@ -315,7 +315,7 @@ fn images_from_elsewhere_must_have_the_size_of_the_data() {
         );
         sandbox.write("job.toml", &job);
         let said = refused(&sandbox, &["run", "job.toml", "--out", "out"], 2);
-        assert!(said.contains("has images of 16 pixels, and the data have 6"), "{said}");
+        assert!(said.contains("has images of 16 pixels, the data of 6"), "{said}");
     }
 }
 

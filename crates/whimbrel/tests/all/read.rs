@@ -27,7 +27,7 @@ fn columns_used_and_left_out_are_said_with_the_reason() {
     let sandbox = Sandbox::with_job(JOB);
     sandbox.write("data.csv", &table("patient_id,ward,a,b,remark", plain));
     let said = "columns used: \"a\", \"b\"; left out: \"patient_id\" (looks like an identifier: \
-                distinct whole numbers), \"ward\" (says who holds the row), \"remark\" (text)";
+                distinct whole numbers), \"ward\" (the client), \"remark\" (text)";
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     let check = sandbox.ok(&["check", "job.toml"]);
@@ -142,7 +142,11 @@ fn a_wrong_role_is_named_by_its_line() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let said = "line 10 (row 9), column \"use\": \"trian\" is no role";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    assert!(ran.stderr.contains("hint: a row is for train, validation or test"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("hint: the roles are train, validation and test"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// `.npy`, format 1.0, little-endian doubles.
@@ -236,11 +240,7 @@ fn a_shared_covariance_is_not_read_as_variances() {
     sandbox.write("job.toml", &tied);
     sandbox.write("init.json", &init("\"covariances\": [[2, 3], [2, 3]]"));
     let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert!(
-        ran.stderr.contains("one for each component, and the mixture has one"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains("one per component, but the mixture shares one"), "{}", ran.stderr);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn columns_of_a_table_with_gaps_are_said() {
     sandbox
         .write("long.csv", &format!("who,site,year,count,remark\n{}", lines.collect::<String>()));
     let said = sandbox.ok(&["check", "job.toml"]).stderr;
-    let expected = "columns used: \"who\" (who observed), \"site\" (row), \"year\" (column), \
+    let expected = "columns used: \"who\" (client), \"site\" (row), \"year\" (column), \
                     \"count\" (value); left out: \"remark\" (neither row, column nor value)";
     assert!(said.contains(expected), "{said}");
 }

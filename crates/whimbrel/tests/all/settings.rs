@@ -17,7 +17,7 @@ fn every_start_leads_to_a_fit() {
     let mut objectives = Vec::new();
     for init in ["moments", "federated-kmeans", "examples"] {
         let (sandbox, stderr) = ran(&format!("init = \"{init}\""), &FEDEM.replace("80", "400"));
-        let warned = stderr.contains("warning: init = \"examples\" sends some of the clients' raw");
+        let warned = stderr.contains("warning: init = \"examples\" sends raw rows of clients");
         assert_eq!(warned, init == "examples", "{stderr}");
         objectives.push(number(&sandbox.object("out/summary.json"), "objective"));
     }

@@ -317,7 +317,7 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     let rows: Vec<String> = sandbox.read("east.csv").lines().map(str::to_owned).collect();
     sandbox.write("few.csv", &(rows[..20].join("\n") + "\n"));
     let few = ["join", &invitation, "--data", "few.csv", "--out", "x"];
-    fails(&sandbox, &few, 3, "there are 19 rows");
+    fails(&sandbox, &few, 3, "there are 19 training rows");
     let few = with(&few, &["--min-rows", "5"]);
     declines(&sandbox, &few, "clusters of at least 5 rows");
     declines(&sandbox, &with(&few, &["--min-group", "9"]), "clusters of at least 9 rows");
