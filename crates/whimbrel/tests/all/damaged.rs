@@ -72,7 +72,7 @@ fn every_damaged_file_is_named_and_a_revocation_stays() {
     fs::copy(sandbox.path("older.json"), sandbox.path("served/federation.json")).unwrap();
     for ran in [resumed(&sandbox), sandbox.run(&["invite", "served", "more"])] {
         let named = ran.stderr.contains("federation.json: it is an older copy");
-        assert!(named && ran.stderr.contains("not of `west` being revoked"), "{}", ran.stderr);
+        assert!(named && ran.stderr.contains("without `west` being revoked"), "{}", ran.stderr);
     }
     sandbox.write("served/federation.json", &newer);
 
@@ -250,8 +250,8 @@ fn a_ledger_says_what_was_agreed_to_and_what_left() {
     let again = [&enter[..], &["--yes", "--renew", "--give-up", "0.1"]].concat();
     let _ = sandbox.run(&again);
     let said = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(said.contains("agreed to again (1 with --renew)"), "{said}");
+    assert!(said.contains("consent renewed 1 times"), "{said}");
     let before = said.lines().last().unwrap();
-    assert!(before.starts_with("before it was last agreed to again: "), "{said}");
+    assert!(before.starts_with("before the last renewal: "), "{said}");
     assert!(before.ends_with(&format!(", {} bytes", bytes[1])), "{said}");
 }

@@ -132,7 +132,7 @@ fn a_factor_of_one_level_is_refused() {
     let sandbox = sandbox(&JOB.replace("\"month\"]\ncov", "\"month\", \"habitat\"]\ncov"));
     sandbox.write("counts.csv", &survey().0.replace("heath", "wood"));
     let said = sandbox.run(&["run", "job.toml", "--out", "out"]).stderr;
-    assert!(said.contains("\"habitat\" has one level, \"wood\""), "{said}");
+    assert!(said.contains("\"habitat\" has a single level, \"wood\""), "{said}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_describes_no_row_and_no_column_is_refused() {
     let error = refused(list, "[\"site\", \"row\"]");
     assert!(error.contains("are the same"), "{error}");
     let error = refused("[\"height\"]", "[\"habitat\"]");
-    assert!(error.contains("covariate \"habitat\" is \"heath\" somewhere"), "{error}");
+    assert!(error.contains("covariate \"habitat\" has the value \"heath\""), "{error}");
     let error = refused(list, "\"none\"");
     assert!(error.contains("covariates come with main effects"), "{error}");
 }

@@ -128,13 +128,13 @@ fn a_step_that_is_too_long_is_cut_with_a_note() {
         (number(&sandbox.object("out/summary.json"), "step"), ran.stderr)
     };
     let (automatic, quiet) = run("\"auto\"");
-    assert!(!quiet.contains("too long"), "{quiet}");
+    assert!(!quiet.contains("too large"), "{quiet}");
     let (used, told) = run("1.0");
     assert_eq!(used, automatic);
-    assert!(told.contains("step = 1 is too long"), "{told}");
+    assert!(told.contains("step = 1 is too large"), "{told}");
     let (short, quiet) = run("0.01");
     assert_eq!(short, 0.01);
-    assert!(!quiet.contains("too long"), "{quiet}");
+    assert!(!quiet.contains("too large"), "{quiet}");
 }
 
 #[test]
@@ -407,11 +407,11 @@ fn runs_of_another_kind_have_no_table() {
     let sandbox = Sandbox::with_job(&mixture);
     sandbox.run_job("out");
     for (command, why) in
-        [("impute", "no table to complete"), ("adapt", "no part of a client's own")]
+        [("impute", "does not describe a table to complete"), ("adapt", "has no personal part to fit")]
     {
         let ran = sandbox.run(&[command, "out", "--data", "x.csv", "--out", "y"]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
-        let wanted = format!("a model of kind `gmm`, which has {why}");
+        let wanted = format!("a model of kind `gmm`, which {why}");
         assert!(ran.stderr.contains(&wanted), "{}", ran.stderr);
     }
     let ran = sandbox.run(&["impute", "nowhere", "--out", "y.csv"]);

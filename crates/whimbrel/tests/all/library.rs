@@ -208,7 +208,7 @@ fn every_example_runs() {
         ("mixture", "weights ["),
         ("job", "equal bits"),
         ("personal", "adapted: weights"),
-        ("impute", "observed"),
+        ("survey", "observed"),
         ("own_method", "median ["),
     ] {
         let done = Command::new(example(name)).output().unwrap();

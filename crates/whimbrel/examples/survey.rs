@@ -1,5 +1,5 @@
 //! Missing counts of a survey, filled in with prediction intervals:
-//! `cargo run --release --example impute`.
+//! `cargo run --release --example survey`.
 
 use whimbrel::{LowRank, Rows};
 
