@@ -84,7 +84,7 @@ fn a_row_without_a_role_is_refused() {
     sandbox.write("rows.csv", &broken);
     let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("\"tset\" is no role"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"tset\" is not a role"), "{}", ran.stderr);
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_wrong_role_is_named_by_its_line() {
     sandbox.write("data.csv", &table("id,ward,a,b,remark,use", role));
     let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let said = "line 10 (row 9), column \"use\": \"trian\" is no role";
+    let said = "line 10 (row 9), column \"use\": \"trian\" is not a role";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("hint: the roles are train, validation and test"),
@@ -226,7 +226,7 @@ fn a_shared_covariance_is_not_read_as_variances() {
     assert_eq!(shared, theta("\"covariances\": [[2, 3], [2, 3]]", "own"));
     assert_ne!(shared, theta("\"covariances\": [[2, 0.5], [0.5, 3]]", "other"));
     for (keys, why) in [
-        ("\"covariance\": [[2, 0.5], [0.5, 3]]", "must be diagonal here"),
+        ("\"covariance\": [[2, 0.5], [0.5, 3]]", "must be a diagonal matrix for this mixture"),
         ("\"covariance\": [[2, 0], [0, 3]], \"covariances\": [[2, 3], [2, 3]]", "both given"),
         ("\"covariance\": [[2, 3]]", "must be one matrix of 2 x 2 numbers"),
     ] {

@@ -108,7 +108,7 @@ fn force_replaces_all_seeds() {
     sandbox.write("out/seed-3/mine.txt", "kept");
     let again = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(again.code, 2, "{}", again.stderr);
-    assert!(again.stderr.contains("--force to replace the run"), "{}", again.stderr);
+    assert!(again.stderr.contains("--force to replace it"), "{}", again.stderr);
     sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
     assert_eq!(bytes, all_bytes(&sandbox, "out"));
     // A job without seeds leaves nothing of theirs, and nothing but theirs goes.
@@ -126,7 +126,7 @@ fn a_job_that_is_over_is_not_resumed() {
     sandbox.run_job("out");
     let resumed = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
     assert_eq!(resumed.code, 2);
-    assert!(resumed.stderr.contains("the run in out is over"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("the run in out has ended"), "{}", resumed.stderr);
 }
 
 /// A process that was killed in a later seed goes on there, and ends in the same bits.

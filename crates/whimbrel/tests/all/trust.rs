@@ -197,7 +197,8 @@ fn an_invitation_is_read_from_standard_input_and_expires() {
         format!("{invitation}\n").as_bytes(),
     );
     sent.unwrap();
-    wait("enrolment", || sandbox.read("served/members.jsonl").contains("enrolled"));
+    let members = sandbox.path("served/members.jsonl");
+    wait("enrolment", || fs::read_to_string(&members).is_ok_and(|text| text.contains("enrolled")));
     let _ = reading.kill();
     let _ = reading.wait();
     // An expired invitation.
