@@ -125,7 +125,7 @@ fn codecs_that_would_not_be_used() {
     says(
         &refusal(&toy("kind = \"sgd\"\n[uplink]\ncodec = \"dithering\"")),
         "9:9",
-        "sgd does not compress: this codec would not be used",
+        "sgd does not compress: the codec would be ignored",
     );
     parse(&toy("kind = \"sgd\"\n[uplink]\ncodec = \"dithering\"\nrule = \"plain\""));
 }
