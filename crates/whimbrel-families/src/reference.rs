@@ -89,7 +89,7 @@ fn pages() -> Vec<Page> {
         of(split),
         of(prepare),
     ];
-    pages.extend(registry.families().iter().rev().map(|family| family_page(*family)));
+    pages.extend(registry.families().iter().rev().map(|family| family_page(family)));
     let shared: Vec<Row> = method
         .keys
         .iter()

@@ -105,7 +105,7 @@ impl Registry {
         let all = self.families.iter().flat_map(|f| f.methods.iter().map(move |kind| (*f, kind)));
         let named: Vec<_> = all.filter(|(_, kind)| kind.word.name == word).collect();
         let fits = |family: &Family| family.models.iter().any(|kind| Some(kind.word.name) == model);
-        named.iter().rev().find(|(family, _)| fits(*family)).or(named.last()).copied()
+        named.iter().rev().find(|(family, _)| fits(family)).or(named.last()).copied()
     }
 
     /// The families that define a model, with their definitions.

@@ -172,7 +172,7 @@ impl Schema {
     fn csv_options<'a>(&'a self, more: impl IntoIterator<Item = &'a String>) -> CsvOptions {
         let text = self.client.iter().chain(&self.label).chain(&self.role).chain(more);
         let delimiter = self.delimiter.map(|c| c as u8);
-        CsvOptions { delimiter, text: text.cloned().collect(), ..CsvOptions::default() }
+        CsvOptions { delimiter, text: text.cloned().collect() }
     }
 
     /// Holds out rows by the column of roles.
@@ -221,7 +221,7 @@ impl Schema {
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];
             let delimiter = options.delimiter;
-            let lines = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+            let lines = rows.read_csv(&CsvOptions { delimiter, text })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }

@@ -185,13 +185,13 @@ fn a_file_is_checked_against_the_schema() {
         path
     };
     let mixture = offer(MIXTURE).unwrap();
-    let fails = |offer: &Offer, text: &str, name: &str| match offer.read(&file(text), name) {
+    let fails = |offer: &Offer, text: &str, name: &str| match offer.read(file(text), name) {
         Ok(_) => panic!("taken as {name}:\n{text}"),
         Err(failure) => failure.to_string(),
     };
     // Columns in any order, more than needed, with or without the client's own name.
     for text in ["dose,age\n1,2\n3,4\n", "ward,age,note,dose\nnorth,2,a,1\nnorth,4,b,3\n"] {
-        let Ok(ClientData::Table(table)) = mixture.read(&file(text), "north") else {
+        let Ok(ClientData::Table(table)) = mixture.read(file(text), "north") else {
             panic!("refused:\n{text}")
         };
         assert_eq!(
@@ -201,14 +201,14 @@ fn a_file_is_checked_against_the_schema() {
     }
     let others = "ward,age,dose\nnorth,1,2\nsouth,3,4\n";
     assert!(fails(&mixture, others, "north").contains("row 2 has \"south\""));
-    assert!(mixture.read(&file("age,dose\n1,2\n"), "east").is_ok(), "who is invited late may join");
+    assert!(mixture.read(file("age,dose\n1,2\n"), "east").is_ok(), "who is invited late may join");
     assert!(fails(&mixture, others, "east").contains("row 1 has \"north\""));
     assert!(fails(&mixture, "age\n1\n", "north").contains("no column \"dose\""));
     assert!(fails(&mixture, "age,dose\n1,\n", "north").contains("cannot be used"));
     assert!(fails(&mixture, "age,dose\n1,high\n2,low\n", "north").contains("holds text"));
     let logistic = offer(LOGISTIC).unwrap();
     assert_eq!(logistic.schema().classes(), ["-1", "1"]);
-    let one_class = logistic.read(&file("age,dose,ill\n1,2,1\n"), "anyone").unwrap();
+    let one_class = logistic.read(file("age,dose,ill\n1,2,1\n"), "anyone").unwrap();
     let ClientData::Labelled(rows) = one_class else { panic!() };
     assert_eq!(rows.targets, [1.0]);
     assert!(

@@ -14,6 +14,7 @@ use whimbrel_families::plan::Plan;
 use whimbrel_methods::sgd::Preset;
 use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::steps::gamma_max;
+use whimbrel_testkit::pairs;
 
 /// Runs a job without files; its minima are kept nowhere.
 pub fn run(job: &Job) -> Outcome {
@@ -458,7 +459,7 @@ fn a_standardised_fit_is_reported_in_the_units_of_the_data() {
     for covariance in ["tied", "known"] {
         let (plain, plain_objective) = fit(false, covariance);
         let (scaled, scaled_objective) = fit(true, covariance);
-        for (a, b) in plain.iter().zip(&scaled) {
+        for (a, b) in pairs(&plain, &scaled) {
             assert!(
                 (a - b).abs() <= 1e-7 * a.abs().max(1e-3),
                 "{covariance}: {plain:?} {scaled:?}"

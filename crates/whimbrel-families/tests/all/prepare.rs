@@ -14,6 +14,7 @@ use whimbrel_engine::{Ending, Limits, Observer, Outcome, StageRules};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::Plan;
 use whimbrel_methods::prepare::Preparation;
+use whimbrel_testkit::pairs;
 
 const ROWS: usize = 240;
 const COLUMNS: usize = 6;
@@ -137,7 +138,7 @@ fn components_are_those_that_scikit_learn_finds() {
         for name in ["variances", "axes"] {
             let (found, wanted) = (tensor(&found, 1, name), flat(&stored[case][name]));
             assert_eq!(found.len(), wanted.len());
-            for (a, b) in found.iter().zip(&wanted) {
+            for (a, b) in pairs(&found, &wanted) {
                 assert!((a - b).abs() <= 1e-10 * b.abs().max(1.0), "{case}, {name}: {a} {b}");
             }
         }
@@ -188,7 +189,7 @@ fn constant_columns_are_dropped_and_the_rest_keeps_its_units() {
         let (weights, means) = (tensor(outcome, last, "weights"), tensor(outcome, last, "means"));
         (0..5).map(|j| (0..3).map(|k| weights[k] * means[k * 5 + j]).sum()).collect()
     };
-    for (a, b) in mean(&dropped).iter().zip(mean(&plain)) {
+    for (a, b) in pairs(mean(&dropped), mean(&plain)) {
         assert!((a - b).abs() < 1e-9 * b.abs().max(1.0), "{a} {b}");
     }
 }

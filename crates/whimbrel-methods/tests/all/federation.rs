@@ -20,6 +20,8 @@ use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 
+pub use whimbrel_testkit::relative_gap;
+
 pub const TRUTH: [f64; 4] = [1.0, 0.3, 0.3, 0.8];
 
 /// Clients with weights drawn from Dirichlet(0.2, 0.2), means (-1.5, 0) and (1.5, 1).
@@ -265,12 +267,4 @@ pub fn states(setup: &Setup, tables: &[Table]) -> Vec<Server> {
     let trace = run(setup, tables, Participation::Everyone, Faults::default(), 0);
     assert_eq!(trace.states.len(), setup.rounds as usize);
     trace.states
-}
-
-/// The largest difference relative to the vector's norm; NaN if one is NaN.
-pub fn relative_gap(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let norm = b.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let larger = |most: f64, x: f64| if x > most || x.is_nan() { x } else { most };
-    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, larger) / norm
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::ClientId;
 use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
+use whimbrel_testkit::pairs;
 
 fn check_memories(simulator: &Simulator) {
     let machine = simulator.machine();
@@ -18,7 +19,7 @@ fn check_memories(simulator: &Simulator) {
         let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
         total += peer.weight;
         enrolled += 1;
-        for (s, h) in sum.iter_mut().zip(&client.up.kept) {
+        for (s, h) in pairs(&mut sum, &client.up.kept) {
             *s += peer.weight * h;
             scale = f64::max(scale, (peer.weight * h).abs());
         }
@@ -27,7 +28,7 @@ fn check_memories(simulator: &Simulator) {
     // Each side rounds once per client and round: eps times addends times rounds.
     let rounds = f64::from(machine.exchanges() + 1);
     let tolerance = f64::EPSILON * scale * f64::from(enrolled) * rounds;
-    for (a, b) in sum.iter().zip(&server.up.memory_sum) {
+    for (a, b) in pairs(&sum, &server.up.memory_sum) {
         assert!((a - b).abs() <= tolerance, "{a} against {b} (tolerance {tolerance:e})");
     }
 }

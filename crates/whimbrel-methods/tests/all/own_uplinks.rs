@@ -11,6 +11,7 @@ use whimbrel_methods::fedem::{Batch, Client, Estimator, FedEm, Peer, Server};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm};
+use whimbrel_testkit::pairs;
 
 fn memory(codec: Codec, q: usize) -> Uplink {
     let alpha = em_alpha(codec.omega(q).unwrap());
@@ -79,14 +80,14 @@ fn the_servers_memory_is_the_sum_of_the_clients_with_an_alpha_for_each() {
             let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
             assert_eq!(u32::from(peer.uplink), id.0 % 4);
             let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
-            for (s, v) in sum.iter_mut().zip(&client.up.kept) {
+            for (s, v) in pairs(&mut sum, &client.up.kept) {
                 *s += peer.weight * v;
                 scale = f64::max(scale, (peer.weight * v).abs());
             }
         }
         // Each side rounds once per client and round.
         let tolerance = f64::EPSILON * scale * 20.0 * f64::from(machine.exchanges() + 1);
-        for (a, b) in sum.iter().zip(&server.up.memory_sum) {
+        for (a, b) in pairs(&sum, &server.up.memory_sum) {
             assert!((a - b).abs() <= tolerance, "{a} against {b} (tolerance {tolerance:e})");
         }
     });

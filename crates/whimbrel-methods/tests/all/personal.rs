@@ -18,6 +18,7 @@ use whimbrel_methods::personal::{
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, LinearRepresentation, Logistic, Optimiser};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::pairs;
 use whimbrel_testkit::runners::runners_agree;
 
 const FEATURES: usize = 6;
@@ -240,7 +241,7 @@ fn related_models_start_as_support_vector_machines() {
     let data = clients(true);
     let artifact = delivered(Arc::new(mocha(50, 1000)), &data, Participation::Everyone);
     assert_eq!(artifact.narrow[0].values.len(), data.len() * (FEATURES + 1));
-    for (data, w) in data.iter().zip(artifact.narrow[0].values.chunks(FEATURES + 1)) {
+    for (data, w) in pairs(&data, artifact.narrow[0].values.chunks(FEATURES + 1)) {
         let ClientData::Samples(samples) = data else { panic!("samples") };
         let (Inputs::Real(x), Targets::Classes { of, .. }) = (&samples.inputs, &samples.targets)
         else {

@@ -204,6 +204,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     // Draws come again, and the first five of six are the same five.
     sandbox.ok(&["impute", "out", "--draws", "6", "--out", "b.csv"]);
     let (_, again) = table(&sandbox, "b.csv");
+    assert_eq!(lines.len(), again.len());
     for (a, b) in lines.iter().zip(&again) {
         assert_eq!(a[..], b[..13]);
     }
@@ -406,9 +407,10 @@ fn runs_of_another_kind_have_no_table() {
     let mixture = crate::support::mixture_job("", "kind = \"fedem\"\nrounds = 3");
     let sandbox = Sandbox::with_job(&mixture);
     sandbox.run_job("out");
-    for (command, why) in
-        [("impute", "does not describe a table to complete"), ("adapt", "has no personal part to fit")]
-    {
+    for (command, why) in [
+        ("impute", "does not describe a table to complete"),
+        ("adapt", "has no personal part to fit"),
+    ] {
         let ran = sandbox.run(&[command, "out", "--data", "x.csv", "--out", "y"]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         let wanted = format!("a model of kind `gmm`, which {why}");
