@@ -5,7 +5,7 @@ use std::path::Path;
 use whimbrel_job::Errors;
 
 /// An error that ends a command.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The job file is wrong.
     #[error(transparent)]
@@ -42,6 +42,13 @@ impl<T, E: Into<Failure>> AtKey<T> for Result<T, E> {
             placed @ Failure::At { .. } => placed,
             cause => Failure::At { at: At::Key(key), cause: Box::new(cause) },
         })
+    }
+}
+
+/// The message: `fn main() -> Result<(), Failure>` prints it.
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, to)
     }
 }
 

@@ -28,7 +28,7 @@
 //! **Settings.** An estimator holds only what was set; everything else has the default of the job
 //! file, and [`Estimator::to_toml`] prints the whole job. Required values are arguments of the
 //! constructor. Every key of a job file can be set by [`Estimator::set`]. Values are checked by `fit`, and an
-//! error names the key (`method.participation: ...`).
+//! error names the key.
 //!
 //! **Results.** A fit holds its [`Run`]: metrics by round, tensors, predictions, personal models, and
 //! [`Run::save`], which writes the folder that `whimbrel run` writes, report included. Nothing

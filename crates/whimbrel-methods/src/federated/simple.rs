@@ -161,7 +161,14 @@ impl<S: Simple> Oracle for Plain<S> {
         data: &Table,
         key: Key,
     ) -> Result<Computed<Self>> {
-        Ok(Computed { own: (), value: self.method.value(&received.state, data, key) })
+        let value = self.method.value(&received.state, data, key);
+        if value.len() != received.state.len() {
+            let (found, length) = (value.len(), received.state.len());
+            return Err(Error::config(format!(
+                "`value` returned {found} numbers for a vector of {length}"
+            )));
+        }
+        Ok(Computed { own: (), value })
     }
 
     fn step(

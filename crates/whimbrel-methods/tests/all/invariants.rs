@@ -19,7 +19,7 @@ fn check_memories(simulator: &Simulator) {
         let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
         total += peer.weight;
         enrolled += 1;
-        for (s, h) in pairs(&mut sum, &client.up.kept) {
+        for (s, h) in sum.iter_mut().zip(&client.up.kept) {
             *s += peer.weight * h;
             scale = f64::max(scale, (peer.weight * h).abs());
         }

@@ -80,7 +80,7 @@ fn the_servers_memory_is_the_sum_of_the_clients_with_an_alpha_for_each() {
             let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
             assert_eq!(u32::from(peer.uplink), id.0 % 4);
             let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
-            for (s, v) in pairs(&mut sum, &client.up.kept) {
+            for (s, v) in sum.iter_mut().zip(&client.up.kept) {
                 *s += peer.weight * v;
                 scale = f64::max(scale, (peer.weight * v).abs());
             }

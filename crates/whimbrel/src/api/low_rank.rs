@@ -86,7 +86,16 @@ impl LowRankFit {
 
     /// The estimate of a cell with a 90 % prediction interval. Rows are numbered over all clients,
     /// in the order of the fit.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the cell is outside the table.
     pub fn cell(&self, row: usize, column: usize) -> Estimate {
+        let (rows, columns) = (self.table.rows.len(), self.table.columns.len());
+        assert!(
+            row < rows && column < columns,
+            "cell ({row}, {column}) is outside the table of {rows} rows and {columns} columns"
+        );
         self.table.estimate(self.table.cell(row, column, 0.0).parameter)
     }
 

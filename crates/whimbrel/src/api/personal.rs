@@ -2,7 +2,7 @@
 
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
-use super::run::Run;
+use super::run::{Run, labels, numbers};
 use whimbrel_core::method::Artifact;
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::Predicted;
@@ -111,7 +111,8 @@ impl PersonalFit {
         &self.run
     }
 
-    /// The model of a client that took part. Clients without a name are called `0`, `1`, ...
+    /// The model of a client that took part. Clients without a name are called by
+    /// their position with leading zeros ([`Rows::named`]).
     pub fn client(&self, name: &str) -> Result<Personal<'_>> {
         Ok(Personal { run: &self.run, own: self.run.own(name)?.clone() })
     }
@@ -143,18 +144,18 @@ impl Personal<'_> {
 
     /// The most probable class of each row.
     pub fn classes(&self, rows: &Rows) -> Result<Vec<String>> {
-        Ok(self.predict_all(rows)?.labels())
+        labels(&self.predict_all(rows)?)
     }
 
     /// The predicted number of each row.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
-        Ok(self.predict_all(rows)?.numbers("prediction"))
+        numbers(&self.predict_all(rows)?, "prediction")
     }
 
     /// 90 % prediction intervals, for posteriors over numbers.
     pub fn intervals(&self, rows: &Rows) -> Result<Vec<[f64; 2]>> {
         let found = self.predict_all(rows)?;
-        let (low, high) = (found.numbers("low_90"), found.numbers("high_90"));
+        let (low, high) = (numbers(&found, "low_90")?, numbers(&found, "high_90")?);
         Ok(low.into_iter().zip(high).map(|(low, high)| [low, high]).collect())
     }
 

@@ -2,7 +2,7 @@
 
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
-use super::run::Run;
+use super::run::{Run, labels, numbers};
 use whimbrel_families::failure::Result;
 use whimbrel_methods::sgd::Preset;
 
@@ -112,12 +112,12 @@ impl RegressionFit {
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
         let found = self.run.predict(rows)?;
         let name = if found.columns.len() > 1 { "probability" } else { "prediction" };
-        Ok(found.numbers(name))
+        numbers(&found, name)
     }
 
-    /// The more probable class of each row; empty for a linear regression.
+    /// The more probable class of each row.
     pub fn classes(&self, rows: &Rows) -> Result<Vec<String>> {
-        Ok(self.run.predict(rows)?.labels())
+        labels(&self.run.predict(rows)?)
     }
 
     /// The mean and the scale that were taken out of each column.

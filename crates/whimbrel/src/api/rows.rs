@@ -22,8 +22,8 @@ pub struct Rows {
     width: usize,
     values: Vec<f64>,
     targets: Targets,
-    /// Whether the rows had unequal lengths.
-    ragged: bool,
+    /// The first row whose length differs from the first one, with its length.
+    ragged: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,13 +54,16 @@ impl Rows {
             if at == 0 {
                 all.width = row.len();
             }
-            all.ragged |= row.len() != all.width;
+            if row.len() != all.width && all.ragged.is_none() {
+                all.ragged = Some((at, row.len()));
+            }
             all.values.extend(row);
         }
         all
     }
 
-    /// The client's name; by default its position: `0`, `1`, ...
+    /// The client's name; by default its position with leading zeros: `0` to `7` for eight clients, `00`
+    /// to `11` for twelve.
     #[must_use]
     pub fn named(mut self, client: impl Into<String>) -> Self {
         self.name = Some(client.into());
@@ -76,8 +79,8 @@ impl Rows {
 
     /// The number to predict, for each row.
     #[must_use]
-    pub fn targets(mut self, values: impl Into<Vec<f64>>) -> Self {
-        self.targets = Targets::Numbers(values.into());
+    pub fn targets(mut self, values: impl IntoIterator<Item = f64>) -> Self {
+        self.targets = Targets::Numbers(values.into_iter().collect());
         self
     }
 
@@ -130,7 +133,12 @@ impl Rows {
             Targets::Numbers(all) => all.len(),
             Targets::Classes(all) => all.len(),
         };
-        let what = if self.width == 0 || self.ragged || rows * self.width != self.values.len() {
+        let what = if let Some((at, length)) = self.ragged {
+            let (row, width) = (at + 1, self.width);
+            format!("row 1 has {width} numbers, row {row} has {length}")
+        } else if self.values.is_empty() {
+            "there are no rows".into()
+        } else if self.width == 0 || rows * self.width != self.values.len() {
             format!("{} numbers do not make rows of {}", self.values.len(), self.width)
         } else if !self.columns.is_empty() && self.columns.len() != self.width {
             format!("{} names for {} columns", self.columns.len(), self.width)

@@ -14,11 +14,33 @@ use whimbrel_engine::{Ending, Limits, Outcome, run as run_chain};
 use whimbrel_families::Job;
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::{FittedClient, ModelUse, Predicted, RunData};
-use whimbrel_families::files::{read_artifact, read_object};
+use whimbrel_families::files::{pretty, read_artifact, read_object};
 use whimbrel_families::job::{Csv, DataSource};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Minima, Plan};
 use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
+
+/// A column of predicted numbers.
+pub(super) fn numbers(found: &Predicted, name: &str) -> Result<Vec<f64>> {
+    match found.numbers(name) {
+        none if none.is_empty() && found.rows() > 0 => {
+            let error = Error::config("this model does not predict such numbers");
+            Err(error.hint("`classes` predicts classes").into())
+        }
+        numbers => Ok(numbers),
+    }
+}
+
+/// The predicted labels.
+pub(super) fn labels(found: &Predicted) -> Result<Vec<String>> {
+    match found.labels() {
+        none if none.is_empty() && found.rows() > 0 => {
+            let error = Error::config("this model does not predict classes");
+            Err(error.hint("`predict` predicts numbers").into())
+        }
+        labels => Ok(labels),
+    }
+}
 
 /// A finished run: its metrics, its model and the personal artifacts of its clients.
 pub struct Run {
@@ -93,6 +115,10 @@ impl Run {
         let folder = folder.as_ref();
         let job = FinishedRun::read(folder, &Silent)?.job;
         let dir = RunDir::existing(folder)?;
+        if dir.ending().is_none() {
+            let what = format!("the run in {} is not finished", folder.display());
+            return Err(Error::config(what).hint("`Job::resume` continues it").into());
+        }
         let view = view::load(&dir, &Silent)?;
         let clients: Vec<String> = view.clients.iter().map(|client| client.name.clone()).collect();
         let own = clients.iter().filter_map(|name| Some((name.clone(), dir.client(name).ok()?)));
@@ -121,6 +147,10 @@ impl Run {
         dir.write(MEASURES, &measures_to_json(&unsaved.outcome.measures)?)?;
         self.own.iter().try_for_each(|(name, own)| dir.write_client(name, own))?;
         dir.finish(&self.job, &unsaved.data, &unsaved.outcome, &unsaved.plan)?;
+        if unsaved.outcome.ending == Ending::Interrupted {
+            // Nothing can resume a run without checkpoints: it is saved as it stands.
+            dir.write("summary.json", pretty(&Value::Object(self.summary.clone())).as_bytes())?;
+        }
         let views = [view::load(&dir, &Silent)?];
         page::write(&self.job.name, &views, &dir.path().join("report.html"))?;
         Ok(())

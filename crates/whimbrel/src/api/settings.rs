@@ -2,6 +2,7 @@
 
 use super::rows::Federation;
 use std::collections::BTreeMap;
+use whimbrel_core::Error;
 use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::DataSource;
@@ -38,6 +39,8 @@ settings! {
     &str: |word| writer::text(word);
     Codec: |codec| codec.to_string();
     Vec<usize>: |all| writer::list(all.iter().map(usize::to_string));
+    Vec<f64>: |all| writer::list(all.iter().map(|x| writer::number(*x)));
+    Vec<&str>: |all| writer::list(all.iter().map(|name| writer::text(name)));
     Vec<String>: |all| writer::list(all.iter().map(|name| writer::text(name)));
 }
 
@@ -89,9 +92,15 @@ impl Codec {
         Self::of("natural")
     }
 
-    /// The `k` largest coordinates. The operator is biased: its channel uses error feedback.
+    /// The `k` largest coordinates. The operator is biased and needs error feedback:
+    /// `set("uplink.rule", "feedback")`.
     pub fn top_k(k: usize) -> Self {
         Self::of("top-k").with("k", k)
+    }
+
+    /// The signs of the coordinates, scaled. The operator is biased and needs error feedback.
+    pub const fn sign() -> Self {
+        Self::of("sign")
     }
 
     /// Adds a setting of the codec, by its key in a job file.
@@ -146,6 +155,12 @@ impl Draft {
 
     /// The job over these rows; `pooled` drops the column of clients.
     pub fn job(mut self, rows: &Federation, pooled: bool) -> Result<Job> {
+        let data = self.tables.get("data");
+        let given = |key: &&&str| data.is_some_and(|keys| keys.contains_key(**key));
+        if let Some(key) = ["source", "path", "columns", "client", "target"].iter().find(given) {
+            let what = format!("`data.{key}` cannot be set: the rows determine it");
+            return Err(Error::config(what).hint("use `Rows`, or a `Job` for files").into());
+        }
         self.set("data.source", "csv");
         self.set("data.path", "memory");
         self.set("data.columns", rows.columns.clone());

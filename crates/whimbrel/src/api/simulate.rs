@@ -4,7 +4,7 @@ use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Erased, Probability};
+use whimbrel_core::{ClientData, Erased, Error, Probability};
 use whimbrel_engine::{
     Chain, Ending, Faults, Limits, Observer, Participation, Row, Stage, StageMethod, Stopping, run,
 };
@@ -64,6 +64,9 @@ impl<S: Simple> Simulate<S> {
 
     /// Runs the method over the rows of these clients; targets are the last column.
     pub fn run(self, clients: &[Rows]) -> Result<Simulated> {
+        if self.rounds == 0 {
+            return Err(Error::config("a simulation needs at least one round").into());
+        }
         let clients = tables(clients)?;
         let columns = clients.first().map_or(0, |(_, table)| table.width());
         let dimension = self.method.start(columns).len();

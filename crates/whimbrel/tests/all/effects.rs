@@ -198,7 +198,7 @@ fn what_describes_no_row_and_no_column_is_refused() {
     let error = refused("[\"height\"]", "[\"habitat\"]");
     assert!(error.contains("covariate \"habitat\" has the value \"heath\""), "{error}");
     let error = refused(list, "\"none\"");
-    assert!(error.contains("covariates come with main effects"), "{error}");
+    assert!(error.contains("covariates require main effects"), "{error}");
 }
 
 #[test]

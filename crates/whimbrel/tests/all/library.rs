@@ -71,6 +71,7 @@ fn personal_models_have_clients_and_adapt() {
     let rows = Rows::from_rows([[2.0, 0.0], [-2.0, 0.0]]);
     assert_eq!(fit.client("0").unwrap().classes(&rows).unwrap(), ["high", "low"]);
     assert_eq!(fit.adapt(&clients[1]).unwrap().classes(&rows).unwrap(), ["high", "low"]);
+    assert!(fit.client("0").unwrap().predict(&rows).is_err(), "classes are not numbers");
     let error = fit.client("7").err().unwrap().to_string();
     assert!(error.contains("took no part"), "{error}");
     let fit = BayesianRegression::new(20).fit(&linear(4, 40)).unwrap();
@@ -110,11 +111,13 @@ fn errors_name_the_key_or_the_client() {
     let error = |fit: GaussianMixture| fit.fit(&clients).err().unwrap().to_string();
     let refused = error(GaussianMixture::new(2).participation(1.5));
     assert!(refused.contains("method.participation"), "{refused}");
+    let ignored = error(GaussianMixture::new(2).set("data.columns", vec!["x1"]));
+    assert!(ignored.contains("`data.columns` cannot be set"), "{ignored}");
     let unknown = error(GaussianMixture::new(2).set("method.round", 3));
     assert!(unknown.contains("did you mean `rounds`?"), "{unknown}");
     let ragged = [Rows::from_rows([vec![1.0, 2.0], vec![1.0]])];
     let error = GaussianMixture::new(1).fit(&ragged).err().unwrap().to_string();
-    assert!(error.contains("client `0`: 3 numbers do not make rows of 2"), "{error}");
+    assert!(error.contains("client `0`: row 1 has 2 numbers, row 2 has 1"), "{error}");
     let twice = [Rows::new(1, [1.0, 2.0]).named("a"), Rows::new(1, [1.0, 2.0]).named("a")];
     let error = GaussianMixture::new(1).fit(&twice).err().unwrap().to_string();
     assert!(error.contains("two clients are called `a`"), "{error}");
@@ -130,6 +133,11 @@ fn a_callback_ends_a_fit() {
     });
     let fit = fit.unwrap();
     assert_eq!((fit.run().rounds(), rounds, fit.run().ending()), (7, 7, "interrupted"));
+    let folder = tempfile::tempdir().unwrap();
+    fit.run().save(folder.path().join("run")).unwrap();
+    let again = whimbrel::Run::open(folder.path().join("run")).unwrap();
+    assert_eq!((again.rounds(), again.ending()), (7, "interrupted"));
+    assert_eq!(again.bits_up(), fit.run().bits_up());
 }
 
 #[test]
@@ -145,6 +153,8 @@ fn a_stopped_run_in_a_folder_resumes_to_the_same_bits() {
     });
     let error = stopped.err().unwrap().to_string();
     assert!(error.contains("was stopped"), "{error}");
+    let error = whimbrel::Run::open(&out).err().unwrap().to_string();
+    assert!(error.contains("is not finished"), "{error}");
     let resumed = job.resume(&out).unwrap();
     let whole = job.run().unwrap();
     assert_eq!(resumed.rounds(), 20);
@@ -198,8 +208,10 @@ fn values_that_are_not_finite_or_too_long_end_a_simulation() {
     for codec in [Codec::exact(), Codec::dithering(4)] {
         assert!(run(Broken(2, f64::NAN), codec.clone()).is_err());
         assert!(run(Broken(2, f64::INFINITY), codec.clone()).is_err());
-        assert!(run(Broken(3, 0.5), codec).is_err());
+        let error = run(Broken(3, 0.5), codec).unwrap_err().to_string();
+        assert!(error.contains("3 numbers for a vector of 2"), "{error}");
     }
+    assert!(Simulate::new(Broken(2, 0.5), 0).run(&clients).is_err());
 }
 
 #[test]
