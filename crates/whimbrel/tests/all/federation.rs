@@ -27,8 +27,7 @@ pub(crate) fn wards(rounds: u32, rest: &str) -> Sandbox {
     sandbox
 }
 
-/// Rows of two groups, distinct in each client: a file per client, with its columns in another order,
-/// and `all.csv` with their names.
+/// Rows of two groups, distinct in each client: a file per client, and `all.csv` with their names.
 pub(crate) fn write_two_groups<N: AsRef<str>>(
     sandbox: &Sandbox,
     names: &[N],
@@ -37,12 +36,12 @@ pub(crate) fn write_two_groups<N: AsRef<str>>(
     let mut all = String::from("a,b,ward\n");
     for (w, name) in names.iter().enumerate() {
         let name = name.as_ref();
-        let mut own = String::from("b,a\n");
+        let mut own = String::from("a,b\n");
         for i in 0..count(w) {
             let group = f64::from((i * 7 + w) as u32 % 2);
             let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
             let (a, b) = (4.0 * group + wave(31), -3.0 * group + wave(57));
-            writeln!(own, "{b},{a}").unwrap();
+            writeln!(own, "{a},{b}").unwrap();
             writeln!(all, "{a},{b},{name}").unwrap();
         }
         sandbox.write(&format!("{name}.csv"), &own);
