@@ -1,0 +1,5 @@
+//! Privacy beyond consent: the accountant of differential privacy and its noise, and sums that hide
+//! their terms.
+//!
+//! Everything here is arithmetic or a machine without I/O; methods declare what is summed, and the
+//! engine carries the messages.
