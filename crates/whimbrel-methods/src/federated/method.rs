@@ -74,6 +74,9 @@ impl<O: Judge> Method for Federated<O> {
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());
+        if self.terms.privacy.min_group.is_some() {
+            declared.measures.push(measures::withheld());
+        }
         if *self.terms.downlink.rule() == DownRule::Ghost {
             declared.measures.push(measures::ghost());
         }

@@ -137,6 +137,22 @@ impl Problem {
         finite(total / data.rows() as f64 + self.penalty.value(w), &[])
     }
 
+    /// `F(w)` over every row, with the largest losses lowered to the point where the sum is `group`
+    /// times the largest: a lower bound that no smaller number of rows determines.
+    pub fn loss_of_groups(&self, w: &[f64], data: &Examples, group: u32) -> Result<f64> {
+        data.check(w, Rows::All)?;
+        let mut each = Vec::with_capacity(data.rows());
+        let (mut y, mut losses) = ([0.0; BLOCK], [0.0; BLOCK]);
+        data.each_product(w, Rows::All, |chosen, z| {
+            for (y, i) in y.iter_mut().zip(chosen) {
+                *y = data.targets()[*i as usize];
+            }
+            self.loss.terms(z, &y, &mut losses);
+            each.extend_from_slice(&losses[..chosen.len()]);
+        });
+        finite(mean_of_groups(&mut each, group) + self.penalty.value(w), &[])
+    }
+
     /// Writes the product of the Hessian at `w` and `v`, over every row.
     pub fn hessian_vector(
         &self,
@@ -299,6 +315,23 @@ impl Loss {
             Self::Logistic => kernels::logistic_terms(z, y, losses),
         }
     }
+}
+
+/// The mean of non-negative numbers, those above the largest `c` with `sum min(x, c) >= group c`
+/// lowered to it.
+fn mean_of_groups(x: &mut [f64], group: u32) -> f64 {
+    x.sort_unstable_by(f64::total_cmp);
+    let (n, group) = (x.len() as f64, f64::from(group));
+    let mut below: f64 = x.iter().sum();
+    // With `lowered` of them at c the sum is group c, so c = below / (group - lowered).
+    for (lowered, largest) in x.iter().rev().enumerate() {
+        let left = group - lowered as f64;
+        if below >= left * largest {
+            return if lowered == 0 { below / n } else { group * below / (left * n) };
+        }
+        below -= largest;
+    }
+    0.0
 }
 
 fn check_length(out: &[f64], wanted: usize) -> Result<()> {

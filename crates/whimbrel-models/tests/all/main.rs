@@ -8,6 +8,7 @@ mod em;
 mod equivariance;
 mod estep;
 mod frame;
+mod groups;
 mod kmeans;
 mod lowrank_cases;
 mod lowrank_family;
