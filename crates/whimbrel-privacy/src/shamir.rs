@@ -24,8 +24,8 @@ impl Element {
         reduced(u128::from_le_bytes(bytes) & PRIME)
     }
 
-    /// The canonical little-endian bytes.
-    pub fn to_bytes(self) -> [u8; 16] {
+    /// The canonical bytes.
+    pub fn to_le_bytes(self) -> [u8; 16] {
         self.0.to_le_bytes()
     }
 
@@ -61,7 +61,7 @@ impl Element {
 
 impl Wire for Element {
     fn put(&self, out: &mut Vec<u8>) {
-        self.to_bytes().put(out);
+        self.to_le_bytes().put(out);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         let value = u128::from_le_bytes(Wire::take(from)?);

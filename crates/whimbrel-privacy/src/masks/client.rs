@@ -134,7 +134,7 @@ impl MaskClient {
         self.expect_server(Adversary::Lying)?;
         let told = self.settle(message)?;
         let signature = sign(&identity(&self.secret), &told);
-        Ok(Vouch { exchange: message.exchange, told, signature })
+        Ok(Vouch { exchange: message.exchange, signature })
     }
 
     /// The shares for the server, once two thirds of the cohort vouched for this client's set.

@@ -54,12 +54,12 @@ pub(super) fn between(task: Hash, a: ClientId, b: ClientId) -> (MaskAddress, Sig
 
 /// The stream key of a mask. The address makes a search for one of many seeds useless.
 pub(super) fn stream_key(seed: Element, at: &MaskAddress) -> [u8; 32] {
-    prf(&seed.to_bytes(), "mask stream", at)
+    prf(&seed.to_le_bytes(), "mask stream", at)
 }
 
 /// A commitment to the seed of a mask, by which the server recognises a wrong share.
 pub(super) fn fingerprint(seed: Element, at: &MaskAddress) -> [u8; 16] {
-    prf(&seed.to_bytes(), "mask fingerprint", at)[..16].try_into().expect("16 bytes")
+    prf(&seed.to_le_bytes(), "mask fingerprint", at)[..16].try_into().expect("16 bytes")
 }
 
 /// The coefficients of polynomials of this many coefficients, one for each seed.

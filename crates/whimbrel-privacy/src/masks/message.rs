@@ -50,8 +50,6 @@ pub struct Survivors {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vouch {
     pub exchange: u32,
-    /// The hash of the task and the survivors, which is signed.
-    pub told: Hash,
     pub signature: Signature,
 }
 
@@ -75,7 +73,7 @@ pub struct Shares {
 wire!(MaskTask { exchange, cohort, layout, content });
 wire!(MaskedUpload { exchange, task, body, fingerprints, boxes });
 wire!(Survivors { exchange, task, survivors, boxes });
-wire!(Vouch { exchange, told, signature });
+wire!(Vouch { exchange, signature });
 wire!(Vouches { exchange, signatures });
 wire!(Shares { exchange, told, shares });
 

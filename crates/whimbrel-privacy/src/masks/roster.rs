@@ -44,6 +44,8 @@ pub struct Roster {
 
 wire!(Rules { run, min_cohort, server });
 wire!(Enrolment { identity, key, signature });
+// The stored form, which is trusted: a received roster is made from its parts by `Roster::new`.
+wire!(Roster { rules, members });
 
 impl Wire for Adversary {
     fn put(&self, out: &mut Vec<u8>) {
@@ -51,16 +53,6 @@ impl Wire for Adversary {
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         Ok(if bool::take(from)? { Self::Lying } else { Self::Curious })
-    }
-}
-
-impl Wire for Roster {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.rules.put(out);
-        self.members.put(out);
-    }
-    fn take(from: &mut &[u8]) -> Result<Self> {
-        Self::new(Wire::take(from)?, Wire::take(from)?)
     }
 }
 

@@ -157,12 +157,9 @@ impl MaskServer {
         let Err(place) = open.vouches.binary_search_by_key(&from, |(id, _)| *id) else {
             return refuse(format!("client {from} vouched twice"));
         };
-        let told = open.told();
         let identity = &self.roster.member(from)?.identity;
-        if vouch.exchange != open.task.exchange
-            || vouch.told != told
-            || !is_signed(identity, &told, &vouch.signature)
-        {
+        let signed = is_signed(identity, &open.told(), &vouch.signature);
+        if vouch.exchange != open.task.exchange || !signed {
             return refuse(format!("client {from} did not vouch for the survivors"));
         }
         open.vouches.insert(place, (from, vouch.signature));

@@ -17,7 +17,7 @@ fn traffic(n: usize) -> (f64, f64) {
     let boxes = upload.boxes[..degree - lost_near].to_vec();
     let survivors = (0..alive).map(id).collect();
     let down = Survivors { exchange, task: told, survivors, boxes }.to_bytes().len();
-    let vouch = Vouch { exchange, told, signature: [0; 64] };
+    let vouch = Vouch { exchange, signature: [0; 64] };
     let signatures = (0..alive).map(|i| (id(i), [0; 64])).collect();
     let down = down + Vouches { exchange, signatures }.to_bytes().len();
     let shares = (degree + 1 - lost_near) * (1 + lost_near);
