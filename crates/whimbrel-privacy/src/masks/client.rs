@@ -56,7 +56,8 @@ struct Own {
 }
 
 impl MaskClient {
-    /// A client of a run; `secret` has 32 random bytes, known to the client only.
+    /// A client of a run; `secret` has 32 random bytes, known to the client only. A client that lost
+    /// its state must not enter the same run again with the same secret: masks would repeat.
     pub fn new(secret: Hash, run: Hash) -> Self {
         Self { secret, run, agreed: None, pairs: Vec::new(), last: None }
     }

@@ -105,8 +105,8 @@ pub(super) fn told(task: &Hash, survivors: &[ClientId]) -> Hash {
     hash("mask survivors", &(*task, survivors.to_vec()))
 }
 
-/// The lost neighbours of each surviving holder's peer: for every survivor i among the holders
-/// around `holder`, the positions in i's list of seeds that `holder` reveals. Position 0 is `b_i`.
+/// The seeds whose shares `holder` reveals: for each survivor i that it holds shares of, positions in
+/// i's list of seeds. Position 0 is `b_i`; the others are `k_ij` for the lost neighbours j of i.
 pub(super) fn revealed(
     graph: &Graph,
     survivors: &[ClientId],

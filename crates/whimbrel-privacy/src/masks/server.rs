@@ -71,20 +71,16 @@ impl MaskServer {
             return refuse(format!("exchange {} is over or another one is open", task.exchange));
         }
         let run = &self.roster.rules().run;
-        let (hash, graph) = (task.hash(run), task.graph(run));
-        let sum = vec![0; packed_bytes(&task.layout)];
-        let (uploads, vouches, shares) = (Vec::new(), Vec::new(), Vec::new());
-        let (uploads_closed, vouches_closed) = (false, false);
         self.open = Some(Open {
+            hash: task.hash(run),
+            graph: task.graph(run),
+            sum: vec![0; packed_bytes(&task.layout)],
             task,
-            hash,
-            graph,
-            sum,
-            uploads,
-            uploads_closed,
-            vouches,
-            vouches_closed,
-            shares,
+            uploads: Vec::new(),
+            uploads_closed: false,
+            vouches: Vec::new(),
+            vouches_closed: false,
+            shares: Vec::new(),
         });
         Ok(())
     }
