@@ -46,8 +46,8 @@ fn rounds(c: &mut Criterion) {
         let cohort = (0..n as u32).map(ClientId).collect();
         let task = MaskTask { exchange: 0, cohort, layout, content: [0; 32] };
         server.open(task.clone()).expect("a first task");
-        for i in n / 20..n {
-            let upload = clients[i].upload(&task, &words).expect("a first upload");
+        for (i, client) in clients.iter_mut().enumerate().skip(n / 20) {
+            let upload = client.upload(&task, &words).expect("a first upload");
             server.absorb(ClientId(i as u32), upload).expect("an upload of this task");
         }
         for id in server.close_uploads().expect("an open exchange") {

@@ -80,10 +80,7 @@ impl MaskClient {
             return refuse("the roster lacks this client's keys");
         };
         if let Some((_, old)) = &self.agreed {
-            let same = |(id, member): &(_, _)| roster.member(*id).is_ok_and(|new| new == member);
-            if old.rules() != roster.rules() || !old.members().iter().all(same) {
-                return refuse("the roster changes rules or clients that were agreed");
-            }
+            roster.check_extends(old)?;
         }
         self.agreed = Some((id, roster));
         Ok(())

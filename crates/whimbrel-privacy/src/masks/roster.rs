@@ -99,6 +99,15 @@ impl Roster {
         Ok(Self { rules, members })
     }
 
+    /// Refuses a roster that does more than add clients to an earlier one.
+    pub(super) fn check_extends(&self, old: &Self) -> Result<()> {
+        let same = |(id, member): &(_, _)| self.member(*id).is_ok_and(|new| new == member);
+        if old.rules == self.rules && old.members.iter().all(same) {
+            return Ok(());
+        }
+        refuse("the roster changes rules or clients that were agreed")
+    }
+
     /// The hash to show before consent; it covers the rules.
     pub fn hash(&self) -> Hash {
         hash("mask roster", self)

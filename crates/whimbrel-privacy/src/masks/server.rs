@@ -64,6 +64,13 @@ impl MaskServer {
         &self.roster
     }
 
+    /// Takes a roster with additional clients, for the exchanges to come.
+    pub fn extend(&mut self, roster: Roster) -> Result<()> {
+        roster.check_extends(&self.roster)?;
+        self.roster = roster;
+        Ok(())
+    }
+
     /// Opens an exchange. Numbers increase, so none is repeated.
     pub fn open(&mut self, task: MaskTask) -> Result<()> {
         task.check(&self.roster)?;

@@ -3,7 +3,7 @@
 use crate::federation::{Federation, Lost, clients, id, refused, roster, rules, task, words};
 use whimbrel_core::{ClientId, Error, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Enrolment, MaskClient, MaskedUpload, Outcome, Roster, Shares, Vouch,
+    Adversary, Enrolment, MaskClient, MaskServer, MaskedUpload, Outcome, Roster, Shares, Vouch,
 };
 
 #[test]
@@ -125,6 +125,11 @@ fn rosters_are_checked() {
     );
     let grown = of(rules(Adversary::Lying), &members);
     client.agree(grown.clone()).unwrap();
+    let mut server = MaskServer::new(first.clone());
+    refused(server.open(task(4, 0)), "not on the roster");
+    server.extend(grown.clone()).unwrap();
+    server.open(task(4, 0)).unwrap();
+    refused(server.extend(first.clone()), "changes");
     assert!(first.hash() != grown.hash());
     assert!(Roster::from_bytes(&grown.to_bytes()).unwrap() == grown);
     let mut elsewhere = MaskClient::new([1; 32], [8; 32]);
