@@ -3,3 +3,6 @@
 //!
 //! Everything here is arithmetic or a machine without I/O; methods declare what is summed, and the
 //! engine carries the messages.
+
+pub mod masks;
+pub mod shamir;
