@@ -35,8 +35,9 @@ const COUNTED: f64 = 16.0;
 const FRACTION: i32 = 10;
 /// Exponents and levels lie within these bounds.
 const EXPONENT_MAX: i32 = 1000;
-/// The level of a grid before the first round: a step as fine as that of opening values.
-const FIRST_LEVEL: f64 = -30.0;
+/// The level of a grid before the first round. Levels rise by seven a round and fall by a half, so
+/// that a fine start costs less than a coarse one.
+const FIRST_LEVEL: f64 = -16.0;
 /// Least `K`, and least `K` where clients are sampled.
 const CAP_MIN: [u64; 2] = [7, 31];
 /// Opening values are whole numbers of `2^-30`.

@@ -4,17 +4,19 @@ use crate::federation::*;
 use crate::invariants::check_memories;
 use crate::{personal, sgd};
 use std::collections::BTreeMap;
-use whimbrel_codec::channel::{DownRule, Memories};
+use whimbrel_codec::channel::UpRule;
+use whimbrel_codec::grid::Segment;
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
-use whimbrel_core::{ClientData, ClientId, Key, Method, Probability};
+use whimbrel_core::method::{Bind, Sender};
+use whimbrel_core::{ClientData, ClientId, Key, Method, Probability, Wire};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Protocol};
-use whimbrel_methods::fedem::{AutoStep, DownNoise, FirstMemories, Form, FrameKind};
-use whimbrel_methods::federated::{ExchangeKind, Split, Up};
+use whimbrel_methods::fedem::{AutoStep, DownNoise, FirstMemories, FrameKind};
+use whimbrel_methods::federated::{BindRows, Up};
+use whimbrel_methods::personal::FedAvg;
 use whimbrel_methods::sgd::Preset;
-use whimbrel_models::gmm::Covariance;
 
-fn codec(bits: u32, clients: usize, inclusion: Inclusion) -> Codec {
+pub fn codec(bits: u32, clients: usize, inclusion: Inclusion) -> Codec {
     Codec::Grid(SharedGrid::new(bits).unwrap().among(clients as u32, inclusion))
 }
 
@@ -94,5 +96,89 @@ fn memories_of_both_ends_agree() {
             }
             assert_eq!(simulator.machine().round(), 50);
         }
+    }
+}
+
+/// Over openings and rounds, a sum of words is absorbed like the uploads.
+#[test]
+fn a_fold_of_one_sum_is_the_fold_of_its_uploads() {
+    let codec = codec(16, 6, Inclusion::Equal(1.0));
+    let method = Setup { codec, frame: FrameKind::Fisher, ..dithered(5) }.typed();
+    let data: Vec<_> = unequal(6)
+        .into_iter()
+        .map(|table| BindRows.bind(&method, &ClientData::Table(table)).unwrap())
+        .collect();
+    let key = Key::root(8);
+    let enrolled = data.iter().map(|data| method.enroll(data, key).unwrap());
+    let (mut clients, summaries): (Vec<_>, Vec<_>) = enrolled.unzip();
+    let ids = (0..6).map(ClientId);
+    let mut server = method.start(&mut ids.clone().zip(summaries.clone()), key).unwrap();
+    let mut peers: Vec<_> =
+        ids.zip(&summaries).map(|(id, s)| method.admit(&mut server, id, s).unwrap()).collect();
+    for exchange in 0..5 {
+        let key = key.child(exchange);
+        let (broadcast, mut each) = method.open(&server).unwrap();
+        let (mut at_once, mut sums) = (each.clone(), Vec::<Segment>::new());
+        for i in 0..6 {
+            let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();
+            let key = key.child(i as u64);
+            let (client, up) = method.local_step(&clients[i], &down, &data[i], key).unwrap();
+            for (at, segment) in method.segments(&up).unwrap().into_iter().enumerate() {
+                match sums.get_mut(at) {
+                    None => sums.push(segment),
+                    Some(sum) => add(sum, &segment),
+                }
+            }
+            (peers[i], clients[i]) = (peer, client);
+            let from = Sender { id: ClientId(i as u32), inclusion: 1.0, peer: &peers[i] };
+            method.absorb(&mut each, from, up).unwrap();
+        }
+        let sender = |(i, peer)| Sender { id: ClientId(i as u32), inclusion: 1.0, peer };
+        let senders: Vec<_> = peers.iter().enumerate().map(sender).collect();
+        let up = Up::of_segments(server.kind, &sums);
+        method.absorb_sum(&mut at_once, &senders, &up).unwrap();
+        assert!(at_once.to_bytes() == each.to_bytes(), "exchange {exchange}");
+        server = method.server_step(server, at_once, key).unwrap();
+    }
+    assert_eq!(server.round, 4);
+}
+
+fn add(sum: &mut Segment, other: &Segment) {
+    for (sum, word) in sum.words.iter_mut().zip(&other.words) {
+        *sum = sum.wrapping_add(*word);
+    }
+}
+
+/// Least squares without noise: Diana on a grid against exact gradients, for everyone and for samples.
+#[test]
+fn diana_on_a_grid_converges_like_exact_gradients() {
+    let data = sgd::examples(0.0);
+    for (p, participation) in [(1.0, Participation::Everyone), (0.5, bernoulli(0.5))] {
+        let excess = |up| {
+            let setup = sgd::Setup { up, rounds: 400, ..sgd::Setup::of(Preset::Diana) };
+            setup.run(&data, participation.clone()).1
+        };
+        let exact = excess(Codec::Exact);
+        let grid = excess(codec(16, data.len(), Inclusion::Equal(p)));
+        println!("p = {p}: grid {grid:?}, exact {exact:?}");
+        for (grid, exact) in grid.iter().zip(&exact) {
+            assert!(*grid < 10.0 * exact + 1e-20, "p = {p}: {grid:e}, exact {exact:e}");
+        }
+    }
+}
+
+/// Local training ends where it ends with exact uploads, with memories and without.
+#[test]
+fn fedavg_on_a_grid_follows_exact_uploads() {
+    let data = personal::clients(true);
+    let base = || personal::Setup::with_everyone(FedAvg { mu: 0.0, fine_tune: false }, 60, None);
+    let exact = base().run(&data, Participation::Everyone);
+    for rule in [UpRule::Plain, UpRule::Memory { alpha: 0.9 }] {
+        let codec = codec(16, data.len(), Inclusion::Equal(1.0));
+        let grid = base().over(codec, rule).run(&data, Participation::Everyone);
+        let wide = |w: &[f32]| w.iter().map(|w| f64::from(*w)).collect::<Vec<_>>();
+        let gap = relative_gap(&wide(&grid), &wide(&exact));
+        println!("{rule:?}: {gap:e}");
+        assert!(gap < 0.02, "{rule:?}: {gap:e}");
     }
 }
