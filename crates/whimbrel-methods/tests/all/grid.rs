@@ -39,8 +39,9 @@ fn rounds_to_the_end(setup: &Setup, participation: Participation) -> u32 {
 fn a_grid_needs_no_more_rounds_than_exact_uploads() {
     let base = Setup { frame: FrameKind::Fisher, gamma: 0.1, rounds: 600, ..Setup::default() };
     let equal = |bits, p| codec(bits, 100, Inclusion::Equal(p));
+    // The automatic step of a grid, for exact uploads too.
     let steps = |step: &str, codec: Codec| Setup {
-        auto: (step == "auto").then(|| auto(&codec, 1.0)),
+        auto: (step == "auto").then(|| auto(&equal(16, 1.0), 1.0)),
         codec,
         ..base.clone()
     };
