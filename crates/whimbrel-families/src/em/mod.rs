@@ -198,7 +198,9 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
             _ => Form::State,
         };
         self.keys.form.get_or_insert(form);
-        let raw = self.method == DEM || job.method.step == Step::Theory || has_single_memories(job);
+        let raw = self.method == DEM && !job.uplink.is_on_grid()
+            || job.method.step == Step::Theory
+            || has_single_memories(job);
         let frame = if raw { FrameKind::Raw } else { FrameKind::Fisher };
         job.uplink.frame.get_or_insert(frame);
     }
@@ -360,7 +362,8 @@ impl<K: MixtureKeys> EmFit<K> {
 
     fn check_frame(&self, job: &Job, source: &Source<'_>) {
         if job.uplink.frame != Some(FrameKind::Fisher) {
-            return;
+            let what = "a grid has one step for coordinates of all scales, so it needs frame = \"fisher\"";
+            return job.uplink.refuse_grid(source, what);
         }
         let what = match job.method.step {
             Step::Theory => {

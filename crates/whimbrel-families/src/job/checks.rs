@@ -58,6 +58,15 @@ impl Job {
             }
         }
         self.check_subset(source);
+        if matches!(
+            self.downlink.rule,
+            DownRule::Preserved { memories: Memories::PerClient | Memories::Single { .. }, .. }
+        ) && !self.downlink.is_exact()
+        {
+            let what = "on a grid all clients compute at one state, but every client has a downlink \
+                        memory of its own";
+            self.uplink.refuse_grid(source, what);
+        }
     }
 
     /// Learners read bytes of images without scaling.

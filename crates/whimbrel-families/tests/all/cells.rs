@@ -7,7 +7,7 @@ use whimbrel_families::table::keys::{EffectsKey, LowRankKeys};
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Family, Variance};
 
-const TABLE: &str = r#"name = "birds"
+pub const TABLE: &str = r#"name = "birds"
 seed = 1
 [data]
 source = "csv"

@@ -7,6 +7,7 @@ mod decentralised;
 mod documents;
 mod errors;
 mod gradient;
+mod grid;
 mod jobs;
 mod network;
 mod network_cells;

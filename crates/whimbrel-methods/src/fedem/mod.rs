@@ -303,6 +303,13 @@ impl<M: Mixture> Oracle for Em<M> {
         Ok(vector::norm2_squared(&field))
     }
 
+    /// `Ŝ_{k+1} − Ŝ_k`; in the frame the field's Lipschitz constant is about one.
+    fn moved(&self, before: &Global, after: &Global) -> Vec<f64> {
+        let mut moved = after.s_hat.clone();
+        vector::axpy(&mut moved, -1.0, &before.s_hat);
+        moved
+    }
+
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
         largest_norm([vector::norm2_squared(&global.s_hat), local2])
     }

@@ -18,6 +18,7 @@
 
 mod evaluate;
 mod frames;
+mod grid;
 pub(crate) mod held_out;
 mod method;
 mod oracle;

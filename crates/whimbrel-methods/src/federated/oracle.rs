@@ -115,6 +115,17 @@ pub trait Oracle: Send + Sync + 'static {
         context: &Context,
         publish: Publish<'_, Self::Number>,
     ) -> Result<f64>;
+    /// The change of a client's value that the step from `before` to `after` explains: the step times
+    /// the values' Lipschitz constant. Uploads on a grid adapt to it.
+    fn moved(&self, before: &Self::Global, after: &Self::Global) -> Vec<f64> {
+        let round = ExchangeKind::Round;
+        let (before, after) = (self.published(before, round), self.published(after, round));
+        before
+            .iter()
+            .zip(after.iter())
+            .map(|(before, after)| after.wide() - before.wide())
+            .collect()
+    }
     /// A norm of the state, watched for divergence. `local2` is the mean squared distance of the
     /// clients' states from the server's.
     fn magnitude(&self, global: &Self::Global, local2: f64) -> f64;

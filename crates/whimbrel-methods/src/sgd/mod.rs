@@ -236,6 +236,12 @@ impl Oracle for Gradient {
         Ok(norm2)
     }
 
+    /// `L (w_{k+1} − w_k)`.
+    fn moved(&self, before: &Global, after: &Global) -> Vec<f64> {
+        let pairs = after.w.iter().zip(&before.w);
+        pairs.map(|(w, from)| before.bounds.smoothness * (w - from)).collect()
+    }
+
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
         // In steps 1/L of the first gradient, whatever the units; one at the start w = 0.
         let norm = largest_norm([vector::norm2_squared(&global.w), local2]);

@@ -97,7 +97,7 @@ impl Setup {
     }
 
     /// The final server state and the excess loss every 100 rounds.
-    fn run(&self, data: &[ClientData], participation: Participation) -> (Server, Vec<f64>) {
+    pub fn run(&self, data: &[ClientData], participation: Participation) -> (Server, Vec<f64>) {
         let faults = Faults::default();
         let mut simulator = simulator_of(self.method(data), data, 3, participation, faults);
         let mut excess = Vec::new();
