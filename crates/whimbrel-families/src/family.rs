@@ -179,6 +179,10 @@ pub type KeepsGroups = std::result::Result<(), &'static str>;
 pub trait FitReport {
     /// Keys of `model.json` beside the tensors.
     fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value>;
+    /// Settings that the fit chose, for the summary.
+    fn chosen(&self, _delivered: &[Artifact]) -> Map<String, Value> {
+        Map::new()
+    }
     /// Additions to the run's summary and report.
     fn results(&self, _: &Ended<'_>) -> Result<Results> {
         Ok(Results::default())
@@ -225,7 +229,7 @@ pub trait FitUse {
         self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
     /// If clients of the run have no personal model: the reason, and the alternative.
-    fn without_own(&self, _run: &Path) -> Option<(String, String)> {
+    fn without_own(&self) -> Option<(String, &'static str)> {
         None
     }
 }

@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Input;
+use whimbrel_engine::metrics::number;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -271,17 +272,26 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         self.mixture.model_keys(data)
     }
 
+    fn chosen(&self, delivered: &[Artifact]) -> Map<String, Value> {
+        let choice = Choice::of(delivered);
+        let Some(chosen) = choice.as_ref().and_then(|choice| choice.chosen().ok()) else {
+            return Map::new();
+        };
+        let mut keys = Map::new();
+        keys.insert("components".into(), chosen.components.into());
+        keys.insert("start".into(), chosen.start.into());
+        if chosen.compared {
+            keys.insert("bic".into(), number(chosen.bic));
+        }
+        keys
+    }
+
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last();
         let choice = Choice::of(&ended.outcome.delivered);
         let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
         sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
-        let chosen = choice.as_ref().map(Choice::chosen).transpose()?;
-        let keys = chosen.map(|chosen| {
-            [("components".into(), chosen.components.into()), ("start".into(), chosen.start.into())]
-        });
-        let summary = keys.into_iter().flatten().collect();
-        Ok(Results { sections, summary, ..Results::default() })
+        Ok(Results { sections, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.
