@@ -53,6 +53,7 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
+            private: None,
         },
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),
@@ -61,6 +62,7 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
             uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
+            release: None,
         },
     };
     Arc::new(Erased(method, BindRows))

@@ -68,6 +68,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
+            release: None,
         },
         oracle: Em {
             initial: MixtureInitial::plain(MixtureStart::Moments),
@@ -76,6 +77,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
             estimator,
             batch: Batch::Sample { size, replacement: true, local_steps: 1 },
             form: Form::Pair,
+            private: None,
             model,
         },
     };

@@ -40,6 +40,7 @@ fn main() -> Result<()> {
                 memories: FirstMemories::Zero,
                 weights: Weights::Equal,
                 budget: Budget::Rounds(ROUNDS),
+                release: None,
             },
         },
         BindRows,

@@ -38,6 +38,7 @@ fn main() -> whimbrel_core::Result<()> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
+            private: None,
         },
         terms: Terms {
             budget: Budget::Rounds(ROUNDS),
@@ -46,6 +47,7 @@ fn main() -> whimbrel_core::Result<()> {
             uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::new(codec, rule, D, false)?,
+            release: None,
         },
     };
     let method = Arc::new(Erased(sgd, BindRows));

@@ -3,3 +3,7 @@
 //!
 //! Everything here is arithmetic or a machine without I/O; methods declare what is summed, and the
 //! engine carries the messages.
+
+pub mod accountant;
+pub mod gaussian;
+pub mod noise;

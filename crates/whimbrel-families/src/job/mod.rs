@@ -10,6 +10,7 @@ pub mod data;
 pub mod federation;
 pub mod method;
 pub mod participation;
+pub mod privacy;
 pub mod simulation;
 
 pub(crate) mod preset;
@@ -42,6 +43,7 @@ pub use data::{
 pub use federation::{Clients, Federation};
 pub use method::{Method, Step};
 pub use participation::Participation;
+pub use privacy::{Privacy, PrivacyUnit};
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
@@ -65,6 +67,7 @@ pub struct Job {
     pub uplink: Uplink,
     pub downlink: Downlink,
     pub simulation: Simulation,
+    pub privacy: Privacy,
     /// `None`: the job is only simulated.
     pub federation: Option<Federation>,
     pub origin: Origin,
@@ -90,6 +93,8 @@ static DOWNLINK: JobKey =
     JobKey::default("downlink", "a table", || "{}".into(), "messages to clients");
 static SIMULATION: JobKey =
     JobKey::default("simulation", "a table", || "{}".into(), "simulated faults");
+static PRIVACY: JobKey =
+    JobKey::default("privacy", "a table", || "{}".into(), "differential privacy");
 static FEDERATION: JobKey = JobKey::optional(
     "federation",
     "a table",
@@ -111,13 +116,14 @@ static ROOT: Section = Section {
         &UPLINK,
         &DOWNLINK,
         &SIMULATION,
+        &PRIVACY,
         &FEDERATION,
     ],
     example: "name = \"wards\"\nseed = 7\n",
 };
 
 /// The tables of a job file, in the order of the reference.
-pub(crate) fn sections() -> [&'static Section; 10] {
+pub(crate) fn sections() -> [&'static Section; 11] {
     let registry = registry();
     [
         &ROOT,
@@ -129,6 +135,7 @@ pub(crate) fn sections() -> [&'static Section; 10] {
         &channel::uplink::UPLINK,
         &channel::downlink::DOWNLINK,
         &simulation::SECTION,
+        &privacy::SECTION,
         &federation::SECTION,
     ]
 }
@@ -178,6 +185,7 @@ impl Job {
         let simulation = root.read(&SIMULATION, |v| {
             Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
         });
+        let privacy = root.read(&PRIVACY, |v| Privacy::read(&v.table(&privacy::SECTION)?));
         let federation =
             root.optional(&FEDERATION, |v| Federation::read(&v.table(&federation::SECTION)?));
         let (model, fit) = fit?;
@@ -192,9 +200,11 @@ impl Job {
             uplink: uplink?,
             downlink: downlink?,
             simulation: simulation?,
+            privacy: privacy?,
             federation: federation?,
             origin: Origin::default(),
         };
+        job.settle_privacy(source);
         let mut fit = job.fit.clone();
         fit.resolve(&mut job, source);
         job.fit = fit;
@@ -254,6 +264,7 @@ impl Job {
         self.uplink.write(out);
         self.downlink.write(out);
         self.simulation.write(out, self.method.kind.pooled);
+        self.privacy.write(out);
         if let Some(federation) = &self.federation {
             federation.write(out);
         }

@@ -38,6 +38,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
+            release: None,
         },
         oracle: Em {
             initial: MixtureInitial::plain(MixtureStart::Moments),
@@ -46,6 +47,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,
+            private: None,
             model,
         },
     };

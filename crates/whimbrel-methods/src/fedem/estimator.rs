@@ -21,6 +21,7 @@
 //! because the recursion's variance grows with the distance from its full pass.
 
 use super::{Em, Form, Global, OuterLoop, Own};
+use crate::federated::Oracle;
 use crate::mixture::Mixture;
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
@@ -208,6 +209,10 @@ impl<M: Mixture> Em<M> {
         data: &M::Data,
     ) -> Result<Vec<f64>> {
         let mut s_i = vec![0.0; self.model.statistic_len()];
+        if let Some(bound) = self.row_bound() {
+            self.model.expect_clipped(theta, data, bound, &mut s_i)?;
+            return Ok(s_i);
+        }
         match self.model.window(data, 0, self.model.rows(data))? {
             Some(window) => self.model.expect(theta, &window, Rows::All, &mut s_i)?,
             None => self.model.expect(theta, data, Rows::All, &mut s_i)?,

@@ -1,6 +1,6 @@
 //! The settings that every method over channels has.
 
-use super::ExchangeKind;
+use super::{ExchangeKind, Release};
 use crate::settings::{Budget, Weights};
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
@@ -19,6 +19,8 @@ pub struct Terms {
     pub weights: Weights,
     /// The end of the run.
     pub budget: Budget,
+    /// Noise on every round's sum, under differential privacy.
+    pub release: Option<Release>,
 }
 
 /// `h_{0,i}`.

@@ -76,6 +76,7 @@ pub fn equal_terms(uplink: Uplink, downlink: Downlink, rounds: u32) -> Terms {
         memories: FirstMemories::Oracle,
         weights: Weights::Equal,
         budget: Budget::Rounds(rounds),
+        release: None,
     }
 }
 
@@ -166,6 +167,7 @@ impl Setup {
                     }
                     None => Downlink::exact(self.form.published_len(&model)),
                 },
+                release: None,
             },
             oracle: Em {
                 initial: MixtureInitial::plain(start),
@@ -177,6 +179,7 @@ impl Setup {
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,
+                private: None,
                 model,
             },
         }

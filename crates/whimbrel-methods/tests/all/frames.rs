@@ -177,6 +177,7 @@ fn fit(
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q).unwrap()],
             own_uplinks: Default::default(),
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
+            release: None,
         },
         oracle: Em {
             initial: MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta))),
@@ -184,6 +185,7 @@ fn fit(
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,
+            private: None,
             frame,
             model,
         },
