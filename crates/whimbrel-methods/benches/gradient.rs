@@ -57,12 +57,12 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
         },
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),
+            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
-            release: None,
         },
     };
     Arc::new(Erased(method, BindRows))

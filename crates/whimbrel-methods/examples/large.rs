@@ -42,12 +42,12 @@ fn main() -> whimbrel_core::Result<()> {
         },
         terms: Terms {
             budget: Budget::Rounds(ROUNDS),
+            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
             own_uplinks: BTreeMap::new(),
             downlink: Downlink::new(codec, rule, D, false)?,
-            release: None,
         },
     };
     let method = Arc::new(Erased(sgd, BindRows));

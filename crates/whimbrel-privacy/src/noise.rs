@@ -19,7 +19,7 @@ const STEPS: f64 = 1024.0;
 const ROUNDING: f64 = 4.0;
 
 /// The origin of the noise.
-#[derive(Clone)]
+#[derive(Clone, Copy, PartialEq)]
 pub enum Source {
     /// A ChaCha20 key that is stored nowhere.
     Secret([u8; 32]),
@@ -137,8 +137,7 @@ impl Bits for Cipher {
             // Encrypted zeros are the key stream.
             self.block.fill(0);
             let nonce = Nonce::assume_unique_for_key(nonce);
-            let sealed =
-                self.key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut self.block);
+            let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut self.block);
             assert!(sealed.is_ok(), "a block of 4096 bytes");
             self.address[2] = self.address[2].checked_add(1).expect("less than 16 TB of noise");
             self.used = 0;

@@ -232,7 +232,7 @@ impl<K: MixtureKeys> EmPlan<K> {
             averaged: private.averaged(),
         });
         FedEm {
-            terms: Terms { release, ..self.channels.terms(common) },
+            terms: self.channels.private_terms(common, release),
             oracle: Em {
                 model,
                 initial,
@@ -356,13 +356,14 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                     models: components.iter().map(model).collect::<Result<_, Error>>()?,
                     starts,
                     clusters: *init == Init::FederatedKmeans,
-                    rows_min: common.group_min,
+                    rows_min: common.group_min(),
+                    privacy: common.privacy(),
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
                 common.quiet("choice of the mixture", bound(choice, preparation))
             }
             Kind::Kmeans => {
-                let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min });
+                let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min() });
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Lloyd => {
@@ -372,7 +373,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                     method.dimension(),
                     Budget::Rounds(lloyd::ROUNDS),
                 )?;
-                terms.release =
+                terms.privacy.release =
                     self.private.as_ref().map(|private| private.start_release(lloyd::ROUNDS));
                 let oracle = Plain { method, columns: width };
                 common.quiet("noisy k-means", bound(Federated { oracle, terms }, preparation))

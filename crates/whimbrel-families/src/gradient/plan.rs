@@ -16,7 +16,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Erased, Error, Method};
 use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_methods::federated::{BindRows, Terms};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
 use whimbrel_methods::sgd::{Average, Gradient, PrivateGradient, Reference, Sgd, StepRule};
@@ -149,7 +149,7 @@ impl GradientPlan {
                 reference: self.reference.clone(),
                 private: self.private(common),
             },
-            terms: Terms { release, ..self.channels.terms(common) },
+            terms: self.channels.private_terms(common, release),
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod simulation;
 pub(crate) mod preset;
 
 mod checks;
+mod noise;
 
 use crate::family::{Fit, Tables};
 use crate::registry::{Registry, registry};
@@ -66,8 +67,8 @@ pub struct Job {
     pub method: Method,
     pub uplink: Uplink,
     pub downlink: Downlink,
-    pub simulation: Simulation,
     pub privacy: Privacy,
+    pub simulation: Simulation,
     /// `None`: the job is only simulated.
     pub federation: Option<Federation>,
     pub origin: Origin,
@@ -91,10 +92,10 @@ static UPLINK: JobKey =
     JobKey::default("uplink", "a table", || "{}".into(), "messages to the server");
 static DOWNLINK: JobKey =
     JobKey::default("downlink", "a table", || "{}".into(), "messages to clients");
+static PRIVACY: JobKey =
+    JobKey::default("privacy", "a table", || "{}".into(), "what messages may reveal");
 static SIMULATION: JobKey =
     JobKey::default("simulation", "a table", || "{}".into(), "simulated faults");
-static PRIVACY: JobKey =
-    JobKey::default("privacy", "a table", || "{}".into(), "differential privacy");
 static FEDERATION: JobKey = JobKey::optional(
     "federation",
     "a table",
@@ -115,8 +116,8 @@ static ROOT: Section = Section {
         &METHOD,
         &UPLINK,
         &DOWNLINK,
-        &SIMULATION,
         &PRIVACY,
+        &SIMULATION,
         &FEDERATION,
     ],
     example: "name = \"wards\"\nseed = 7\n",
@@ -134,8 +135,8 @@ pub(crate) fn sections() -> [&'static Section; 11] {
         &registry.method,
         &channel::uplink::UPLINK,
         &channel::downlink::DOWNLINK,
-        &simulation::SECTION,
         &privacy::SECTION,
+        &simulation::SECTION,
         &federation::SECTION,
     ]
 }
@@ -199,8 +200,8 @@ impl Job {
             method: method?,
             uplink: uplink?,
             downlink: downlink?,
-            simulation: simulation?,
             privacy: privacy?,
+            simulation: simulation?,
             federation: federation?,
             origin: Origin::default(),
         };
@@ -210,6 +211,7 @@ impl Job {
         job.fit = fit;
         job.check_tables(source);
         job.fit.check(&job, source);
+        job.privacy.check(job.fit.keeps_groups(&job), source);
         Ok(job)
     }
 
@@ -263,8 +265,8 @@ impl Job {
         self.method.write(out, &*self.fit, registry);
         self.uplink.write(out);
         self.downlink.write(out);
-        self.simulation.write(out, self.method.kind.pooled);
         self.privacy.write(out);
+        self.simulation.write(out, self.method.kind.pooled);
         if let Some(federation) = &self.federation {
             federation.write(out);
         }

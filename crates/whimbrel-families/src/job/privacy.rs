@@ -1,22 +1,19 @@
-//! `[privacy]`: differential privacy of a fit.
+//! `[privacy]`: rules on what the messages of a client and the fitted model may reveal.
 
-use super::{Budget, DownRule, Job, Participation};
-use crate::job::method::search::Search;
-use whimbrel_codec::channel::UpRule;
-use whimbrel_engine::Stopping;
+use super::Batch;
+use crate::family::KeepsGroups;
 use whimbrel_job::form::{POSITIVE, SEED};
 use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, number, table};
-use whimbrel_methods::fedem::FrameKind;
-use whimbrel_methods::settings::{Batch, Weights};
-use whimbrel_methods::sgd::Preset;
+use whimbrel_job::{form, integer, number, table};
 
 /// `[privacy]`.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Privacy {
-    /// `None`: no noise.
+    /// Fewest rows behind each block of a message; `None`: the rule does not apply.
+    pub min_group: Option<u32>,
+    /// `None`: no differential privacy.
     pub epsilon: Option<f64>,
     /// `None`: from the number of rows or clients.
     pub delta: Option<f64>,
@@ -35,14 +32,23 @@ pub enum PrivacyUnit {
     Client,
 }
 
+/// Fewest groups of the smallest size in a minibatch, for each block of a message.
+const BATCH_GROUPS: u32 = 4;
+
 table! {
     PRIVACY: Privacy = "privacy",
-        "Differential privacy of a simulated fit: the server adds Gaussian noise to each round's sum of \
-         clipped contributions. The number of rounds is fixed beforehand, all clients take part, messages \
-         are exact, and evaluations happen only if the job asks for them.",
-        example "[privacy]\nepsilon = 1.0\n"
+        "Rules on what the messages of a client and the fitted model may reveal. The table is optional.",
+        example "[privacy]\nmin_group = 5\n"
     {
-        /// privacy loss of the whole run
+        /// fewest rows that may determine a block of a message (the statistic of a component, a
+        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A
+        /// client leaves components with fewer rows out and withholds other blocks. `whimbrel serve`
+        /// writes 5 if the method can keep the rule; 1 switches it off
+        min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
+            unset "5 on a network if the method can keep the rule, none in a simulation";
+        /// privacy loss of a simulated run under differential privacy: the server adds Gaussian noise to
+        /// each round's sum of clipped contributions. The number of rounds is fixed beforehand, all
+        /// clients take part, messages are exact, and clients are evaluated only if the job asks for it
         epsilon: EPSILON = "epsilon", POSITIVE, unset "no noise";
         /// probability with which the loss may be larger
         delta: DELTA = "delta", DELTAS, default;
@@ -77,10 +83,32 @@ form! {
 
 pub(crate) static SECTION: Section = PRIVACY.section;
 
-/// The default number of rounds under noise.
-const ROUNDS: u32 = 80;
-
 impl Privacy {
+    /// The group that `whimbrel serve` writes into a job that gives none.
+    pub const SERVED_GROUP: u32 = 5;
+
+    /// The smallest group, if it restricts messages.
+    pub fn groups(&self) -> Option<u32> {
+        self.min_group.filter(|group| *group > 1)
+    }
+
+    /// Whether minibatches hold enough rows for a smallest group behind each of these blocks.
+    pub(crate) fn keeps_in_batches(
+        &self,
+        batch: &Batch<Option<u32>>,
+        blocks: usize,
+    ) -> KeepsGroups {
+        let group = self.groups().unwrap_or(Self::SERVED_GROUP);
+        let least = u64::from(BATCH_GROUPS * group) * blocks as u64;
+        match batch.size().flatten() {
+            Some(size) if u64::from(size) < least => Err(
+                "a minibatch of fewer than four groups of rows for each block of a message (each \
+                 component of a mixture) would seldom hold a group behind it; `batch` is too small",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
         PRIVACY.read(reader)
     }
@@ -91,147 +119,12 @@ impl Privacy {
             PRIVACY.write(self, out);
         }
     }
-}
 
-impl Job {
-    /// The defaults under differential privacy; reports settings that it forbids.
-    pub(super) fn settle_privacy(&mut self, source: &Source<'_>) {
-        if self.privacy.epsilon.is_none() {
-            return;
+    /// Refuses the rule where the method cannot keep it.
+    pub(crate) fn check(&self, keeps: KeepsGroups, source: &Source<'_>) {
+        if let (Some(_), Err(why)) = (self.groups(), keeps) {
+            let hint = "take it out, or write min_group = 1";
+            source.report_at(&["privacy", "min_group"], format!("no smallest group: {why}"), hint);
         }
-        let given = |table: &str, key: &str| source.is_given(&[table, key]);
-        let asks_memory =
-            ["rule", "memory", "alpha", "start"].iter().any(|key| given("uplink", key));
-        if matches!(self.uplink.rule, UpRule::Memory { .. })
-            && !asks_memory
-            && self.method.channels.is_none()
-        {
-            (self.uplink.rule, self.uplink.start) = (UpRule::Plain, super::MemoryStart::Zero);
-        }
-        if let Budget::Converged(_) = self.method.length {
-            self.method.length = Budget::Rounds(ROUNDS);
-        }
-        if !given("method", "weights") {
-            self.method.weights = self.private_weights();
-        }
-        for (path, what, hint) in self.forbidden() {
-            source.report_at(path, what, hint);
-        }
-    }
-
-    /// Every row weighs the same, or every client.
-    fn private_weights(&self) -> Weights {
-        match self.privacy.unit {
-            PrivacyUnit::Row => Weights::Samples,
-            PrivacyUnit::Client => Weights::Equal,
-        }
-    }
-
-    /// Settings that differential privacy forbids: place, reason and remedy.
-    fn forbidden(&self) -> Vec<(&'static [&'static str], String, &'static str)> {
-        let (method, unit) = (&self.method, self.privacy.unit);
-        let (name, units) = (method.name(), method.kind.private);
-        let no_unit = if units.is_empty() {
-            format!("nothing bounds the influence of a row or a client on {name}")
-        } else {
-            format!("{name} takes several local steps, so that no bound of a row is known")
-        };
-        let rows = unit == PrivacyUnit::Row;
-        let memory = "the server knows the memories: noise in their updates is not private, and noise \
-                      beside them accumulates";
-        let preset = method.channels.is_some_and(|preset| preset != Preset::Sgd);
-        let prepared = self.data.preparation().is_something() || self.data.standardize();
-        let all: [(bool, &[&str], &str, &str); 14] = [
-            (
-                !units.contains(&unit),
-                &["method", "kind"],
-                &no_unit,
-                if units.is_empty() {
-                    "use kind = \"fedem\" or \"sgd\" in [method]"
-                } else {
-                    "write unit = \"client\" in [privacy]"
-                },
-            ),
-            (
-                matches!(self.uplink.rule, UpRule::Memory { .. }),
-                &["uplink", "rule"],
-                memory,
-                "write rule = \"plain\"",
-            ),
-            (
-                preset || self.uplink.rule == UpRule::Feedback,
-                &["uplink", "rule"],
-                "noise follows the exact sum of plain uploads",
-                "write rule = \"plain\", without `channels`",
-            ),
-            (
-                !self.uplink.codec.is_exact() || !self.uplink.own.is_empty(),
-                &["uplink", "codec"],
-                "a codec's error is not bounded by the norm of a contribution",
-                "take `codec` and `for` out",
-            ),
-            (
-                self.uplink.frame == Some(FrameKind::Raw),
-                &["uplink", "frame"],
-                "rows are clipped in the frame of the Fisher information",
-                "take `frame` out",
-            ),
-            (
-                !self.downlink.is_exact() || self.downlink.rule != DownRule::Exact,
-                &["downlink"],
-                "rows are clipped at the state that the server knows",
-                "take [downlink] out",
-            ),
-            (
-                method.participation != Participation::Probability(1.0),
-                &["method", "participation"],
-                "the server knows the cohort: sampling clients does not add privacy, only noise",
-                "take `participation` out",
-            ),
-            (
-                rows && method.batch != Batch::Full,
-                &["method", "batch"],
-                "the noise is computed for all rows, and minibatches of a fixed size have no tight bound",
-                "write batch = \"full\"",
-            ),
-            (
-                matches!(method.length, Budget::Epochs(_)),
-                &["method", "epochs"],
-                "the noise depends on the number of rounds, which is fixed beforehand",
-                "give `rounds` instead",
-            ),
-            (
-                method.stop != Stopping::default(),
-                &["method", "stop"],
-                "a stopping rule looks at the rows and would spend the budget",
-                "take `stop` out",
-            ),
-            (
-                method.search != Search::default(),
-                &["method", "search"],
-                "each candidate of a search would spend the budget",
-                "take `search` out",
-            ),
-            (
-                method.weights != self.private_weights(),
-                &["method", "weights"],
-                "every unit must weigh the same",
-                "take `weights` out",
-            ),
-            (
-                prepared,
-                &["data", "standardize"],
-                "means and scales of columns are computed from the rows, without noise",
-                "scale the columns by public constants beforehand",
-            ),
-            (
-                self.federation.is_some(),
-                &["federation"],
-                "the noise is that of a simulated, trusted server",
-                "take [federation] out",
-            ),
-        ];
-        let forbidden = all.into_iter().filter(|(applies, ..)| *applies);
-        forbidden.map(|(_, path, what, hint)| (path, what.to_owned(), hint)).collect()
     }
 }

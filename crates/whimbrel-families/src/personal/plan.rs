@@ -14,7 +14,6 @@ use std::sync::Arc;
 use whimbrel_core::DynMethod;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::{Graphs, Stage, StageMethod};
-use whimbrel_methods::federated::Terms;
 use whimbrel_methods::personal::{
     DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, Scaling, Shape, Solver,
 };
@@ -88,7 +87,7 @@ impl PersonalPlan {
     fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
         let (own_solvers, solver_of) = self.own_solvers.clone();
         let training = Personal { own_solvers, solver_of, ..self.training(common) };
-        let terms = Terms { release: common.release(), ..self.channels.terms(common) };
+        let terms = self.channels.private_terms(common, common.release());
         self.asked.rule.local.method(training, terms)
     }
 

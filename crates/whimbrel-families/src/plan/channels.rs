@@ -11,7 +11,8 @@ use whimbrel_codec::channel::{
     DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
 };
 use whimbrel_core::Error;
-use whimbrel_methods::federated::{FirstMemories, Terms};
+use whimbrel_methods::federated::{FirstMemories, Release, Terms};
+use whimbrel_methods::settings::Privacy;
 
 /// The memory step of `auto`, as a function of the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
@@ -79,6 +80,12 @@ impl Channels {
         (1, if self.memories == FirstMemories::Oracle { 2.0 } else { 1.0 })
     }
 
+    /// The terms of a fit with noise on its sums, if there is any.
+    pub fn private_terms(&self, common: &Common, release: Option<Release>) -> Terms {
+        let terms = self.terms(common);
+        Terms { privacy: Privacy { release, ..terms.privacy }, ..terms }
+    }
+
     /// The terms of a fit over these channels.
     pub fn terms(&self, common: &Common) -> Terms {
         Terms {
@@ -88,7 +95,7 @@ impl Channels {
             uplinks: self.uplinks.clone(),
             own_uplinks: self.own_uplinks.clone(),
             downlink: self.downlink.clone(),
-            release: None,
+            privacy: common.privacy(),
         }
     }
 }

@@ -11,7 +11,7 @@ use whimbrel_privacy::accountant::Releases;
 use whimbrel_privacy::noise::{Source, add_noise};
 
 /// Noise on the sum of every round.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Release {
     pub unit: Unit,
     pub releases: Releases,
@@ -47,7 +47,7 @@ impl<O: Oracle> Federated<O> {
         server: &Server<O::Global, O::Number>,
         mean: &mut [f64],
     ) -> Result<()> {
-        let Some(release) = &self.terms.release else { return Ok(()) };
+        let Some(release) = &self.terms.privacy.release else { return Ok(()) };
         let sensitivity = self.sensitivity(release.unit)?;
         let frame = match self.moments(&server.global) {
             Some(moments) => {
@@ -71,12 +71,12 @@ impl<O: Oracle> Federated<O> {
 
     /// Whether the loop clips the values of clients.
     pub(super) fn clips_clients(&self) -> bool {
-        matches!(&self.terms.release, Some(Release { unit: Unit::Client { .. }, .. }))
+        matches!(&self.terms.privacy.release, Some(Release { unit: Unit::Client { .. }, .. }))
     }
 
     /// Scales a client's value down to the bound of its norm in the frame.
     pub(super) fn clip(&self, value: &mut [O::Number], frame: &MaybeFrame) {
-        let Some(Release { unit: Unit::Client { bound }, .. }) = &self.terms.release else {
+        let Some(Release { unit: Unit::Client { bound }, .. }) = &self.terms.privacy.release else {
             return;
         };
         let mut coordinates: Vec<f64> = value.iter().map(|x| x.wide()).collect();

@@ -221,7 +221,13 @@ impl Oracle for Gradient {
                 self.problem.clipped_gradient(&received.state, data, all, bound, &mut gradient)?
             }
         };
-        Ok(Computed { own: (), value: gradient })
+        let mut computed = Computed::new((), gradient);
+        if received.min_group.is_some() {
+            // Row j weighs ‖∇f_j(ŵ)‖ in the gradient.
+            let support = self.problem.gradient_support(&received.state, data, rows)?;
+            computed.supports.push((0..self.dimension, support.rows));
+        }
+        Ok(computed)
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {

@@ -76,7 +76,7 @@ pub fn equal_terms(uplink: Uplink, downlink: Downlink, rounds: u32) -> Terms {
         memories: FirstMemories::Oracle,
         weights: Weights::Equal,
         budget: Budget::Rounds(rounds),
-        release: None,
+        privacy: Default::default(),
     }
 }
 
@@ -154,6 +154,7 @@ impl Setup {
         FedEm {
             terms: Terms {
                 budget: Budget::Rounds(self.rounds),
+                privacy: Default::default(),
                 weights: self.weights,
                 memories: self.memories.clone(),
                 uplinks: vec![Uplink::new(self.codec.clone(), rule, q).unwrap()],
@@ -167,7 +168,6 @@ impl Setup {
                     }
                     None => Downlink::exact(self.form.published_len(&model)),
                 },
-                release: None,
             },
             oracle: Em {
                 initial: MixtureInitial::plain(start),

@@ -172,12 +172,12 @@ fn fit(
     let method = FedEm {
         terms: Terms {
             budget: Budget::Rounds(1500),
+            privacy: Default::default(),
             weights: Weights::Samples,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q).unwrap()],
             own_uplinks: Default::default(),
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
-            release: None,
         },
         oracle: Em {
             initial: MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta))),

@@ -75,7 +75,7 @@ impl Setup {
             memories: FirstMemories::Zero,
             weights: Weights::Samples,
             budget: Budget::Rounds(self.rounds),
-            release: None,
+            privacy: Default::default(),
         })
     }
 

@@ -42,7 +42,8 @@ pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
 use crate::lane::Lane;
-use crate::{LatentModel, Maximum, Rows, StepRange};
+use crate::mixture::left_out;
+use crate::{LatentModel, Maximum, Rows, StepRange, Support};
 use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
@@ -299,6 +300,22 @@ impl LatentModel for Gmm {
             clip::score_clipped(theta, bound, block, scratch)
         };
         self.mean_over(data, Rows::All, statistic, score).map(|_| ())
+    }
+
+    fn supports(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+    ) -> Result<Vec<Support>> {
+        self.check_call(theta, data, rows, self.statistic_len())?;
+        Ok(self.component_supports(theta, data, rows))
+    }
+
+    fn restricted(&self, theta: &GmmParameters, kept: &[bool]) -> GmmParameters {
+        let mut restricted = theta.clone();
+        left_out(&mut restricted.constants, kept);
+        restricted
     }
 
     fn expect_change(
