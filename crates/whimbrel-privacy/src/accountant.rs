@@ -178,3 +178,6 @@ fn sampled_divergence(q: f64, z: f64, order: u32) -> f64 {
     let sum: f64 = terms.iter().map(|term| exp(term - largest)).sum();
     (largest + ln(sum)) / f64::from(order - 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ impl Job {
                       beside them accumulates";
         let preset = method.channels.is_some_and(|preset| preset != Preset::Sgd);
         let prepared = self.data.preparation().is_something() || self.data.standardize();
-        let all: [(bool, &[&str], &str, &str); 15] = [
+        let all: [(bool, &[&str], &str, &str); 16] = [
             (
                 !units.contains(&unit),
                 &["method", "kind"],
@@ -130,6 +130,12 @@ impl Job {
                 &["method", "search"],
                 "each candidate of a search would spend the budget",
                 "take `search` out",
+            ),
+            (
+                self.seeds.is_some_and(|seeds| seeds > 1),
+                &["seeds"],
+                "each seed would spend the budget",
+                "take `seeds` out",
             ),
             (
                 method.weights != self.private_weights(),
