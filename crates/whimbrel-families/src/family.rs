@@ -10,7 +10,7 @@ pub use crate::usage::{
 };
 
 use crate::failure::Result;
-use crate::job::Job;
+use crate::job::{Job, PrivacyUnit};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::predictions::TestRows;
@@ -86,6 +86,8 @@ pub struct MethodKind {
     pub up_rule: UpRule<Auto>,
     /// Default weights of the clients.
     pub weights: Weights,
+    /// The units that noise can hide; empty if no bound of a contribution is known.
+    pub private: &'static [PrivacyUnit],
 }
 
 impl MethodKind {
@@ -106,6 +108,7 @@ impl MethodKind {
             converges: false,
             up_rule: UpRule::Plain,
             weights: Weights::Samples,
+            private: &[],
         }
     }
 }

@@ -15,6 +15,7 @@ mod offer;
 mod personal;
 mod plans;
 mod prepare;
+mod privacy;
 mod property;
 mod samples;
 mod stages;

@@ -30,7 +30,14 @@ pub trait Oracle: Send + Sync + 'static {
     /// Whether the first state comes from an exchange with everyone, whose message is
     /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to
     /// [`Oracle::opened`].
-    const FIRST_EXCHANGE: bool = false;
+    fn has_first_exchange(&self) -> bool {
+        false
+    }
+    /// The largest norm, in the frame, of one row's part in the sum of a client's values; `None` if
+    /// rows are not bounded.
+    fn row_bound(&self) -> Option<f64> {
+        None
+    }
 
     /// Disclosures, figures, kinds of round beside the ordinary one, and the batch size of
     /// [`Oracle::locals`].

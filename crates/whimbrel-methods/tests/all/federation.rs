@@ -179,6 +179,7 @@ impl Setup {
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,
+                private: None,
                 model,
             },
         }

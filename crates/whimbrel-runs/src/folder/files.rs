@@ -60,6 +60,10 @@ pub fn summary(
             put(&measure.key, if whole { (value as u64).into() } else { number(value) });
         }
     }
+    if let Some((epsilon, delta)) = plan.privacy_spent(outcome.rounds) {
+        put("epsilon_spent", number(epsilon));
+        put("delta", number(delta));
+    }
     if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }
