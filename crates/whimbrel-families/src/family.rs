@@ -159,11 +159,21 @@ pub trait Fit: FitValue + FitReport + FitUse {
         rows: Option<&Loaded>,
         files: Files<'_>,
     ) -> Result<Planned>;
+    /// Whether messages can keep to a smallest group of rows ([`Privacy::min_group`]); else the reason.
+    ///
+    /// [`Privacy::min_group`]: crate::job::Privacy::min_group
+    fn keeps_groups(&self, _: &Job) -> KeepsGroups {
+        Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
+             what it reveals")
+    }
     /// Refuses settings that only a simulation supports.
     fn check_served(&self, _: &Job) -> Result<()> {
         Ok(())
     }
 }
+
+/// Whether messages can keep to a smallest group of rows; else the reason, as a sentence.
+pub type KeepsGroups = std::result::Result<(), &'static str>;
 
 /// The description of a finished run.
 pub trait FitReport {

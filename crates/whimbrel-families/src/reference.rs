@@ -57,7 +57,8 @@ fn index(root: &'static Section, pages: &[Page]) -> Page {
 
 fn pages() -> Vec<Page> {
     let registry = registry();
-    let [_, data, split, prepare, _, method, uplink, downlink, simulation, federation] = sections();
+    let [_, data, split, prepare, _, method, uplink, downlink, privacy, simulation, federation] =
+        sections();
     let page =
         |name: &str, title: &str, parts| Page { name: name.into(), title: title.into(), parts };
     let of = |section: &'static Section| {
@@ -97,7 +98,7 @@ fn pages() -> Vec<Page> {
         .map(|key| Row { key, kinds: registry.limits(method, key) })
         .collect();
     pages.push(page("method", "`[method]`", vec![Part { keys: shared, ..Part::of(method) }]));
-    pages.extend([of(uplink), of(downlink), of(simulation), of(federation)]);
+    pages.extend([uplink, downlink, privacy, simulation, federation].map(of));
     pages
 }
 

@@ -56,6 +56,7 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
         },
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),
+            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],

@@ -63,6 +63,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
     let fit = FedEm {
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),
+            privacy: Default::default(),
             weights: Weights::Samples,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],

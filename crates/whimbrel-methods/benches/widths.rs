@@ -40,6 +40,7 @@ fn main() -> Result<()> {
                 memories: FirstMemories::Zero,
                 weights: Weights::Equal,
                 budget: Budget::Rounds(ROUNDS),
+                privacy: Default::default(),
             },
         },
         BindRows,
@@ -111,7 +112,7 @@ impl Oracle for Still {
         (): &(),
         _: Key,
     ) -> Result<Computed<Self>> {
-        Ok(Computed { own: (), value: received.state.to_vec() })
+        Ok(Computed::new((), received.state.to_vec()))
     }
     fn step(
         &self,
@@ -139,7 +140,7 @@ impl Judge for Still {
     fn ask(&self, _: &Vec<f32>, _: &Terms) -> Result<()> {
         Ok(())
     }
-    fn answer(&self, (): &(), (): &(), _: &Split<()>) -> Result<Answered<Self>> {
+    fn answer(&self, (): &(), (): &(), _: &Split<()>, _: &Terms) -> Result<Answered<Self>> {
         Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
     fn check(&self, _: ClientId, (): &()) -> Result<()> {

@@ -41,6 +41,7 @@ fn main() -> whimbrel_core::Result<()> {
         },
         terms: Terms {
             budget: Budget::Rounds(ROUNDS),
+            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],

@@ -83,6 +83,14 @@ impl Weights {
     }
 }
 
+/// Rules on what the messages of a client may reveal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Privacy {
+    /// `G`: every block of a message rests on at least this number of rows (`sum r / max r`, with `r`
+    /// the weights of the rows in it); `None` without the rule.
+    pub min_group: Option<u32>,
+}
+
 /// Refuses an answer to an evaluation for other rows than those of the enrolment.
 pub(crate) fn check_rows(id: ClientId, answered: u64, enrolled: u64) -> Result<()> {
     if answered == enrolled {

@@ -13,7 +13,7 @@ mod mixture;
 pub mod prior;
 pub mod sampler;
 
-use whimbrel_core::{ClientData, Frame, Result, vector};
+use whimbrel_core::{ClientData, Error, Frame, Result, vector};
 
 /// A model of the curved exponential family for EM: `p(y, z; theta)` is proportional to
 /// `exp(<s(y, z), phi(theta)> - psi(theta))`.
@@ -47,6 +47,65 @@ pub trait LatentModel: Send + Sync + 'static {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64>;
+
+    /// The support of each component over the rows; an error if the model does not count them.
+    fn supports(
+        &self,
+        _theta: &Self::Parameters,
+        _data: &Self::Data,
+        _rows: Rows<'_>,
+    ) -> Result<Vec<Support>> {
+        Err(Error::config("this model does not count the rows behind its statistic")
+            .hint("take `min_group` out of [privacy]"))
+    }
+    /// The parameters without the components that are `false` here: their responsibilities are zero,
+    /// and those of the others are renormalised.
+    fn restricted(&self, theta: &Self::Parameters, _kept: &[bool]) -> Self::Parameters {
+        theta.clone()
+    }
+
+    /// E-step over the components that at least `group` rows determine: the others are left out, least
+    /// mass first, and the responsibilities of the rest renormalised, so that the released sums still
+    /// add up to the moments of the rows and nothing can be learned by subtraction. Returns the mean
+    /// log-likelihood of the rows under the components that remain.
+    fn expect_supported(
+        &self,
+        theta: &Self::Parameters,
+        data: &Self::Data,
+        rows: Rows<'_>,
+        group: Option<u32>,
+        statistic: &mut [f64],
+    ) -> Result<Supported> {
+        let Some(group) = group.filter(|group| *group > 1) else {
+            let log_likelihood = self.expect(theta, data, rows, statistic)?;
+            return Ok(Supported { log_likelihood, left_out: 0 });
+        };
+        let least = f64::from(group) * rows.most_repeats();
+        let mut supports = self.supports(theta, data, rows)?;
+        let mut kept = vec![true; supports.len()];
+        let mut within = None;
+        while supports.iter().any(|support| support.rows < least) {
+            let weak = || (0..kept.len()).filter(|k| supports[*k].rows < least);
+            let lightest = weak().min_by(|a, b| supports[*a].mass.total_cmp(&supports[*b].mass));
+            let lost: Vec<usize> =
+                weak().filter(|k| Some(*k) == lightest || supports[*k].mass < FAR).collect();
+            lost.into_iter().for_each(|k| kept[k] = false);
+            if kept.iter().all(|kept| !kept) {
+                return Err(Error::data(format!(
+                    "no sum over these rows rests on {group} of them, as min_group asks"
+                ))
+                .hint(
+                    "a client needs at least min_group rows, and as many values in each column",
+                ));
+            }
+            let theta = within.insert(self.restricted(theta, &kept));
+            supports = self.supports(theta, data, rows)?;
+        }
+        let theta = within.as_ref().unwrap_or(theta);
+        let log_likelihood = self.expect(theta, data, rows, statistic)?;
+        let left_out = kept.iter().filter(|kept| !**kept).count() as u32;
+        Ok(Supported { log_likelihood, left_out })
+    }
 
     /// Writes the mean over `rows` of `E[s(y, z) | y; to] - E[s(y, z) | y; from]`, the change of the
     /// statistic with the parameters. Models that prepare rows for each E-step do it once for both.
@@ -117,6 +176,45 @@ pub enum Rows<'a> {
     All,
     /// These rows, in this order, with repeats.
     These(&'a [u32]),
+}
+
+impl Rows<'_> {
+    /// The number of times that the most frequent row is repeated: its weight counts as often.
+    pub(crate) fn most_repeats(self) -> f64 {
+        let Self::These(chosen) = self else { return 1.0 };
+        let mut sorted = chosen.to_vec();
+        sorted.sort_unstable();
+        let repeats = sorted.chunk_by(|a, b| a == b).map(<[u32]>::len).max();
+        repeats.unwrap_or(1) as f64
+    }
+}
+
+/// The rows behind a sum, with the weights `r` of the rows in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Support {
+    /// `sum r`.
+    pub mass: f64,
+    /// `sum r / max r`: the number of rows that carry the sum. Infinite if all weights are zero.
+    pub rows: f64,
+}
+
+impl Support {
+    /// The support from the sum of the weights and the largest of them.
+    pub fn new(mass: f64, largest: f64) -> Self {
+        Self { mass, rows: if largest > 0.0 { mass / largest } else { f64::INFINITY } }
+    }
+}
+
+/// The mass, in rows, below which a component lies far from all rows of a client: leaving it out
+/// changes the others' responsibilities by less than this.
+const FAR: f64 = 1e-6;
+
+/// The result of an E-step over supported components.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Supported {
+    pub log_likelihood: f64,
+    /// The number of components that too few rows determine.
+    pub left_out: u32,
 }
 
 /// The result of an M-step.

@@ -20,6 +20,13 @@ pub(crate) fn log_sum_exp(scores: &mut [f64]) -> f64 {
     top + math::ln(sum)
 }
 
+/// Replaces the log-weights of the components that are not kept by one whose exponential is zero
+/// beside any other.
+pub(crate) fn left_out(log_weights: &mut [f64], kept: &[bool]) {
+    let lost = log_weights.iter_mut().zip(kept).filter(|(_, kept)| !**kept);
+    lost.for_each(|(weight, _)| *weight = -1e300);
+}
+
 /// Weights raised to the floor, then normalised.
 pub(crate) fn floored(weights: impl Iterator<Item = f64>, floor: f64) -> Vec<f64> {
     let mut weights: Vec<f64> = weights.map(|w| w.max(floor)).collect();

@@ -154,7 +154,7 @@ impl<M: LatentModel> Oracle for Heavy<M> {
             self.model.expect(&theta, data, Rows::All, &mut statistic)?;
             vector::axpy(&mut statistic, -1.0, &received.state);
         }
-        Ok(Computed { own: (), value: statistic })
+        Ok(Computed::new((), statistic))
     }
 
     fn opened(&self, global: &mut Global, mean: Vec<f64>, context: &Context) -> Result<()> {
@@ -199,7 +199,13 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(self.model.to_vector(&self.theta(&global.s)?.0))
     }
 
-    fn answer(&self, ask: &Vec<f64>, (): &(), data: &Split<M::Data>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Vec<f64>,
+        (): &(),
+        data: &Split<M::Data>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let theta = self.model.from_vector(ask)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
         let log_likelihood = self.model.expect(&theta, &data.train, Rows::All, &mut statistic)?;

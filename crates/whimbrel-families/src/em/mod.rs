@@ -15,8 +15,8 @@ mod tables;
 
 use crate::failure::Result;
 use crate::family::{
-    Ended, Family, Fit, FitReport, FitUse, MethodKind, ModelKind, ModelUse, Predicted, Results,
-    RunData, Tables, refuse,
+    Ended, Family, Fit, FitReport, FitUse, KeepsGroups, MethodKind, ModelKind, ModelUse, Predicted,
+    Results, RunData, Tables, refuse,
 };
 use crate::files::figure;
 use crate::job::channel::{Auto, Memories};
@@ -232,6 +232,22 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         files: Files<'_>,
     ) -> Result<Planned> {
         EmPlan::new(common, self, facts, rows, files)?.planned(common)
+    }
+
+    fn keeps_groups(&self, job: &Job) -> KeepsGroups {
+        if self.reduces_variance() {
+            return Err(
+                "vr-fedem sends changes of statistics, and a change can rest on a single row",
+            );
+        }
+        if job.method.step == Step::Theory {
+            return Err("the constants of step = \"theory\" are maxima over single rows");
+        }
+        if *self.mixture.candidates().init == Init::Examples {
+            return Err("init = \"examples\" sends rows of the clients");
+        }
+        let components = self.mixture.candidates().components.iter().max();
+        job.privacy.keeps_in_batches(&job.method.batch, components.copied().unwrap_or(1))
     }
 
     fn check_served(&self, _: &Job) -> Result<()> {

@@ -296,13 +296,14 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                     models: components.iter().map(model).collect::<Result<_, Error>>()?,
                     starts,
                     clusters: *init == Init::FederatedKmeans,
-                    rows_min: common.group_min,
+                    rows_min: common.group_min(),
+                    privacy: common.privacy(),
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
                 common.quiet("choice of the mixture", bound(choice, preparation))
             }
             Kind::Kmeans => {
-                let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min });
+                let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min() });
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Constants => {

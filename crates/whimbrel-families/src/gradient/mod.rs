@@ -7,7 +7,9 @@ mod plan;
 mod predict;
 
 use crate::failure::Result;
-use crate::family::{Family, Fit, FitReport, MethodKind, ModelKind, RunData, Tables, refuse};
+use crate::family::{
+    Family, Fit, FitReport, KeepsGroups, MethodKind, ModelKind, RunData, Tables, refuse,
+};
 use crate::job::codec;
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
@@ -154,6 +156,13 @@ impl Fit for GradientFit {
                 Ok(plan.planned(common))
             }
         }
+    }
+
+    fn keeps_groups(&self, job: &Job) -> KeepsGroups {
+        if job.method.step == Step::Theory {
+            return Err("the constants of step = \"theory\" are maxima over single rows");
+        }
+        job.privacy.keeps_in_batches(&job.method.batch, 1)
     }
 
     fn check_served(&self, job: &Job) -> Result<()> {

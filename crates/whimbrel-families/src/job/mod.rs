@@ -10,6 +10,7 @@ pub mod data;
 pub mod federation;
 pub mod method;
 pub mod participation;
+pub mod privacy;
 pub mod simulation;
 
 pub(crate) mod preset;
@@ -42,6 +43,7 @@ pub use data::{
 pub use federation::{Clients, Federation};
 pub use method::{Method, Step};
 pub use participation::Participation;
+pub use privacy::Privacy;
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
@@ -64,6 +66,7 @@ pub struct Job {
     pub method: Method,
     pub uplink: Uplink,
     pub downlink: Downlink,
+    pub privacy: Privacy,
     pub simulation: Simulation,
     /// `None`: the job is only simulated.
     pub federation: Option<Federation>,
@@ -88,6 +91,8 @@ static UPLINK: JobKey =
     JobKey::default("uplink", "a table", || "{}".into(), "messages to the server");
 static DOWNLINK: JobKey =
     JobKey::default("downlink", "a table", || "{}".into(), "messages to clients");
+static PRIVACY: JobKey =
+    JobKey::default("privacy", "a table", || "{}".into(), "what messages may reveal");
 static SIMULATION: JobKey =
     JobKey::default("simulation", "a table", || "{}".into(), "simulated faults");
 static FEDERATION: JobKey = JobKey::optional(
@@ -110,6 +115,7 @@ static ROOT: Section = Section {
         &METHOD,
         &UPLINK,
         &DOWNLINK,
+        &PRIVACY,
         &SIMULATION,
         &FEDERATION,
     ],
@@ -117,7 +123,7 @@ static ROOT: Section = Section {
 };
 
 /// The tables of a job file, in the order of the reference.
-pub(crate) fn sections() -> [&'static Section; 10] {
+pub(crate) fn sections() -> [&'static Section; 11] {
     let registry = registry();
     [
         &ROOT,
@@ -128,6 +134,7 @@ pub(crate) fn sections() -> [&'static Section; 10] {
         &registry.method,
         &channel::uplink::UPLINK,
         &channel::downlink::DOWNLINK,
+        &privacy::SECTION,
         &simulation::SECTION,
         &federation::SECTION,
     ]
@@ -175,6 +182,7 @@ impl Job {
         let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
         let downlink =
             root.read(&DOWNLINK, |v| Downlink::read(&v.table(&downlink::DOWNLINK)?, asked));
+        let privacy = root.read(&PRIVACY, |v| Privacy::read(&v.table(&privacy::SECTION)?));
         let simulation = root.read(&SIMULATION, |v| {
             Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
         });
@@ -191,6 +199,7 @@ impl Job {
             method: method?,
             uplink: uplink?,
             downlink: downlink?,
+            privacy: privacy?,
             simulation: simulation?,
             federation: federation?,
             origin: Origin::default(),
@@ -200,6 +209,7 @@ impl Job {
         job.fit = fit;
         job.check_tables(source);
         job.fit.check(&job, source);
+        job.privacy.check(job.fit.keeps_groups(&job), source);
         Ok(job)
     }
 
@@ -253,6 +263,7 @@ impl Job {
         self.method.write(out, &*self.fit, registry);
         self.uplink.write(out);
         self.downlink.write(out);
+        self.privacy.write(out);
         self.simulation.write(out, self.method.kind.pooled);
         if let Some(federation) = &self.federation {
             federation.write(out);

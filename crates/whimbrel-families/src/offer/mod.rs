@@ -139,11 +139,6 @@ impl Offer {
 
     /// The stages, as a client runs its part of them.
     pub fn plan(&self) -> Result<Plan> {
-        self.plan_with(&Minimum::default())
-    }
-
-    /// The client's plan, with its minimum numbers of rows.
-    pub fn plan_with(&self, minimum: &Minimum) -> Result<Plan> {
         let facts = Facts {
             clients: self.clients as usize,
             names: self.names.clone(),
@@ -155,7 +150,7 @@ impl Offer {
             total_rows: None,
             unseen: Vec::new(),
         };
-        Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), minimum.group)
+        Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
     }
 
     /// Reads a client's rows and checks them against the schema. Clients invited later need not be in

@@ -88,6 +88,7 @@ impl Channels {
             uplinks: self.uplinks.clone(),
             own_uplinks: self.own_uplinks.clone(),
             downlink: self.downlink.clone(),
+            privacy: common.privacy(),
         }
     }
 }

@@ -26,7 +26,7 @@ use whimbrel_core::{ClientId, DynMethod, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
-use whimbrel_methods::settings::{Batch, Budget, Weights};
+use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 
 /// Default number of evaluations of a run.
 const EVALUATIONS: u32 = 100;
@@ -135,8 +135,6 @@ pub struct Common {
     pub total_rows: Option<u64>,
     pub participation: Participation,
     pub faults: Faults,
-    /// Fewest rows behind a cluster centre that leaves a client.
-    pub group_min: usize,
     pub minima: Minima,
 }
 
@@ -329,7 +327,6 @@ impl Common {
             total_rows: facts.total_rows,
             job: job.clone(),
             minima: Minima::default(),
-            group_min: ROWS_MIN,
             clients: facts.clients,
             names: facts.names.clone(),
             unseen: facts.unseen.clone(),
@@ -383,6 +380,16 @@ impl Common {
     /// The work behind an upload of methods without outer loops.
     pub fn work(&self) -> Work {
         Work { estimator: Estimator::Minibatch, batch: self.batch() }
+    }
+
+    /// Rules on what messages may reveal.
+    pub fn privacy(&self) -> Privacy {
+        Privacy { min_group: self.job.privacy.groups() }
+    }
+
+    /// Fewest rows behind a cluster centre that leaves a client.
+    pub fn group_min(&self) -> usize {
+        self.job.privacy.groups().map_or(ROWS_MIN, |group| ROWS_MIN.max(group as usize))
     }
 
     pub fn weights(&self) -> Weights {

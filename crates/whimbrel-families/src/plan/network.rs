@@ -7,7 +7,6 @@ use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::method::Disclosure;
 use whimbrel_engine::{Agreement, Chain, Consent, Faults, Stage};
-use whimbrel_methods::kmeans::ROWS_MIN;
 
 /// The messages that leave a client in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,23 +19,16 @@ impl Plan {
     /// The coordinator's plan: the methods of a simulation, built without rows.
     pub fn on_network(job: &Job, facts: &Facts) -> Result<Self> {
         check_servable(job)?;
-        Self::without_rows(job, facts, Files::Here, ROWS_MIN)
+        Self::without_rows(job, facts, Files::Here)
     }
 
-    /// A client's plan from an offered job and its facts. `group_min` is the fewest rows behind any
-    /// figure that leaves the client.
-    pub(crate) fn on_client(
-        job: &Job,
-        facts: &Facts,
-        memory: Option<&[f64]>,
-        group_min: usize,
-    ) -> Result<Self> {
-        Self::without_rows(job, facts, Files::Sent { memory }, group_min.max(ROWS_MIN))
+    /// A client's plan from an offered job and its facts.
+    pub(crate) fn on_client(job: &Job, facts: &Facts, memory: Option<&[f64]>) -> Result<Self> {
+        Self::without_rows(job, facts, Files::Sent { memory })
     }
 
-    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>, group_min: usize) -> Result<Self> {
+    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>) -> Result<Self> {
         let mut common = Common::new(job, facts)?;
-        common.group_min = group_min;
         // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();
         let fit = job.fit.plan(&common, facts, None, files)?;

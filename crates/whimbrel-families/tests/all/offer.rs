@@ -8,7 +8,6 @@ use whimbrel_core::{ClientData, Targets};
 use whimbrel_engine::Chain;
 use whimbrel_families::failure::Failure;
 use whimbrel_families::job::{Clients, Federation, Quorum};
-use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 use whimbrel_methods::choice::Choice;
@@ -252,11 +251,11 @@ fn a_client_sees_beforehand_what_would_leave_it() {
 }
 
 #[test]
-fn a_clients_smallest_group_is_that_of_its_clusters() {
-    let offer = offer(MIXTURE).unwrap();
+fn the_smallest_group_of_the_job_is_that_of_clusters() {
+    let job = MIXTURE.replace("step = \"theory\"\n", "");
     for (group, told) in [(1, "at least 5 rows"), (9, "at least 9 rows")] {
-        let plan = offer.plan_with(&Minimum { group, ..Minimum::default() }).unwrap();
-        let stages = plan.disclosures().unwrap();
+        let offer = offer(&format!("{job}[privacy]\nmin_group = {group}\n")).unwrap();
+        let stages = offer.plan().unwrap().disclosures().unwrap();
         let all = stages.iter().flat_map(|stage| &stage.disclosures);
         assert_eq!(all.filter(|d| d.meaning.contains(told)).count(), 1, "{group}");
     }

@@ -33,6 +33,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
     let fit = FedEm {
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),
+            privacy: Default::default(),
             weights: Weights::Samples,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],

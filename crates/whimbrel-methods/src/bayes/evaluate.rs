@@ -91,7 +91,13 @@ impl Judge for Soul {
         Ok(self.ask_at(self.delivered(global).into_owned(), global.rounds >= self.rounds))
     }
 
-    fn answer(&self, ask: &Ask, own: &Own, data: &Split<Samples>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Ask,
+        own: &Own,
+        data: &Split<Samples>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let predictive = self.predictive_at(ask, own, &data.train)?;
         let score = |rows: &Samples| {
             if rows.is_empty() { Vec::new() } else { predictive.score(&self.model, rows) }

@@ -426,7 +426,7 @@ impl Oracle for Soul {
         if note.keep {
             own.samples = self.sample(&mut own, &mut posterior, (note.gamma, 0, true), key)?;
         }
-        Ok(Computed { own, value: field.iter().map(|x| *x as f32).collect() })
+        Ok(Computed::new(own, field.iter().map(|x| *x as f32).collect()))
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {

@@ -16,7 +16,7 @@ use crate::federated::{BindRows, Split, aggregate};
 use crate::kmeans::{Centres, Points};
 use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
-use crate::settings::{Weights, check_figures, check_sums};
+use crate::settings::{Privacy, Weights, check_figures, check_sums};
 use state::{CandidateState, Slot};
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Next, Sender, Status,
@@ -46,8 +46,10 @@ pub struct MixtureChoice<M: Mixture> {
     pub starts: u32,
     /// Whether starts come from clusters of the clients' rows; otherwise from moments alone.
     pub clusters: bool,
-    /// The fewest rows of a cluster: the client's choice.
+    /// The fewest rows of a cluster.
     pub rows_min: usize,
+    /// Rules on what messages may reveal.
+    pub privacy: Privacy,
     /// Added to negative log-densities to state them in the units of the data.
     pub log_scale: f64,
 }
@@ -312,12 +314,16 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             let window = model.window(&data.train, 0, model.rows(&data.train))?;
             let mut statistic = vec![0.0; model.statistic_len()];
             let train = window.as_ref().unwrap_or(&data.train);
-            let mean = model.expect(&theta, train, Rows::All, &mut statistic)?;
-            answers.extend_from_slice(&statistic);
+            let mut expect = |data| {
+                let group = self.privacy.min_group;
+                model.expect_supported(&theta, data, Rows::All, group, &mut statistic)
+            };
             let kept = match &data.validation {
-                Some(rows) => model.expect(&theta, rows, Rows::All, &mut statistic)?,
+                Some(rows) => expect(rows)?.log_likelihood,
                 None => 0.0,
             };
+            let mean = expect(train)?.log_likelihood;
+            answers.extend_from_slice(&statistic);
             answers.extend([mean, kept]);
         }
         Ok(((), answers))

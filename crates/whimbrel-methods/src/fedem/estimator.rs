@@ -139,6 +139,8 @@ impl Wire for Decoded {
 pub(super) struct Estimate {
     /// `S_{k+1,i}`.
     pub s_i: Vec<f64>,
+    /// The components that too few rows determine.
+    pub left_out: u32,
     /// The client's next position in its stream.
     pub position: u64,
     /// Its recursion.
@@ -153,13 +155,11 @@ impl<M: Mixture> Em<M> {
         outer: Option<OuterLoop>,
         (theta, coordinates): (M::Parameters, Vec<f64>),
         data: &M::Data,
+        group: Option<u32>,
         key: Key,
     ) -> Result<Estimate> {
         match self.estimator {
-            Estimator::Minibatch => {
-                let (s_i, position) = self.sampled_statistic(&theta, data, own.position, key)?;
-                Ok(Estimate { s_i, position, running: None })
-            }
+            Estimator::Minibatch => self.sampled(&theta, data, own.position, group, key),
             Estimator::Spider { .. } => {
                 let missing = || Error::peer("the outer loop is missing");
                 let OuterLoop(outer) = outer.ok_or_else(missing)?;
@@ -167,7 +167,7 @@ impl<M: Mixture> Em<M> {
                 let stands = |running: &&Running| moves && running.outer == outer;
                 let s_i = match own.running.as_ref().filter(stands) {
                     // S_{t,0,i} = m^-1 Σ_j s̄_ij(T(Ŝ_{t,0}))                    (Alg. 2, l. 3, 20)
-                    None => self.whole_statistic(&theta, data)?,
+                    None => self.whole_statistic(&theta, data, None)?.0,
                     Some(running) => self.moved_on(running, &theta, data, key)?,
                 };
                 // Parameters that the client computed itself differ by rounding from those of their
@@ -175,7 +175,8 @@ impl<M: Mixture> Em<M> {
                 let exact = self.form != Form::State;
                 let decoded = Decoded(exact.then(|| Arc::new(theta) as _));
                 let running = Running { outer, s_i: s_i.clone(), theta: coordinates, decoded };
-                Ok(Estimate { s_i, position: own.position, running: Some(running) })
+                let position = own.position;
+                Ok(Estimate { s_i, left_out: 0, position, running: Some(running) })
             }
         }
     }
@@ -201,42 +202,55 @@ impl<M: Mixture> Em<M> {
         Ok(s_i)
     }
 
-    /// `s̄_i(θ)` over all rows.
+    /// `s̄_i(θ)` over all rows, and the number of components that fewer than `group` rows determine.
     pub(super) fn whole_statistic(
         &self,
         theta: &M::Parameters,
         data: &M::Data,
-    ) -> Result<Vec<f64>> {
+        group: Option<u32>,
+    ) -> Result<(Vec<f64>, u32)> {
+        let window = self.model.window(data, 0, self.model.rows(data))?;
+        self.statistic(theta, window.as_ref().unwrap_or(data), Rows::All, group)
+    }
+
+    fn statistic(
+        &self,
+        theta: &M::Parameters,
+        data: &M::Data,
+        rows: Rows<'_>,
+        group: Option<u32>,
+    ) -> Result<(Vec<f64>, u32)> {
         let mut s_i = vec![0.0; self.model.statistic_len()];
-        match self.model.window(data, 0, self.model.rows(data))? {
-            Some(window) => self.model.expect(theta, &window, Rows::All, &mut s_i)?,
-            None => self.model.expect(theta, data, Rows::All, &mut s_i)?,
-        };
-        Ok(s_i)
+        let found = self.model.expect_supported(theta, data, rows, group, &mut s_i)?;
+        Ok((s_i, found.left_out))
     }
 
     /// The mean over a minibatch, and the client's next position in its stream.
-    fn sampled_statistic(
+    fn sampled(
         &self,
         theta: &M::Parameters,
         data: &M::Data,
         position: u64,
+        group: Option<u32>,
         key: Key,
-    ) -> Result<(Vec<f64>, u64)> {
-        let mut s_i = vec![0.0; self.model.statistic_len()];
+    ) -> Result<Estimate> {
         let count = self.batch.expectations(u64::MAX);
-        if self.batch != Batch::Full
-            && let Some(window) = self.model.window(data, position, count as usize)?
-        {
-            // Online: new rows.
-            self.model.expect(theta, &window, Rows::All, &mut s_i)?;
-            return Ok((s_i, position + count));
-        }
-        match self.batch.draw(self.model.rows(data), &mut key.child(DRAW).stream()) {
-            Some(rows) => self.model.expect(theta, data, Rows::These(&rows), &mut s_i)?,
-            None => return Ok((self.whole_statistic(theta, data)?, position)),
+        let window = match self.batch {
+            Batch::Full => None,
+            Batch::Sample { .. } => self.model.window(data, position, count as usize)?,
         };
-        Ok((s_i, position))
+        let mut next = position;
+        let (s_i, left_out) = if let Some(window) = window {
+            // Online: new rows.
+            next += count;
+            self.statistic(theta, &window, Rows::All, group)?
+        } else {
+            match self.batch.draw(self.model.rows(data), &mut key.child(DRAW).stream()) {
+                Some(rows) => self.statistic(theta, data, Rows::These(&rows), group)?,
+                None => self.whole_statistic(theta, data, group)?,
+            }
+        };
+        Ok(Estimate { s_i, left_out, position: next, running: None })
     }
 }
 

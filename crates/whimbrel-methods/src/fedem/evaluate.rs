@@ -42,16 +42,24 @@ impl<M: Mixture> Judge for Em<M> {
         Ok(Ask { s_hat: global.s_hat.clone(), theta: global.theta.clone() })
     }
 
-    fn answer(&self, ask: &Ask, _: &Own, data: &Split<M::Data>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Ask,
+        _: &Own,
+        data: &Split<M::Data>,
+        terms: &Terms,
+    ) -> Result<Answered<Self>> {
+        let group = terms.privacy.min_group;
         let theta = self.model.from_vector(&ask.theta)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
         let window = self.model.window(&data.train, 0, self.model.rows(&data.train))?;
         let train = window.as_ref().unwrap_or(&data.train);
-        let log_likelihood = self.model.expect(&theta, train, Rows::All, &mut statistic)?;
+        let found = self.model.expect_supported(&theta, train, Rows::All, group, &mut statistic)?;
+        let log_likelihood = found.log_likelihood;
         let parts = data.scores(|rows| {
-            let mean =
-                self.model.expect(&theta, rows, Rows::All, &mut vec![0.0; statistic.len()])?;
-            Ok(vec![mean - self.initial.log_scale()])
+            let mut unused = vec![0.0; statistic.len()];
+            let found = self.model.expect_supported(&theta, rows, Rows::All, group, &mut unused)?;
+            Ok(vec![found.log_likelihood - self.initial.log_scale()])
         })?;
         // h_i(Ŝ_k), or s̄_i(T(Ŝ_k)) in the lean form                           (C.4, App. E.7)
         let mut limit = statistic.clone();

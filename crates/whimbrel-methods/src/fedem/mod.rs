@@ -213,18 +213,21 @@ impl<M: Mixture> Oracle for Em<M> {
         let (kind, outer) = (received.kind, received.note.copied());
         let Iterate { moments, first_moments, s_hat, theta, coordinates } =
             self.iterate(received, own)?;
-        let Estimate { mut s_i, position, running } = match kind {
-            ExchangeKind::Round => self.estimate(own, outer, (theta, coordinates), data, key)?,
+        let group = received.min_group;
+        let Estimate { mut s_i, left_out, position, running } = match kind {
+            ExchangeKind::Round => {
+                self.estimate(own, outer, (theta, coordinates), data, group, key)?
+            }
             ExchangeKind::FirstState | ExchangeKind::OpenMemories => {
-                let s_i = self.whole_statistic(&theta, data)?;
-                Estimate { s_i, position: own.position, running: None }
+                let (s_i, left_out) = self.whole_statistic(&theta, data, group)?;
+                Estimate { s_i, left_out, position: own.position, running: None }
             }
         };
         if let Some(s_hat) = &s_hat {
             vector::axpy(&mut s_i, -1.0, s_hat);
         }
         let own = Own { position, running, moments, first_moments };
-        Ok(Computed { own, value: s_i })
+        Ok(Computed { left_out, ..Computed::new(own, s_i) })
     }
 
     fn rows_used(&self, rows: u64, record: &Record, kind: ExchangeKind) -> u64 {

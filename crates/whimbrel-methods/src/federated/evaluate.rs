@@ -21,7 +21,7 @@ impl<O: Judge> Evaluate for Federated<O> {
         data: &Self::Data,
     ) -> Result<Self::Answer> {
         let Answered { answer, memory_limit, parts } =
-            self.oracle.answer(ask, &client.own, data)?;
+            self.oracle.answer(ask, &client.own, data, &self.terms)?;
         // ||h_i − its limit||²
         let memory_gap2 = memory_limit.filter(|_| self.terms.has_memory()).map(|mut gap| {
             if !client.up.kept.is_empty() {

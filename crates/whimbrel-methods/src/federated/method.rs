@@ -115,6 +115,7 @@ impl<O: Judge> Method for Federated<O> {
             spread: None,
             rows_used: 0,
             ghost_bytes: 0,
+            withheld: 0,
         })
     }
 
@@ -174,7 +175,8 @@ impl<O: Judge> Method for Federated<O> {
         let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
         let moments = self.moments(&server.global).filter(|_| self.frames_each());
         let moments = moments.unwrap_or_default().to_vec();
-        let fold = Fold { kind: server.kind, up, moments, down, rows_used: 0, weight: 0.0 };
+        let kind = server.kind;
+        let fold = Fold { kind, up, moments, down, rows_used: 0, weight: 0.0, withheld: 0 };
         Ok((self.terms.downlink.shared_messages(&server.down), fold))
     }
 
@@ -265,12 +267,14 @@ impl<O: Judge> Method for Federated<O> {
         }
         // Weights are whole numbers: their sum does not depend on the order.
         fold.weight += peer.weight;
+        fold.withheld += u64::from(up.withheld);
         fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
         Ok(())
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
         fold.rows_used += other.rows_used;
+        fold.withheld += other.withheld;
         fold.weight += other.weight;
         self.terms.downlink.merge(&mut fold.down, &other.down)?;
         let mut pairs = fold.up.iter_mut().zip(&other.up);
@@ -280,6 +284,7 @@ impl<O: Judge> Method for Federated<O> {
     fn server_step(&self, mut server: Self::Server, fold: Fold, key: Key) -> Result<Self::Server> {
         let context = Context { cohort: fold.weight, ..self.context(&server) };
         server.rows_used += fold.rows_used;
+        server.withheld += fold.withheld;
         match server.kind {
             // w_0, from the mean over everyone; asked again where no client was heard.
             ExchangeKind::FirstState => {
@@ -406,7 +411,8 @@ impl<O: Oracle> Federated<O> {
             _ => Arc::new(None),
         };
         let (note, private) = (down.note.as_ref(), &down.private);
-        let received = Received { kind, state, note, private };
+        let min_group = self.terms.privacy.min_group;
+        let received = Received { kind, state, note, private, min_group };
         Ok(Opened { received, reply: Reply { kind, down: end, frame, uplink } })
     }
 
@@ -419,12 +425,19 @@ impl<O: Oracle> Federated<O> {
         key: Key,
     ) -> Result<(ClientOf<O>, Up)> {
         let Reply { kind, down, frame, uplink } = reply;
-        let Computed { own, value } = computed;
+        let Computed { own, mut value, supports, left_out } = computed;
+        // Blocks that too few rows determine enter as zero, before the difference to the memory.
+        let mut withheld = left_out;
+        let least = f64::from(self.terms.privacy.min_group.unwrap_or(1));
+        for (block, _) in supports.into_iter().filter(|(_, rows)| *rows < least) {
+            value[block].fill(O::Number::narrow(0.0));
+            withheld += 1;
+        }
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
             ExchangeKind::OpenMemories => uplink.open(&value)?,
             ExchangeKind::Round => uplink.send(&client.up, &value, (*frame).as_deref(), key)?,
         };
-        Ok((Client { up, down, own }, Up { kind, packet }))
+        Ok((Client { up, down, own }, Up { kind, packet, withheld }))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{ExchangeKind, PartScores, Scores, Split, Terms};
 use std::borrow::Cow;
+use std::ops::Range;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{ClientData, ClientId, Frame, Key, Result, State, Wire};
@@ -145,6 +146,7 @@ pub trait Judge: Oracle {
         ask: &Self::Ask,
         own: &Self::Own,
         data: &Split<Self::Data>,
+        terms: &Terms,
     ) -> Result<Answered<Self>>;
     /// Refuses an answer with a value of another length or one that cannot be averaged.
     fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
@@ -215,6 +217,8 @@ pub struct Received<'a, O: Oracle + ?Sized> {
     pub note: Option<&'a O::Note>,
     /// Part for this client.
     pub private: &'a O::Private,
+    /// The fewest rows behind each block of the value ([`Privacy::min_group`](crate::settings::Privacy::min_group)).
+    pub min_group: Option<u32>,
 }
 
 /// One client's work: the arguments of [`Oracle::local`].
@@ -231,6 +235,18 @@ pub struct Computed<O: Oracle + ?Sized> {
     pub own: O::Own,
     /// `g_i`: the value that goes up.
     pub value: Vec<O::Number>,
+    /// The blocks of the value with the number of rows behind each (`sum r / max r`), if the message
+    /// asks for a smallest group: [`Federated`](super::Federated) sends zeros for those with fewer.
+    pub supports: Vec<(Range<usize>, f64)>,
+    /// The parts that the oracle left out by itself because too few rows determine them.
+    pub left_out: u32,
+}
+
+impl<O: Oracle + ?Sized> Computed<O> {
+    /// A value of an oracle that does not count rows.
+    pub fn new(own: O::Own, value: Vec<O::Number>) -> Self {
+        Self { own, value, supports: Vec::new(), left_out: 0 }
+    }
 }
 
 /// A client's answer, as its judge returns it.

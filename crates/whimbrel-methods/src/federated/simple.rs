@@ -100,6 +100,7 @@ impl Terms {
             memories: FirstMemories::Zero,
             weights: Weights::Samples,
             budget,
+            privacy: Default::default(),
         })
     }
 }
@@ -168,7 +169,7 @@ impl<S: Simple> Oracle for Plain<S> {
                 "`value` returned {found} numbers for a vector of {length}"
             )));
         }
-        Ok(Computed { own: (), value })
+        Ok(Computed::new((), value))
     }
 
     fn step(
@@ -200,7 +201,13 @@ impl<S: Simple> Judge for Plain<S> {
         Ok(global.clone())
     }
 
-    fn answer(&self, ask: &Vec<f64>, (): &(), data: &Split<Table>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Vec<f64>,
+        (): &(),
+        data: &Split<Table>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let answer = self.method.loss(ask, &data.train);
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }

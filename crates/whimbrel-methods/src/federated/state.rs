@@ -73,6 +73,8 @@ pub struct Server<G, T = f64> {
     pub rows_used: u64,
     /// The bytes of a ghost's packets, over all accepted uploads.
     pub ghost_bytes: u64,
+    /// The blocks that clients withheld so far because too few rows determine them.
+    pub withheld: u64,
 }
 
 impl<G, T> Server<G, T> {
@@ -151,6 +153,8 @@ pub struct Up {
     pub kind: ExchangeKind,
     /// `C_up(Δ_i)`, or an opening value sent exactly.
     pub packet: Packet,
+    /// The number of blocks that the client withheld because too few rows determine them.
+    pub withheld: u32,
 }
 
 /// The uploads of one exchange.
@@ -168,6 +172,8 @@ pub struct Fold {
     pub rows_used: u64,
     /// The total weight of the clients.
     pub weight: f64,
+    /// The blocks that the clients withheld.
+    pub withheld: u64,
 }
 
 /// A client's answer to an evaluation.
@@ -219,13 +225,34 @@ wire!(Server<G: Wire, T: Scalar> {
     small_rounds,
     spread,
     rows_used,
-    ghost_bytes
+    ghost_bytes,
+    withheld
 });
 wire!(Peer<R: Wire, T: Scalar> { weight, rows, uplink, record, down });
 wire!(Client<W: Wire, T: Scalar> { up, down, own });
 wire!(Enrolment<S: Wire> { rows, summary });
-wire!(Up { kind, packet });
-wire!(Fold { kind, up, moments, down, rows_used, weight });
+wire!(Fold { kind, up, moments, down, rows_used, weight, withheld });
+
+/// The number of withheld blocks comes last, and only if there are any.
+impl Wire for Up {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.kind.put(out);
+        self.packet.put(out);
+        if self.withheld > 0 {
+            put_varint(u64::from(self.withheld), out);
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let (kind, packet) = (Wire::take(from)?, Wire::take(from)?);
+        let says = !from.is_empty();
+        let withheld = if says { take_varint(from)? } else { 0 };
+        let withheld = u32::try_from(withheld).ok().filter(|count| says == (*count > 0));
+        let withheld =
+            withheld.ok_or_else(|| Error::peer("an upload ends with an impossible count"))?;
+        Ok(Self { kind, packet, withheld })
+    }
+}
 
 /// Kind, uplink and the presence of a note share one byte.
 impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {

@@ -1,7 +1,7 @@
 //! The settings that every method over channels has.
 
 use super::ExchangeKind;
-use crate::settings::{Budget, Weights};
+use crate::settings::{Budget, Privacy, Weights};
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
 use whimbrel_codec::{Codec, Scalar};
@@ -19,6 +19,8 @@ pub struct Terms {
     pub weights: Weights,
     /// The end of the run.
     pub budget: Budget,
+    /// Rules on what messages may reveal.
+    pub privacy: Privacy,
 }
 
 /// `h_{0,i}`.

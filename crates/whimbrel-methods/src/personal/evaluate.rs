@@ -57,7 +57,13 @@ impl Judge for Personal {
         Ok(Ask { w: global.w.clone(), rate: self.rates.initial, reserved: None })
     }
 
-    fn answer(&self, ask: &Ask, own: &Own, data: &Split<Samples>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Ask,
+        own: &Own,
+        data: &Split<Samples>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let own = self.predictor(&ask.w, ask.rate, own, &data.train)?;
         let Told { answer: loss, parts, .. } = self.answer_with(&own, data)?;
         Ok(Answered { answer: Answer { loss }, memory_limit: None, parts })

@@ -314,7 +314,7 @@ impl Oracle for Personal {
     ) -> Result<Computed<Self>> {
         let mut work = self.work_on(received, data, key)?;
         let (own, value) = self.local_round(&mut work, &received.state, own)?;
-        Ok(Computed { own, value })
+        Ok(Computed::new(own, value))
     }
 
     /// The learner trains the models of all clients together.
@@ -334,7 +334,7 @@ impl Oracle for Personal {
                 trained.clone()?;
                 round.check()?;
                 let (own, value) = self.rule.end(&mut work, w, round)?;
-                Ok(Computed { own, value })
+                Ok(Computed::new(own, value))
             };
             begun.into_iter().map(end).collect()
         })

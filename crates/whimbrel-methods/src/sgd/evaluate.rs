@@ -40,7 +40,13 @@ impl Judge for Gradient {
         Ok(Ask { w: self.delivered(global), w_star: w_star.map(|r| r.w.clone()) })
     }
 
-    fn answer(&self, ask: &Ask, (): &(), data: &Split<Examples>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        ask: &Ask,
+        (): &(),
+        data: &Split<Examples>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let mut gradient = vec![0.0; self.answered_len()];
         let loss = if gradient.is_empty() {
             self.problem.loss(&ask.w, &data.train)?

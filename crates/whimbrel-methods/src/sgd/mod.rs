@@ -195,7 +195,13 @@ impl Oracle for Gradient {
         let drawn = self.batch.draw(data.rows(), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
         self.problem.gradient(&received.state, data, rows, &mut gradient)?;
-        Ok(Computed { own: (), value: gradient })
+        let mut computed = Computed::new((), gradient);
+        if received.min_group.is_some() {
+            // Row j weighs ‖∇f_j(ŵ)‖ in the gradient.
+            let support = self.problem.gradient_support(&received.state, data, rows)?;
+            computed.supports.push((0..self.dimension, support.rows));
+        }
+        Ok(computed)
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {

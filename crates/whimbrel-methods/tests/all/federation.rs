@@ -76,6 +76,7 @@ pub fn equal_terms(uplink: Uplink, downlink: Downlink, rounds: u32) -> Terms {
         memories: FirstMemories::Oracle,
         weights: Weights::Equal,
         budget: Budget::Rounds(rounds),
+        privacy: Default::default(),
     }
 }
 
@@ -153,6 +154,7 @@ impl Setup {
         FedEm {
             terms: Terms {
                 budget: Budget::Rounds(self.rounds),
+                privacy: Default::default(),
                 weights: self.weights,
                 memories: self.memories.clone(),
                 uplinks: vec![Uplink::new(self.codec.clone(), rule, q).unwrap()],

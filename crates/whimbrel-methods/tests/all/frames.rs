@@ -172,6 +172,7 @@ fn fit(
     let method = FedEm {
         terms: Terms {
             budget: Budget::Rounds(1500),
+            privacy: Default::default(),
             weights: Weights::Samples,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q).unwrap()],

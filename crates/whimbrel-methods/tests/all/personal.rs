@@ -75,6 +75,7 @@ impl Setup {
             memories: FirstMemories::Zero,
             weights: Weights::Samples,
             budget: Budget::Rounds(self.rounds),
+            privacy: Default::default(),
         })
     }
 

@@ -69,7 +69,7 @@ impl Oracle for Middle {
         _: Key,
     ) -> Result<Computed<Self>> {
         let value = received.state.iter().zip(target).map(|(w, m)| w - m).collect();
-        Ok(Computed { own: (), value })
+        Ok(Computed::new((), value))
     }
     fn step(
         &self,

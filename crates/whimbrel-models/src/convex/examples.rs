@@ -128,6 +128,34 @@ impl Examples {
         });
     }
 
+    /// Calls `run` with each block of chosen rows and its products `<x_i, w>`.
+    pub(super) fn each_product(
+        &self,
+        w: &[f64],
+        rows: Rows<'_>,
+        mut run: impl FnMut(&[u32], &mut [f64; BLOCK]),
+    ) {
+        self.with_products(w, |products| {
+            each_block(rows, self.rows(), |chosen| {
+                let mut z = [0.0; BLOCK];
+                products(chosen, &mut z[..chosen.len()]);
+                run(chosen, &mut z);
+            });
+        });
+    }
+
+    /// `||x_i||`.
+    pub(super) fn row_norm(&self, i: u32) -> f64 {
+        let square = match &self.features {
+            Features::Dense { lanes, per_row } => {
+                let row = &lanes[i as usize * per_row..][..*per_row];
+                row.iter().flat_map(|lane| &lane.0).map(|x| x * x).sum::<f64>()
+            }
+            Features::Sparse(sparse) => sparse.row(i).1.iter().map(|x| x * x).sum(),
+        };
+        square.sqrt()
+    }
+
     /// Writes `out = sum_r c_r x_i` over the chosen rows `i`, where `coefficients` turns a block's
     /// products `<x_i, w>` into its `c`.
     pub(super) fn transposed(

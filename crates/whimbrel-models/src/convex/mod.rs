@@ -22,7 +22,7 @@ pub use penalty::Penalty;
 pub use solve::{Optimum, solve};
 pub use spectrum::{smoothness_of_mean, strong_convexity_of_mean};
 
-use crate::Rows;
+use crate::{Rows, Support};
 use kernels::BLOCK;
 use whimbrel_core::{ClientData, Error, Result, math, vector};
 
@@ -100,6 +100,25 @@ impl Problem {
         vector::scale(out, mean);
         let penalty = self.penalty.add_gradient(w, out);
         finite(total * mean + penalty, out)
+    }
+
+    /// The support of the gradient over `rows` at `w`: each row weighs the norm of its own gradient.
+    pub fn gradient_support(&self, w: &[f64], data: &Examples, rows: Rows<'_>) -> Result<Support> {
+        data.check(w, rows)?;
+        let (mut y, mut losses) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let (mut mass, mut largest) = (0.0, 0.0f64);
+        data.each_product(w, rows, |chosen, z| {
+            for (y, i) in y.iter_mut().zip(chosen) {
+                *y = data.targets()[*i as usize];
+            }
+            self.loss.terms(z, &y, &mut losses);
+            for (c, i) in z.iter().zip(chosen) {
+                let norm = c.abs() * data.row_norm(*i);
+                mass += norm;
+                largest = largest.max(norm);
+            }
+        });
+        Ok(Support::new(mass, largest * rows.most_repeats()))
     }
 
     /// `F(w)` over every row.

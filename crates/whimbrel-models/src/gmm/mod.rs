@@ -41,7 +41,8 @@ pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
 use crate::lane::Lane;
-use crate::{LatentModel, Maximum, Rows, StepRange};
+use crate::mixture::left_out;
+use crate::{LatentModel, Maximum, Rows, StepRange, Support};
 use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
@@ -284,6 +285,22 @@ impl LatentModel for Gmm {
     ) -> Result<f64> {
         self.check_call(theta, data, rows, statistic.len())?;
         self.mean_over(data, rows, statistic, |block, scratch| score_block(theta, block, scratch))
+    }
+
+    fn supports(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+    ) -> Result<Vec<Support>> {
+        self.check_call(theta, data, rows, self.statistic_len())?;
+        Ok(self.component_supports(theta, data, rows))
+    }
+
+    fn restricted(&self, theta: &GmmParameters, kept: &[bool]) -> GmmParameters {
+        let mut restricted = theta.clone();
+        left_out(&mut restricted.constants, kept);
+        restricted
     }
 
     fn expect_change(

@@ -5,7 +5,7 @@
 use super::numbers::Conditional;
 use super::{Levels, Mixed, MixedData, MixedParameters};
 use crate::mixture::{check_density, log_sum_exp, sum_tree};
-use crate::{LatentModel, Rows};
+use crate::{LatentModel, Rows, Support};
 use std::borrow::Cow;
 use whimbrel_core::{Error, Result};
 
@@ -23,17 +23,7 @@ impl Mixed {
         if statistic.len() != self.statistic_len() || theta.weights.len() != self.components() {
             return Err(Error::internal("parameters or statistic belong to another mixture"));
         }
-        let rows: Cow<'_, [u32]> = match rows {
-            Rows::All => Cow::Borrowed(&data.order),
-            Rows::These(chosen) => {
-                if chosen.is_empty() || chosen.iter().any(|row| *row as usize >= data.rows()) {
-                    return Err(Error::internal("an E-step over no rows, or over unknown ones"));
-                }
-                let mut chosen = chosen.to_vec();
-                chosen.sort_by_key(|row| data.pattern[*row as usize]);
-                Cow::Owned(chosen)
-            }
-        };
+        let rows = in_order(data, rows)?;
         let chunks: Vec<&[u32]> = rows.chunks(CHUNK_ROWS).collect();
         let sum = |chunk: usize, out: &mut [f64]| {
             out.fill(0.0);
@@ -45,6 +35,36 @@ impl Mixed {
         statistic.iter_mut().for_each(|x| *x /= n);
         check_density(log_density, statistic)?;
         Ok(log_density)
+    }
+
+    /// The support of each component, over all rows or, if smaller, over the rows in which some column
+    /// is observed: a component's sum of a column rests on those.
+    pub(super) fn component_supports(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        rows: Rows<'_>,
+    ) -> Result<Vec<Support>> {
+        let (k, width) = (self.components(), self.settings.columns.len() + 1);
+        let (mut masses, mut largest) = (vec![0.0; k * width], vec![0.0f64; k * width]);
+        let mut scorer = Scorer::new(self, theta);
+        for row in in_order(data, rows)?.iter().map(|row| *row as usize) {
+            scorer.score(data, row)?;
+            let cells = data.row(row);
+            let each = masses.chunks_exact_mut(width).zip(largest.chunks_exact_mut(width));
+            for ((masses, largest), r) in each.zip(&scorer.scores) {
+                let seen = [true].into_iter().chain(cells.iter().map(|cell| !cell.is_nan()));
+                for ((mass, most), _) in masses.iter_mut().zip(largest).zip(seen).filter(|x| x.1) {
+                    *mass += r;
+                    *most = most.max(*r);
+                }
+            }
+        }
+        let of_component = |(masses, largest): (&[f64], &[f64])| {
+            let each = masses.iter().zip(largest).map(|(m, l)| Support::new(*m, *l).rows);
+            Support { mass: masses[0], rows: each.fold(f64::INFINITY, f64::min) }
+        };
+        Ok(masses.chunks_exact(width).zip(largest.chunks_exact(width)).map(of_component).collect())
     }
 
     /// Adds the rows' expected statistics and returns their summed log-density.
@@ -111,6 +131,21 @@ impl Mixed {
             }
         }
         Ok(total)
+    }
+}
+
+/// The rows of an E-step, those of one pattern together.
+fn in_order<'a>(data: &'a MixedData, rows: Rows<'_>) -> Result<Cow<'a, [u32]>> {
+    match rows {
+        Rows::All => Ok(Cow::Borrowed(&data.order)),
+        Rows::These(chosen) => {
+            if chosen.is_empty() || chosen.iter().any(|row| *row as usize >= data.rows()) {
+                return Err(Error::internal("an E-step over no rows, or over unknown ones"));
+            }
+            let mut chosen = chosen.to_vec();
+            chosen.sort_by_key(|row| data.pattern[*row as usize]);
+            Ok(Cow::Owned(chosen))
+        }
     }
 }
 

@@ -32,8 +32,8 @@ pub(crate) use predict::normal_cdf;
 pub use predict::{Filled, MixedPrediction};
 
 use crate::gmm::{Covariance, Gmm, GmmSettings};
-use crate::mixture::{check_finite, weights_of};
-use crate::{LatentModel, Maximum, Rows, StepRange};
+use crate::mixture::{check_finite, left_out, weights_of};
+use crate::{LatentModel, Maximum, Rows, StepRange, Support};
 use whimbrel_core::{ClientData, Error, Frame, Result, math};
 
 /// The smallest probability of a level, and the smallest rate relative to the pooled one.
@@ -305,6 +305,21 @@ impl LatentModel for Mixed {
         statistic: &mut [f64],
     ) -> Result<f64> {
         self.e_step(theta, data, rows, statistic)
+    }
+
+    fn supports(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        rows: Rows<'_>,
+    ) -> Result<Vec<Support>> {
+        self.component_supports(theta, data, rows)
+    }
+
+    fn restricted(&self, theta: &MixedParameters, kept: &[bool]) -> MixedParameters {
+        let mut restricted = theta.clone();
+        left_out(&mut restricted.log_weights, kept);
+        restricted
     }
 
     fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {

@@ -280,9 +280,10 @@ pub struct Join {
     /// Smallest number of training rows to take part with
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub min_rows: usize,
-    /// Withhold figures over fewer rows than this
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub min_group: usize,
+    /// Take part only if the job's messages rest on at least this many rows each; 1 allows messages
+    /// about single rows [default: the job's `min_group`]
+    #[arg(long, value_name = "N")]
+    pub min_group: Option<u32>,
     /// Largest number of rounds to answer if the job sets no limit [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,

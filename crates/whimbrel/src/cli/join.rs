@@ -66,10 +66,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
         .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
     let offer = Offer::from_json(&enrolled.offer)?;
-    let minimum = Minimum { rows: args.min_rows, group: args.min_group };
+    let job = offer.job()?;
+    check_min_group(&job, args.min_group)?;
+    let minimum = minimum(args.min_rows, args.min_group, &job);
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
     minimum.check_columns(&data, &offer.schema().levels)?;
-    let plan = offer.plan_with(&minimum)?;
+    let plan = offer.plan()?;
     check_groups(&plan, &minimum)?;
     let limits = limits(&plan, args.max_rounds)?;
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
@@ -77,7 +79,6 @@ pub fn join_command(args: &Join) -> Result<u8> {
     {
         return Ok(DECLINED);
     }
-    let job = offer.job()?;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
     let mut store = ClientStore::open(participant, message_bytes, &folder)?;
@@ -130,6 +131,29 @@ fn consents(
     }
     versioned::write(file, agreed.as_bytes())?;
     Ok(true)
+}
+
+/// Fewest rows behind the figures of this client: its own number, else the job's or the default.
+fn minimum(rows: usize, group: Option<u32>, job: &Job) -> Minimum {
+    let default = Minimum::default();
+    let group = group.map_or(default.group, |group| group as usize);
+    let group = group.max(job.privacy.groups().unwrap_or(1) as usize);
+    Minimum { rows, group }
+}
+
+/// Refuses a job whose messages may rest on fewer rows than this client asks for.
+fn check_min_group(job: &Job, asked: Option<u32>) -> Result<()> {
+    let Some(asked) = asked.filter(|asked| *asked > job.privacy.groups().unwrap_or(1)) else {
+        return Ok(());
+    };
+    let what = match (job.privacy.groups(), job.fit.keeps_groups(job)) {
+        (Some(group), _) => format!("the job's min_group is {group}, and --min-group is {asked}"),
+        (None, Ok(())) => format!("the job has no min_group, and --min-group is {asked}"),
+        (None, Err(why)) => format!("the job has no min_group, and --min-group is {asked}: {why}"),
+    };
+    let hint = "ask the coordinator for a larger min_group in [privacy], or allow smaller groups \
+                with --min-group";
+    Err(Error::config(what).hint(hint).into())
 }
 
 /// Refuses messages with single rows unless `--min-group` is 1, and minibatches smaller than a group,
@@ -220,10 +244,28 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
     if let Some(rows) = plan.batch_min() {
         note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
-    note("sums over few rows can reveal individual rows");
+    note(&group_sentence(&job));
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
     Ok(())
+}
+
+/// The rule of the smallest group in one sentence.
+fn group_sentence(job: &Job) -> String {
+    match (job.privacy.groups(), job.fit.keeps_groups(job)) {
+        (Some(group), _) => format!(
+            "each part of a message rests on at least {group} of your rows, or is left out; answers \
+             to many questions together can still reveal more"
+        ),
+        (None, Ok(())) => {
+            "the job sets no min_group: a message can reveal individual rows".to_owned()
+        }
+        (None, Err(why)) => {
+            format!(
+                "a message can reveal individual rows, and this method cannot prevent it: {why}"
+            )
+        }
+    }
 }
 
 /// The messages of each stage with their sizes and meanings.
@@ -288,9 +330,7 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
     let agreed = versioned::read(&folder.join(CONSENT))?;
     let words = agreed.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
     let word = |at: usize| words.split(' ').nth(at);
-    let default = Minimum::default();
-    let group = word(2).and_then(|group| group.parse().ok()).unwrap_or(default.group);
-    let plan = offer.plan_with(&Minimum { group, ..default })?;
+    let plan = offer.plan()?;
     let limits = limits(&plan, word(1).and_then(|max| max.parse().ok()))?;
     let ledger = read_ledger(folder)?;
     let mut text = match (&agreed, ledger.renewals) {

@@ -18,7 +18,7 @@ use whimbrel_engine::Ending;
 use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::RunData;
-use whimbrel_families::job::{Clients, Federation};
+use whimbrel_families::job::{Clients, Federation, Privacy};
 use whimbrel_families::offer::with_data_paths_of;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
@@ -142,6 +142,9 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
         federation.clients = Clients::Number(count);
     }
     let federation = federation.clone();
+    if job.fit.keeps_groups(&job).is_ok() {
+        job.privacy.min_group.get_or_insert(Privacy::SERVED_GROUP);
+    }
     Ok((job, federation))
 }
 

@@ -1,0 +1,80 @@
+//! `[privacy]`: rules on what the messages of a client may reveal.
+
+use super::Batch;
+use crate::family::KeepsGroups;
+use whimbrel_job::key::Section;
+use whimbrel_job::reader::{Read, Reader, Source};
+use whimbrel_job::writer::Writer;
+use whimbrel_job::{integer, table};
+
+/// `[privacy]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Privacy {
+    /// Fewest rows behind each block of a message; `None`: the rule does not apply.
+    pub min_group: Option<u32>,
+}
+
+/// Fewest groups of the smallest size in a minibatch, for each block of a message.
+const BATCH_GROUPS: u32 = 4;
+
+table! {
+    PRIVACY: Privacy = "privacy",
+        "Rules on what the messages of a client may reveal. The table is optional.",
+        example "[privacy]\nmin_group = 5\n"
+    {
+        /// fewest rows that may determine a block of a message (the statistic of a component, a
+        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A
+        /// client leaves components with fewer rows out and withholds other blocks. `whimbrel serve`
+        /// writes 5 if the method can keep the rule; 1 switches it off
+        min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
+            unset "5 on a network if the method can keep the rule, none in a simulation";
+    }
+}
+
+pub(crate) static SECTION: Section = PRIVACY.section;
+
+impl Privacy {
+    /// The group that `whimbrel serve` writes into a job that gives none.
+    pub const SERVED_GROUP: u32 = 5;
+
+    /// The smallest group, if it restricts messages.
+    pub fn groups(&self) -> Option<u32> {
+        self.min_group.filter(|group| *group > 1)
+    }
+
+    /// Whether minibatches hold enough rows for a smallest group behind each of these blocks.
+    pub(crate) fn keeps_in_batches(
+        &self,
+        batch: &Batch<Option<u32>>,
+        blocks: usize,
+    ) -> KeepsGroups {
+        let group = self.groups().unwrap_or(Self::SERVED_GROUP);
+        let least = u64::from(BATCH_GROUPS * group) * blocks as u64;
+        match batch.size().flatten() {
+            Some(size) if u64::from(size) < least => Err(
+                "a minibatch of fewer than four groups of rows for each block of a message (each \
+                 component of a mixture) would seldom hold a group behind it; `batch` is too small",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
+        PRIVACY.read(reader)
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        if *self != Self::default() {
+            out.table(&SECTION);
+            PRIVACY.write(self, out);
+        }
+    }
+
+    /// Refuses the rule where the method cannot keep it.
+    pub(crate) fn check(&self, keeps: KeepsGroups, source: &Source<'_>) {
+        if let (Some(_), Err(why)) = (self.groups(), keeps) {
+            let hint = "take it out, or write min_group = 1";
+            source.report_at(&["privacy", "min_group"], format!("no smallest group: {why}"), hint);
+        }
+    }
+}
