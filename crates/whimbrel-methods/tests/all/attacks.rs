@@ -23,7 +23,7 @@ use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::personal::{
     FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver,
 };
-use whimbrel_methods::settings::{Batch, Budget, Weights};
+use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
 use whimbrel_models::convex::Problem;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -32,6 +32,9 @@ use whimbrel_nn::{Network, Optimiser};
 const ROWS: usize = 200;
 /// Rounds that the client agreed to.
 const ROUNDS: u32 = 199;
+
+/// The rule of the smallest group.
+const GROUP: Option<u32> = Some(5);
 
 /// One stage with this method.
 pub(crate) struct Fit(pub(crate) Arc<dyn DynMethod>);
@@ -85,8 +88,10 @@ impl Spy {
 
     /// The answer to the next exchange.
     pub(crate) fn ask(&mut self, down: &impl Wire) -> Result<Vec<u8>, String> {
-        self.next += 1;
-        self.put(Purpose::Exchange, StepId::exchange(0, self.next - 1), down.to_bytes())
+        let at = StepId::exchange(0, self.next);
+        let answer = self.put(Purpose::Exchange, at, down.to_bytes());
+        self.next += u32::from(answer.is_ok());
+        answer
     }
 
     /// The vector that comes back from a round at this point.
@@ -135,14 +140,15 @@ struct Mixed {
 }
 
 impl Mixed {
-    fn new(components: usize) -> Self {
+    fn new(components: usize, min_group: Option<u32>) -> Self {
         let rows = normal(ROWS * COLUMNS, 7);
         let mut settings = GmmSettings::new(components, COLUMNS, Covariance::Full);
         settings.want_moments = true;
         let model = Gmm::new(settings).unwrap();
         let setup = Setup { memory: false, rounds: ROUNDS + 1, ..Setup::default() };
         assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
-        let fit = setup.fit(model, MixtureStart::Moments);
+        let mut fit = setup.fit(model, MixtureStart::Moments);
+        fit.terms.privacy = Privacy { min_group };
         let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
         let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
         let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
@@ -177,8 +183,8 @@ impl Mixed {
 
 /// Rows read from components around single rows, and rows read from the rest: the mean of all rows
 /// less the wide component.
-fn spikes(components: usize) -> [usize; 2] {
-    let mut mixed = Mixed::new(components);
+fn spikes(components: usize, min_group: Option<u32>) -> [usize; 2] {
+    let mut mixed = Mixed::new(components, min_group);
     let mut read = [vec![false; ROWS], vec![false; ROWS]];
     let all: Vec<usize> = (0..ROWS).collect();
     for some in all.chunks(components - 1).take(ROUNDS as usize) {
@@ -201,8 +207,8 @@ fn spikes(components: usize) -> [usize; 2] {
 
 /// Rows read as differences of two sums: two components divide the first column at a threshold, and
 /// thresholds are bisected until one row lies between two of them. Needs no knowledge of the rows.
-fn bisected() -> usize {
-    let mut mixed = Mixed::new(2);
+fn bisected(min_group: Option<u32>) -> usize {
+    let mut mixed = Mixed::new(2, min_group);
     let mut read = vec![false; ROWS];
     let mut sum_below = |threshold: f64| {
         let half = |side: f64| ([threshold + side * 1e-3, 0.0, 0.0], [1e-4, 1e3, 1e3]);
@@ -232,17 +238,20 @@ fn bisected() -> usize {
 #[test]
 fn mixtures_with_narrow_components() {
     // Components around single rows are those rows, and so is the rest beside one of them.
-    assert_eq!(spikes(10), [ROWS, 0]);
-    assert_eq!(spikes(2), [ROUNDS as usize; 2]);
-    let read = bisected();
-    println!("bisection with two components: {read} of {ROWS} rows in {ROUNDS} rounds");
-    assert!(read > 40, "{read}");
+    assert_eq!(spikes(10, None), [ROWS, 0]);
+    assert_eq!(spikes(2, None), [ROUNDS as usize; 2]);
+    assert_eq!(spikes(10, GROUP), [0; 2]);
+    assert_eq!(spikes(2, GROUP), [0; 2]);
+    // Differences between questions remain, whatever the group.
+    let read = [None, GROUP].map(bisected);
+    println!("bisection with two components: {read:?} of {ROWS} rows in {ROUNDS} rounds");
+    assert!(read.iter().all(|read| *read > 40), "{read:?}");
 }
 
 /// Rows read from gradients of a logistic regression at weights that misclassify one row. Two well
-/// separated classes in 20 columns.
-fn steep() -> usize {
-    let (d, mut rows) = (20, normal(ROWS * 20, 8));
+/// separated classes in 40 columns.
+fn steep(min_group: Option<u32>) -> usize {
+    let (d, mut rows) = (40, normal(ROWS * 40, 8));
     let sign = |row: usize| if row.is_multiple_of(2) { 1.0 } else { -1.0 };
     rows.chunks_exact_mut(d).enumerate().for_each(|(at, row)| row[0] += 6.0 * sign(at));
     let targets = (0..ROWS).map(sign).collect();
@@ -260,7 +269,10 @@ fn steep() -> usize {
             participation: 1.0,
             reference: None,
         },
-        terms: equal_terms(uplink, Downlink::exact(d + 1), ROUNDS),
+        terms: Terms {
+            privacy: Privacy { min_group },
+            ..equal_terms(uplink, Downlink::exact(d + 1), ROUNDS)
+        },
     };
     let mut spy = Spy::new(Arc::new(Erased(method, BindRows)), ClientData::Labelled(data));
     let mut read = vec![false; ROWS];
@@ -310,6 +322,7 @@ fn trapped() -> usize {
         memories: FirstMemories::Zero,
         weights: Weights::Samples,
         budget: Budget::Rounds(1),
+        privacy: Privacy::default(),
     });
     let mut spy = Spy::new(Arc::new(Erased(method, BindRows)), ClientData::Samples(samples));
     // Directions of unit length, thresholds at the quantile of one row in 200, then the head.
@@ -333,7 +346,8 @@ fn trapped() -> usize {
 
 #[test]
 fn steep_weights_and_traps() {
-    assert_eq!(steep(), ROUNDS as usize);
+    assert_eq!(steep(None), ROUNDS as usize);
+    assert_eq!(steep(GROUP), 0);
     let read = trapped();
     println!("traps in a network: {read} of {ROWS} rows in one round");
     assert!(read > 20, "{read}");
