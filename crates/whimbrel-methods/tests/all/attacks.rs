@@ -20,9 +20,7 @@ use whimbrel_engine::{
 use whimbrel_methods::fedem::{self, FirstMemories, Form};
 use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
 use whimbrel_methods::mixture::MixtureStart;
-use whimbrel_methods::personal::{
-    FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver,
-};
+use whimbrel_methods::personal::{FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver};
 use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
 use whimbrel_models::convex::Problem;
@@ -209,7 +207,7 @@ fn spikes(components: usize, min_group: Option<u32>) -> [usize; 2] {
 /// thresholds are bisected until one row lies between two of them. Needs no knowledge of the rows.
 fn bisected(min_group: Option<u32>) -> usize {
     let mut mixed = Mixed::new(2, min_group);
-    let mut read = vec![false; ROWS];
+    let (mut read, rows) = (vec![false; ROWS], mixed.rows.clone());
     let mut sum_below = |threshold: f64| {
         let half = |side: f64| ([threshold + side * 1e-3, 0.0, 0.0], [1e-4, 1e3, 1e3]);
         let told = mixed.ask(&[half(-1.0), half(1.0)]).ok()?;
@@ -223,7 +221,7 @@ fn bisected(min_group: Option<u32>) -> usize {
             0 => {}
             1 => {
                 let guess: Vec<f64> = rest[1..].iter().map(|x| x / rest[0]).collect();
-                note(&mut read, &mixed.rows, &guess, 1e-6);
+                note(&mut read, &rows, &guess, 1e-6);
             }
             _ => {
                 let Some(middle) = sum_below((low.1 + high.1) / 2.0) else { break };
