@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Error, Measure};
+use whimbrel_core::{ClientData, Error, Measure};
 use whimbrel_data::{Input, Standardization};
 use whimbrel_engine::Outcome;
 use whimbrel_job::key::{JobKey, Word};
@@ -168,6 +168,10 @@ pub trait Fit: FitValue + FitReport + FitUse {
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
              what it reveals")
+    }
+    /// Refuses rows of a client that a single message reveals one by one, whatever is asked.
+    fn check_client(&self, _: &ClientData) -> Result<()> {
+        Ok(())
     }
     /// Refuses settings that only a simulation supports.
     fn check_served(&self, _: &Job) -> Result<()> {

@@ -269,10 +269,9 @@ impl<K: MixtureKeys> EmPlan<K> {
             Step::Auto if self.asked.is_pooled() => Schedule::constant(1.0),
             Step::Auto => return Ok(EmStep::Auto(self.auto_step(common))),
             Step::Theory => {
-                let gamma = theory.and_then(|a| a.tensor("gamma")).map(|t| t.values[0]);
                 let missing =
                     || Error::internal("the constants of step = \"theory\" were not estimated");
-                Schedule::constant(gamma.ok_or_else(missing)?)
+                Schedule::constant(theory.ok_or_else(missing)?.number("gamma")?)
             }
             Step::OverL(_) | Step::OverLRoot | Step::Parts { .. } => {
                 Err(Error::config("the EM methods have no smoothness constant L"))
@@ -315,7 +314,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
         let kind = self.stages[index];
-        let preparation = Preparation::from_delivered(delivered);
+        let preparation = self.preparing.delivered(delivered)?;
         if kind == Kind::Prepare {
             return self.preparing.build(common, preparation);
         }
@@ -338,7 +337,12 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         };
         // Parameters of an earlier stage are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
-            Some(theta) => MixtureStart::Given(theta.values.clone()),
+            Some(theta) => {
+                model
+                    .from_vector(&theta.values)
+                    .map_err(|e| Error::peer(format!("a start: {e}")))?;
+                MixtureStart::Given(theta.values.clone())
+            }
             None => match self.lloyd_start(common, &model, delivered)? {
                 Some(theta) => MixtureStart::Given(theta),
                 None => start,

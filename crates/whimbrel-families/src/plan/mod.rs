@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, DynMethod, Probability};
+use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
@@ -117,7 +117,8 @@ pub trait FitStages: Send + Sync {
         index: usize,
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage>;
-    /// An artifact of the form that a stage delivers, to build later stages without running it.
+    /// An artifact of the kind and form that a stage delivers, to build later stages without running
+    /// it; their messages are then as long as the job allows.
     fn stand_in(&self, _index: usize) -> Artifact {
         Artifact::default()
     }
@@ -214,6 +215,9 @@ impl Plan {
         let mut common = Common::new(job, &facts)?;
         common.minima = minima;
         let fit = job.fit.plan(&common, &facts, Some(loaded), Files::Here)?;
+        if job.privacy.min_group != Some(1) {
+            loaded.training().try_for_each(|(_, (_, data))| job.fit.check_client(data))?;
+        }
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
@@ -292,6 +296,20 @@ impl Plan {
         self.fit.stages.can_skip(index)
     }
 
+    /// An artifact of the form that a stage delivers, to build later stages without running it.
+    pub fn stand_in(&self, index: usize) -> Artifact {
+        self.fit.stages.stand_in(index)
+    }
+
+    /// Refuses artifacts other than one of each earlier stage, in their order.
+    fn check_kinds(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<()> {
+        let expected = (0..index).map(|at| self.stand_in(at).kind);
+        if expected.eq(delivered.iter().map(|artifact| artifact.kind.clone())) {
+            return Ok(());
+        }
+        Err(Error::peer("results of earlier stages that the job does not have, or not all of them"))
+    }
+
     /// Warnings to show before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
@@ -317,12 +335,18 @@ impl Chain for Plan {
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
+        self.check_kinds(index, delivered)?;
         let mut stage = self.fit.stages.build(&self.common, index, delivered)?;
         if let Some(journal) = &self.journal {
             let replay = Some(Journal::parse(journal, index as u32)?);
             stage.faults = Faults { replay, ..Faults::default() };
         }
         Ok(stage)
+    }
+
+    fn expected(&self, index: usize) -> whimbrel_core::Result<Stage> {
+        let stand_ins: Vec<Artifact> = (0..index).map(|at| self.stand_in(at)).collect();
+        self.build(index, &stand_ins)
     }
 
     fn duties(&self) -> Vec<Duty> {

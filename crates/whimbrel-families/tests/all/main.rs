@@ -6,6 +6,7 @@ mod completed;
 mod decentralised;
 mod documents;
 mod errors;
+mod forged;
 mod gradient;
 mod grid;
 mod jobs;

@@ -140,7 +140,7 @@ impl<M: Mixture> Oracle for Em<M> {
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let mut disclosures = self.summary_disclosures();
-        disclosures.extend(state::disclosures(terms.uplinks[0].dimension(), terms.opens()));
+        disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
         let (exchanges, measures) = (vec![full_passes], self.measures());
@@ -223,6 +223,33 @@ impl<M: Mixture> Oracle for Em<M> {
         let outer = note.map(|outer| outer.0);
         let continues = own.running.as_ref().map(|running| running.outer) == outer;
         usize::from(outer.is_some() && !continues)
+    }
+
+    /// Outer loops are those of variance reduction, and moments those of the state form.
+    fn check_told(
+        &self,
+        own: &Own,
+        kind: ExchangeKind,
+        outer: Option<&OuterLoop>,
+        moments: &Option<Vec<f64>>,
+    ) -> Result<()> {
+        let rounds = kind == ExchangeKind::Round;
+        if outer.is_some() != (self.has_loops() && rounds) {
+            return Err(Error::peer("an outer loop is missing, or the job has none"));
+        }
+        let computes = self.form == Form::State && kind != ExchangeKind::FirstState;
+        let length = self.model.moments_len();
+        let fits = |moments: &Vec<f64>| {
+            let twice = self.has_frame() && own.first_moments.is_empty();
+            let lengths = if twice { [length, 2 * length] } else { [length; 2] };
+            lengths.contains(&moments.len()) && vector::norm_inf(moments).is_finite()
+        };
+        let right = match moments {
+            None => !computes || own.moments.len() == length,
+            Some(moments) => computes && fits(moments),
+        };
+        let wrong = || Error::peer("pooled moments are missing, or not those of the job");
+        right.then_some(()).ok_or_else(wrong)
     }
 
     /// `S_{k+1,i} − Ŝ_k`, with `S_{k+1,i}` an approximation of `s̄_i(T(Ŝ_k))`  (Alg. 1, l. 6, 7)

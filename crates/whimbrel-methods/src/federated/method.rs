@@ -402,12 +402,14 @@ impl<O: Oracle> Federated<O> {
         message: &'a DownMessage<O::Number>,
     ) -> Result<Opened<'a, O>> {
         let kind = down.kind;
+        self.oracle.check_told(&client.own, kind, down.note.as_ref(), &down.private)?;
         let moments = self.oracle.frame_moments(End::Client(&client.own, &down.private));
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
         let (end, state) = match kind {
             ExchangeKind::FirstState => {
-                let whole = message.state();
-                let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
+                let (Some(whole), []) = (message.state(), message.steps()) else {
+                    return Err(Error::peer("the first question is one whole vector"));
+                };
                 (client.down.clone(), Cow::Borrowed(whole))
             }
             _ => self.with_frames_down(moments, |frames| {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
-use whimbrel_core::{ClientData, ClientId, Frame, Key, Result, State, Wire};
+use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, State, Wire};
 
 /// The local computation and the server step of an algorithm. Methods stand in call order.
 pub trait Oracle: Send + Sync + 'static {
@@ -75,6 +75,20 @@ pub trait Oracle: Send + Sync + 'static {
     /// `n`-th kind in [`Declaration::exchanges`].
     fn round_kind(&self, _: &Self::Own, _: Option<&Self::Note>) -> usize {
         0
+    }
+    /// Refuses a message with a note or a private part that the job does not have. By default no
+    /// message has a note.
+    fn check_told(
+        &self,
+        _: &Self::Own,
+        _: ExchangeKind,
+        note: Option<&Self::Note>,
+        _: &Self::Private,
+    ) -> Result<()> {
+        match note {
+            None => Ok(()),
+            Some(_) => Err(Error::peer("a message has a note, and the job has none")),
+        }
     }
     /// A client's work: its next state, and the value that goes up.
     fn local(

@@ -123,11 +123,15 @@ impl<S: Simple> Oracle for Plain<S> {
         self.method.row_bound()
     }
 
-    fn declare(&self, _: &Terms) -> Declaration {
+    fn declare(&self, terms: &Terms) -> Declaration {
         let bytes = 16 * self.method.start(self.columns).len() + 64;
         let disclosures = vec![
             aggregate("summary", "the number of rows", bytes),
-            aggregate("up", "its value at the shared vector, compressed", bytes),
+            aggregate(
+                "up",
+                &format!("its {} value at the shared vector", terms.compressed()),
+                bytes,
+            ),
             aggregate("answer", "at evaluations: its loss", bytes),
         ];
         let measures = vec![Measure::objective("The mean loss")];
@@ -216,6 +220,9 @@ impl<S: Simple> Judge for Plain<S> {
         data: &Split<Table>,
         _: &Terms,
     ) -> Result<Answered<Self>> {
+        if ask.len() != self.method.start(self.columns).len() {
+            return Err(Error::peer("a question about a vector of another length"));
+        }
         let answer = self.method.loss(ask, &data.train);
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }

@@ -116,6 +116,11 @@ impl Oracle for Gradient {
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 8 * self.dimension + 32;
+        let over = match self.batch {
+            Batch::Full => "of all its rows".to_owned(),
+            Batch::Sample { size: 1, .. } => "of one row, which can reveal that row".to_owned(),
+            Batch::Sample { size, .. } => format!("of a minibatch of {size} rows"),
+        };
         let mut disclosures = vec![
             aggregate(
                 "summary",
@@ -124,7 +129,7 @@ impl Oracle for Gradient {
             ),
             aggregate(
                 "up",
-                "each round: its compressed gradient on a minibatch (a batch of one row can give that row away)",
+                &format!("each round: the {} gradient {over}", terms.compressed()),
                 2 * whole,
             ),
             evaluate::disclosure(self.answered_len()),
