@@ -5,7 +5,9 @@ use super::keys::{
     AgreementKey, Hash, between, fingerprint, hash_bytes, identity, is_signed, open, polynomials,
     prf, public_identity, seal, seed, sign, stream_key,
 };
-use super::message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, revealed, told};
+use super::message::{
+    MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
+};
 use super::roster::{Adversary, Enrolment, Roster};
 use super::words::{Segment, Span, apply, pack};
 use super::{has, is_ascending, refuse, two_thirds};
@@ -201,7 +203,7 @@ impl MaskClient {
         let graph = self.graph()?;
         let mut boxes = message.boxes.iter();
         let mut shares = Vec::new();
-        for (from, positions) in revealed(&graph, &message.survivors, own.id) {
+        for from in dealers(&graph, &message.survivors, own.id) {
             let dealt = if from == own.id {
                 own.shares_for(own.id)
             } else {
@@ -213,7 +215,8 @@ impl MaskClient {
                 }
                 Element::take_all(graph.degree() + 1, &mut &content[..])?
             };
-            shares.extend(positions.into_iter().map(|at| dealt[at]));
+            let places = revealed(&graph, &message.survivors, from);
+            shares.extend(places.into_iter().map(|place| dealt[place]));
         }
         if boxes.next().is_some() {
             return refuse("a sealed box too many");
