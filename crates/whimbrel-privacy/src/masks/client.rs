@@ -5,7 +5,9 @@ use super::keys::{
     AgreementKey, Hash, between, fingerprint, hash_bytes, identity, is_signed, open, polynomials,
     prf, public_identity, seal, seed, sign, stream_key,
 };
-use super::message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, revealed, told};
+use super::message::{
+    MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
+};
 use super::roster::{Adversary, Enrolment, Roster};
 use super::words::{Segment, Span, apply, pack};
 use super::{has, is_ascending, refuse, two_thirds};
@@ -201,7 +203,7 @@ impl MaskClient {
         let graph = self.graph()?;
         let mut boxes = message.boxes.iter();
         let mut shares = Vec::new();
-        for (from, positions) in revealed(&graph, &message.survivors, own.id) {
+        for from in dealers(&graph, &message.survivors, own.id) {
             let dealt = if from == own.id {
                 own.shares_for(own.id)
             } else {
@@ -213,7 +215,8 @@ impl MaskClient {
                 }
                 Element::take_all(graph.degree() + 1, &mut &content[..])?
             };
-            shares.extend(positions.into_iter().map(|at| dealt[at]));
+            let places = revealed(&graph, &message.survivors, from);
+            shares.extend(places.into_iter().map(|place| dealt[place]));
         }
         if boxes.next().is_some() {
             return refuse("a sealed box too many");
@@ -323,43 +326,77 @@ fn no_upload() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rules;
     use super::super::words::{Sign, Width, add_packed, packed_bytes, unpack};
-    use super::super::{MaskServer, Rules};
     use super::*;
 
     const RUN: Hash = [3; 32];
+    const LAYOUT: [Span; 1] = [Span { width: Width::W16, words: 1000 }];
 
-    /// The sum of three uploads less the clients' own masks, where the last client may have another
-    /// task: the most that a server learns that gets every share of `b_i`.
-    fn sum_without_own_masks(last_content: Hash) -> Vec<u64> {
+    fn clients() -> Vec<MaskClient> {
         let mut clients: Vec<_> = (1..4).map(|i| MaskClient::new([i; 32], RUN)).collect();
         let rules = Rules { run: RUN, min_cohort: 3, server: Adversary::Curious };
         let members = clients.iter().enumerate().map(|(i, c)| (ClientId(i as u32), c.enrol()));
-        let server = MaskServer::new(Roster::new(rules, members.collect()).unwrap());
-        let layout = vec![Span { width: Width::W16, words: 1000 }];
+        let roster = Roster::new(rules, members.collect()).unwrap();
+        clients.iter_mut().for_each(|client| client.agree(roster.clone()).unwrap());
+        clients
+    }
+
+    /// An upload of 1,000 fives for a model, and the masks in it: its own, then its pairs'.
+    fn upload(client: &mut MaskClient, content: Hash) -> (Vec<u8>, Vec<(Hash, Sign)>) {
+        let cohort = (0..3).map(ClientId).collect();
+        let task = MaskTask { exchange: 0, cohort, layout: LAYOUT.to_vec(), content };
         let words = [Segment { width: Width::W16, words: vec![5; 1000] }];
-        let mut sum = vec![0; packed_bytes(&layout)];
-        for (i, client) in clients.iter_mut().enumerate() {
-            client.agree(server.roster().clone()).unwrap();
-            let content = if i == 2 { last_content } else { [0; 32] };
-            let cohort = (0..3).map(ClientId).collect();
-            let task = MaskTask { exchange: 0, cohort, layout: layout.clone(), content };
-            let mut upload = client.upload(&task, &words).unwrap();
-            let own = client.own().unwrap();
-            let (at, _) = between(own.task, own.id, own.id);
-            apply(&layout, &mut upload.body, &[(stream_key(own.seeds[0], &at), Sign::Minus)]);
-            add_packed(&layout, &mut sum, &upload.body);
-        }
-        unpack(&layout, &sum).remove(0).words
+        let body = client.upload(&task, &words).unwrap().body;
+        let own = client.own().unwrap();
+        let others = std::iter::once(&own.id).chain(&own.neighbours).zip(&own.seeds);
+        let mask = |(&other, &seed)| {
+            let (at, sign) = between(own.task, own.id, other);
+            (stream_key(seed, &at), sign.opposite())
+        };
+        (body, others.map(mask).collect())
+    }
+
+    fn words(body: &[u8]) -> Vec<u64> {
+        unpack(&LAYOUT, body).remove(0).words
+    }
+
+    /// Uniform words hit a given value with probability 2^-16: more than two of 1,000 once in a
+    /// million draws. Their mean is within five standard errors.
+    fn is_noise(words: &[u64], value: u64) -> bool {
+        let mean = words.iter().sum::<u64>() as f64 / 1000.0;
+        let hits = words.iter().filter(|&&word| word == value).count();
+        hits <= 2 && (mean - 32767.5).abs() < 5.0 * 18919.0 / 1000f64.sqrt()
     }
 
     #[test]
+    fn every_single_mask_hides_the_words() {
+        let (body, masks) = upload(&mut clients()[1], [0; 32]);
+        let without = |removed: &[(Hash, Sign)]| {
+            let mut body = body.clone();
+            apply(&LAYOUT, &mut body, removed);
+            words(&body)
+        };
+        assert_eq!(without(&masks), [5; 1000]);
+        for left in 0..masks.len() {
+            assert!(is_noise(&without(&[&masks[..left], &masks[left + 1..]].concat()), 5));
+        }
+    }
+
+    /// The sum of three uploads less the clients' own masks, where the last client may have another
+    /// model: the most that a server learns that gets every share of `b_i`.
+    #[test]
     fn another_task_turns_the_sum_into_noise() {
-        assert_eq!(sum_without_own_masks([0; 32]), [15; 1000]);
-        let noise = sum_without_own_masks([1; 32]);
-        // Each word is right with probability 2^-16: more than two of 1,000 once in 2e6 draws.
-        assert!(noise.iter().filter(|&&word| word == 15).count() <= 2);
-        let mean = noise.iter().sum::<u64>() as f64 / 1000.0;
-        assert!((mean - 32767.5).abs() < 5.0 * 18919.0 / 1000f64.sqrt());
+        let sum_with = |last: Hash| {
+            let mut sum = vec![0; packed_bytes(&LAYOUT)];
+            for (client, content) in clients().iter_mut().zip([[0; 32], [0; 32], last]) {
+                let (mut body, masks) = upload(client, content);
+                apply(&LAYOUT, &mut body, &masks[..1]);
+                add_packed(&LAYOUT, &mut sum, &body);
+            }
+            words(&sum)
+        };
+        assert_eq!(sum_with([0; 32]), [15; 1000]);
+        assert!(is_noise(&sum_with([1; 32]), 15));
     }
 }

@@ -5,7 +5,7 @@ use super::graph::Graph;
 use super::keys::{Hash, Signature, hash};
 use super::roster::Roster;
 use super::words::Span;
-use super::{is_ascending, refuse};
+use super::{has, is_ascending, refuse};
 use crate::shamir::Element;
 use whimbrel_core::{ClientId, Result, wire};
 
@@ -105,18 +105,15 @@ pub(super) fn told(task: &Hash, survivors: &[ClientId]) -> Hash {
     hash("mask survivors", &(*task, survivors.to_vec()))
 }
 
-/// The seeds whose shares `holder` reveals: for each survivor i that it holds shares of, positions in
-/// i's list of seeds. Position 0 is `b_i`; the others are `k_ij` for the lost neighbours j of i.
-pub(super) fn revealed(
-    graph: &Graph,
-    survivors: &[ClientId],
-    holder: ClientId,
-) -> Vec<(ClientId, Vec<usize>)> {
-    let around = graph.holders(holder).into_iter().filter(|&i| super::has(survivors, i));
-    let positions = |i: ClientId| {
-        let near = graph.neighbours(i).into_iter().enumerate();
-        let lost = near.filter(|(_, j)| !super::has(survivors, *j)).map(|(at, _)| at + 1);
-        (i, std::iter::once(0).chain(lost).collect())
-    };
-    around.map(positions).collect()
+/// The survivors whose shares a holder reveals: its surviving neighbours and itself, ascending.
+pub(super) fn dealers(graph: &Graph, survivors: &[ClientId], holder: ClientId) -> Vec<ClientId> {
+    graph.holders(holder).into_iter().filter(|&i| has(survivors, i)).collect()
+}
+
+/// The places in a survivor's list of seeds that its holders reveal: 0 for its own seed, the others
+/// for its seeds with lost neighbours.
+pub(super) fn revealed(graph: &Graph, survivors: &[ClientId], dealer: ClientId) -> Vec<usize> {
+    let near = graph.neighbours(dealer).into_iter().enumerate();
+    let lost = near.filter(|(_, j)| !has(survivors, *j)).map(|(place, _)| place + 1);
+    std::iter::once(0).chain(lost).collect()
 }

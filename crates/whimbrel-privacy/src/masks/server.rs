@@ -2,7 +2,9 @@
 
 use super::graph::Graph;
 use super::keys::{BOX_OVERHEAD, Hash, Signature, between, fingerprint, is_signed, stream_key};
-use super::message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, revealed, told};
+use super::message::{
+    MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
+};
 use super::roster::{Adversary, Roster};
 use super::words::{Segment, add_packed, apply, packed_bytes, unpack};
 use super::{has, refuse, two_thirds};
@@ -196,8 +198,9 @@ impl MaskServer {
         if shares.exchange != open.task.exchange || shares.told != open.told() {
             return refuse(format!("the shares of client {from} are for other survivors"));
         }
-        let parts = revealed(&open.graph, &open.survivors(), from);
-        let count: usize = parts.iter().map(|(_, positions)| positions.len()).sum();
+        let survivors = open.survivors();
+        let dealers = dealers(&open.graph, &survivors, from).into_iter();
+        let count: usize = dealers.map(|i| revealed(&open.graph, &survivors, i).len()).sum();
         if shares.shares.len() != count {
             return refuse(format!("client {from} sent {} of {count} shares", shares.shares.len()));
         }
@@ -243,18 +246,20 @@ impl Open {
     /// The masks left in the sum, with the signs that remove them, or the reason why they are not
     /// known.
     fn masks(&self, survivors: &[ClientId], threshold: usize) -> Result<Vec<Mask>, String> {
-        let mut dealt_by: BTreeMap<ClientId, Vec<(u32, &[Element])>> = BTreeMap::new();
+        let places = |&i: &ClientId| (i, (revealed(&self.graph, survivors, i), Vec::new()));
+        let mut by_dealer: BTreeMap<_, (_, Vec<(u32, &[Element])>)> =
+            survivors.iter().map(places).collect();
         for (holder, shares) in &self.shares {
             let mut rest = &shares[..];
-            for (dealer, positions) in revealed(&self.graph, survivors, *holder) {
-                let (part, after) = rest.split_at(positions.len());
+            for dealer in dealers(&self.graph, survivors, *holder) {
+                let (places, known) = by_dealer.get_mut(&dealer).expect("a survivor");
+                let (part, after) = rest.split_at(places.len());
                 rest = after;
-                dealt_by.entry(dealer).or_default().push((holder.0, part));
+                known.push((holder.0, part));
             }
         }
         let mut masks = Vec::new();
-        for (dealer, dealt) in &self.uploads {
-            let known = dealt_by.get(dealer).map(Vec::as_slice).unwrap_or_default();
+        for ((dealer, (places, known)), (_, dealt)) in by_dealer.iter().zip(&self.uploads) {
             let Some(known) = known.get(..threshold) else {
                 let count = known.len();
                 return Err(format!("{count} of {threshold} shares of client {dealer}'s seeds"));
@@ -262,13 +267,11 @@ impl Open {
             let holders: Vec<u32> = known.iter().map(|(holder, _)| *holder).collect();
             let weights = weights(&holders);
             let neighbours = self.graph.neighbours(*dealer);
-            let lost = neighbours.iter().zip(&dealt.fingerprints[1..]);
-            let lost = lost.filter(|(j, _)| !has(survivors, **j));
-            let own = std::iter::once((dealer, &dealt.fingerprints[0]));
-            for (place, (other, expected)) in own.chain(lost).enumerate() {
-                let seed = combine(&weights, known.iter().map(|(_, shares)| shares[place]));
-                let (at, sign) = between(self.hash, *dealer, *other);
-                if fingerprint(seed, &at) != *expected {
+            for (nth, &place) in places.iter().enumerate() {
+                let seed = combine(&weights, known.iter().map(|(_, shares)| shares[nth]));
+                let other = if place == 0 { *dealer } else { neighbours[place - 1] };
+                let (at, sign) = between(self.hash, *dealer, other);
+                if fingerprint(seed, &at) != dealt.fingerprints[place] {
                     return Err(format!("the shares of client {dealer}'s seeds do not fit"));
                 }
                 masks.push((stream_key(seed, &at), sign.opposite()));

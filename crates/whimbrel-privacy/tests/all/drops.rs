@@ -1,6 +1,7 @@
 //! Losses and restarts: the outcome is the plain sum over the survivors, or void.
 
 use crate::federation::{Federation, Lost, id, plain_sum};
+use whimbrel_core::wire::hex;
 use whimbrel_privacy::masks::{Adversary, Outcome};
 
 const STEPS: [Lost; 4] = [Lost::Never, Lost::BeforeUpload, Lost::BeforeVouch, Lost::BeforeShares];
@@ -55,6 +56,16 @@ fn restarts_between_any_two_messages_send_the_same_bytes() {
             assert!(run(true) == run(false), "{adversary:?} {lost:?}");
         }
     }
+}
+
+#[test]
+fn messages_have_their_golden_bytes() {
+    let mut federation = Federation::new(5, Adversary::Lying);
+    let mut lost = [Lost::Never; 5];
+    lost[3] = Lost::BeforeUpload;
+    federation.exchange(2, &lost);
+    let digest = ring::digest::digest(&ring::digest::SHA256, &federation.sent.concat());
+    assert_eq!(hex(&digest.as_ref()[..8]), "7dc7640a08d46a44");
 }
 
 #[test]
