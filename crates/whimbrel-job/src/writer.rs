@@ -1,6 +1,7 @@
 //! Writes job files.
 
 use crate::key::{JobKey, Section};
+use toml::de::DeTable;
 
 /// Writes tables and keys.
 #[derive(Default)]
@@ -77,6 +78,11 @@ pub fn text(raw: &str) -> String {
     out + "\""
 }
 
+/// Whether the text is a single TOML value.
+pub fn is_value(text: &str) -> bool {
+    DeTable::parse(&format!("x = {text}")).is_ok_and(|table| table.get_ref().len() == 1)
+}
+
 /// An array of TOML values.
 pub fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
@@ -92,6 +98,16 @@ pub fn inline<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_is_whole_and_alone() {
+        for text in ["1", "nan", "\"a\"", "[1,\n2]", "{ every = 10 }"] {
+            assert!(is_value(text), "{text}");
+        }
+        for text in ["", "a", "{ every", "1\ny = 2", "1\n[z]", "\"a"] {
+            assert!(!is_value(text), "{text}");
+        }
+    }
 
     #[test]
     fn strings_and_numbers_read_back() {

@@ -140,23 +140,38 @@ impl Draft {
         self.tables.entry(table.into()).or_default().insert(key.into(), value.into());
     }
 
-    /// The job file, and the key of each line.
-    fn text(&self) -> (String, Vec<String>) {
-        let (mut text, mut lines) = (String::new(), Vec::new());
+    /// Refuses values that are not TOML, and values of tables whose keys are set as well.
+    fn check(&self) -> Result<()> {
+        let each =
+            self.tables.iter().flat_map(|(table, keys)| keys.iter().map(move |of| (table, of)));
+        for (table, (key, Setting(value))) in each {
+            let path = if table.is_empty() { key.clone() } else { format!("{table}.{key}") };
+            let below = format!("{path}.");
+            let is_it = |table: &String| *table == path || table.starts_with(&below);
+            let what = if !writer::is_value(value) {
+                format!("`{path}` is set to `{value}`, which is not a TOML value")
+            } else if !path.is_empty() && self.tables.keys().any(is_it) {
+                format!("`{path}` is set as a whole, and keys of it as well")
+            } else {
+                continue;
+            };
+            return Err(Error::config(what).into());
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
         for (table, keys) in &self.tables {
             if !table.is_empty() {
                 let path: Vec<String> = table.split('.').map(writer::text).collect();
                 text += &format!("[{}]\n", path.join("."));
-                lines.push(table.clone());
             }
             for (key, Setting(value)) in keys {
                 text += &format!("{} = {value}\n", writer::text(key));
-                let path = format!("{table}.{key}");
-                let path = path.trim_start_matches('.').to_owned();
-                lines.extend(std::iter::repeat_n(path, value.split('\n').count()));
             }
         }
-        (text, lines)
+        text
     }
 
     /// The job over these rows; `pooled` drops the column of clients.
@@ -176,8 +191,8 @@ impl Draft {
         if rows.has_targets {
             self.set("data.target", rows.names.target.as_str());
         }
-        let (text, lines) = self.text();
-        let mut job = Job::parse(&text, "settings").map_err(|errors| by_key(errors, &lines))?;
+        self.check()?;
+        let mut job = Job::parse(&self.text(), "settings").map_err(by_key)?;
         // There is no file whose lines later errors could show.
         job.origin = Origin::default();
         if let DataSource::Csv(csv) = &mut job.data.source {
@@ -188,13 +203,10 @@ impl Draft {
 }
 
 /// Names each faulty setting by its key: there is no file whose lines could be shown.
-fn by_key(mut errors: Errors, lines: &[String]) -> Failure {
+fn by_key(mut errors: Errors) -> Failure {
     for error in &mut errors.errors {
-        let line = error.place.take().and_then(|place| lines.get(place.line - 1));
-        if let (Some(key), "") = (line, error.key.as_str()) {
-            error.key = key.clone();
-        }
         error.file = error.key.clone();
+        error.place = None;
     }
     errors.into()
 }
