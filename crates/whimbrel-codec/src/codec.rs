@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use whimbrel_core::{Error, Key, Probability, Result};
 
 use crate::quantise::{Blocks, Grid};
-use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natural, sign};
+use crate::{
+    BlockP, Dithering, Norm, Packet, Scalar, SharedGrid, Sparse, TopK, exact, natural, sign,
+};
 
 /// A compression operator together with its byte encoding.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -26,6 +28,8 @@ pub enum Codec {
     TopK(TopK),
     /// Signs times the mean magnitude. Biased.
     Sign,
+    /// Integers on a grid that all clients share; for uplinks only.
+    Grid(SharedGrid),
 }
 
 impl Codec {
@@ -65,6 +69,7 @@ impl Codec {
             Self::Natural => "natural",
             Self::TopK(_) => "top-k",
             Self::Sign => "sign",
+            Self::Grid(_) => "grid",
         }
     }
 
@@ -97,6 +102,7 @@ impl Codec {
             Self::Natural => natural::decode(packet, out),
             Self::TopK(top) => top.decode(packet, out),
             Self::Sign => sign::decode(packet, out),
+            Self::Grid(_) => Err(no_exponents()),
         }
     }
 
@@ -109,6 +115,7 @@ impl Codec {
             Self::BlockP(block) => Some(block.omega(d)),
             Self::Sparse(sparse) => Some(sparse.omega(d)),
             Self::Natural => Some(natural::OMEGA),
+            Self::Grid(grid) => Some(grid.omega()),
             Self::TopK(_) | Self::Sign => None,
         }
     }
@@ -156,6 +163,7 @@ impl Codec {
             Self::Natural => natural::encode(x, key, decoded),
             Self::TopK(top) => top.encode(x, decoded),
             Self::Sign => sign::encode(x, decoded),
+            Self::Grid(_) => Err(no_exponents()),
         }
     }
 
@@ -174,6 +182,12 @@ impl Codec {
             _ => Err(Error::internal(format!("{} has no grid", self.name()))),
         }
     }
+}
+
+/// A grid without the exponents that a server sends.
+fn no_exponents() -> Error {
+    Error::config("a grid is shared by uploads: only an uplink can have one")
+        .hint("use \"dithering\" for other messages")
 }
 
 /// Positions are 32-bit numbers.

@@ -5,6 +5,9 @@
 //! constant of the variance bound `E||C(x) - x||^2 <= omega ||x||^2`. A packet is the only form of a
 //! compressed vector, so reported traffic is the number of encoded bytes.
 //!
+//! A [`SharedGrid`] is different: its packets are terms of a sum and need the exponents that a server
+//! sends, so that only an [uplink](channel::uplink::Uplink) encodes and reads them.
+//!
 //! Deliberately absent: randomness shared between both ends (apart from the length of the vector, a
 //! packet is self-contained), and allocations whose size a packet determines.
 
@@ -14,6 +17,7 @@ mod codec;
 mod coding;
 mod dithering;
 mod exact;
+pub mod grid;
 mod kept;
 mod natural;
 mod norm;
@@ -28,6 +32,7 @@ mod top;
 pub use block::BlockP;
 pub use codec::Codec;
 pub use dithering::Dithering;
+pub use grid::{Inclusion, SharedGrid};
 pub use norm::Norm;
 pub use packet::Packet;
 pub use scalar::Scalar;

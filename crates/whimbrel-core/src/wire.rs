@@ -207,6 +207,15 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<const N: usize> Wire for [u8; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(cut(from, N)?.try_into().expect("cut to size"))
+    }
+}
+
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -316,6 +325,7 @@ mod tests {
         round_trip(Some(vec![3u8; 200]), 203);
         round_trip((String::from("ward 7"), vec![Some(1u16), None]), 12);
         round_trip(ClientId(9), 4);
+        round_trip([7u8; 32], 32);
     }
 
     #[test]

@@ -59,6 +59,13 @@ pub fn ghost() -> Measure {
     Measure { headline: true, ..ghost.log().unit(Unit::Bits) }
 }
 
+/// Parts of messages that clients withheld.
+pub fn withheld() -> Measure {
+    let caption = "Components and gradients that fewer rows than min_group determined, so far";
+    let withheld = Measure::new("withheld", "Withheld parts", "withheld", caption);
+    withheld.without_curve().unit(Unit::Count).better(Better::Down).summary()
+}
+
 /// Values brought back into the domain of the M-step.
 pub fn repairs() -> Measure {
     let repairs = Measure::new(

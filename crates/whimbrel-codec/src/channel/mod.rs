@@ -5,6 +5,7 @@
 
 mod blocks;
 pub mod downlink;
+pub mod grid;
 pub mod uplink;
 
 pub use blocks::blocks_omega;
@@ -12,6 +13,7 @@ pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
     Memories, Reset, SharedMessages, Sharing, Spread,
 };
+pub use grid::{GridMember, GridNote, GridServer};
 pub use uplink::{
     Auto, UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha, gradient_alpha,
 };

@@ -21,12 +21,15 @@
 //! `F^-1 C(F x)`. What is kept stays in raw coordinates. Where the uploads of a fold share their
 //! frame, the server sums them in it and inverts once (`collect`); else it inverts each
 //! ([`Upload::frame`]).
+//!
+//! Uploads on a grid are sums of integers: `channel/grid.rs`.
 
 use crate::channel::blocks::Blocks;
+use crate::channel::grid::{GridFold, GridServer, put_grid, take_grid};
 use crate::scratch::with_room;
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{Error, Frame, Key, Result, vector, wire};
+use whimbrel_core::{Error, Frame, Key, Result, Wire, vector, wire};
 
 /// A constant of a rule in a job; `None` stands for the value that suits the codec.
 pub type Auto = Option<f64>;
@@ -90,17 +93,21 @@ pub struct UpClient<T = f64> {
 pub struct UpServer {
     /// `sum n_i h_i`; empty without a memory.
     pub memory_sum: Vec<f64>,
+    /// The grid of the uploads, if they share one.
+    pub grid: Option<GridServer>,
 }
 
 /// The uploads of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpFold {
     /// `sum_A (n_i/p_i) C_i`.
-    estimate: ExactSum,
+    pub(super) estimate: ExactSum,
     /// `sum_A n_i alpha_i C_i` (memory), or `sum_A n_i g_i` while memories open.
-    memory: ExactSum,
+    pub(super) memory: ExactSum,
     /// `sum_A n_i`; weights are whole numbers, so this sum is exact too.
-    weight: f64,
+    pub(super) weight: f64,
+    /// In place of both sums, on a grid.
+    pub(super) grid: Option<GridFold>,
 }
 
 impl UpFold {
@@ -110,6 +117,7 @@ impl UpFold {
             estimate: ExactSum::new(length),
             memory: ExactSum::new(if memory { length } else { 0 }),
             weight: 0.0,
+            grid: None,
         }
     }
 }
@@ -140,12 +148,41 @@ impl<'a> Upload<'a> {
 }
 
 wire!(UpClient<T: Scalar> { kept });
-wire!(UpServer { memory_sum });
-wire!(UpFold { estimate, memory, weight });
+
+impl Wire for UpServer {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_grid(&self.grid, out);
+        self.memory_sum.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(Self { grid: take_grid(from)?, memory_sum: Wire::take(from)? })
+    }
+}
+
+impl Wire for UpFold {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_grid(&self.grid, out);
+        self.estimate.put(out);
+        self.memory.put(out);
+        self.weight.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let grid = take_grid(from)?;
+        let (estimate, memory) = (Wire::take(from)?, Wire::take(from)?);
+        Ok(Self { estimate, memory, weight: Wire::take(from)?, grid })
+    }
+}
 
 impl Uplink {
     /// Checks that the rule can work with the codec.
     pub fn new(codec: Codec, rule: UpRule, dimension: usize) -> Result<Self> {
+        if let Codec::Grid(grid) = &codec {
+            grid.cap(0)?;
+            if rule == UpRule::Feedback {
+                return Err(Error::config("uploads on a grid have no error feedback")
+                    .hint("set rule = \"memory\" or \"plain\" in [uplink]"));
+            }
+        }
         let omega = codec.omega(dimension);
         if omega.is_none() && rule != UpRule::Feedback {
             return Err(Error::config(format!(
@@ -220,7 +257,8 @@ impl Uplink {
 
     /// The server's end before anyone joined: zero.
     pub fn server(&self) -> UpServer {
-        UpServer { memory_sum: vec![0.0; if self.has_memory() { self.dimension } else { 0 }] }
+        let memory_sum = vec![0.0; if self.has_memory() { self.dimension } else { 0 }];
+        UpServer { memory_sum, grid: self.grid_server() }
     }
 
     /// An empty fold.
@@ -352,6 +390,9 @@ impl Uplink {
         fold.estimate.merge(&other.estimate)?;
         fold.memory.merge(&other.memory)?;
         fold.weight += other.weight;
+        if let (Some(sum), Some(other)) = (&mut fold.grid, &other.grid) {
+            sum.merge(other);
+        }
         Ok(())
     }
 
@@ -363,10 +404,13 @@ impl Uplink {
         folds: &[(&UpFold, Option<&dyn Frame>)],
         total: f64,
     ) -> Vec<f64> {
-        let mut estimate = sum_in(folds, |fold| &fold.estimate);
+        if let Some(grid) = self.grid() {
+            return self.collect_on_grid(grid, end, folds, total);
+        }
+        let mut estimate = sum_in(folds, |fold| fold.estimate.value());
         if self.has_memory() {
             vector::axpy(&mut estimate, 1.0, &end.memory_sum);
-            vector::axpy(&mut end.memory_sum, 1.0, &sum_in(folds, |fold| &fold.memory));
+            vector::axpy(&mut end.memory_sum, 1.0, &sum_in(folds, |fold| fold.memory.value()));
         }
         vector::scale(&mut estimate, 1.0 / total);
         estimate
@@ -394,22 +438,30 @@ impl Uplink {
     /// The server's end after an opening exchange: clients whose upload was lost stay at zero.
     pub fn collect_opening(&self, end: &mut UpServer, fold: &UpFold) {
         if self.has_memory() {
-            end.memory_sum = fold.memory.value();
+            end.memory_sum = self.opening_sum(fold);
         }
     }
 
     /// The mean opening value over the accepted uploads; `None` without uploads.
     pub fn mean_opening(&self, fold: &UpFold) -> Option<Vec<f64>> {
-        let sum = if self.has_memory() { &fold.memory } else { &fold.estimate };
         (fold.weight > 0.0).then(|| {
-            let mut mean = sum.value();
+            let mut mean = self.opening_sum(fold);
             vector::scale(&mut mean, 1.0 / fold.weight);
             mean
         })
     }
 
+    /// `sum_A n_i g_i` of opening values.
+    fn opening_sum(&self, fold: &UpFold) -> Vec<f64> {
+        match &fold.grid {
+            Some(sum) => sum.opening(),
+            None if self.has_memory() => fold.memory.value(),
+            None => fold.estimate.value(),
+        }
+    }
+
     /// The memory or error of the client's end; `None` stands for zero.
-    fn kept<'a, T: Scalar>(&self, end: &'a UpClient<T>) -> Result<Option<&'a [T]>> {
+    pub(super) fn kept<'a, T: Scalar>(&self, end: &'a UpClient<T>) -> Result<Option<&'a [T]>> {
         if end.kept.is_empty() {
             return Ok(None);
         }
@@ -417,7 +469,7 @@ impl Uplink {
         Ok(Some(&end.kept))
     }
 
-    fn check(&self, len: usize) -> Result<()> {
+    pub(super) fn check(&self, len: usize) -> Result<()> {
         if len == self.dimension {
             return Ok(());
         }
@@ -436,12 +488,12 @@ pub(super) fn mapped<T: Scalar>(x: &mut [T], map: impl FnOnce(&mut [f64])) {
 }
 
 /// The sum over folds, in raw coordinates.
-fn sum_in<'a>(
-    folds: &[(&'a UpFold, Option<&dyn Frame>)],
-    part: impl Fn(&'a UpFold) -> &'a ExactSum,
+pub(super) fn sum_in(
+    folds: &[(&UpFold, Option<&dyn Frame>)],
+    part: impl Fn(&UpFold) -> Vec<f64>,
 ) -> Vec<f64> {
     let mut values = folds.iter().map(|(fold, frame)| {
-        let mut value = part(fold).value();
+        let mut value = part(fold);
         if let Some(frame) = frame {
             frame.inverse(&mut value);
         }

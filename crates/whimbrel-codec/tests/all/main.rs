@@ -2,6 +2,7 @@
 
 mod format;
 mod fuzz;
+mod grid;
 mod isa;
 mod laws;
 mod length;

@@ -1,7 +1,7 @@
 //! Codecs in a job file.
 
 use toml::de::DeTable;
-use whimbrel_codec::{BlockP, Codec, Dithering, Norm, Sparse};
+use whimbrel_codec::{BlockP, Codec, Dithering, Norm, SharedGrid, Sparse};
 use whimbrel_job::Errors;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
 use whimbrel_job::key::{JobKey, Section, Word};
@@ -14,7 +14,7 @@ const fn word(name: &'static str, doc: &'static str) -> Word {
 }
 
 /// Names of the codecs.
-static KINDS: [Word; 8] = [
+static KINDS: [Word; 9] = [
     word("exact", "64 bits per number"),
     word("exact-f32", "32 bits per number"),
     word("dithering", "random dithering: a norm, and a sign and a level per coordinate"),
@@ -23,6 +23,10 @@ static KINDS: [Word; 8] = [
     word("natural", "random rounding to powers of two"),
     word("top-k", "the k largest coordinates (biased: needs error feedback)"),
     word("sign", "signs and one scale (biased: needs error feedback)"),
+    word(
+        "grid",
+        "integers on a grid that all clients share, of which the server uses the sum (uplink only)",
+    ),
 ];
 
 define_keys! {
@@ -58,10 +62,13 @@ define_keys! {
     /// number of coordinates that are sent
     K = "k", COUNT, unset "set by `q`; required for top-k",
         only (&["sparse", "top-k"], "only sparse and top-k select coordinates");
+    /// bits of a coordinate; the sum over all clients must fit
+    BITS = "bits", BIT_COUNTS, default(SharedGrid::default().bits()), only (&["grid"], "only a grid has bits");
 }
 
 /// Limited by the encoding of dithering.
 const LEVEL_COUNTS: Form<u32> = integer!(u32, 1 to 32767);
+const BIT_COUNTS: Form<u32> = integer!(u32, 8 to 32);
 const SIZE_LISTS: Form<Vec<usize>> = list!(some COUNT, "a list of integers of at least 1");
 
 form! {
@@ -83,7 +90,7 @@ form! {
 static SECTION: Section = Section {
     name: "codec",
     doc: "a codec and its settings; its name alone selects all defaults",
-    keys: &[&KIND, &LEVELS, &NORM, &BUCKET, &P, &SIZE, &SIZES, &Q, &K],
+    keys: &[&KIND, &LEVELS, &NORM, &BUCKET, &P, &SIZE, &SIZES, &Q, &K, &BITS],
     example: "[uplink]\ncodec = { kind = \"dithering\", levels = 4, norm = 2, bucket = 256 }\n",
 };
 
@@ -149,6 +156,7 @@ fn read_settings(kind: &str, reader: &Reader<'_>) -> Read<whimbrel_core::Result<
             }
         }
         "top-k" => Codec::top_k(reader.read_as(&K, &COUNT)?),
+        "grid" => SharedGrid::new(reader.read_as(&BITS, &BIT_COUNTS)?).map(Codec::Grid),
         _ => Ok(Codec::Exact),
     })
 }
@@ -177,6 +185,7 @@ fn write_codec(codec: &Codec) -> String {
             None => out.put(&Q, ABOVE_ZERO.write(&sparse.probability().unwrap_or(1.0))),
         },
         Codec::TopK(top) => out.put(&K, top.count().to_string()),
+        Codec::Grid(grid) => out.put(&BITS, grid.bits().to_string()),
     }
     out.finish_inline()
 }

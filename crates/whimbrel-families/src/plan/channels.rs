@@ -1,17 +1,19 @@
 //! The channels of a job: codecs, rules and their constants.
 
 use super::{Common, Roster};
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
 use crate::family::refuse;
 use crate::job::{Job, MemoryStart};
 use std::collections::BTreeMap;
 use std::path::Path;
-use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, em_alpha, gradient_alpha,
 };
+use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::Error;
-use whimbrel_methods::federated::{FirstMemories, Terms};
+use whimbrel_engine::Participation;
+use whimbrel_methods::federated::{FirstMemories, Release, Terms};
+use whimbrel_methods::settings::Privacy;
 
 /// The memory step of `auto`, as a function of the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
@@ -57,7 +59,7 @@ impl Channels {
     /// The job's channels for these vectors.
     pub fn new(common: &Common, vectors: &Vectors<'_>) -> Result<Self> {
         let (job, roster) = (&common.job, common.roster());
-        let (uplinks, own_uplinks) = uplinks(job, &roster, vectors.up.0, vectors.up.1)?;
+        let (uplinks, own_uplinks) = uplinks(common, vectors.up.0, vectors.up.1)?;
         let downlink = downlink(job, &roster, vectors.down.0, vectors.share, vectors.down.1)?;
         let memories = match (&job.uplink.start, vectors.read_memory) {
             (MemoryStart::Oracle, _) => FirstMemories::Oracle,
@@ -79,6 +81,12 @@ impl Channels {
         (1, if self.memories == FirstMemories::Oracle { 2.0 } else { 1.0 })
     }
 
+    /// The terms of a fit with noise on its sums, if there is any.
+    pub fn private_terms(&self, common: &Common, release: Option<Release>) -> Terms {
+        let terms = self.terms(common);
+        Terms { privacy: Privacy { release, ..terms.privacy }, ..terms }
+    }
+
     /// The terms of a fit over these channels.
     pub fn terms(&self, common: &Common) -> Terms {
         Terms {
@@ -96,12 +104,19 @@ impl Channels {
 /// The uplinks for vectors of these blocks: the common one, then those of clients with own codecs,
 /// with the index of each such client's uplink.
 pub fn uplinks(
-    job: &Job,
-    roster: &Roster<'_>,
+    common: &Common,
     blocks: &[usize],
     auto: Alpha,
 ) -> Result<(Vec<Uplink>, BTreeMap<u32, u8>)> {
-    let mut uplinks = vec![uplink_with(job, &job.uplink.codec, blocks, auto)?];
+    let (job, roster) = (&common.job, common.roster());
+    let first = match &job.uplink.codec {
+        // 1/(1 + omega) for every family.
+        Codec::Grid(grid) => {
+            uplink_with(job, &on_grid(common, grid), blocks, em_alpha).at("uplink.codec")?
+        }
+        codec => uplink_with(job, codec, blocks, auto)?,
+    };
+    let mut uplinks = vec![first];
     let mut own = BTreeMap::new();
     for entry in &job.uplink.own {
         let uplink = uplink_with(job, &entry.codec, blocks, auto)?;
@@ -116,6 +131,20 @@ pub fn uplinks(
         }
     }
     Ok((uplinks, own))
+}
+
+/// The grid of the job's clients.
+fn on_grid(common: &Common, grid: &SharedGrid) -> Codec {
+    let inclusion = match &common.participation {
+        Participation::Everyone => Inclusion::Equal(1.0),
+        Participation::Bernoulli(p) => Inclusion::Equal(p.value()),
+        Participation::PerClient { each, others } => Inclusion::Each {
+            each: each.iter().map(|p| p.value()).collect(),
+            others: others.value(),
+        },
+        Participation::Fixed(size) => Inclusion::Fixed(*size),
+    };
+    Codec::Grid(grid.clone().among(common.clients as u32, inclusion))
 }
 
 fn uplink_with(job: &Job, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {

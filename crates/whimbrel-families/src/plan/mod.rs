@@ -6,10 +6,12 @@ pub mod channels;
 
 mod facts;
 mod network;
+mod privacy;
 
 pub use facts::Facts;
 pub(crate) use facts::not_on_network;
 pub use network::StageDisclosures;
+pub use privacy::Private;
 
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -67,6 +69,8 @@ pub struct Planned {
     pub memory: Option<Vec<f64>>,
     /// The fit as clients on a network receive it, if it must not name the coordinator's files.
     pub offered: Option<Box<dyn Fit>>,
+    /// Noise and cost under differential privacy.
+    pub private: Option<Private>,
 }
 
 impl Planned {
@@ -95,6 +99,7 @@ impl Planned {
             batch_min: common.batch().size(),
             memory: None,
             offered: None,
+            private: common.private.clone(),
         }
     }
 }
@@ -137,6 +142,8 @@ pub struct Common {
     pub participation: Participation,
     pub faults: Faults,
     pub minima: Minima,
+    /// Noise and cost under differential privacy.
+    pub private: Option<Private>,
 }
 
 /// Treatment of the minimum of a convex loss, to which excess losses refer.
@@ -273,6 +280,12 @@ impl Plan {
         self.fit.rounds
     }
 
+    /// Epsilon after this number of rounds, and delta, under differential privacy.
+    pub fn privacy_spent(&self, rounds: u32) -> Option<(f64, f64)> {
+        let private = self.fit.private.as_ref()?;
+        Some((private.spent(rounds), private.guarantee.delta))
+    }
+
     /// Smallest minibatch of any client; `None`: full batches.
     pub fn batch_min(&self) -> Option<u32> {
         self.fit.batch_min
@@ -354,6 +367,7 @@ impl Common {
             clients: facts.clients,
             names: facts.names.clone(),
             unseen: facts.unseen.clone(),
+            private: Private::of(job, facts.clients, facts.total_rows)?,
         })
     }
 
@@ -408,7 +422,7 @@ impl Common {
 
     /// Rules on what messages may reveal.
     pub fn privacy(&self) -> Privacy {
-        Privacy { min_group: self.job.privacy.groups() }
+        Privacy { min_group: self.job.privacy.groups(), release: None }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.
@@ -441,12 +455,13 @@ impl Common {
     /// The fitting stage of a method with or without a server.
     pub fn fit_by(&self, method: StageMethod, rounds: Option<u32>) -> Stage {
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
+        let every = self.job.method.evaluate_every.unwrap_or_else(automatic).max(1);
         Stage {
             name: "fit",
             method,
             participation: self.participation.clone(),
             faults: self.faults.clone(),
-            evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
+            evaluate_every: self.evaluates().then_some(every),
             stopping: self.job.method.stop.clone(),
         }
     }

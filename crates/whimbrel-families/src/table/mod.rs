@@ -148,6 +148,8 @@ impl Fit for TableFit {
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
+        let grid = "a grid is for sums, and most cells of a table have one observer";
+        job.uplink.refuse_grid(source, grid);
         let hint = "write step = \"auto\", or give a number";
         if !matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::Decreasing { .. }) {
             let what = "fedmiss has one step, without a smoothness constant or a theorem";

@@ -45,7 +45,7 @@ pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Resul
     // The uplink of a client of average size, for messages about it.
     let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
     let batch = common.batch().expectations(cells.max(1)) as usize;
-    let (uplinks, own_codecs) = channels::uplinks(job, &common.roster(), &[batch], em_alpha)?;
+    let (uplinks, own_codecs) = channels::uplinks(common, &[batch], em_alpha)?;
     let codecs = uplinks.iter().map(|uplink| uplink.codec().clone()).collect();
     let stages = stages(asked, job.data.holdout() > 0.0);
     let plan = TablePlan { asked: asked.clone(), model, codecs, own_codecs, stages };

@@ -7,7 +7,7 @@ use whimbrel_families::table::keys::{EffectsKey, LowRankKeys};
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Family, Variance};
 
-const TABLE: &str = r#"name = "birds"
+pub const TABLE: &str = r#"name = "birds"
 seed = 1
 [data]
 source = "csv"
@@ -182,7 +182,7 @@ fn impossible_data() {
     says(
         &with("holdout = 0.1", "target = \"count\""),
         "10:10",
-        "`target` has no meaning for a table with gaps",
+        "`target` has no meaning for a table with gaps: cells are predicted, not a column",
     );
 }
 

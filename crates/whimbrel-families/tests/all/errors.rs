@@ -117,7 +117,7 @@ fn an_unknown_codec() {
        |
     13 | codec = { kind = "ditering", levels = 0 }
        |                  ^^^^^^^^^^
-    hint: did you mean "dithering"? `kind` takes "exact", "exact-f32", "dithering", "block-p", "sparse", "natural", "top-k" or "sign"
+    hint: did you mean "dithering"? `kind` takes "exact", "exact-f32", "dithering", "block-p", "sparse", "natural", "top-k", "sign" or "grid"
     "#);
 }
 

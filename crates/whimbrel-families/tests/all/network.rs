@@ -183,6 +183,13 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
         ),
         (
             standard.as_str(),
+            "covariance = \"full\"\nreg_covar = 1e-3",
+            "[method]\nkind = \"fedem\"\nrounds = 12\n\
+          participation = { default = 0.6, clients = { west = 0.9 } }\n\
+          [uplink]\ncodec = \"grid\"",
+        ),
+        (
+            standard.as_str(),
             "init = \"moments\"\ncovariance = \"diagonal\"",
             "[method]\nkind = \"dem\"\nrounds = 8",
         ),

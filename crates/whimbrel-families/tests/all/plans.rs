@@ -28,12 +28,12 @@ pub fn plan(job: &Job) -> Result<Plan> {
 }
 
 /// The message, the hint under it, and the exit code of a job that cannot be planned.
-fn failure(job: &Job) -> (String, u8) {
+pub fn failure(job: &Job) -> (String, u8) {
     let error: Failure = plan(job).map(|_| ()).expect_err("the job was planned");
     (error.to_string(), error.exit_code())
 }
 
-fn excess(outcome: &Outcome) -> f64 {
+pub fn excess(outcome: &Outcome) -> f64 {
     assert_eq!(outcome.ending, Ending::Finished);
     outcome.last.as_ref().unwrap().number("excess_loss").unwrap()
 }

@@ -34,6 +34,8 @@ pub struct Global {
     pub outer_rounds: u32,
     /// The moments pooled over the first roster, from which frames are made.
     pub first_moments: Vec<f64>,
+    /// The mean of the last states so far; empty unless they are averaged.
+    pub last_states: Vec<f64>,
 }
 
 impl Global {
@@ -119,7 +121,8 @@ wire!(Global {
     weights_squared,
     outer,
     outer_rounds,
-    first_moments
+    first_moments,
+    last_states
 });
 wire!(Record { outer, whole, moments_of });
 wire!(Own { position, running, moments, first_moments });

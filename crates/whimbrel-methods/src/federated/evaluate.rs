@@ -96,6 +96,9 @@ impl<O: Judge> Evaluate for Federated<O> {
             optional("local_variance", server.spread.map(|s| s.local2)),
             optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ]);
+        if self.terms.privacy.min_group.is_some() {
+            metrics.push(Metric::number("withheld", server.withheld as f64));
+        }
         if self.terms.downlink.ghost_bytes(&server.down).is_some() {
             metrics.push(Metric::number("bits_down_ghost", 8.0 * server.ghost_bytes as f64));
         }

@@ -10,7 +10,9 @@ use crate::settings::Budget;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
-use whimbrel_codec::channel::{DownClient, DownMessage, DownRule, SharedMessages, Uplink, Upload};
+use whimbrel_codec::channel::{
+    DownClient, DownMessage, DownRule, GridNote, SharedMessages, Uplink, Upload,
+};
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
@@ -19,7 +21,7 @@ use whimbrel_core::{ClientId, Error, Key, Result};
 
 impl<O: Oracle> Federated<O> {
     /// The uplink for everything that does not depend on the codec.
-    fn uplink(&self) -> &Uplink {
+    pub(super) fn uplink(&self) -> &Uplink {
         &self.terms.uplinks[0]
     }
 
@@ -27,7 +29,7 @@ impl<O: Oracle> Federated<O> {
         Context {
             kind: server.kind,
             round: server.round,
-            k: server.round.saturating_sub(u32::from(O::FIRST_EXCHANGE)),
+            k: server.round.saturating_sub(u32::from(self.oracle.has_first_exchange())),
             total: server.total,
             rows: server.rows,
             clients: server.clients,
@@ -66,14 +68,18 @@ impl<O: Judge> Method for Federated<O> {
         let mut declared = self.oracle.declare(&self.terms);
         let once = |count: bool, allowance| Allowance { most: Some(u32::from(count)), ..allowance };
         let ordinary = [
-            once(O::FIRST_EXCHANGE, Allowance::opening("first state", 0)),
+            once(self.oracle.has_first_exchange(), Allowance::opening("first state", 0)),
             once(self.terms.opens(), Allowance::opening("memories", 1)),
-            Allowance::rounds(self.terms.rounds_max(O::FIRST_EXCHANGE)),
+            Allowance::rounds(self.terms.rounds_max(self.oracle.has_first_exchange())),
         ];
         declared.exchanges.splice(0..0, ordinary);
+        declared.disclosures.extend(self.lanes());
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());
+        if self.terms.privacy.min_group.is_some() {
+            declared.measures.push(measures::withheld());
+        }
         if *self.terms.downlink.rule() == DownRule::Ghost {
             declared.measures.push(measures::ghost());
         }
@@ -93,7 +99,7 @@ impl<O: Judge> Method for Federated<O> {
             Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
         });
         let global = self.oracle.start(&mut members, &self.terms, key)?;
-        let (kind, down) = if O::FIRST_EXCHANGE {
+        let (kind, down) = if self.oracle.has_first_exchange() {
             (ExchangeKind::FirstState, self.terms.downlink.server(&[]))
         } else {
             let published = self.oracle.published(&global, ExchangeKind::Round);
@@ -128,10 +134,14 @@ impl<O: Judge> Method for Federated<O> {
         let Enrolment { rows, ref summary } = *enrolment;
         let weight = self.terms.weights.of(id, rows)?;
         let member = Member { id, weight, rows, summary };
+        self.uplink().check_enrolled(server.clients + 1)?;
         let record = self.oracle.admit(&mut server.global, &member)?;
         server.total += weight;
         server.rows += rows;
         server.clients += 1;
+        if let Some(grid) = &mut server.up.grid {
+            grid.squares += weight * weight;
+        }
         if let Some(h_0) = self.terms.given_memory() {
             // As wide as the client holds it.
             for (sum, h) in server.up.memory_sum.iter_mut().zip(h_0) {
@@ -158,7 +168,9 @@ impl<O: Judge> Method for Federated<O> {
     fn status(&self, server: &Self::Server) -> Status {
         let budget = self.terms.budget;
         let converged = matches!(budget, Budget::Converged(_)) && server.has_converged();
-        let done = converged || budget.is_spent(server.round, server.epoch());
+        let released =
+            self.terms.privacy.release.as_ref().is_some_and(|r| server.round >= r.rounds);
+        let done = converged || released || budget.is_spent(server.round, server.epoch());
         let next = match server.kind {
             _ if done => Next::Stop,
             ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
@@ -171,8 +183,11 @@ impl<O: Judge> Method for Federated<O> {
     }
 
     fn open(&self, server: &Self::Server) -> Result<(Self::Broadcast, Fold)> {
-        let sums = if server.kind == ExchangeKind::Round { self.sums(&server.global) } else { 1 };
-        let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
+        let is_round = server.kind == ExchangeKind::Round;
+        let sums = if is_round { self.sums(&server.global) } else { 1 };
+        let on_grid = self.uplink().grid_fold(server.total, server.clients, !is_round)?;
+        let up = vec![on_grid.unwrap_or_else(|| self.uplink().fold()); sums];
+        let down = self.terms.downlink.fold();
         let moments = self.moments(&server.global).filter(|_| self.frames_each());
         let moments = moments.unwrap_or_default().to_vec();
         let kind = server.kind;
@@ -204,8 +219,8 @@ impl<O: Judge> Method for Federated<O> {
         let context = self.context(server);
         let Told { record, note, private } =
             self.oracle.tell(&server.global, &peer.record, &context);
-        let (kind, uplink) = (server.kind, peer.uplink);
-        Ok((Peer { down, record, ..*peer }, Down { kind, uplink, note, state, private }))
+        let (kind, uplink, grid) = (server.kind, peer.uplink, self.grid_note(server, peer)?);
+        Ok((Peer { down, record, ..*peer }, Down { kind, uplink, note, private, grid, state }))
     }
 
     fn local_step(
@@ -249,6 +264,9 @@ impl<O: Judge> Method for Federated<O> {
                 from.id
             )));
         }
+        if self.uplink().grid().is_some() {
+            return self.absorb_sum(fold, &[from], &up);
+        }
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
         let upload = Upload::whole(&up.packet, peer.weight);
@@ -261,15 +279,11 @@ impl<O: Judge> Method for Federated<O> {
             let at = peer.down.id() as usize % fold.up.len();
             let upload = Upload { frame: frame.as_deref(), ..upload };
             uplink.absorb::<O::Number>(&mut fold.up[at], &upload, from.inclusion)?;
-            self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
         } else {
             uplink.absorb_opening::<O::Number>(&mut fold.up[0], &upload)?;
         }
-        // Weights are whole numbers: their sum does not depend on the order.
-        fold.weight += peer.weight;
         fold.withheld += u64::from(up.withheld);
-        fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
-        Ok(())
+        self.note_sender(fold, peer)
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
@@ -309,7 +323,8 @@ impl<O: Judge> Method for Federated<O> {
                 let frames = self.frames_of_sums(&server)?;
                 let frames = frames.iter().map(Option::as_deref);
                 let sums: Vec<_> = fold.up.iter().zip(frames).collect();
-                let estimate = self.uplink().collect(&mut server.up, &sums, server.total);
+                let mut estimate = self.uplink().collect(&mut server.up, &sums, server.total);
+                self.add_noise(&server, &mut estimate)?;
                 let state2 = self.oracle.magnitude(&server.global, 0.0).powi(2);
                 server.spread = self.terms.downlink.spread(&fold.down);
                 // Bytes of this round's messages, to each client in the fold.
@@ -323,9 +338,13 @@ impl<O: Judge> Method for Federated<O> {
                         downlink.publish(end, wanted, &fold.down, frames, key)
                     })
                 };
+                let before = self.uplink().grid().map(|_| server.global.clone());
                 let norm2 = self.oracle.step(&mut server.global, estimate, &context, publish)?;
                 server.note_update(norm2, state2);
                 server.round += 1;
+                if let Some(before) = before {
+                    self.follow(&mut server, &before, &fold)?;
+                }
             }
         }
         Ok(server)
@@ -366,6 +385,7 @@ struct Reply<'a, N: Scalar> {
     down: DownClient<N>,
     frame: SharedFrame,
     uplink: &'a Uplink,
+    grid: Option<&'a GridNote>,
 }
 
 /// The frame of an upload, if there is one; clients that received the same vector share it.
@@ -401,7 +421,9 @@ impl<O: Oracle> Federated<O> {
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         let make = |moments| self.oracle.frame(Framed::Value, &state, moments);
         let frame = match moments {
-            Some(moments) if kind == ExchangeKind::Round && self.frames_up() => {
+            Some(moments)
+                if kind == ExchangeKind::Round && (self.frames_up() || self.clips_clients()) =>
+            {
                 // A frame of broadcast data alone is made once for all clients.
                 let is_shared = moments.is_empty() && matches!(state, Cow::Borrowed(_));
                 if is_shared {
@@ -415,7 +437,23 @@ impl<O: Oracle> Federated<O> {
         let (note, private) = (down.note.as_ref(), &down.private);
         let min_group = self.terms.privacy.min_group;
         let received = Received { kind, state, note, private, min_group };
-        Ok(Opened { received, reply: Reply { kind, down: end, frame, uplink } })
+        let grid = down.grid.as_ref();
+        Ok(Opened { received, reply: Reply { kind, down: end, frame, uplink, grid } })
+    }
+
+    /// Counts a client whose upload is in the fold.
+    pub(super) fn note_sender(
+        &self,
+        fold: &mut Fold,
+        peer: &Peer<O::Record, O::Number>,
+    ) -> Result<()> {
+        if fold.kind == ExchangeKind::Round {
+            self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
+        }
+        // Weights are whole numbers: their sum does not depend on the order.
+        fold.weight += peer.weight;
+        fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
+        Ok(())
     }
 
     /// Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
@@ -426,7 +464,7 @@ impl<O: Oracle> Federated<O> {
         computed: Computed<O>,
         key: Key,
     ) -> Result<(ClientOf<O>, Up)> {
-        let Reply { kind, down, frame, uplink } = reply;
+        let Reply { kind, down, frame, uplink, grid } = reply;
         let Computed { own, mut value, supports, left_out } = computed;
         // Blocks that too few rows determine enter as zero, before the difference to the memory.
         let mut withheld = left_out;
@@ -435,11 +473,18 @@ impl<O: Oracle> Federated<O> {
             value[block].fill(O::Number::narrow(0.0));
             withheld += 1;
         }
-        let (up, packet) = match kind {
-            ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
-            ExchangeKind::OpenMemories => uplink.open(&value)?,
-            ExchangeKind::Round => uplink.send(&client.up, &value, (*frame).as_deref(), key)?,
+        self.clip(&mut value, &frame);
+        let frame = if self.frames_up() { (*frame).as_deref() } else { None };
+        let (up, packet) = match (kind, grid) {
+            (ExchangeKind::Round, None) => uplink.send(&client.up, &value, frame, key)?,
+            (ExchangeKind::Round, Some(grid)) => {
+                uplink.send_on_grid(&client.up, &value, frame, grid, key)?
+            }
+            (_, None) => uplink.open(&value)?,
+            (_, Some(grid)) => uplink.open_on_grid(&value, grid)?,
         };
+        // Memories open at the first state, not before it.
+        let up = if kind == ExchangeKind::FirstState { client.up.clone() } else { up };
         Ok((Client { up, down, own }, Up { kind, packet, withheld }))
     }
 }

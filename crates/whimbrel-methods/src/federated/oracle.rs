@@ -30,7 +30,14 @@ pub trait Oracle: Send + Sync + 'static {
     /// Whether the first state comes from an exchange with everyone, whose message is
     /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to
     /// [`Oracle::opened`].
-    const FIRST_EXCHANGE: bool = false;
+    fn has_first_exchange(&self) -> bool {
+        false
+    }
+    /// The largest norm, in the frame, of one row's part in the sum of a client's values; `None` if
+    /// rows are not bounded.
+    fn row_bound(&self) -> Option<f64> {
+        None
+    }
 
     /// Disclosures, figures, kinds of round beside the ordinary one, and the batch size of
     /// [`Oracle::locals`].
@@ -129,6 +136,17 @@ pub trait Oracle: Send + Sync + 'static {
         context: &Context,
         publish: Publish<'_, Self::Number>,
     ) -> Result<f64>;
+    /// The change of a client's value that the step from `before` to `after` explains: the step times
+    /// the values' Lipschitz constant. Uploads on a grid adapt to it.
+    fn moved(&self, before: &Self::Global, after: &Self::Global) -> Vec<f64> {
+        let round = ExchangeKind::Round;
+        let (before, after) = (self.published(before, round), self.published(after, round));
+        before
+            .iter()
+            .zip(after.iter())
+            .map(|(before, after)| after.wide() - before.wide())
+            .collect()
+    }
     /// A norm of the state, watched for divergence. `local2` is the mean squared distance of the
     /// clients' states from the server's.
     fn magnitude(&self, global: &Self::Global, local2: f64) -> f64;

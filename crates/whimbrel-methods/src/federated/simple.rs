@@ -73,6 +73,10 @@ pub trait Simple: Send + Sync + 'static {
     fn value(&self, at: &[f64], rows: &Table, key: Key) -> Vec<f64>;
     /// Moves the shared vector by the estimated mean of the clients' values; rounds count from 0.
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32);
+    /// The largest norm of one row's part in the sum of a client's rows; `None` if rows are not bounded.
+    fn row_bound(&self) -> Option<f64> {
+        None
+    }
     /// A client's loss. Evaluations report the weighted mean over clients as `objective`.
     fn loss(&self, at: &[f64], rows: &Table) -> f64;
 }
@@ -114,6 +118,10 @@ impl<S: Simple> Oracle for Plain<S> {
     type Record = ();
     type Note = ();
     type Private = ();
+
+    fn row_bound(&self) -> Option<f64> {
+        self.method.row_bound()
+    }
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let bytes = 16 * self.method.start(self.columns).len() + 64;

@@ -3,7 +3,8 @@
 use super::PartScores;
 use crate::settings::{ROUNDING, SMALL, SMALL_ROUNDS};
 use whimbrel_codec::channel::{
-    DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, GridNote, Spread, UpClient, UpFold,
+    UpServer,
 };
 use whimbrel_codec::{Packet, Scalar};
 use whimbrel_core::shared::Tail;
@@ -142,6 +143,8 @@ pub struct Down<N, P, T: Scalar = f64> {
     pub note: Option<N>,
     /// Part for this client.
     pub private: P,
+    /// The grid to upload on, if there is one.
+    pub grid: Option<GridNote>,
     /// The published vector, encoded by the downlink; many clients get the same bytes.
     pub state: Shared<DownMessage<T>>,
 }
@@ -254,7 +257,10 @@ impl Wire for Up {
     }
 }
 
-/// Kind, uplink and the presence of a note share one byte.
+/// The bit of a grid, above the uplink.
+const GRID: u64 = 1 << 11;
+
+/// Kind, uplink and the presence of a note share one byte; the presence of a grid follows them.
 impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.put_head(out);
@@ -269,22 +275,28 @@ impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {
     }
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
         let first = take_varint(head)?;
-        let uplink =
-            u8::try_from(first >> 3).map_err(|_| Error::peer("there is no such uplink"))?;
+        let has_grid = first & GRID != 0;
+        let uplink = u8::try_from((first & !GRID) >> 3)
+            .map_err(|_| Error::peer("there is no such uplink"))?;
         let kind = ExchangeKind::from_number((first & 3) as u8)?;
         let note = (first & 4 != 0).then(|| N::take(head)).transpose()?;
         let private = P::take(head)?;
-        Ok(Self { kind, uplink, note, private, state: Shared::take_tail(head, tail)? })
+        let grid = has_grid.then(|| GridNote::take(head)).transpose()?;
+        Ok(Self { kind, uplink, note, private, grid, state: Shared::take_tail(head, tail)? })
     }
 }
 
 impl<N: Wire, P: Wire, T: Scalar> Down<N, P, T> {
     fn put_head(&self, out: &mut Vec<u8>) {
         let noted = u64::from(self.note.is_some());
-        put_varint(u64::from(self.uplink) << 3 | noted << 2 | self.kind as u64, out);
+        let grid = if self.grid.is_some() { GRID } else { 0 };
+        put_varint(grid | u64::from(self.uplink) << 3 | noted << 2 | self.kind as u64, out);
         if let Some(note) = &self.note {
             note.put(out);
         }
         self.private.put(out);
+        if let Some(grid) = &self.grid {
+            grid.put(out);
+        }
     }
 }

@@ -45,17 +45,23 @@ impl Judge for Gradient {
         ask: &Ask,
         (): &(),
         data: &Split<Examples>,
-        _: &Terms,
+        terms: &Terms,
     ) -> Result<Answered<Self>> {
         // The minimum is known where all rows are, in simulations.
         if ask.w_star.is_some() && self.reference.is_none() {
             return Err(Error::peer("a question about a minimum that the job does not know"));
         }
+        let group = terms.privacy.min_group;
         let mut gradient = vec![0.0; self.answered_len()];
         let loss = if gradient.is_empty() {
-            self.problem.loss(&ask.w, &data.train)?
+            self.loss(&ask.w, &data.train, group)?
         } else {
-            self.problem.gradient(&ask.w, &data.train, Rows::All, &mut gradient)?
+            let loss = self.problem.gradient(&ask.w, &data.train, Rows::All, &mut gradient)?;
+            let support = self.problem.gradient_support(&ask.w, &data.train, Rows::All)?;
+            if support.rows < f64::from(group.unwrap_or(0)) {
+                gradient.fill(0.0);
+            }
+            if group.is_some() { self.loss(&ask.w, &data.train, group)? } else { loss }
         };
         // ∇F_i(w_*)
         let memory_limit = match &ask.w_star {
@@ -66,7 +72,7 @@ impl Judge for Gradient {
             }
             None => None,
         };
-        let parts = data.scores(|rows| self.score(&ask.w, rows))?;
+        let parts = data.scores(|rows| self.score(&ask.w, rows, group))?;
         Ok(Answered { answer: Answer { loss, gradient }, memory_limit, parts })
     }
 
@@ -126,9 +132,17 @@ impl Judge for Gradient {
 }
 
 impl Gradient {
+    /// The mean loss; a lower bound where fewer than `group` rows would determine it.
+    fn loss(&self, w: &[f64], data: &Examples, group: Option<u32>) -> Result<f64> {
+        match group {
+            Some(group) => self.problem.loss_of_groups(w, data, group),
+            None => self.problem.loss(w, data),
+        }
+    }
+
     /// The mean loss without its penalty and, with classes, the accuracy.
-    fn score(&self, w: &[f64], data: &Examples) -> Result<Vec<f64>> {
-        let mut means = vec![self.problem.loss(w, data)? - self.problem.penalty().value(w)];
+    fn score(&self, w: &[f64], data: &Examples, group: Option<u32>) -> Result<Vec<f64>> {
+        let mut means = vec![self.loss(w, data, group)? - self.problem.penalty().value(w)];
         if self.problem.has_classes() {
             let mut shown = vec![0.0; data.rows()];
             self.problem.predict(w, data, &mut shown)?;

@@ -5,7 +5,7 @@ use crate::{selection, sgd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset, UpRule, Uplink};
-use whimbrel_codec::{Codec, Norm};
+use whimbrel_codec::{Codec, Inclusion, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key};
 use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form, Weights};
 use whimbrel_methods::federated::BindRows;
@@ -37,6 +37,7 @@ fn fedem_over_every_kind_of_uplink() {
         Codec::sparse(0.4).unwrap(),
         Codec::sparse_exactly(2).unwrap(),
         Codec::Natural,
+        crate::grid::codec(12, 8, Inclusion::Fixed(3)),
     ];
     for codec in codecs {
         for memory in [true, false] {

@@ -8,7 +8,7 @@ use whimbrel_engine::{Faults, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
 use whimbrel_testkit::pairs;
 
-fn check_memories(simulator: &Simulator) {
+pub fn check_memories(simulator: &Simulator) {
     let machine = simulator.machine();
     let server = machine.server().downcast_ref::<Server>().unwrap();
     let mut sum = vec![0.0; server.global.s_hat.len()];

@@ -17,6 +17,7 @@ mod fedmiss_exact;
 mod fedmiss_optimum;
 mod fedmiss_steps;
 mod frames;
+mod grid;
 mod grouped;
 mod heterogeneous;
 mod invariants;

@@ -3,8 +3,8 @@
 use crate::fedmiss::{begun, cohort, dither};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink};
+use whimbrel_codec::{Codec, Inclusion};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, DynMethod, Erased, Inputs, Key, Samples, Targets};
 use whimbrel_engine::keys::StageKeys;
@@ -59,6 +59,11 @@ impl Setup {
     /// The same with everyone in every round, full batches or minibatches.
     pub(crate) fn with_everyone(rule: impl LocalRule, rounds: u32, batch: Option<u32>) -> Self {
         Self { participation: 1.0, rounds, batch, ..Self::of(rule) }
+    }
+
+    /// The same over another uplink.
+    pub(crate) fn over(self, codec: Codec, rule_up: UpRule) -> Self {
+        Self { codec, rule_up, ..self }
     }
 
     pub(crate) fn method(&self) -> PersonalMethod {
@@ -164,6 +169,13 @@ fn setups() -> Vec<(&'static str, Setup)> {
         ("fedmix over diana", memory(Setup::of(mix(2)))),
         ("fedmix over mcm", Setup { down: Some(mcm), ..memory(Setup::of(mix(2))) }),
         ("fedavg", Setup::of(FEDAVG)),
+        (
+            "fedavg on a grid",
+            Setup::of(FEDAVG).over(
+                crate::grid::codec(16, 8, Inclusion::Equal(0.5)),
+                UpRule::Memory { alpha: 0.9 },
+            ),
+        ),
         ("fedavg, renormalised", Setup { sampling: Sampling::Renormalise, ..Setup::of(FEDAVG) }),
         ("fedprox", Setup::of(FedAvg { mu: 0.1, fine_tune: false })),
         ("fedavg+", Setup::of(FedAvg { mu: 0.0, fine_tune: true })),

@@ -2,6 +2,7 @@
 
 use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
+use whimbrel_codec::Inclusion;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_methods::fedem::{
@@ -29,9 +30,12 @@ fn em() {
     let preserved = |memories| Some((dither(), DownRule::Preserved { alpha: 0.2, memories }));
     let state = |down| Setup { form: Form::State, down, ..base() };
     let known = Covariance::Known(TRUTH.to_vec());
+    let grid = crate::grid::codec(16, 14, Inclusion::Equal(0.6));
     let setups = [
         ("fedem", base()),
         ("fedem, lean", Setup { form: Form::Lean, ..base() }),
+        ("fedem on a grid", Setup { codec: grid.clone(), ..base() }),
+        ("dem on a grid", Setup { codec: grid.clone(), batch: BATCH, memory: false, ..base() }),
         ("dem", Setup { batch: BATCH, memory: false, ..base() }),
         ("fedem, zero memories", Setup { memories: FirstMemories::Zero, ..base() }),
         ("vr-fedem", spider()),
@@ -73,6 +77,13 @@ fn em_in_the_fisher_frame() {
         ("state, tied", Setup { form: Form::State, covariance: Covariance::Tied, ..base() }),
         ("lean, diagonal", Setup { form: Form::Lean, covariance: Covariance::Diagonal, ..base() }),
         ("plain", Setup { memory: false, ..base() }),
+        (
+            "groups on a grid",
+            Setup {
+                codec: crate::grid::codec(16, 14, Inclusion::Equal(0.6)),
+                ..over(Form::Lean, preserved(Memories::Groups(3)))
+            },
+        ),
         (
             "vr-fedem",
             Setup {

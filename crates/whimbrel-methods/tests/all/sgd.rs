@@ -86,6 +86,7 @@ impl Setup {
                 average: Average::Last,
                 participation: 1.0,
                 reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
+                private: None,
             },
             terms: equal_terms(
                 Uplink::new(up, rule, DIMS).unwrap(),
@@ -97,7 +98,7 @@ impl Setup {
     }
 
     /// The final server state and the excess loss every 100 rounds.
-    fn run(&self, data: &[ClientData], participation: Participation) -> (Server, Vec<f64>) {
+    pub fn run(&self, data: &[ClientData], participation: Participation) -> (Server, Vec<f64>) {
         let faults = Faults::default();
         let mut simulator = simulator_of(self.method(data), data, 3, participation, faults);
         let mut excess = Vec::new();

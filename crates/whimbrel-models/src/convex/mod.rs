@@ -82,6 +82,43 @@ impl Problem {
         rows: Rows<'_>,
         out: &mut [f64],
     ) -> Result<f64> {
+        let count = match rows {
+            Rows::All => data.rows(),
+            Rows::These(chosen) => chosen.len(),
+        };
+        self.sum_of_gradients(w, data, rows, count as f64, out, |_, _| {})
+    }
+
+    /// The gradient with a bounded influence of each row: a row's gradient, without the penalty, is
+    /// multiplied by `min(1, bound/norm)`. The sum over `rows` is divided by `count`.
+    pub fn clipped_gradient(
+        &self,
+        w: &[f64],
+        data: &Examples,
+        (rows, count): (Rows<'_>, f64),
+        bound: f64,
+        out: &mut [f64],
+    ) -> Result<f64> {
+        self.sum_of_gradients(w, data, rows, count, out, |chosen, slopes| {
+            for (slope, row) in slopes.iter_mut().zip(chosen) {
+                // The gradient of a row is its slope times its features.
+                let norm = slope.abs() * data.norm(*row);
+                *slope *= (bound / norm).min(1.0);
+            }
+        })
+    }
+
+    /// The sum of gradients over `count`; `adjust` may change the slopes `d loss / d <x, w>` of a
+    /// block of rows.
+    fn sum_of_gradients(
+        &self,
+        w: &[f64],
+        data: &Examples,
+        rows: Rows<'_>,
+        count: f64,
+        out: &mut [f64],
+        adjust: impl Fn(&[u32], &mut [f64]),
+    ) -> Result<f64> {
         data.check(w, rows)?;
         check_length(out, data.dimension())?;
         let (mut total, mut y, mut losses) = (0.0, [0.0; BLOCK], [0.0; BLOCK]);
@@ -90,13 +127,10 @@ impl Problem {
                 *y = data.targets()[*i as usize];
             }
             self.loss.terms(z, &y, &mut losses);
+            adjust(chosen, &mut z[..chosen.len()]);
             total += kernels::sum(&losses[..chosen.len()]);
         });
-        let count = match rows {
-            Rows::All => data.rows(),
-            Rows::These(chosen) => chosen.len(),
-        };
-        let mean = 1.0 / count as f64;
+        let mean = 1.0 / count;
         vector::scale(out, mean);
         let penalty = self.penalty.add_gradient(w, out);
         finite(total * mean + penalty, out)
@@ -135,6 +169,22 @@ impl Problem {
             total += kernels::sum(&losses[..z.len()]);
         }
         finite(total / data.rows() as f64 + self.penalty.value(w), &[])
+    }
+
+    /// `F(w)` over every row, with the largest losses lowered to the point where the sum is `group`
+    /// times the largest: a lower bound that no smaller number of rows determines.
+    pub fn loss_of_groups(&self, w: &[f64], data: &Examples, group: u32) -> Result<f64> {
+        data.check(w, Rows::All)?;
+        let mut each = Vec::with_capacity(data.rows());
+        let (mut y, mut losses) = ([0.0; BLOCK], [0.0; BLOCK]);
+        data.each_product(w, Rows::All, |chosen, z| {
+            for (y, i) in y.iter_mut().zip(chosen) {
+                *y = data.targets()[*i as usize];
+            }
+            self.loss.terms(z, &y, &mut losses);
+            each.extend_from_slice(&losses[..chosen.len()]);
+        });
+        finite(mean_of_groups(&mut each, group) + self.penalty.value(w), &[])
     }
 
     /// Writes the product of the Hessian at `w` and `v`, over every row.
@@ -299,6 +349,23 @@ impl Loss {
             Self::Logistic => kernels::logistic_terms(z, y, losses),
         }
     }
+}
+
+/// The mean of non-negative numbers, those above the largest `c` with `sum min(x, c) >= group c`
+/// lowered to it.
+fn mean_of_groups(x: &mut [f64], group: u32) -> f64 {
+    x.sort_unstable_by(f64::total_cmp);
+    let (n, group) = (x.len() as f64, f64::from(group));
+    let mut below: f64 = x.iter().sum();
+    // With `lowered` of them at c the sum is group c, so c = below / (group - lowered).
+    for (lowered, largest) in x.iter().rev().enumerate() {
+        let left = group - lowered as f64;
+        if below >= left * largest {
+            return if lowered == 0 { below / n } else { group * below / (left * n) };
+        }
+        below -= largest;
+    }
+    0.0
 }
 
 fn check_length(out: &[f64], wanted: usize) -> Result<()> {

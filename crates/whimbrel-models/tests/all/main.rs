@@ -2,12 +2,14 @@
 
 mod cases;
 mod chains;
+mod clip;
 mod convex;
 mod data;
 mod em;
 mod equivariance;
 mod estep;
 mod frame;
+mod groups;
 mod kmeans;
 mod lowrank_cases;
 mod lowrank_family;

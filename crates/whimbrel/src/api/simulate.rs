@@ -3,6 +3,7 @@
 use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
+use whimbrel_codec::{Codec::Grid, Inclusion};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error, Probability};
 use whimbrel_engine::{
@@ -70,7 +71,12 @@ impl<S: Simple> Simulate<S> {
         let clients = tables(clients)?;
         let columns = clients.first().map_or(0, |(_, table)| table.width());
         let dimension = self.method.start(columns).len();
-        let codec = parse_codec(&self.codec.to_string())?;
+        let codec = match parse_codec(&self.codec.to_string())? {
+            Grid(grid) => {
+                Grid(grid.among(clients.len() as u32, Inclusion::Equal(self.participation)))
+            }
+            codec => codec,
+        };
         let terms = Terms::over(codec, dimension, Budget::Rounds(self.rounds))?;
         let oracle = Plain { method: self.method, columns };
         let chain = OneStage {

@@ -341,7 +341,8 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         (None, _) => "no consent, and no answers; the job asks for\n".into(),
         (Some(_), 0) => "answers, of the agreed maximum\n".into(),
         (Some(_), times) => {
-            format!("consent renewed {times} times; answers since then, of the agreed maximum\n")
+            let times = format!("{times} time{}", if times == 1 { "" } else { "s" });
+            format!("consent renewed {times}; answers since then, of the agreed maximum\n")
         }
     };
     text.insert_str(0, &format!("{}: ", printable(&enrolled.name)));

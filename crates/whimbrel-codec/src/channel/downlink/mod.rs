@@ -81,6 +81,10 @@ impl Downlink {
         if codec == Codec::Exact || rule == DownRule::Exact {
             return Ok(Self::exact(dimension));
         }
+        if matches!(codec, Codec::Grid(_)) {
+            return Err(Error::config("a grid is for uplinks only")
+                .hint("use another codec in [downlink], such as \"dithering\""));
+        }
         let contracts = matches!(rule, DownRule::Degraded { feedback: Feedback::Contractive });
         if !codec.is_unbiased() && !contracts {
             return Err(Error::config(format!(

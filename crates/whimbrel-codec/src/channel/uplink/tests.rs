@@ -176,7 +176,7 @@ fn uploads_of_some_coordinates_move_those_alone() {
     };
     let value = |i: usize, at: usize| 1.0 + i as f64 - 0.3 * at as f64;
     let mut ends = [UpClient::default(), UpClient::default()];
-    let mut server = UpServer { memory_sum: vec![0.0; 6] };
+    let mut server = UpServer { memory_sum: vec![0.0; 6], grid: None };
     for round in 0..400 {
         let mut fold = UpFold::new(6, true);
         for (i, end) in ends.iter_mut().enumerate() {

@@ -164,6 +164,16 @@ impl Downlink {
     /// Refuses codecs that do not suit the rule.
     fn check(&self, reader: &Reader<'_>, asked: Asked) -> Read<()> {
         let name = self.codec.name();
+        let mut codecs = std::iter::once(&self.codec).chain(self.own.iter().map(|own| &own.codec));
+        if codecs.any(|codec| matches!(codec, Codec::Grid(_))) {
+            let key = if self.own.is_empty() { &CODEC } else { &FOR };
+            return reader.read(key, |v| {
+                Err(v.fail(
+                    "a grid is for sums of uploads: a downlink cannot have one",
+                    "use another codec, such as \"dithering\"",
+                ))
+            });
+        }
         if self.rule == DownRule::Exact && self.codec != Codec::Exact {
             return reader.read(&CODEC, |v| Err(refuse_unused(&v, name, asked)));
         }

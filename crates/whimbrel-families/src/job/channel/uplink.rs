@@ -76,7 +76,7 @@ define_keys! {
     MEMORY = "memory", SWITCH, default(true), only (&["memory"], "there is no memory to turn off");
     /// coordinates in which a mixture's statistics are compressed; without effect for exact codecs
     FRAME = "frame", FRAMES,
-        unset "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with \
+        unset "\"fisher\" for fedem, vr-fedem and every grid; \"raw\" for dem, under step = \"theory\", and with \
          memories = \"single\" in [downlink]";
     /// codecs of single clients; "auto" for `alpha` is then by codec
     FOR = "for", OWN_CODECS, default(Vec::new());
@@ -88,8 +88,8 @@ define_keys! {
 
 form! {
     ALPHAS: Auto, "\"auto\" or a number above 0 and at most 1" {
-        /// 1/(1 + omega) for the EM methods and under step = "theory", 1/(2 (1 + omega)) for
-        /// regressions, with omega the codec's variance constant
+        /// 1/(1 + omega) for the EM methods, on a grid and under step = "theory", 1/(2 (1 + omega))
+        /// for regressions, with omega the codec's variance constant
         "auto" => None,
     }
     number ABOVE_ZERO => Some;
@@ -142,6 +142,7 @@ impl Uplink {
             rule => Ok((rule, MemoryStart::Zero)),
         };
         let (codec, own) = (codec?, own?);
+        check_grid(reader, &codec, &own, rule)?;
         let mut codecs = std::iter::once(&codec).chain(own.iter().map(|own| &own.codec));
         let biased = codecs.find(|codec| !codec.is_unbiased() && rule != UpRule::Feedback);
         if let Some(biased) = biased {
@@ -151,6 +152,19 @@ impl Uplink {
         let (settled, start) = memory?;
         let memory_off = settled == UpRule::Plain && rule != settled;
         Ok(Self { codec, rule: settled, memory_off, start, frame: frame?, own })
+    }
+
+    /// Whether uploads are integers on a shared grid.
+    pub fn is_on_grid(&self) -> bool {
+        matches!(self.codec, Codec::Grid(_))
+    }
+
+    /// Reports a grid that the method cannot use.
+    pub(crate) fn refuse_grid(&self, source: &Source<'_>, what: &str) {
+        if self.is_on_grid() {
+            let hint = "use another codec, such as \"dithering\"";
+            source.report_at(&["uplink", "codec"], what, hint);
+        }
     }
 
     /// Reports a `frame` of methods without frames.
@@ -215,6 +229,33 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
         ));
     }
     Ok(codec)
+}
+
+/// Refuses a grid where clients do not send terms of one sum.
+fn check_grid(
+    reader: &Reader<'_>,
+    codec: &Codec,
+    own: &[OwnCodec],
+    rule: UpRule<Auto>,
+) -> Read<()> {
+    let is_grid = |codec: &Codec| matches!(codec, Codec::Grid(_));
+    if own.iter().any(|own| is_grid(&own.codec)) || is_grid(codec) && !own.is_empty() {
+        return reader.read(&FOR, |v| {
+            Err(v.fail(
+                "uploads on a grid are terms of one sum, so all clients share the codec",
+                "take [[uplink.for]] out, or use another codec",
+            ))
+        });
+    }
+    if is_grid(codec) && rule == UpRule::Feedback {
+        return reader.read(&CODEC, |v| {
+            Err(v.fail(
+                "a grid has no error feedback: its steps follow the sum of all clients",
+                "write rule = \"memory\" or \"plain\", or use another codec",
+            ))
+        });
+    }
+    Ok(())
 }
 
 fn refuse_biased(value: &Value<'_>, codec: &str, rule: UpRule<Auto>) -> Reported {

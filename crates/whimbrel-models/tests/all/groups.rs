@@ -1,0 +1,202 @@
+//! Sums that rest on a smallest group of rows: supports, restricted E-steps, bounded losses.
+
+use crate::cases::{covariances, drawn, e_step, log_normal, model, parameters, rows};
+use crate::convex::{classes, labelled, numbers, problems};
+use crate::mixed::{COLUMNS, mixed, table};
+use whimbrel_core::{ClientData, FeatureRows, Key, Table};
+use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters};
+use whimbrel_models::mixed::Numeric;
+use whimbrel_models::{LatentModel, Rows};
+
+const GROUP: u32 = 5;
+
+/// Responsibilities by plain loops, row by row.
+fn responsibilities(theta: &GmmParameters, rows: &[f64]) -> Vec<Vec<f64>> {
+    let each = rows.chunks(theta.columns()).map(|y| {
+        let scores: Vec<f64> = (0..theta.components())
+            .map(|k| theta.weights()[k].ln() + log_normal(y, theta.mean(k), &theta.covariance(k)))
+            .collect();
+        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+        scores.iter().map(|s| (s - top).exp() / total).collect()
+    });
+    each.collect()
+}
+
+#[test]
+fn supports_are_those_of_plain_loops() {
+    for covariance in covariances(3) {
+        let model = model(4, 3, covariance);
+        let theta = parameters(&model, 10.0);
+        // More than one chunk, and a last tile that is padded.
+        let rows = rows(&model, &theta, 1037, 5);
+        let data = model.data_from_rows(&rows).unwrap();
+        let found = model.supports(&theta, &data, Rows::All).unwrap();
+        let r = responsibilities(&theta, &rows);
+        for (k, found) in found.iter().enumerate() {
+            let mass: f64 = r.iter().map(|r| r[k]).sum();
+            let largest = r.iter().map(|r| r[k]).fold(0.0, f64::max);
+            assert!((found.mass - mass).abs() < 1e-9 * mass, "{found:?} {mass}");
+            assert!((found.rows - mass / largest).abs() < 1e-9 * found.rows, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn without_weak_components_an_e_step_is_the_usual_one() {
+    let model = model(3, 2, Covariance::Full);
+    let theta = parameters(&model, 0.0);
+    let drawn = drawn(&model, &theta, 300, 1);
+    let mut statistic = vec![0.0; model.statistic_len()];
+    for group in [None, Some(1), Some(GROUP)] {
+        let expect =
+            model.expect_supported(&theta, &drawn.data, Rows::All, group, &mut statistic).unwrap();
+        assert_eq!(expect.left_out, 0);
+        let usual = e_step(&model, &theta, &drawn.data);
+        assert_eq!((statistic.clone(), expect.log_likelihood), usual);
+    }
+}
+
+/// A mixture with a narrow component at each of some rows, and one for all others.
+fn spikes(model: &Gmm, rows: &[f64], at: &[usize]) -> GmmParameters {
+    let d = model.columns();
+    let components = model.components();
+    let weights = vec![1.0 / components as f64; components];
+    let mut means: Vec<f64> = at.iter().flat_map(|i| rows[i * d..][..d].to_vec()).collect();
+    means.resize(components * d, 0.0);
+    let variance = |k: usize| if k < at.len() { 1e-6 } else { 100.0 };
+    let covariance: Vec<f64> = (0..components)
+        .flat_map(|k| (0..d * d).map(move |i| if i % (d + 1) == 0 { variance(k) } else { 0.0 }))
+        .collect();
+    model.parameters(&weights, &means, &covariance).unwrap()
+}
+
+fn restricted(model: &Gmm, theta: &GmmParameters, data: &GmmData) -> (Vec<f64>, u32) {
+    let mut statistic = vec![0.0; model.statistic_len()];
+    let found =
+        model.expect_supported(theta, data, Rows::All, Some(GROUP), &mut statistic).unwrap();
+    (statistic, found.left_out)
+}
+
+#[test]
+fn a_component_at_a_single_row_is_left_out_and_nothing_can_be_subtracted() {
+    let (n, d) = (200, 2);
+    let rows = numbers(4, n * d);
+    for components in [2, 10] {
+        let model = model(components, d, Covariance::Full);
+        let data = model.data_from_rows(&rows).unwrap();
+        let first_moment: Vec<f64> =
+            (0..d).map(|j| rows.iter().skip(j).step_by(d).sum::<f64>() / n as f64).collect();
+        for first in (0..n).step_by(components - 1).take(20) {
+            let at: Vec<usize> = (first..first + components - 1).collect();
+            let theta = spikes(&model, &rows, &at);
+            // Without the rule each spike gives its row away.
+            let (open, _) = e_step(&model, &theta, &data);
+            let mean: Vec<f64> = (0..d).map(|j| open[components + j] / open[0]).collect();
+            assert!((mean[0] - rows[first * d]).abs() < 1e-2, "{mean:?}");
+            // With it, everything is in the one component that all rows determine.
+            let (statistic, left_out) = restricted(&model, &theta, &data);
+            assert_eq!(left_out as usize, components - 1);
+            let weights = &statistic[..components];
+            assert!(weights[..components - 1].iter().all(|w| *w == 0.0), "{weights:?}");
+            let whole = &statistic[components + (components - 1) * d..][..d];
+            for (found, moment) in whole.iter().zip(&first_moment) {
+                assert!((found - moment).abs() < 1e-12, "{found} {moment}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_row_carries_a_repeated_share_of_a_minibatch() {
+    let model = model(2, 2, Covariance::Full);
+    let rows = numbers(4, 400);
+    let data = model.data_from_rows(&rows).unwrap();
+    let theta = spikes(&model, &rows, &[7]);
+    // Row 7 five times: a spike of mass 5 that is still one row.
+    let mut chosen = vec![7; 5];
+    chosen.extend(20..60);
+    let mut statistic = vec![0.0; model.statistic_len()];
+    let found = model
+        .expect_supported(&theta, &data, Rows::These(&chosen), Some(GROUP), &mut statistic)
+        .unwrap();
+    assert_eq!((found.left_out, statistic[0]), (1, 0.0));
+}
+
+#[test]
+fn fewer_rows_than_a_group_give_nothing() {
+    let model = model(2, 2, Covariance::Tied);
+    let data = model.data_from_rows(&numbers(4, 8)).unwrap();
+    let theta = parameters(&model, 0.0);
+    let mut statistic = vec![0.0; model.statistic_len()];
+    let found = model.expect_supported(&theta, &data, Rows::All, Some(GROUP), &mut statistic);
+    assert!(found.unwrap_err().to_string().contains("min_group"));
+}
+
+/// A column that a component observes in few rows is a sum over those.
+#[test]
+fn components_of_a_table_rest_on_observed_cells() {
+    let model = mixed(2, &COLUMNS, Numeric::Diagonal);
+    let values = table(120, 0.1, 6);
+    let names: Vec<String> = (0..COLUMNS.len()).map(|j| j.to_string()).collect();
+    let bind = |values: &[f64]| {
+        let table = Table::new(names.clone(), values.to_vec()).unwrap();
+        model.bind(&ClientData::Table(table)).unwrap()
+    };
+    let data = bind(&values);
+    let theta = model.initial_from_moments(&model.moments(&data).unwrap(), Key::root(3)).unwrap();
+    let rows_of = |data| {
+        let supports = model.supports(&theta, data, Rows::All).unwrap();
+        supports.iter().map(|support| support.rows).fold(f64::INFINITY, f64::min)
+    };
+    let complete = rows_of(&data);
+    assert!(complete > f64::from(GROUP), "{complete}");
+    // Four rows keep their first number.
+    let mut few = values;
+    few.chunks_mut(COLUMNS.len()).skip(4).for_each(|row| row[0] = f64::NAN);
+    assert!(rows_of(&bind(&few)) <= 4.0);
+}
+
+#[test]
+fn a_gradient_rests_on_the_rows_whose_own_gradients_are_large() {
+    let (n, d) = (60, 4);
+    let data = labelled(d, FeatureRows::Dense(numbers(1, n * d)), classes(2, n));
+    for problem in problems(0.0, true) {
+        let examples = problem.bind(&data).unwrap();
+        let w = numbers(3, d + 1);
+        let norm = |i: usize| {
+            let mut g = vec![0.0; d + 1];
+            problem.gradient(&w, &examples, Rows::These(&[i as u32]), &mut g).unwrap();
+            g.iter().map(|g| g * g).sum::<f64>().sqrt()
+        };
+        let norms: Vec<f64> = (0..n).map(norm).collect();
+        let support = problem.gradient_support(&w, &examples, Rows::All).unwrap();
+        let right = norms.iter().sum::<f64>() / norms.iter().copied().fold(0.0, f64::max);
+        assert!((support.rows - right).abs() < 1e-10 * right, "{} {right}", support.rows);
+    }
+}
+
+#[test]
+fn losses_of_few_rows_are_lowered_and_others_are_not() {
+    let (n, d) = (60, 2);
+    let data = labelled(d, FeatureRows::Dense(numbers(1, n * d)), classes(2, n));
+    let [_, logistic] = problems(0.0, false);
+    let examples = logistic.bind(&data).unwrap();
+    let w = numbers(3, d);
+    let (loss, groups) = (
+        logistic.loss(&w, &examples).unwrap(),
+        logistic.loss_of_groups(&w, &examples, GROUP).unwrap(),
+    );
+    assert!((loss - groups).abs() < 1e-14, "{loss} {groups}");
+    // One row far on the wrong side: alone it would be the sum.
+    let mut values = vec![1.0; n];
+    values[17] = -1.0;
+    let one = labelled(1, FeatureRows::Dense(values), vec![1.0; n]);
+    let one = logistic.bind(&one).unwrap();
+    for scale in [50.0, 100.0, 1000.0] {
+        let loss = logistic.loss(&[scale], &one).unwrap();
+        assert!((loss - scale / n as f64).abs() < 1e-12, "{loss}");
+        let groups = logistic.loss_of_groups(&[scale], &one, GROUP).unwrap();
+        assert!(groups < 1e-18, "{groups}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The clients of a run with their public keys, and the rules they agreed to.
+
+use super::keys::{Hash, Signature, hash, is_signed};
+use super::{refuse, two_thirds};
+use whimbrel_core::{ClientId, Error, Result, Wire, wire};
+
+/// The server's assumed behaviour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Adversary {
+    /// It follows the protocol and keeps what it sees.
+    Curious,
+    /// It may lie about cohorts and survivors, with fewer than a third of the clients.
+    Lying,
+}
+
+/// The rules that clients consent to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// The hash of the run, stage included: exchanges are numbered within it.
+    pub run: Hash,
+    /// The fewest clients in a sum, at least 3.
+    pub min_cohort: u32,
+    pub server: Adversary,
+}
+
+/// A client's public keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Enrolment {
+    /// The Ed25519 key that identifies the client.
+    pub identity: [u8; 32],
+    /// The X25519 key of this run.
+    pub key: [u8; 32],
+    /// The identity's signature on run and key.
+    pub signature: Signature,
+}
+
+/// Clients and rules, checked. Only the users' comparison of [`Roster::hash`] keeps out invented
+/// clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Roster {
+    rules: Rules,
+    members: Vec<(ClientId, Enrolment)>,
+}
+
+wire!(Rules { run, min_cohort, server });
+wire!(Enrolment { identity, key, signature });
+// The stored form, which is trusted: a received roster is made from its parts by `Roster::new`.
+wire!(Roster { rules, members });
+
+impl Wire for Adversary {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self == Self::Lying).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(if bool::take(from)? { Self::Lying } else { Self::Curious })
+    }
+}
+
+impl Rules {
+    /// The number of shares that recover a seed.
+    pub(super) fn threshold(&self, holders: usize) -> usize {
+        match self.server {
+            Adversary::Curious => holders / 2 + 1,
+            Adversary::Lying => two_thirds(holders),
+        }
+    }
+}
+
+impl Enrolment {
+    /// The signed hash.
+    pub(super) fn statement(run: &Hash, key: &[u8; 32]) -> Hash {
+        hash("mask enrolment", &(*run, *key))
+    }
+}
+
+impl Roster {
+    /// Checks rules, order, distinctness and signatures.
+    pub fn new(rules: Rules, members: Vec<(ClientId, Enrolment)>) -> Result<Self> {
+        if rules.min_cohort < 3 {
+            return Err(Error::config("sums of fewer than 3 clients are not masked")
+                .hint("set min_cohort to 3 or more"));
+        }
+        if !members.is_sorted_by(|a, b| a.0 < b.0) {
+            return refuse("the clients of a roster are not in ascending order");
+        }
+        for part in [|e: &Enrolment| e.identity, |e: &Enrolment| e.key] {
+            let mut parts: Vec<_> = members.iter().map(|(_, e)| part(e)).collect();
+            parts.sort_unstable();
+            parts.dedup();
+            if parts.len() < members.len() {
+                return refuse("two clients of a roster have the same key");
+            }
+        }
+        for (id, e) in &members {
+            if !is_signed(&e.identity, &Enrolment::statement(&rules.run, &e.key), &e.signature) {
+                return refuse(format!("the key of client {id} is not signed by its identity"));
+            }
+        }
+        Ok(Self { rules, members })
+    }
+
+    /// Refuses a roster that does more than add clients to an earlier one.
+    pub(super) fn check_extends(&self, old: &Self) -> Result<()> {
+        let same = |(id, member): &(_, _)| self.member(*id).is_ok_and(|new| new == member);
+        if old.rules == self.rules && old.members.iter().all(same) {
+            return Ok(());
+        }
+        refuse("the roster changes rules or clients that were agreed")
+    }
+
+    /// The hash to show before consent; it covers the rules.
+    pub fn hash(&self) -> Hash {
+        hash("mask roster", self)
+    }
+
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub fn members(&self) -> &[(ClientId, Enrolment)] {
+        &self.members
+    }
+
+    /// The keys of a client.
+    pub fn member(&self, id: ClientId) -> Result<&Enrolment> {
+        let at = self.members.binary_search_by_key(&id, |(id, _)| *id);
+        let unknown = |_| Error::peer(format!("client {id} is not on the roster"));
+        at.map(|at| &self.members[at].1).map_err(unknown)
+    }
+}

@@ -1,0 +1,202 @@
+//! Vectors of words modulo 2^w as packed bytes, and the key streams that mask them.
+
+use chacha20::rand_core::SeedableRng;
+use chacha20::rand_core::block::Generator;
+use chacha20::{ChaChaCore, R20, variants::Legacy};
+use whimbrel_core::{Error, Result, Wire, wire};
+
+/// The bits of a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    W16,
+    W32,
+    W64,
+}
+
+/// A part of an upload: words modulo 2^w.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    pub width: Width,
+    /// Only the low bits count: signed numbers are cast.
+    pub words: Vec<u64>,
+}
+
+/// The form of a segment without its content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub width: Width,
+    pub words: u32,
+}
+
+wire!(Span { width, words });
+
+impl Wire for Width {
+    fn put(&self, out: &mut Vec<u8>) {
+        (8 * self.bytes() as u8).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        match u8::take(from)? {
+            16 => Ok(Self::W16),
+            32 => Ok(Self::W32),
+            64 => Ok(Self::W64),
+            other => Err(Error::peer(format!("words have 16, 32 or 64 bits, not {other}"))),
+        }
+    }
+}
+
+impl Width {
+    fn bytes(self) -> usize {
+        match self {
+            Self::W16 => 2,
+            Self::W32 => 4,
+            Self::W64 => 8,
+        }
+    }
+}
+
+impl Span {
+    fn bytes(&self) -> usize {
+        self.words as usize * self.width.bytes()
+    }
+}
+
+impl Segment {
+    pub fn span(&self) -> Result<Span> {
+        let words = u32::try_from(self.words.len())
+            .map_err(|_| Error::config("a segment has more than 2^32 words"))?;
+        Ok(Span { width: self.width, words })
+    }
+
+    /// The words as signed numbers of w bits.
+    pub fn signed(&self) -> impl Iterator<Item = i64> + '_ {
+        let unused = 64 - 8 * self.width.bytes() as u32;
+        self.words.iter().map(move |&word| ((word << unused) as i64) >> unused)
+    }
+}
+
+/// The bytes of segments of this form.
+pub(super) fn packed_bytes(layout: &[Span]) -> usize {
+    layout.iter().map(Span::bytes).sum()
+}
+
+/// All words, w bits each, little-endian.
+pub(super) fn pack(segments: &[Segment]) -> Vec<u8> {
+    fn put<const N: usize>(words: &[u64], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + N * words.len(), 0);
+        for (place, word) in out[start..].as_chunks_mut::<N>().0.iter_mut().zip(words) {
+            place.copy_from_slice(&word.to_le_bytes()[..N]);
+        }
+    }
+    let mut out = Vec::new();
+    for segment in segments {
+        match segment.width {
+            Width::W16 => put::<2>(&segment.words, &mut out),
+            Width::W32 => put::<4>(&segment.words, &mut out),
+            Width::W64 => put::<8>(&segment.words, &mut out),
+        }
+    }
+    out
+}
+
+/// The segments of packed bytes of this form.
+pub(super) fn unpack(layout: &[Span], mut bytes: &[u8]) -> Vec<Segment> {
+    fn words<const N: usize>(bytes: &[u8]) -> Vec<u64> {
+        let word = |chunk: &[u8; N]| {
+            let mut word = [0; 8];
+            word[..N].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        };
+        bytes.as_chunks::<N>().0.iter().map(word).collect()
+    }
+    let segment = |span: &Span| {
+        let (part, rest) = bytes.split_at(span.bytes());
+        bytes = rest;
+        let words = match span.width {
+            Width::W16 => words::<2>(part),
+            Width::W32 => words::<4>(part),
+            Width::W64 => words::<8>(part),
+        };
+        Segment { width: span.width, words }
+    };
+    layout.iter().map(segment).collect()
+}
+
+/// The direction in which a vector enters a sum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    Plus,
+    Minus,
+}
+
+impl Sign {
+    pub(super) fn opposite(self) -> Self {
+        if self == Self::Plus { Self::Minus } else { Self::Plus }
+    }
+}
+
+/// Adds or subtracts packed words, `term` being as long as `sum` or longer.
+fn add(width: Width, sum: &mut [u8], term: &[u8], sign: Sign) {
+    macro_rules! words {
+        ($word:ty) => {{
+            let (sum, term) = (sum.as_chunks_mut().0, term.as_chunks().0);
+            for (to, from) in sum.iter_mut().zip(term) {
+                let (a, b) = (<$word>::from_le_bytes(*to), <$word>::from_le_bytes(*from));
+                let word = if sign == Sign::Plus { a.wrapping_add(b) } else { a.wrapping_sub(b) };
+                *to = word.to_le_bytes();
+            }
+        }};
+    }
+    match width {
+        Width::W16 => words!(u16),
+        Width::W32 => words!(u32),
+        Width::W64 => words!(u64),
+    }
+}
+
+/// Adds a packed vector of the same form.
+pub(super) fn add_packed(layout: &[Span], mut sum: &mut [u8], mut term: &[u8]) {
+    for span in layout {
+        let (to, from) = (sum.split_at_mut(span.bytes()), term.split_at(span.bytes()));
+        add(span.width, to.0, from.0, Sign::Plus);
+        (sum, term) = (to.1, from.1);
+    }
+}
+
+/// The key stream of ChaCha20 with a 64-bit block counter.
+pub(super) struct KeyStream(ChaChaCore<R20, Legacy>);
+
+impl KeyStream {
+    pub(super) fn new(key: [u8; 32]) -> Self {
+        Self(ChaChaCore::from_seed(key))
+    }
+
+    pub(super) fn next_bytes(&mut self) -> [u8; 256] {
+        let mut words = [0; 64];
+        self.0.generate(&mut words);
+        let mut bytes = [0; 256];
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+/// Adds or subtracts the streams of these keys. A segment starts at a new block of 256 bytes.
+pub(super) fn apply(layout: &[Span], body: &mut [u8], masks: &[([u8; 32], Sign)]) {
+    // The streams of a batch and 256 bytes of the body fit the innermost cache.
+    for batch in masks.chunks(64) {
+        let mut streams: Vec<_> =
+            batch.iter().map(|&(k, sign)| (KeyStream::new(k), sign)).collect();
+        let mut rest = &mut *body;
+        for span in layout {
+            let (part, after) = rest.split_at_mut(span.bytes());
+            rest = after;
+            for chunk in part.chunks_mut(256) {
+                for (stream, sign) in &mut streams {
+                    add(span.width, chunk, &stream.next_bytes(), *sign);
+                }
+            }
+        }
+    }
+}
