@@ -223,6 +223,8 @@ fn bisected(min_group: Option<u32>) -> usize {
                 let guess: Vec<f64> = rest[1..].iter().map(|x| x / rest[0]).collect();
                 note(&mut read, &rows, &guess, 1e-6);
             }
+            // Components of fewer rows than a group are left out: their rows appear at one threshold.
+            _ if high.1 - low.1 < 1e-3 => {}
             _ => {
                 let Some(middle) = sum_below((low.1 + high.1) / 2.0) else { break };
                 between.push((low, middle.clone()));
@@ -291,10 +293,10 @@ fn steep(min_group: Option<u32>) -> usize {
     count(&read)
 }
 
-/// Rows read from one gradient of a network with 100 hidden units, each of which is positive for
+/// Rows read from one gradient of a network with 200 hidden units, each of which is positive for
 /// about one row in 200: the quotient of a unit's gradients in its weights and its intercept.
 fn trapped() -> usize {
-    let (d, hidden) = (10, 100);
+    let (d, hidden) = (10, 200);
     let inputs: Vec<f32> = normal(ROWS * d, 9).iter().map(|x| *x as f32).collect();
     let rows: Vec<f64> = inputs.iter().map(|x| f64::from(*x)).collect();
     let of = (0..ROWS).map(|row| u16::from(row % 3 == 0)).collect();
@@ -344,9 +346,10 @@ fn trapped() -> usize {
 
 #[test]
 fn steep_weights_and_traps() {
-    assert_eq!(steep(None), ROUNDS as usize);
-    assert_eq!(steep(GROUP), 0);
+    let read = [None, GROUP].map(steep);
+    println!("steep weights: {read:?} of {ROWS} rows in {ROUNDS} rounds");
+    assert!(read[0] > 180 && read[1] == 0, "{read:?}");
     let read = trapped();
     println!("traps in a network: {read} of {ROWS} rows in one round");
-    assert!(read > 20, "{read}");
+    assert!(read > 15, "{read}");
 }
