@@ -9,7 +9,6 @@ use super::roster::{Adversary, Roster};
 use super::words::{Segment, add_packed, apply, packed_bytes, unpack};
 use super::{has, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
-use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Error, Result, wire};
 
 /// The server of masked sums, one exchange after another. Its state holds no secret.
@@ -246,20 +245,21 @@ impl Open {
     /// The masks left in the sum, with the signs that remove them, or the reason why they are not
     /// known.
     fn masks(&self, survivors: &[ClientId], threshold: usize) -> Result<Vec<Mask>, String> {
-        let places = |&i: &ClientId| (i, (revealed(&self.graph, survivors, i), Vec::new()));
-        let mut by_dealer: BTreeMap<_, (_, Vec<(u32, &[Element])>)> =
-            survivors.iter().map(places).collect();
+        let places = survivors.iter().map(|&i| revealed(&self.graph, survivors, i));
+        let places: Vec<Vec<usize>> = places.collect();
+        let mut known: Vec<Vec<(u32, &[Element])>> = vec![Vec::new(); survivors.len()];
         for (holder, shares) in &self.shares {
             let mut rest = &shares[..];
             for dealer in dealers(&self.graph, survivors, *holder) {
-                let (places, known) = by_dealer.get_mut(&dealer).expect("a survivor");
-                let (part, after) = rest.split_at(places.len());
+                let at = survivors.binary_search(&dealer).expect("a survivor");
+                let (part, after) = rest.split_at(places[at].len());
                 rest = after;
-                known.push((holder.0, part));
+                known[at].push((holder.0, part));
             }
         }
         let mut masks = Vec::new();
-        for ((dealer, (places, known)), (_, dealt)) in by_dealer.iter().zip(&self.uploads) {
+        for ((dealer, dealt), (places, known)) in self.uploads.iter().zip(places.iter().zip(&known))
+        {
             let Some(known) = known.get(..threshold) else {
                 let count = known.len();
                 return Err(format!("{count} of {threshold} shares of client {dealer}'s seeds"));
