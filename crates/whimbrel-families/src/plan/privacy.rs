@@ -123,12 +123,12 @@ impl Private {
         let mut warnings = Vec::new();
         if nu > 3.0 {
             warnings.push(format!(
-                "nu = {nu:.1} is above 3: the noise hides the model; use a diagonal covariance, fewer \
+                "nu = {nu:.2} is above 3: the noise hides the model; use a diagonal covariance, fewer \
                  components, more {unit}s or a larger epsilon"
             ));
         } else if nu > 1.0 {
             warnings.push(format!(
-                "nu = {nu:.1}: the noise costs several per cent of the objective (below 1 about 3 %)"
+                "nu = {nu:.2}: the noise costs several per cent of the objective (below 1 about 3 %)"
             ));
         }
         if let Source::Seed(_) = self.source {

@@ -42,6 +42,7 @@ fn settings_without_a_guarantee_are_refused() {
         ("covariance = \"full\"\ninit = \"examples\"", fedem, "", "exact sums or rows"),
         ("covariance = \"full\"\ninit = \"moments\"", fedem, "", "exact sums or rows"),
         (full, fedem, "unit = \"client\"", "start is not estimated"),
+        (full, fedem, "min_group = 5", "does not cover"),
         (full, "kind = \"fedem\"\nparticipation = 0.5", "", "knows the cohort"),
         (full, "kind = \"fedem\"\nbatch = 20", "", "minibatches of a fixed size"),
         (full, "kind = \"fedem\"\nepochs = 3", "", "fixed beforehand"),
@@ -83,7 +84,7 @@ fn settings_without_a_guarantee_are_refused() {
         ("fedavg", "row"),
     ] {
         let job = format!(
-            "[data]\nsource = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\n[model]\nkind = \"logistic\"\n\
+            "[data]\nsource = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\nclient = \"c\"\n[model]\nkind = \"logistic\"\n\
              [method]\nkind = \"{kind}\"\nrounds = 3\n[privacy]\nepsilon = 1.0\nunit = \"{unit}\"\nclip = 1.0\n"
         );
         let said = refusal(&job);

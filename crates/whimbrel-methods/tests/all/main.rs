@@ -26,6 +26,7 @@ mod non_convex;
 mod oracle;
 mod own_uplinks;
 mod personal;
+mod private;
 mod reductions;
 mod runners;
 mod selection;
