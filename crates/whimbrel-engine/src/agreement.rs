@@ -86,7 +86,8 @@ impl Agreement {
             each.map(|d| d.bytes_max as u64).collect::<Vec<u64>>()
         };
         let sum = |message: &str| bytes(message).iter().sum::<u64>();
-        // Disclosures of one enrolment or answer share a message, those of exchanges do not.
+        // Disclosures of one enrolment or answer share a message. Those of exchanges do not, except for
+        // the lanes of a grid, whose words take less than half of the bound.
         let up = bytes("up").into_iter().max().unwrap_or(0);
         let sizes = Sizes { summary: sum("summary"), up, answer: sum("answer") };
         let bytes_max = consent.bytes_max;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error, Key};
+use whimbrel_core::{ClientData, Error, Key, vector};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::fedem::{
@@ -372,11 +372,8 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             }
             Kind::Lloyd => {
                 let method = self.lloyd(common);
-                let mut terms = Terms::over(
-                    Codec::Exact,
-                    method.dimension(),
-                    Budget::Rounds(lloyd::ROUNDS),
-                )?;
+                let mut terms =
+                    Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
                 terms.privacy.release =
                     self.private.as_ref().map(|private| private.start_release(lloyd::ROUNDS));
                 let oracle = Plain { method, columns: width };
@@ -400,7 +397,8 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => Artifact::new(THEORY).with("gamma", &[], vec![1.0]),
             Kind::Choose => Choice::stand_in(self.model.components() as u32),
-            Kind::Kmeans | Kind::Lloyd => Artifact::new("start"),
+            Kind::Kmeans => Artifact::new("start"),
+            Kind::Lloyd => Artifact::new("simple"),
             Kind::Fit => Artifact::new(self.asked.mixture.words().0),
         }
     }
@@ -424,7 +422,11 @@ impl<K: MixtureKeys> EmPlan<K> {
         let Some(found) = found.filter(|_| self.stages.contains(&Kind::Lloyd)) else {
             return Ok(None);
         };
-        let (weights, means) = self.lloyd(common).components(&found.values);
+        let lloyd = self.lloyd(common);
+        if found.values.len() != lloyd.dimension() || !vector::all_finite(&found.values) {
+            return Err(Error::peer("centres of noisy k-means that the job cannot have"));
+        }
+        let (weights, means) = lloyd.components(&found.values);
         let theta = model.initial_isotropic(&weights, &means, PRIVATE_VARIANCE)?;
         Ok(Some(model.to_vector(&theta)))
     }

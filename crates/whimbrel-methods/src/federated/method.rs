@@ -419,6 +419,10 @@ impl<O: Oracle> Federated<O> {
         let uplink = self.terms.uplinks.get(usize::from(down.uplink));
         let uplink = uplink
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
+        // Without its grid a value would leave exactly.
+        if down.grid.is_some() != uplink.grid().is_some() {
+            return Err(Error::peer("a message lacks the grid of the job, or the job has none"));
+        }
         let make = |moments| self.oracle.frame(Framed::Value, &state, moments);
         let frame = match moments {
             Some(moments)

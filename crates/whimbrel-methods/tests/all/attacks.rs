@@ -101,7 +101,7 @@ impl Spy {
         length: usize,
     ) -> Result<Vec<T>, String> {
         let state = Shared::new(&DownMessage::whole(at));
-        let down = Down { kind: ExchangeKind::Round, uplink: 0, note, private, state };
+        let down = Down { kind: ExchangeKind::Round, uplink: 0, note, private, grid: None, state };
         let up = Up::from_bytes(&self.ask(&down)?).unwrap();
         let mut value = T::zeros(length);
         Codec::Exact.decode(&up.packet, &mut value).unwrap();
@@ -146,7 +146,7 @@ impl Mixed {
         let setup = Setup { memory: false, rounds: ROUNDS + 1, ..Setup::default() };
         assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
         let mut fit = setup.fit(model, MixtureStart::Moments);
-        fit.terms.privacy = Privacy { min_group };
+        fit.terms.privacy.min_group = min_group;
         let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
         let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
         let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
@@ -268,9 +268,10 @@ fn steep(min_group: Option<u32>) -> usize {
             average: Average::Last,
             participation: 1.0,
             reference: None,
+            private: None,
         },
         terms: Terms {
-            privacy: Privacy { min_group },
+            privacy: Privacy { min_group, ..Privacy::default() },
             ..equal_terms(uplink, Downlink::exact(d + 1), ROUNDS)
         },
     };

@@ -4,8 +4,8 @@ use crate::attacks::{Fit, Spy};
 use crate::federation::*;
 use crate::personal;
 use std::sync::Arc;
-use whimbrel_codec::Packet;
-use whimbrel_codec::channel::DownMessage;
+use whimbrel_codec::channel::{DownMessage, GridNote};
+use whimbrel_codec::{Codec, Inclusion, Packet, SharedGrid};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Shared, Wire};
 use whimbrel_engine::keys::StageKeys;
@@ -72,7 +72,7 @@ fn down(
     at: &[f64],
 ) -> fedem::Down {
     let state = Shared::new(&DownMessage::whole(at));
-    Down { kind, uplink: 0, note: outer.map(OuterLoop), private, state }
+    Down { kind, uplink: 0, note: outer.map(OuterLoop), private, grid: None, state }
 }
 
 fn spy(setup: &Setup) -> Spy {
@@ -151,7 +151,7 @@ fn local_steps_are_those_of_the_job() {
     let w = vec![0.1f32; setup.learner.parameters()];
     let down = |note: Option<f64>, private: u8| {
         let (kind, state) = (ExchangeKind::Round, Shared::new(&DownMessage::whole(&w)));
-        Down { kind, uplink: 0, note, private, state }
+        Down { kind, uplink: 0, note, private, grid: None, state }
     };
     refused(&mut spy, &down(None, 0), "names no local step");
     for rate in [0.0, 0.1, 0.125, 1e300, -0.5, f64::NAN] {
@@ -159,4 +159,20 @@ fn local_steps_are_those_of_the_job() {
     }
     refused(&mut spy, &down(Some(0.5), 2), "a solver that the job does not have");
     spy.ask(&down(Some(0.5), 0)).unwrap();
+}
+
+/// Without the job's grid, values would leave exactly.
+#[test]
+fn grids_are_those_of_the_job() {
+    let model = Setup::default().typed().oracle.model;
+    let MixtureStart::Given(theta) = start(&model) else { panic!("a start") };
+    let mut first = down(ExchangeKind::FirstState, None, None, &theta);
+    let grid = SharedGrid::new(16).unwrap().among(14, Inclusion::Equal(1.0));
+    let setup = Setup { codec: Codec::Grid(grid), ..Setup::default() };
+    let why = "lacks the grid of the job, or the job has none";
+    refused(&mut spy(&setup), &first, why);
+    spy(&Setup::default()).ask(&first).unwrap();
+    first.grid = Some(GridNote { cap: 1 << 40, share: 0.1, pace: 0.0, exponents: Vec::new() });
+    refused(&mut spy(&Setup::default()), &first, why);
+    spy(&setup).ask(&first).unwrap();
 }
