@@ -1,6 +1,7 @@
 //! The instruction set changes the speed, never the bytes.
 
-use whimbrel_codec::{Codec, Norm};
+use whimbrel_codec::channel::{GridNote, UpClient, UpRule, Uplink};
+use whimbrel_codec::{Codec, Inclusion, Norm, SharedGrid};
 use whimbrel_core::Key;
 use whimbrel_core::isa::{self, Isa};
 use whimbrel_testkit::codec::shapes;
@@ -17,6 +18,9 @@ fn bytes_do_not_depend_on_the_instruction_set() {
         Codec::Natural,
         Codec::Sign,
     ];
+    let grid = SharedGrid::new(16).unwrap().among(5, Inclusion::Equal(1.0));
+    let uplink = Uplink::new(Codec::Grid(grid), UpRule::Plain, 10_007).unwrap();
+    let note = GridNote { cap: 6553, share: 0.2, pace: 0.0, exponents: vec![-9; 10] };
     let all = |level| {
         isa::pin(level);
         let mut packets = Vec::new();
@@ -24,6 +28,10 @@ fn bytes_do_not_depend_on_the_instruction_set() {
             for (_, x) in shapes(10_007, false) {
                 packets.push(codec.encode(&x, Key::root(9)).unwrap());
             }
+        }
+        for (_, x) in shapes(10_007, false) {
+            let (end, key) = (UpClient::default(), Key::root(9));
+            packets.push(uplink.send_on_grid(&end, &x, None, &note, key).unwrap().1);
         }
         packets
     };
