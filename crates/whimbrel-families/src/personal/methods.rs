@@ -7,8 +7,8 @@ use super::keys::{
 };
 use super::own::OWN;
 use crate::family::MethodKind;
-use crate::job::PrivacyUnit;
 use crate::gradient::keys::MOMENTUM;
+use crate::job::PrivacyUnit;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::search::SEARCH;
 use crate::job::method::step::STEP;

@@ -65,6 +65,8 @@ pub struct Planned {
     pub theory: Vec<(&'static str, f64)>,
     /// Smallest minibatch of any client; `None`: full batches.
     pub batch_min: Option<u32>,
+    /// Rows below which a client would often withhold parts of its messages, under a smallest group.
+    pub rows_wanted: Option<usize>,
     /// The first memory of every client, if a file gives it.
     pub memory: Option<Vec<f64>>,
     /// The fit as clients on a network receive it, if it must not name the coordinator's files.
@@ -97,6 +99,7 @@ impl Planned {
             minimum: None,
             theory: Vec::new(),
             batch_min: common.batch().size(),
+            rows_wanted: None,
             memory: None,
             offered: None,
             private: common.private.clone(),
@@ -286,6 +289,12 @@ impl Plan {
         Some((private.spent(rounds), private.guarantee.delta))
     }
 
+    /// The advice to a client with this number of rows, if it would often withhold parts of its
+    /// messages.
+    pub fn few_rows(&self, rows: u64) -> Option<String> {
+        few_rows(&self.common.job, self.fit.rows_wanted, rows)
+    }
+
     /// Smallest minibatch of any client; `None`: full batches.
     pub fn batch_min(&self) -> Option<u32> {
         self.fit.batch_min
@@ -327,6 +336,18 @@ impl Plan {
         all.extend(channels::memory_note(downlink, self.common.clients));
         all
     }
+}
+
+/// The advice for clients with this number of rows each.
+pub(crate) fn few_rows(job: &Job, wanted: Option<usize>, rows: u64) -> Option<String> {
+    let (group, wanted) = (job.privacy.groups()?, wanted?);
+    (rows < wanted as u64).then(|| {
+        format!(
+            "{rows} rows of a client are few for min_group = {group}: with fewer than {wanted} the fit \
+             leaves components out and can fail; use fewer components, or write min_group = 1 in \
+             [privacy] if all agree that a message may rest on single rows"
+        )
+    })
 }
 
 impl Chain for Plan {

@@ -8,9 +8,9 @@ use crate::run::execute::defect;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use whimbrel_core::Error;
 use whimbrel_core::method::Exposure;
 use whimbrel_core::text::printable;
+use whimbrel_core::{ClientData, Error};
 use whimbrel_data::hash_file;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::client::Participant;
@@ -76,6 +76,11 @@ pub fn join_command(args: &Join) -> Result<u8> {
     }
     let plan = offer.plan()?;
     check_groups(&plan, &minimum)?;
+    if let ClientData::Table(table) = &data
+        && let Some(advice) = plan.few_rows(table.rows() as u64)
+    {
+        warning(&advice);
+    }
     let limits = limits(&plan, args.max_rounds)?;
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
     if !consents(args, &folder.join(CONSENT), &agreed, || show(&offer, &plan, &enrolled, &limits))?
