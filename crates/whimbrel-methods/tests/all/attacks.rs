@@ -294,10 +294,10 @@ fn steep(min_group: Option<u32>) -> usize {
     count(&read)
 }
 
-/// Rows read from one gradient of a network with 200 hidden units, each of which is positive for
+/// Rows read from one gradient of a network with 100 hidden units, each of which is positive for
 /// about one row in 200: the quotient of a unit's gradients in its weights and its intercept.
 fn trapped() -> usize {
-    let (d, hidden) = (10, 200);
+    let (d, hidden) = (10, 100);
     let inputs: Vec<f32> = normal(ROWS * d, 9).iter().map(|x| *x as f32).collect();
     let rows: Vec<f64> = inputs.iter().map(|x| f64::from(*x)).collect();
     let of = (0..ROWS).map(|row| u16::from(row % 3 == 0)).collect();
