@@ -19,7 +19,7 @@ use whimbrel_core::wire::{cut, put_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMBREL";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// A checkpoint is written in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
 /// Clients whose states are serialised at a time.

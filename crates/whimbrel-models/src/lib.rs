@@ -74,12 +74,14 @@ pub trait LatentModel: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The support of each component over the rows; an error if the model does not count them.
+    /// The support of each component over the rows; an error if the model does not count them. Columns
+    /// that fewer than `group` rows have are left to the consent to the enrolment, which sums them.
     fn supports(
         &self,
         _theta: &Self::Parameters,
         _data: &Self::Data,
         _rows: Rows<'_>,
+        _group: f64,
     ) -> Result<Vec<Support>> {
         Err(Error::config("this model does not count the rows behind its statistic")
             .hint("take `min_group` out of [privacy]"))
@@ -107,7 +109,7 @@ pub trait LatentModel: Send + Sync + 'static {
             return Ok(Supported { log_likelihood, left_out: 0 });
         };
         let least = f64::from(group) * rows.most_repeats();
-        let mut supports = self.supports(theta, data, rows)?;
+        let mut supports = self.supports(theta, data, rows, least)?;
         let mut kept = vec![true; supports.len()];
         let mut within = None;
         while supports.iter().any(|support| support.rows < least) {
@@ -125,7 +127,7 @@ pub trait LatentModel: Send + Sync + 'static {
                 ));
             }
             let theta = within.insert(self.restricted(theta, &kept));
-            supports = self.supports(theta, data, rows)?;
+            supports = self.supports(theta, data, rows, least)?;
         }
         let theta = within.as_ref().unwrap_or(theta);
         let log_likelihood = self.expect(theta, data, rows, statistic)?;

@@ -116,6 +116,9 @@ impl Privacy {
     pub(crate) fn write(&self, out: &mut Writer) {
         if *self != Self::default() {
             out.table(&SECTION);
+            if self.epsilon.is_none() {
+                out.skip(&[&DELTA, &UNIT]);
+            }
             PRIVACY.write(self, out);
         }
     }

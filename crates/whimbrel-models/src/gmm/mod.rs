@@ -307,6 +307,7 @@ impl LatentModel for Gmm {
         theta: &GmmParameters,
         data: &GmmData,
         rows: Rows<'_>,
+        _: f64,
     ) -> Result<Vec<Support>> {
         self.check_call(theta, data, rows, self.statistic_len())?;
         Ok(self.component_supports(theta, data, rows))

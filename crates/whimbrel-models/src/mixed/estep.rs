@@ -38,15 +38,25 @@ impl Mixed {
     }
 
     /// The support of each component, over all rows or, if smaller, over the rows in which some column
-    /// is observed: a component's sum of a column rests on those.
+    /// is observed: a component's sum of a column rests on those. Columns that fewer than `group` rows have
+    /// are skipped.
     pub(super) fn component_supports(
         &self,
         theta: &MixedParameters,
         data: &MixedData,
         rows: Rows<'_>,
+        group: f64,
     ) -> Result<Vec<Support>> {
         let (k, width) = (self.components(), self.settings.columns.len() + 1);
         let (mut masses, mut largest) = (vec![0.0; k * width], vec![0.0f64; k * width]);
+        // Of all the client's rows: in a minibatch a column may be rarer.
+        let mut counts = vec![f64::INFINITY; 1];
+        counts.resize(width, 0.0);
+        for row in 0..data.rows() {
+            for (count, cell) in counts[1..].iter_mut().zip(data.row(row)) {
+                *count += f64::from(u8::from(!cell.is_nan()));
+            }
+        }
         let mut scorer = Scorer::new(self, theta);
         for row in in_order(data, rows)?.iter().map(|row| *row as usize) {
             scorer.score(data, row)?;
@@ -61,7 +71,9 @@ impl Mixed {
             }
         }
         let of_component = |(masses, largest): (&[f64], &[f64])| {
-            let each = masses.iter().zip(largest).map(|(m, l)| Support::new(*m, *l).rows);
+            let each = masses.iter().zip(largest).zip(&counts);
+            let each = each.filter(|(_, count)| **count >= group);
+            let each = each.map(|((m, l), _)| Support::new(*m, *l).rows);
             Support { mass: masses[0], rows: each.fold(f64::INFINITY, f64::min) }
         };
         Ok(masses.chunks_exact(width).zip(largest.chunks_exact(width)).map(of_component).collect())

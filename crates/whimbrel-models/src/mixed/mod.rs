@@ -312,8 +312,9 @@ impl LatentModel for Mixed {
         theta: &MixedParameters,
         data: &MixedData,
         rows: Rows<'_>,
+        group: f64,
     ) -> Result<Vec<Support>> {
-        self.component_supports(theta, data, rows)
+        self.component_supports(theta, data, rows, group)
     }
 
     fn restricted(&self, theta: &MixedParameters, kept: &[bool]) -> MixedParameters {

@@ -143,9 +143,8 @@ fn consents(
 
 /// Fewest rows behind the figures of this client: its own number, else the job's or the default.
 fn minimum(rows: usize, group: Option<u32>, job: &Job) -> Minimum {
-    let default = Minimum::default();
-    let group = group.map_or(default.group, |group| group as usize);
-    let group = group.max(job.privacy.groups().unwrap_or(1) as usize);
+    let of_job = job.privacy.groups().unwrap_or(1) as usize;
+    let group = group.map_or(of_job.max(Minimum::default().group), |group| group as usize);
     Minimum { rows, group }
 }
 

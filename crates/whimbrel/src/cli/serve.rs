@@ -142,8 +142,11 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
         federation.clients = Clients::Number(count);
     }
     let federation = federation.clone();
-    if job.fit.keeps_groups(&job).is_ok() {
-        job.privacy.min_group.get_or_insert(Privacy::SERVED_GROUP);
+    if job.privacy.min_group.is_none() && job.fit.keeps_groups(&job).is_ok() {
+        let before = args.out.as_ref().filter(|_| args.resume).and_then(|run| job_before(run));
+        // A run resumes with the rule that it began with.
+        job.privacy.min_group =
+            before.map_or(Some(Privacy::SERVED_GROUP), |before| before.privacy.min_group);
     }
     Ok((job, federation))
 }
@@ -167,10 +170,15 @@ fn open(args: &Serve, job: &Job, federation: &Federation) -> Result<(RunDir, Tcp
     Ok((resumed.map_or_else(open, Ok)?, listener))
 }
 
+/// The job of a run, if its folder has one.
+fn job_before(run: &Path) -> Option<Job> {
+    let text = std::fs::read_to_string(run.join("job.toml")).ok()?;
+    Job::parse(&text, "job.toml").ok()
+}
+
 /// The job for the comparison with the run's: files of `[data]` may have moved.
 fn recorded(args: &Serve, job: &Job, run: &Path) -> Job {
-    let before = std::fs::read_to_string(run.join("job.toml")).ok().filter(|_| args.resume);
-    match before.and_then(|text| Job::parse(&text, "job.toml").ok()) {
+    match job_before(run).filter(|_| args.resume) {
         Some(before) => with_data_paths_of(job, &before),
         None => job.clone(),
     }

@@ -43,7 +43,7 @@ fn town(clients: usize) -> Sandbox {
         "name = \"town\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
          columns = [\"a\", \"b\"]\n\n[model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\n\
          rounds = 20\nevaluate = {{ every = 5 }}\n\n[uplink]\ncodec = {{ kind = \"dithering\", levels = 4 }}\n\n\
-         [federation]\nclients = [{}]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
+         [privacy]\nmin_group = 5\n\n[federation]\nclients = [{}]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
         names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
     ));
     write_two_groups(&sandbox, &names, |_| 24);

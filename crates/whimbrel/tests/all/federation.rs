@@ -14,12 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const GMM: &str = "[model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\n\
     evaluate = { every = 5 }\n";
 
+/// The group that `serve` writes into a job without one.
+const GROUP: &str = "min_group = 5";
+
 /// Three wards: a file for each, and one with all rows for the simulation.
 pub(crate) fn wards(rounds: u32, rest: &str) -> Sandbox {
     let sandbox = Sandbox::with_job(&format!(
         "name = \"wards\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
          columns = [\"a\", \"b\"]\n\n{GMM}rounds = {rounds}\n{rest}\n\
-         [uplink]\ncodec = {{ kind = \"dithering\", levels = 4 }}\n\n\
+         [uplink]\ncodec = {{ kind = \"dithering\", levels = 4 }}\n\n[privacy]\n{GROUP}\n\n\
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n"
     ));

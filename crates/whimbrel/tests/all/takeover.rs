@@ -128,11 +128,11 @@ fn folders_of_other_versions_are_refused() {
     let join = ["join", invitation.trim(), "--data", "east.csv", "--out", "client-east", "--yes"];
     // Files with an older version number.
     let binary = [
-        ("served/checkpoint/state", 4, &serve[..]),
+        ("served/checkpoint/state", 5, &serve[..]),
         ("served/tls/identity", 1, &serve),
         ("client-east/identity", 1, &join),
         ("client-east/offer", 1, &join),
-        ("client-east/slot-a", 4, &join),
+        ("client-east/slot-a", 5, &join),
         ("client-east/stage-1", 1, &join),
     ];
     for (file, older, command) in binary {

@@ -321,7 +321,8 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     fails(&sandbox, &few, 3, "there are 19 training rows");
     let few = with(&few, &["--min-rows", "5"]);
     declines(&sandbox, &few, "clusters of at least 5 rows");
-    declines(&sandbox, &with(&few, &["--min-group", "9"]), "clusters of at least 9 rows");
+    let larger = with(&few, &["--min-group", "9"]);
+    refused(&sandbox, &larger, "the job's min_group is 5, and --min-group is 9");
 }
 
 /// The sum over one observed value is that value. Of categories, only counts of rows leave.
@@ -370,13 +371,15 @@ fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
 #[test]
 fn minibatches_below_the_smallest_group_are_refused() {
     let sandbox = wards(3, "batch = 2\n");
+    let job = sandbox.read("job.toml");
+    sandbox.write("job.toml", &job.replace("min_group = 5", "min_group = 1"));
     let (coordinator, name, invitation) = served(&sandbox);
     let data = format!("{name}.csv");
     let enter = ["join", &invitation, "--data", &data, "--out", "x", "--yes"];
     refused(&sandbox, &enter, "the job's minibatches have 2 rows, fewer than --min-group 5");
     assert!(!sandbox.path("x/consent").exists(), "consent without a question");
-    refused(&sandbox, &with(&enter, &["--min-group", "3"]), "2 rows, fewer than --min-group 3");
-    let mut client = Process::start(&sandbox, "x", &with(&enter, &["--min-group", "2"]));
+    refused(&sandbox, &with(&enter, &["--min-group", "3"]), "the job has no min_group");
+    let mut client = Process::start(&sandbox, "x", &with(&enter, &["--min-group", "1"]));
     wait("consent", || sandbox.path("x/data.sha256").exists());
     let said = sandbox.read("x.log");
     assert!(said.contains("each message of a round uses a minibatch of 2 rows"), "{said}");
@@ -389,7 +392,7 @@ fn minibatches_below_the_smallest_group_are_refused() {
         other[8] = 9;
         fs::write(&path, other).unwrap();
         let why = format!("{file}: it has version 9");
-        fails(&sandbox, &with(&enter, &["--min-group", "2"]), 1, &why);
+        fails(&sandbox, &with(&enter, &["--min-group", "1"]), 1, &why);
         fs::write(&path, whole).unwrap();
     }
     drop(coordinator);
