@@ -131,7 +131,8 @@ impl Fit for SoulFit {
             );
         }
         check_learners("fedsoul", job, source);
-        job.uplink.refuse_grid(source, "fedsoul sends a part of its uploads exactly, outside of a grid");
+        job.uplink
+            .refuse_grid(source, "fedsoul sends a part of its uploads exactly, outside of a grid");
         let has_closed_form = self.model.architecture.kind == REPRESENTATION
             && !matches!(self.settings.prior, Shape::Mixture { .. })
             && self.settings.part != Some(Part::All);

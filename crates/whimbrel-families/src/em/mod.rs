@@ -362,7 +362,8 @@ impl<K: MixtureKeys> EmFit<K> {
 
     fn check_frame(&self, job: &Job, source: &Source<'_>) {
         if job.uplink.frame != Some(FrameKind::Fisher) {
-            let what = "a grid has one step for coordinates of all scales, so it needs frame = \"fisher\"";
+            let what =
+                "a grid has one step for coordinates of all scales, so it needs frame = \"fisher\"";
             return job.uplink.refuse_grid(source, what);
         }
         let what = match job.method.step {

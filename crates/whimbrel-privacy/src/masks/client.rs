@@ -7,10 +7,10 @@ use super::keys::{
 };
 use super::message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, revealed, told};
 use super::roster::{Adversary, Enrolment, Roster};
-use super::words::{Segment, Span, apply, pack};
+use super::words::{Span, apply, pack};
 use super::{has, is_ascending, refuse, two_thirds};
 use crate::shamir::{Element, share};
-use whimbrel_core::{ClientId, Error, Result, Wire, wire};
+use whimbrel_core::{ClientId, Error, Result, Segment, Wire, wire};
 
 /// A client of masked sums. Its byte form contains its secret.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl MaskClient {
         if !has(&task.cohort, id) {
             return refuse("the cohort lacks this client");
         }
-        let layout = segments.iter().map(Segment::span).collect::<Result<Vec<Span>>>()?;
+        let layout = segments.iter().map(Span::of).collect::<Result<Vec<Span>>>()?;
         if layout != task.layout {
             return refuse("the words to upload differ in form from the task's");
         }
@@ -337,7 +337,7 @@ mod tests {
         let members = clients.iter().enumerate().map(|(i, c)| (ClientId(i as u32), c.enrol()));
         let server = MaskServer::new(Roster::new(rules, members.collect()).unwrap());
         let layout = vec![Span { width: Width::W16, words: 1000 }];
-        let words = [Segment { width: Width::W16, words: vec![5; 1000] }];
+        let words = [Segment { width: 16, words: vec![5; 1000] }];
         let mut sum = vec![0; packed_bytes(&layout)];
         for (i, client) in clients.iter_mut().enumerate() {
             client.agree(server.roster().clone()).unwrap();

@@ -4,11 +4,11 @@ use super::graph::Graph;
 use super::keys::{BOX_OVERHEAD, Hash, Signature, between, fingerprint, is_signed, stream_key};
 use super::message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, revealed, told};
 use super::roster::{Adversary, Roster};
-use super::words::{Segment, add_packed, apply, packed_bytes, unpack};
+use super::words::{add_packed, apply, packed_bytes, unpack};
 use super::{has, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientId, Error, Result, wire};
+use whimbrel_core::{ClientId, Error, Result, Segment, wire};
 
 /// The server of masked sums, one exchange after another. Its state holds no secret.
 #[derive(Clone)]
