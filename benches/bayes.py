@@ -80,7 +80,7 @@ def toy_job(setting, method):
         return (
             f'name = "toy"\nseed = {seed}\n[data]\nsource = "synthetic-representation"\nclients = {toy["clients"]}\n'
             f'raw = {toy["raw"]}\nlatent = {toy["latent"]}\nsmall = {{ share = 0.9, samples = {toy["samples"]} }}\n'
-            f'large = 10\nnoise = 0.1\n[model]\nkind = "linear-representation"\nlatent = {toy["latent"]}\n[method]\n'
+            f'large = 10\nnoise = 0.1\n[model]\nkind = "linear-representation"\nlatent = {toy["latent"]}\n[privacy]\nmin_group = 1\n[method]\n'
             f"{method}{step}evaluate = {{ every = 1000 }}\n"
         )
 

@@ -39,7 +39,7 @@ def test_a_journal_is_replayed(mixture_job: dict, tmp_path: Path) -> None:
 def test_what_a_run_reads_is_not_replaced(mixture_job: dict, tmp_path: Path) -> None:
     run = whimbrel.run(mixture_job, tmp_path / "run", progress=False)
     journal = run.folder / "journal"
-    with pytest.raises(ValueError, match='existing="replace" would remove'):
+    with pytest.raises(ValueError, match="replacing the run would remove"):
         whimbrel.run(mixture_job, run.folder, existing="replace", progress=False, replay=journal)
     assert journal.is_file()
 

@@ -60,14 +60,26 @@ impl Error {
     /// Adds the line `hint: ...`, which says what would be right.
     #[must_use]
     pub fn hint(mut self, text: impl Into<String>) -> Self {
+        *self.hint_mut() = Some(text.into());
+        self
+    }
+
+    /// Rewrites the hint, if there is one.
+    #[must_use]
+    pub fn map_hint(mut self, rewrite: impl FnOnce(String) -> String) -> Self {
+        let hint = self.hint_mut();
+        *hint = hint.take().map(rewrite);
+        self
+    }
+
+    fn hint_mut(&mut self) -> &mut Option<String> {
         let (Self::Config { hint, .. }
         | Self::Data { hint, .. }
         | Self::Numerical { hint, .. }
         | Self::Peer { hint, .. }
         | Self::Storage { hint, .. }
-        | Self::Internal { hint, .. }) = &mut self;
-        *hint = Some(text.into());
-        self
+        | Self::Internal { hint, .. }) = self;
+        hint
     }
 
     /// Names the place before the message, such as a file or a client by its name.

@@ -97,8 +97,9 @@ impl Parts {
                 Err(Error::config("the rows of a stream cannot be held out").into())
             }
             ClientData::Cells(_) => {
-                let error = Error::config("`validation` and `test` are for rows, not for cells");
-                Err(error.hint("for a table with missing cells, set `holdout`").into())
+                let what = "`validation` and `test` hold out whole rows, and a row of a table with \
+                            gaps has no factors unless it is fitted";
+                Err(Error::config(what).hint("`holdout` in [data] holds out single cells").into())
             }
         }
     }

@@ -9,7 +9,8 @@
 //!   is fixed: another id would give another answer to the same message.
 //! - Exchanges come in the order of their numbers and of their ranks, and their number stays below the
 //!   sum of all allowances.
-//! - No answer is longer than its method declares, and all answers together stay within the consent.
+//! - No answer is longer than its method declares for the job alone, whatever earlier stages
+//!   delivered, and all answers together stay within the consent.
 //! - An opening that is repeated because no client answered does not count: its answer is the same.
 
 use crate::client::{Purpose, StepId};
@@ -82,9 +83,12 @@ impl Agreement {
         let kinds = declared.exchanges.into_iter().map(kind).collect();
         let bytes = |message: &str| {
             let each = declared.disclosures.iter().filter(|d| d.message == message);
-            each.map(|d| d.bytes_max as u64).sum::<u64>()
+            each.map(|d| d.bytes_max as u64).collect::<Vec<u64>>()
         };
-        let sizes = Sizes { summary: bytes("summary"), up: bytes("up"), answer: bytes("answer") };
+        let sum = |message: &str| bytes(message).iter().sum::<u64>();
+        // Disclosures of one enrolment or answer share a message, those of exchanges do not.
+        let up = bytes("up").into_iter().max().unwrap_or(0);
+        let sizes = Sizes { summary: sum("summary"), up, answer: sum("answer") };
         let bytes_max = consent.bytes_max;
         let mut agreement = Self { stage: stage.name, kinds, evaluations: 0, sizes, bytes_max };
         if let Some(every) = stage.evaluate_every.filter(|_| consent.evaluates) {

@@ -377,8 +377,9 @@ impl ClientMachine {
         };
         // The stage before is over: its rows go before the next one's come.
         self.stage = None;
-        let stage = self.participant.chain.build(index as usize, &delivered)?;
-        let agreement = Agreement::of(&stage, &self.participant.consent)?;
+        let Participant { chain, consent, .. } = &self.participant;
+        let agreement = Agreement::of(&chain.expected(index as usize)?, consent)?;
+        let stage = chain.build(index as usize, &delivered)?;
         let method = stage.method.server()?.clone();
         let data = method.bind(&self.participant.data)?;
         self.stage = Some(Open { index, method, data, agreement });

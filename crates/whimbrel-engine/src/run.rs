@@ -120,7 +120,13 @@ pub trait Chain {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Builds a stage; refuses artifacts that the stages before cannot have delivered.
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
+    /// The stage as far as the job alone determines it: clients take their limits from this one,
+    /// whatever a coordinator delivers.
+    fn expected(&self, index: usize) -> Result<Stage> {
+        self.build(index, &[])
+    }
     /// Duties of clients, by id; clients beyond the end train.
     fn duties(&self) -> Vec<Duty> {
         Vec::new()

@@ -21,6 +21,22 @@ pub enum Failure {
     At { at: At, cause: Box<Failure> },
 }
 
+/// Remedies in words that all interfaces share. [`Failure::with_ways`] adds the option, the method or
+/// the argument by which an interface carries them out.
+pub mod remedy {
+    pub const OTHER_FOLDER: &str = "choose another folder";
+    pub const NAME_FOLDER: &str = "name the folder";
+    pub const NEW_RUN: &str = "start a new run there";
+    pub const RESUME: &str = "resume the run";
+    pub const REPLACE: &str = "replace the run";
+    pub const REPLACE_ALL: &str = "replace its runs";
+    pub const OPEN: &str = "open the run";
+    pub const NAME_CLIENT: &str = "name one of its clients";
+    pub const NO_CLIENT: &str = "predict without a client";
+    pub const ADAPT: &str = "fit a new client";
+    pub const GIVE_FILE: &str = "give the client's file";
+}
+
 /// A place in a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum At {
@@ -70,6 +86,19 @@ impl Failure {
             Self::Core(Core::Peer { .. }) => 4,
             Self::Core(_) => 1,
             Self::At { cause, .. } => cause.exit_code(),
+        }
+    }
+
+    /// Adds an interface's ways to the remedies in the hint: `resume the run (--resume)`.
+    #[must_use]
+    pub fn with_ways(self, ways: &[(&str, &str)]) -> Self {
+        let add = |hint: String, (remedy, way): &(&str, &str)| {
+            hint.replace(remedy, &format!("{remedy} ({way})"))
+        };
+        match self {
+            Self::Core(error) => Self::Core(error.map_hint(|hint| ways.iter().fold(hint, add))),
+            Self::At { at, cause } => Self::At { at, cause: Box::new(cause.with_ways(ways)) },
+            other => other,
         }
     }
 
@@ -128,6 +157,17 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 mod tests {
     use super::*;
     use whimbrel_core::{ClientId, Error};
+
+    #[test]
+    fn each_interface_adds_its_ways_to_the_remedies() {
+        let hint = format!("{}, or {}", remedy::OTHER_FOLDER, remedy::RESUME);
+        let failure = Failure::from(Error::config("what").hint(hint));
+        let placed = Failure::At { at: At::Key("data.path"), cause: Box::new(failure.clone()) };
+        for failure in [failure, placed] {
+            let text = failure.with_ways(&[(remedy::RESUME, "--resume")]).to_string();
+            assert_eq!(text, "what\nhint: choose another folder, or resume the run (--resume)");
+        }
+    }
 
     #[test]
     fn hints_survive_every_conversion() {

@@ -10,7 +10,7 @@ pub use crate::usage::{
 };
 
 use crate::failure::Result;
-use crate::job::Job;
+use crate::job::{Job, PrivacyUnit};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::predictions::TestRows;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Error, Measure};
+use whimbrel_core::{ClientData, Error, Measure};
 use whimbrel_data::{Input, Standardization};
 use whimbrel_engine::Outcome;
 use whimbrel_job::key::{JobKey, Word};
@@ -86,6 +86,8 @@ pub struct MethodKind {
     pub up_rule: UpRule<Auto>,
     /// Default weights of the clients.
     pub weights: Weights,
+    /// The units that noise can hide; empty if no bound of a contribution is known.
+    pub private: &'static [PrivacyUnit],
 }
 
 impl MethodKind {
@@ -106,6 +108,7 @@ impl MethodKind {
             converges: false,
             up_rule: UpRule::Plain,
             weights: Weights::Samples,
+            private: &[],
         }
     }
 }
@@ -166,6 +169,10 @@ pub trait Fit: FitValue + FitReport + FitUse {
         Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
              what it reveals")
     }
+    /// Refuses rows of a client that a single message reveals one by one, whatever is asked.
+    fn check_client(&self, _: &ClientData) -> Result<()> {
+        Ok(())
+    }
     /// Refuses settings that only a simulation supports.
     fn check_served(&self, _: &Job) -> Result<()> {
         Ok(())
@@ -179,6 +186,10 @@ pub type KeepsGroups = std::result::Result<(), &'static str>;
 pub trait FitReport {
     /// Keys of `model.json` beside the tensors.
     fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value>;
+    /// Settings that the fit chose, for the summary.
+    fn chosen(&self, _delivered: &[Artifact]) -> Map<String, Value> {
+        Map::new()
+    }
     /// Additions to the run's summary and report.
     fn results(&self, _: &Ended<'_>) -> Result<Results> {
         Ok(Results::default())
@@ -225,7 +236,7 @@ pub trait FitUse {
         self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
     /// If clients of the run have no personal model: the reason, and the alternative.
-    fn without_own(&self, _run: &Path) -> Option<(String, String)> {
+    fn without_own(&self) -> Option<(String, &'static str)> {
         None
     }
 }

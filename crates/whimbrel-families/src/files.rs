@@ -54,7 +54,8 @@ pub(crate) fn named(places: &[usize], labels: &[String], most: usize) -> String 
 
 /// A CSV cell, quoted if necessary.
 pub fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r', ';', '\t']) {
+    let is_cut = cell.starts_with(' ') || cell.ends_with(' ');
+    if is_cut || cell.contains([',', '"', '\n', '\r', ';', '\t']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
         cell.into()

@@ -58,7 +58,7 @@ impl Writer {
 
 /// A number with enough digits to parse to the same bits.
 pub fn number(x: f64) -> String {
-    format!("{x:?}")
+    format!("{x:?}").to_lowercase()
 }
 
 /// A quoted string, valid as a value and as a key.
@@ -99,7 +99,8 @@ mod tests {
             let value: toml::Table = format!("x = {}", text(raw)).parse().unwrap();
             assert_eq!(value["x"].as_str(), Some(raw));
         }
-        for x in [0.1, 1e-10, 1e300, -0.0, 5e-324, 1.0, 123456789.125] {
+        for x in [0.1, 1e-10, 1e300, -0.0, 5e-324, 1.0, 123456789.125, f64::NAN, f64::NEG_INFINITY]
+        {
             let value: toml::Table = format!("x = {}", number(x)).parse().unwrap();
             assert_eq!(value["x"].as_float().map(f64::to_bits), Some(x.to_bits()));
         }

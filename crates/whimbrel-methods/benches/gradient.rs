@@ -53,6 +53,7 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
+            private: None,
         },
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),

@@ -77,6 +77,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
             estimator,
             batch: Batch::Sample { size, replacement: true, local_steps: 1 },
             form: Form::Pair,
+            private: None,
             model,
         },
     };

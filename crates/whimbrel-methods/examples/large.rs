@@ -38,6 +38,7 @@ fn main() -> whimbrel_core::Result<()> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
+            private: None,
         },
         terms: Terms {
             budget: Budget::Rounds(ROUNDS),

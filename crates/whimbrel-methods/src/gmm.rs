@@ -56,6 +56,23 @@ impl Mixture for Gmm {
         Gmm::initial_from_centres(self, centres, counts, moments)
     }
 
+    fn initial_isotropic(
+        &self,
+        weights: &[f64],
+        means: &[f64],
+        variance: f64,
+    ) -> Result<GmmParameters> {
+        let (k, d) = (Gmm::components(self), self.columns());
+        let identity = (0..d * d).map(|at| if at % (d + 1) == 0 { variance } else { 0.0 });
+        let covariance = match self.settings().covariance {
+            Covariance::Known(_) => Vec::new(),
+            Covariance::Tied => identity.collect(),
+            Covariance::Diagonal => vec![variance; k * d],
+            Covariance::Full => identity.collect::<Vec<f64>>().repeat(k),
+        };
+        self.parameters(weights, means, &covariance)
+    }
+
     fn artifact(&self, theta: &GmmParameters, preparation: Option<&Preparation>) -> Artifact {
         gmm_artifact(self, theta, preparation)
     }

@@ -10,6 +10,7 @@ pub mod federated;
 pub mod fedmiss;
 mod gmm;
 pub mod kmeans;
+pub mod lloyd;
 pub mod measures;
 mod mixed;
 pub mod mixture;

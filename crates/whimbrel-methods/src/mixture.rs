@@ -51,6 +51,16 @@ pub trait Mixture: LatentModel + Clone {
         moments: &[f64],
     ) -> Result<Self::Parameters>;
 
+    /// A start with these weights and means, and the same variance in every direction.
+    fn initial_isotropic(
+        &self,
+        _weights: &[f64],
+        _means: &[f64],
+        _variance: f64,
+    ) -> Result<Self::Parameters> {
+        Err(Error::config("this mixture has no isotropic start"))
+    }
+
     /// The fitted mixture as named tensors, in the units of the data.
     fn artifact(&self, theta: &Self::Parameters, preparation: Option<&Preparation>) -> Artifact;
 }

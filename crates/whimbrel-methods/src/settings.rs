@@ -1,5 +1,6 @@
 //! Settings that several methods share.
 
+use crate::federated::Release;
 use whimbrel_core::{ClientId, Error, Result, Stream};
 
 /// The most rows of a client: sums of weights stay exact, and counts do not overflow.
@@ -84,11 +85,13 @@ impl Weights {
 }
 
 /// Rules on what the messages of a client may reveal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Privacy {
     /// `G`: every block of a message rests on at least this number of rows (`sum r / max r`, with `r`
     /// the weights of the rows in it); `None` without the rule.
     pub min_group: Option<u32>,
+    /// Noise on every round's sum, under differential privacy.
+    pub release: Option<Release>,
 }
 
 /// Refuses an answer to an evaluation for other rows than those of the enrolment.

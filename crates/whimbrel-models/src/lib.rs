@@ -48,6 +48,32 @@ pub trait LatentModel: Send + Sync + 'static {
         statistic: &mut [f64],
     ) -> Result<f64>;
 
+    /// E-step over all rows with a bounded influence of each: a row's statistic is multiplied by
+    /// `min(1, bound/|u|)`, where `u` are its coordinates in the [frame](Self::frame) at `theta`.
+    /// The mean's divisor is still the number of rows, so that a row moves the sum by at most
+    /// `bound` in the frame.
+    fn expect_clipped(
+        &self,
+        theta: &Self::Parameters,
+        data: &Self::Data,
+        bound: f64,
+        statistic: &mut [f64],
+    ) -> Result<()> {
+        let frame = self.frame(theta);
+        let frame =
+            frame.ok_or_else(|| Error::config("this model has no frame to clip rows in"))?;
+        statistic.fill(0.0);
+        let (rows, mut one) = (self.rows(data), vec![0.0; statistic.len()]);
+        for row in 0..rows as u32 {
+            self.expect(theta, data, Rows::These(&[row]), &mut one)?;
+            let mut coordinates = one.clone();
+            frame.forward(&mut coordinates);
+            let norm = vector::norm2_squared(&coordinates).sqrt();
+            vector::axpy(statistic, (bound / norm).min(1.0) / rows as f64, &one);
+        }
+        Ok(())
+    }
+
     /// The support of each component over the rows; an error if the model does not count them.
     fn supports(
         &self,
@@ -130,6 +156,11 @@ pub trait LatentModel: Send + Sync + 'static {
     fn penalty(&self, theta: &Self::Parameters) -> f64;
     /// `phi(theta)`, of the statistic's length.
     fn natural(&self, theta: &Self::Parameters) -> Vec<f64>;
+
+    /// `E[s(y, z); theta]`, the statistic that the model expects; `None` if unknown.
+    fn expected(&self, _theta: &Self::Parameters) -> Option<Vec<f64>> {
+        None
+    }
 
     /// Advice for a degenerate fit, as the end of a sentence.
     fn remedy(&self) -> &'static str {

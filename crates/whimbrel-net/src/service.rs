@@ -428,7 +428,10 @@ impl Session {
     async fn cut(&self, why: Refusal) {
         self.shared.refuse(why, &self.name);
         self.shared.board.client(&self.name, |c| c.refused += 1);
-        let _ = timeout(self.shared.limits.stall, self.frames.send(Err(status(why)))).await;
+        // A client that does not read is not waited for.
+        let reads = why != Refusal::NotReading;
+        let patience = if reads { self.shared.limits.stall } else { Duration::ZERO };
+        let _ = timeout(patience, self.frames.send(Err(status(why)))).await;
     }
 
     /// Reports to the coordinator, if it still runs.

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use whimbrel::parts::core::Error as Core;
 use whimbrel::parts::data::Error as Data;
-use whimbrel::parts::families::failure::{Failure, Result};
+use whimbrel::parts::families::failure::{Failure, Result, remedy};
 
 create_exception!(
     whimbrel,
@@ -29,22 +29,24 @@ create_exception!(
 /// The operating system's text for a missing file.
 const NOT_FOUND: &str = "(os error 2)";
 
-/// Options of the command line in hints, and their names in Python.
-const OPTIONS: [(&str, &str); 8] = [
-    ("--resume", "existing=\"resume\""),
-    ("--force", "existing=\"replace\""),
-    ("--out DIR", "`out`"),
-    ("--out", "`out`"),
-    ("--client NAME", "`client`"),
-    ("--client", "`client`"),
-    ("--data", "`data`"),
-    ("--threads", "`threads`"),
+/// The arguments and functions that carry out the remedies in hints.
+const WAYS: [(&str, &str); 11] = [
+    (remedy::OTHER_FOLDER, "`out`"),
+    (remedy::NAME_FOLDER, "`out`"),
+    (remedy::NEW_RUN, "without existing=\"resume\""),
+    (remedy::RESUME, "existing=\"resume\""),
+    (remedy::REPLACE, "existing=\"replace\""),
+    (remedy::REPLACE_ALL, "existing=\"replace\""),
+    (remedy::OPEN, "`whimbrel.Run`"),
+    (remedy::NAME_CLIENT, "`client`"),
+    (remedy::NO_CLIENT, "without `client`"),
+    (remedy::ADAPT, "`adapt`"),
+    (remedy::GIVE_FILE, "`data`"),
 ];
 
 /// The exception of a failure, by who must act.
 pub fn exception(failure: &Failure) -> PyErr {
-    let text = failure.to_string();
-    let text = OPTIONS.iter().fold(text, |text, (option, here)| text.replace(option, here));
+    let text = failure.clone().with_ways(&WAYS).to_string();
     let of_core = |error: &Core| match error {
         Core::Config { .. } | Core::Data { .. } => PyValueError::new_err(text.clone()),
         Core::Numerical { .. } => NumericalError::new_err(text.clone()),

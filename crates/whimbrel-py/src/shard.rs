@@ -206,7 +206,8 @@ impl Shard {
         clients: Vec<(ClientId, String, ClientData)>,
         saved: Option<&[u8]>,
     ) -> Result<Self> {
-        let plan = Arc::new(SharedPlan { plan, stage: Mutex::new(None) });
+        let (stage, expected) = (Mutex::new(None), Mutex::new(None));
+        let plan = Arc::new(SharedPlan { plan, stage, expected });
         let saved = saved.map(Vec::<Vec<u8>>::from_bytes).transpose()?;
         if saved.as_ref().is_some_and(|saved| saved.len() != clients.len()) {
             return Err(Error::data("the saved state belongs to another shard").into());
@@ -245,6 +246,8 @@ struct Built {
 struct SharedPlan {
     plan: Plan,
     stage: Mutex<Option<Built>>,
+    /// The same as far as the job alone determines it.
+    expected: Mutex<Option<Built>>,
 }
 
 impl SharedPlan {
@@ -264,25 +267,41 @@ impl Chain for Shared {
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::parts::core::Result<Stage> {
-        let mut last = self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
-            let Stage { name, method, evaluate_every, .. } = self.0.plan.build(index, delivered)?;
-            let delivered = delivered.to_vec();
-            *last = Some(Built { index, delivered, name, method, evaluate_every });
-        }
-        let Some(Built { name, method, evaluate_every, .. }) = &*last else {
-            return Err(Error::internal("a stage was not built"));
-        };
-        // Clients do not use the other fields.
-        Ok(Stage {
-            name,
-            method: method.clone(),
-            participation: Participation::Everyone,
-            faults: Faults::default(),
-            evaluate_every: *evaluate_every,
-            stopping: Stopping::default(),
-        })
+        let SharedPlan { plan, stage, .. } = &*self.0;
+        built_once(stage, index, delivered, || plan.build(index, delivered))
     }
+
+    fn expected(&self, index: usize) -> whimbrel::parts::core::Result<Stage> {
+        let SharedPlan { plan, expected, .. } = &*self.0;
+        built_once(expected, index, &[], || plan.expected(index))
+    }
+}
+
+/// The stage of the cache, if it is this one; otherwise builds and keeps it.
+fn built_once(
+    cache: &Mutex<Option<Built>>,
+    index: usize,
+    delivered: &[Artifact],
+    build: impl FnOnce() -> whimbrel::parts::core::Result<Stage>,
+) -> whimbrel::parts::core::Result<Stage> {
+    let mut last = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
+        let Stage { name, method, evaluate_every, .. } = build()?;
+        let delivered = delivered.to_vec();
+        *last = Some(Built { index, delivered, name, method, evaluate_every });
+    }
+    let Some(Built { name, method, evaluate_every, .. }) = &*last else {
+        return Err(Error::internal("a stage was not built"));
+    };
+    // Clients do not use the other fields.
+    Ok(Stage {
+        name,
+        method: method.clone(),
+        participation: Participation::Everyone,
+        faults: Faults::default(),
+        evaluate_every: *evaluate_every,
+        stopping: Stopping::default(),
+    })
 }
 
 /// The offer of a job to clients with their own rows: text for [`Offered`], and the clients' names.

@@ -27,6 +27,7 @@ use whimbrel_engine::checkpoint::{
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::names::folder_name;
 use whimbrel_engine::{Ending, Outcome};
+use whimbrel_families::failure::remedy::{self, OTHER_FOLDER};
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::{Ended, Results, RunData};
 use whimbrel_families::files::{artifact_bytes, pretty, read_artifact, read_object};
@@ -67,28 +68,23 @@ impl RunDir {
     pub fn open(path: Option<&Path>, name: &str, existing: Existing) -> Result<Self> {
         let Some(path) = path else {
             if existing == Existing::Resume {
-                let error =
-                    Error::config("--resume needs the run's directory").hint("add --out DIR");
-                return Err(error.into());
+                let error = Error::config("resuming needs the run's folder");
+                return Err(error.hint(remedy::NAME_FOLDER).into());
             }
             return Self::fresh(Path::new("runs"), name);
         };
         let mut run = Self::adopt(path);
         if path == Path::new("-") {
-            let error = Error::config(
-                "--out -: a run is a folder and cannot be written to standard output",
-            )
-            .hint("name a folder, or omit --out; --json prints the summary");
-            return Err(error.into());
+            let what = "`-`: a run is a folder and cannot be written to standard output";
+            return Err(Error::config(what).hint(remedy::NAME_FOLDER).into());
         }
         if path.exists() && !path.is_dir() {
             return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
         }
         match existing {
             Existing::Resume if !path.exists() => {
-                let error = Error::config(format!("{} does not exist", path.display()))
-                    .hint("without --resume, a new run starts there");
-                return Err(error.into());
+                let error = Error::config(format!("{} does not exist", path.display()));
+                return Err(error.hint(remedy::NEW_RUN).into());
             }
             _ if is_empty(path) => {}
             Existing::Resume if run.is_started() => {}
@@ -100,18 +96,17 @@ impl RunDir {
                 run.clear()?;
             }
             Existing::Replace => {
-                let error =
-                    Error::config(format!("{} is not empty and is not a run", path.display()))
-                        .hint("--force removes only runs; choose another folder, or empty it");
-                return Err(error.into());
+                let what = format!("{} is not empty and is not a run", path.display());
+                let hint = format!("only runs are replaced: {OTHER_FOLDER}, or empty it");
+                return Err(Error::config(what).hint(hint).into());
             }
             Existing::Refuse => {
                 let hint = if run.has_worked() {
-                    "choose another --out, or add --resume to resume the run, or --force to replace it"
+                    format!("{OTHER_FOLDER}, or {}, or {}", remedy::RESUME, remedy::REPLACE)
                 } else if run.is_started() {
-                    "choose another --out, or add --resume to resume the run"
+                    format!("{OTHER_FOLDER}, or {}", remedy::RESUME)
                 } else {
-                    "choose another --out"
+                    OTHER_FOLDER.into()
                 };
                 let error = Error::config(format!("{} is not empty", path.display())).hint(hint);
                 return Err(error.into());

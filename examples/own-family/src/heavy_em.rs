@@ -69,7 +69,9 @@ impl<M: LatentModel> Oracle for Heavy<M> {
     type Private = ();
 
     /// Clients send their statistics at the pooled mean, exactly, once.
-    const FIRST_EXCHANGE: bool = true;
+    fn has_first_exchange(&self) -> bool {
+        true
+    }
 
     fn declare(&self, _: &Terms) -> Declaration {
         let q = 8 * self.model.statistic_len() + 32;

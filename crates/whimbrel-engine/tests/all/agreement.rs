@@ -263,3 +263,34 @@ fn a_ledger_knows_what_left_before_a_renewal() {
     assert_eq!((renewed.bytes(), renewed.bytes_before), (0, ledger.bytes()));
     assert_eq!((renewed.before, renewed.answers()), (ledger.answers(), ledger.answers()));
 }
+
+/// A chain that declares longer uploads after something was delivered.
+struct Growing;
+
+impl Chain for Growing {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage> {
+        Short(if delivered.is_empty() { 7 } else { 1000 }).build(index, delivered)
+    }
+}
+
+/// Earlier results come from the coordinator: limits are those of the job alone.
+#[test]
+fn limits_do_not_grow_with_what_is_delivered() {
+    let (data, consent) = (clients(3).remove(2).1, Consent::default());
+    let chain = Box::new(Growing);
+    let mut client = ClientMachine::new(Participant { chain, data, seed: 5, consent });
+    let mut ask = |purpose, at, message: Vec<u8>| {
+        let question = Question { purpose, at, client: ClientId(2), message: message.into() };
+        let answer = client.answer(&question).map_err(|error| error.to_string());
+        client.accept();
+        answer
+    };
+    let delivered = vec![Artifact::new("invented")].to_bytes();
+    ask(Purpose::Enrol, StepId::enrolment(0), delivered).unwrap();
+    let answer = ask(Purpose::Exchange, StepId::exchange(0, 0), down(0, 0));
+    refused(answer, "of 8 bytes in toy, and 7 were agreed to");
+}

@@ -27,6 +27,7 @@ use keys::{
     Settings, THIN,
 };
 use std::path::PathBuf;
+use whimbrel_core::ClientData;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -152,6 +153,10 @@ impl Fit for SoulFit {
                 "leave `batch` out, or use kernel = \"ula\"",
             );
         }
+    }
+
+    fn check_client(&self, data: &ClientData) -> Result<()> {
+        self.model.check_client(data)
     }
 
     fn layout(&self) -> Layout {

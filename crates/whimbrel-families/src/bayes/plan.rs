@@ -257,6 +257,10 @@ impl FitStages for SoulPlan {
         Ok(common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common)))
     }
 
+    fn stand_in(&self, _: usize) -> Artifact {
+        Artifact::new(self.learner.name())
+    }
+
     /// Without its wide start, the fit begins at the method of moments.
     fn can_skip(&self, index: usize) -> bool {
         index + 1 < self.count()

@@ -2,7 +2,7 @@
 
 use super::SoulFit;
 use super::plan::{noise, soul};
-use crate::failure::Result;
+use crate::failure::{Result, remedy};
 use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, counted, refuse};
 use crate::personal::predict::Reading;
 use serde_json::Value;
@@ -62,7 +62,7 @@ impl FitUse for SoulFit {
         if samples.is_empty() {
             return refuse(
                 "a model of fedsoul predicts for a client, from its posterior",
-                "name one with --client, or let a new client `whimbrel adapt` and name its folder",
+                format!("{}, or {}", remedy::NAME_CLIENT, remedy::ADAPT),
             );
         }
         let rows = fitted.reading.samples(rows, run.libsvm, None)?;

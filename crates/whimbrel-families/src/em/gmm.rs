@@ -100,7 +100,8 @@ impl MixtureKeys for GmmKeys {
             let known = known_covariance(given, file.map(|(_, init)| init), affine)?;
             settings.covariance = Covariance::Known(known);
         }
-        settings.want_moments = !matches!(self.init, Init::File(_));
+        let private = job.privacy.epsilon.is_some();
+        settings.want_moments = !(private || matches!(self.init, Init::File(_)));
         settings.centred = job.uplink.frame == Some(FrameKind::Fisher) && compresses(job);
         let model = Gmm::new(settings)?;
         let start = match file {

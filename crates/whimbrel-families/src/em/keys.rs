@@ -98,7 +98,12 @@ pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
     "an integer of at least 1, a list of them, or \"auto\"",
     |v| match v.shape() {
         Shape::Number => Ok(vec![v.count()?]),
-        Shape::List => list!(COUNT, "").read(v),
+        Shape::List => match list!(COUNT, "").read(v)? {
+            all if all.is_empty() => {
+                Err(v.fail("`components` is an empty list", "list at least one number"))
+            }
+            all => Ok(all),
+        },
         _ => match v.text()?.as_str() {
             "auto" => Ok(AUTO_COMPONENTS.collect()),
             other => Err(v.unknown_word(other)),

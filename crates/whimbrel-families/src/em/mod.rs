@@ -25,7 +25,7 @@ use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::{PARTICIPATION, Participation};
-use crate::job::{Batch, DataSource, DownRule, Job, Step, UpRule, codec};
+use crate::job::{Batch, DataSource, DownRule, Job, PrivacyUnit, Step, UpRule, codec};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned, THEORY};
 use crate::template::{DataFacts, Suggestion};
@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Input;
+use whimbrel_engine::metrics::number;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -71,12 +72,15 @@ static METHODS: [MethodKind; 4] = [
         ..method("em", "pooled EM: one client holds everything", ALONE, UpRule::Plain)
     },
     method("dem", "distributed EM without memories, the naive method", FEDERATED, UpRule::Plain),
-    method(
-        "fedem",
-        "FedEM: compressed differences to memories, partial participation",
-        FEDERATED,
-        UpRule::Memory { alpha: None },
-    ),
+    MethodKind {
+        private: &[PrivacyUnit::Row, PrivacyUnit::Client],
+        ..method(
+            "fedem",
+            "FedEM: compressed differences to memories, partial participation",
+            FEDERATED,
+            UpRule::Memory { alpha: None },
+        )
+    },
     MethodKind {
         auto_batch: true,
         ..method(
@@ -212,6 +216,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.mixture.check(job, source);
         self.check_stream(job, source);
         self.check_downlink(job, source);
+        self.check_private(job, source);
     }
 
     fn allows_degenerate(&self) -> bool {
@@ -271,17 +276,26 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         self.mixture.model_keys(data)
     }
 
+    fn chosen(&self, delivered: &[Artifact]) -> Map<String, Value> {
+        let choice = Choice::of(delivered);
+        let Some(chosen) = choice.as_ref().and_then(|choice| choice.chosen().ok()) else {
+            return Map::new();
+        };
+        let mut keys = Map::new();
+        keys.insert("components".into(), chosen.components.into());
+        keys.insert("start".into(), chosen.start.into());
+        if chosen.compared {
+            keys.insert("bic".into(), number(chosen.bic));
+        }
+        keys
+    }
+
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last();
         let choice = Choice::of(&ended.outcome.delivered);
         let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
         sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
-        let chosen = choice.as_ref().map(Choice::chosen).transpose()?;
-        let keys = chosen.map(|chosen| {
-            [("components".into(), chosen.components.into()), ("start".into(), chosen.start.into())]
-        });
-        let summary = keys.into_iter().flatten().collect();
-        Ok(Results { sections, summary, ..Results::default() })
+        Ok(Results { sections, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.
@@ -417,6 +431,59 @@ impl<K: MixtureKeys> EmFit<K> {
                 "a stream has no full batch",
                 "give `batch` as a number of rows",
             );
+        }
+    }
+
+    /// Settings of a mixture that differential privacy forbids.
+    fn check_private(&self, job: &Job, source: &Source<'_>) {
+        if job.privacy.epsilon.is_none() {
+            return;
+        }
+        let (kind, assumed) = self.mixture.words();
+        let candidates = self.mixture.candidates();
+        let by_clients = job.privacy.unit == PrivacyUnit::Client;
+        let from_rows = !matches!(candidates.init, Init::File(_));
+        let refused: [(bool, &[&str], &str, &str); 6] = [
+            (
+                kind != "gmm",
+                &["model", "kind"],
+                "the norm of a row is known for Gaussian mixtures only",
+                "write kind = \"gmm\"",
+            ),
+            (
+                assumed == "tied",
+                &["model", "covariance"],
+                "a tied covariance needs the exact second moments of all rows",
+                "write covariance = \"diagonal\" or \"full\"",
+            ),
+            (
+                candidates.are_several(),
+                &["model", "components"],
+                "each candidate of a choice would spend the budget",
+                "give one number of components, and starts = 1",
+            ),
+            (
+                matches!(candidates.init, Init::Examples)
+                    || *candidates.init == Init::Moments && source.is_given(&["model", "init"]),
+                &["model", "init"],
+                "this start is made from exact sums or rows of the clients",
+                "take `init` out (noisy k-means), or give a file",
+            ),
+            (
+                by_clients && from_rows,
+                &["model", "init"],
+                "with unit = \"client\" the start is not estimated",
+                "give a file with public parameters as `init`",
+            ),
+            (
+                self.keys.form.is_some_and(|form| form != Form::Pair),
+                &["method", "form"],
+                "the noise is that of the pair's frame",
+                "take `form` out",
+            ),
+        ];
+        for (_, path, what, hint) in refused.iter().filter(|(applies, ..)| *applies) {
+            source.report_at(path, *what, hint);
         }
     }
 

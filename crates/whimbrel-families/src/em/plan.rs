@@ -8,28 +8,39 @@ use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
-use crate::job::Step;
+use crate::job::{PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, Files, FitStages, Planned, THEORY, Work};
+use crate::plan::{Common, Facts, Files, FitStages, Planned, Private, THEORY, Work};
 use std::path::{Path, PathBuf};
+use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error};
+use whimbrel_core::{ClientData, Error, Key};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::fedem::{
-    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind,
+    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, PrivateEm,
     Step as EmStep,
 };
+use whimbrel_methods::federated::{Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::Preparation;
+use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
+
+/// The step under the noise of differential privacy, inside the trust region.
+const PRIVATE_STEP: f64 = 0.7;
+/// The variance of every column at a private start.
+const PRIVATE_VARIANCE: f64 = 0.5;
+/// The address of the centres of a private start.
+const PRIVATE_START: u64 = 0xD9;
 
 /// A mixture and the EM method that fits it.
 pub(super) struct EmPlan<K: MixtureKeys> {
@@ -47,6 +58,8 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     work: Work,
     channels: Channels,
     stages: Vec<Kind>,
+    /// Noise and cost under differential privacy.
+    private: Option<Private>,
 }
 
 /// The purpose of a stage.
@@ -55,6 +68,8 @@ enum Kind {
     Prepare,
     Choose,
     Kmeans,
+    /// Noisy k-means, under differential privacy.
+    Lloyd,
     Constants,
     Fit,
 }
@@ -109,7 +124,22 @@ impl<K: MixtureKeys> EmPlan<K> {
         let work = outer_loops::work(common, &asked, &channels.uplinks, q)?;
         form.check(&channels.uplinks[0], &channels.downlink)?;
         let stages = stages(common, &asked.mixture.candidates(), &preparing);
-        Ok(Self { asked, preparing, width, file, model, start, form, work, channels, stages })
+        let starts = stages.contains(&Kind::Lloyd);
+        let private = common.private.clone();
+        let private = private.map(|private| if starts { private.with_start() } else { private });
+        Ok(Self {
+            asked,
+            preparing,
+            width,
+            file,
+            model,
+            start,
+            form,
+            work,
+            channels,
+            stages,
+            private,
+        })
     }
 
     /// The same plan for another mixture or other prepared rows.
@@ -150,6 +180,12 @@ impl<K: MixtureKeys> EmPlan<K> {
         warnings.extend(self.preparing.warnings());
         let mut notes = self.preparing.notes();
         notes.extend(outer_loops::note(&self.work));
+        if let Some(private) = &self.private {
+            let q = self.model.statistic_len();
+            let (note, more) = private.messages(q, self.bound(common));
+            notes.push(note);
+            warnings.extend(more);
+        }
         let channels = self.channels.clone();
         Ok(Planned {
             rounds: self.rounds(common),
@@ -158,6 +194,7 @@ impl<K: MixtureKeys> EmPlan<K> {
             batch_min: self.work.batch.size(),
             memory: self.memory().map(<[f64]>::to_vec),
             offered: self.without_file(),
+            private: self.private.clone(),
             ..Planned::new(common, &channels, self)
         })
     }
@@ -188,8 +225,14 @@ impl<K: MixtureKeys> EmPlan<K> {
         initial: MixtureInitial,
         step: EmStep,
     ) -> FedEm<K::Model> {
+        let bound = self.bound(common);
+        let release = self.private.as_ref().map(|private| private.release(bound));
+        let private = self.private.as_ref().map(|private| PrivateEm {
+            row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
+            averaged: private.averaged(),
+        });
         FedEm {
-            terms: self.channels.terms(common),
+            terms: self.channels.private_terms(common, release),
             oracle: Em {
                 model,
                 initial,
@@ -198,8 +241,21 @@ impl<K: MixtureKeys> EmPlan<K> {
                 batch: self.work.batch,
                 form: self.form,
                 frame: common.job.uplink.frame.unwrap_or(FrameKind::Raw),
+                private,
             },
         }
+    }
+
+    /// The bound of a contribution in the frame, under differential privacy.
+    fn bound(&self, common: &Common) -> f64 {
+        let privacy = &common.job.privacy;
+        let (q, clients) = (self.model.statistic_len() as f64, common.clients as f64);
+        privacy.clip.unwrap_or_else(|| match privacy.unit {
+            PrivacyUnit::Row => 1.5 * q.sqrt(),
+            PrivacyUnit::Client => {
+                0.7 * (q * clients / common.total_rows.unwrap_or(1) as f64).sqrt()
+            }
+        })
     }
 
     /// The step, from the job or from the estimated constants.
@@ -209,19 +265,19 @@ impl<K: MixtureKeys> EmPlan<K> {
             Step::Decreasing { initial, power, delay } => {
                 Schedule::decreasing(initial, power, delay)
             }
+            Step::Auto if self.private.is_some() => Schedule::constant(PRIVATE_STEP),
             Step::Auto if self.asked.is_pooled() => Schedule::constant(1.0),
             Step::Auto => return Ok(EmStep::Auto(self.auto_step(common))),
             Step::Theory => {
-                let gamma = theory.and_then(|a| a.tensor("gamma")).map(|t| t.values[0]);
                 let missing =
                     || Error::internal("the constants of step = \"theory\" were not estimated");
-                Schedule::constant(gamma.ok_or_else(missing)?)
+                Schedule::constant(theory.ok_or_else(missing)?.number("gamma")?)
             }
             Step::OverL(_) | Step::OverLRoot | Step::Parts { .. } => {
                 Err(Error::config("the EM methods have no smoothness constant L"))
             }
         };
-        given.map(EmStep::Given)
+        given.map(if self.private.is_some() { EmStep::Within } else { EmStep::Given })
     }
 
     fn auto_step(&self, common: &Common) -> AutoStep {
@@ -258,7 +314,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
         let kind = self.stages[index];
-        let preparation = Preparation::from_delivered(delivered);
+        let preparation = self.preparing.delivered(delivered)?;
         if kind == Kind::Prepare {
             return self.preparing.build(common, preparation);
         }
@@ -281,8 +337,16 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         };
         // Parameters of an earlier stage are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
-            Some(theta) => MixtureStart::Given(theta.values.clone()),
-            None => start,
+            Some(theta) => {
+                model
+                    .from_vector(&theta.values)
+                    .map_err(|e| Error::peer(format!("a start: {e}")))?;
+                MixtureStart::Given(theta.values.clone())
+            }
+            None => match self.lloyd_start(common, &model, delivered)? {
+                Some(theta) => MixtureStart::Given(theta),
+                None => start,
+            },
         };
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
@@ -306,6 +370,18 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min() });
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
+            Kind::Lloyd => {
+                let method = self.lloyd(common);
+                let mut terms = Terms::over(
+                    Codec::Exact,
+                    method.dimension(),
+                    Budget::Rounds(lloyd::ROUNDS),
+                )?;
+                terms.privacy.release =
+                    self.private.as_ref().map(|private| private.start_release(lloyd::ROUNDS));
+                let oracle = Plain { method, columns: width };
+                common.quiet("noisy k-means", bound(Federated { oracle, terms }, preparation))
+            }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into());
                 let participation = common.participation_mean();
@@ -324,13 +400,35 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => Artifact::new(THEORY).with("gamma", &[], vec![1.0]),
             Kind::Choose => Choice::stand_in(self.model.components() as u32),
-            Kind::Kmeans => Artifact::new("start"),
+            Kind::Kmeans | Kind::Lloyd => Artifact::new("start"),
             Kind::Fit => Artifact::new(self.asked.mixture.words().0),
         }
     }
 }
 
 impl<K: MixtureKeys> EmPlan<K> {
+    /// The noisy k-means of a private start.
+    fn lloyd(&self, common: &Common) -> Lloyd {
+        let key = Key::root(common.job.seed).child(PRIVATE_START);
+        Lloyd::new(self.model.components(), self.width, key)
+    }
+
+    /// The start at the centres of noisy k-means, if that stage has run.
+    fn lloyd_start(
+        &self,
+        common: &Common,
+        model: &K::Model,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Option<Vec<f64>>> {
+        let found = delivered.last().and_then(|a| a.tensor("parameters"));
+        let Some(found) = found.filter(|_| self.stages.contains(&Kind::Lloyd)) else {
+            return Ok(None);
+        };
+        let (weights, means) = self.lloyd(common).components(&found.values);
+        let theta = model.initial_isotropic(&weights, &means, PRIVATE_VARIANCE)?;
+        Ok(Some(model.to_vector(&theta)))
+    }
+
     /// The chosen number of components, if it is not that of the plan. Clients refuse a number that
     /// the job does not name: their messages grow with the components.
     fn chosen_components(&self, delivered: &[Artifact]) -> whimbrel_core::Result<Option<usize>> {
@@ -345,7 +443,10 @@ impl<K: MixtureKeys> EmPlan<K> {
 }
 
 fn stages(common: &Common, candidates: &Candidates<'_>, preparing: &Preparing) -> Vec<Kind> {
-    let start = if candidates.are_several() {
+    let from_file = matches!(candidates.init, Init::File(_));
+    let start = if common.private.is_some() {
+        (!from_file).then_some(Kind::Lloyd)
+    } else if candidates.are_several() {
         Some(Kind::Choose)
     } else {
         (*candidates.init == Init::FederatedKmeans).then_some(Kind::Kmeans)

@@ -98,21 +98,28 @@ impl Preparing {
                 let pca = Pca::new(found.width(), components)?;
                 common.quiet("principal components", bound(Once(pca), Some(found)))
             }
-            _ => {
-                let Prepare { drop_constant, standardize, pca } = self.asked;
-                let centre = standardize || pca.is_some();
-                let columns = self.columns;
-                let stage = Columns { columns, drop_constant, standardize, centre };
-                common.quiet("columns", bound(Once(stage), None))
-            }
+            _ => common.quiet("columns", bound(Once(self.of_columns()), None)),
         })
     }
 
-    /// The artifact of a stage if no column were constant.
+    /// The first stage.
+    fn of_columns(&self) -> Columns {
+        let Prepare { drop_constant, standardize, pca } = self.asked;
+        let centre = standardize || pca.is_some();
+        Columns { columns: self.columns, drop_constant, standardize, centre }
+    }
+
+    /// The preparation that the stages so far have delivered.
+    pub fn delivered(&self, all: &[Artifact]) -> whimbrel_core::Result<Option<Preparation>> {
+        let own = &all[..self.stages().min(all.len())];
+        Preparation::delivered(&self.of_columns(), self.asked.pca, own)
+    }
+
+    /// The artifact of a stage if no further column were constant.
     pub fn stand_in(&self, index: usize) -> Artifact {
         match (index, self.asked.pca) {
-            (1, Some(components)) => Pca::stand_in(self.columns, components),
-            _ => Columns::stand_in(self.columns),
+            (1, Some(components)) => Pca::stand_in(self.left(), components),
+            _ => Columns::stand_in(self.left()),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::job::method::stop::{EVALUATE, FIELD_NORM2, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
 use crate::job::preset::{PRESETS, with_presets};
-use crate::job::{DownRule, Feedback, Job, MemoryStart, Step};
+use crate::job::{DownRule, Feedback, Job, MemoryStart, PrivacyUnit, Step};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
@@ -50,6 +50,7 @@ static KEYS: &[&JobKey] = keys! {
 /// `sgd`, and a method for every preset of its channels.
 static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
     weights: Weights::Equal,
+    private: &[PrivacyUnit::Row, PrivacyUnit::Client],
     ..MethodKind::new("sgd", "stochastic gradients; with `channels`, every other name below", KEYS)
 });
 
@@ -136,6 +137,13 @@ impl Fit for GradientFit {
             );
         }
         self.check_compat(job, source);
+        let public = matches!(job.method.step, Step::Constant(_) | Step::Decreasing { .. });
+        let bounded = self.logistic && job.privacy.unit == PrivacyUnit::Row;
+        let bounded = bounded && job.method.step != Step::Theory;
+        if job.privacy.epsilon.is_some() && !(public || bounded) {
+            let what = "the smoothness of the loss is a property of the rows";
+            source.report_at(&["method", "step"], what, "give the step as a number");
+        }
     }
 
     fn layout(&self) -> Layout {
@@ -153,7 +161,7 @@ impl Fit for GradientFit {
             Some(loaded) => plan::simulated(common, self, loaded),
             None => {
                 let plan = GradientPlan::new(common, self, facts.columns.len(), None, None)?;
-                Ok(plan.planned(common))
+                plan.planned(common)
             }
         }
     }

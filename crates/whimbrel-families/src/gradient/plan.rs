@@ -6,7 +6,7 @@ use super::optimum::{Minimum, optimum};
 use crate::failure::Result;
 use crate::family::refuse;
 use crate::job::method::stop::{EXCESS_LOSS, limit};
-use crate::job::{Batch, Job, Step};
+use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, FitStages, Minima, Planned};
@@ -19,7 +19,7 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
-use whimbrel_methods::sgd::{Average, Gradient, Reference, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, PrivateGradient, Reference, Sgd, StepRule};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, Penalty, Problem};
 
@@ -56,6 +56,12 @@ impl GradientPlan {
             Some(average) => average,
             None => average_without_data(job, &asked.regression)?,
         };
+        let average = match &common.private {
+            Some(private) if asked.descent.average.is_none() => {
+                Average::Since(private.averaged().start)
+            }
+            _ => average,
+        };
         Ok(Self {
             asked: asked.clone(),
             problem: problem(asked)?,
@@ -68,16 +74,20 @@ impl GradientPlan {
     }
 
     /// The plan, with a note on the row of the MCM paper's Table 1 that the channels realise.
-    pub fn planned(self, common: &Common) -> Planned {
+    pub fn planned(self, common: &Common) -> Result<Planned> {
         let channels = self.channels.clone();
         let (up, down) = (&channels.uplinks[0], &channels.downlink);
         let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
-        Planned {
+        let (private, warnings) = common.private_messages(self.dimension)?;
+        let mut notes = vec![format!("{}: {row}", common.job.method.name())];
+        notes.extend(private);
+        Ok(Planned {
             rounds: common.rounds(&common.work(), (0, 0.0)),
-            notes: vec![format!("{}: {row}", common.job.method.name())],
+            notes,
+            warnings,
             minimum: self.reference.as_ref().map(|reference| reference.f_star),
             ..Planned::new(common, &channels, self)
-        }
+        })
     }
 
     /// The constants that the server will derive from the clients' summaries. `omega_up` includes
@@ -116,7 +126,17 @@ impl GradientPlan {
         Ok(constants)
     }
 
+    /// Bounds under differential privacy. A logistic loss with rows of norm `clip` at most has
+    /// gradients of norm `clip` and `L = clip^2/4 + ridge`.
+    fn private(&self, common: &Common) -> Option<PrivateGradient> {
+        let (private, bound) = (common.private.as_ref()?, common.job.privacy.clip.unwrap_or(1.0));
+        let row_bound = (private.unit == PrivacyUnit::Row).then_some(bound);
+        let smoothness = 0.25 * bound * bound + self.asked.regression.ridge;
+        Some(PrivateGradient { row_bound, smoothness })
+    }
+
     fn sgd(&self, common: &Common) -> Sgd {
+        let release = common.release();
         Sgd {
             oracle: Gradient {
                 problem: self.problem,
@@ -127,8 +147,9 @@ impl GradientPlan {
                 average: self.average,
                 participation: common.participation_mean(),
                 reference: self.reference.clone(),
+                private: self.private(common),
             },
-            terms: self.channels.terms(common),
+            terms: self.channels.private_terms(common, release),
         }
     }
 }
@@ -149,6 +170,7 @@ pub(super) fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -
     let average = Some(clients.average_of_theory(job));
     let mut plan = GradientPlan::new(common, asked, loaded.columns.len(), share, average)?;
     let wanted = match common.minima {
+        _ if common.private.is_some() && job.method.evaluate_every.is_none() => false,
         Minima::Cached(_) | Minima::Solved => true,
         Minima::IfNeeded => limit(&job.method.stop, &EXCESS_LOSS).is_some(),
     };
@@ -170,15 +192,18 @@ pub(super) fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -
             Err(error) => warnings.push(format!("excess losses are not reported: {error}")),
         }
     }
-    notes.extend(clients.constants(job, asked));
+    if common.private.is_none() {
+        notes.extend(clients.constants(job, asked));
+    }
     let mut theory = Vec::new();
     if job.method.step == Step::Theory {
         theory = plan.constants_of_theory(common, &clients)?;
         notes.push(theory_note(&theory));
     }
-    let mut planned = plan.planned(common);
+    let mut planned = plan.planned(common)?;
     planned.notes.extend(notes);
-    Ok(Planned { theory, warnings, ..planned })
+    planned.warnings.extend(warnings);
+    Ok(Planned { theory, ..planned })
 }
 
 /// The constants behind `step = "theory"` in words.

@@ -128,15 +128,16 @@ impl Job {
             return report("source", what, "write source = \"csv\"");
         };
         let without_meaning = [
-            ("target", csv.target.is_some()),
-            ("label", csv.label.is_some()),
-            ("standardize", csv.standardize),
-            ("prepare", self.data.prepare.is_something()),
-            ("role", self.data.held_out.role.is_some()),
-            ("keep_rows", self.data.subset.rows < 1.0),
+            ("target", csv.target.is_some(), "cells are predicted, not a column"),
+            ("label", csv.label.is_some(), "its rows have no classes"),
+            ("standardize", csv.standardize, "cells keep their units, and counts cannot be scaled"),
+            ("prepare", self.data.prepare.is_something(), "cells keep their units"),
+            ("role", self.data.held_out.role.is_some(), "`holdout` sets cells apart, not rows"),
+            ("keep_rows", self.data.subset.rows < 1.0, "its rows are part of the model"),
         ];
-        for (key, _) in without_meaning.iter().filter(|(_, given)| *given) {
-            report(key, format!("`{key}` has no meaning for a table with gaps"), "take it out");
+        for (key, _, why) in without_meaning.iter().filter(|(_, given, _)| *given) {
+            let what = format!("`{key}` has no meaning for a table with gaps: {why}");
+            report(key, what, "take it out");
         }
         match &csv.partition {
             Partition::Pooled

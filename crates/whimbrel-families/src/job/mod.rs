@@ -16,6 +16,7 @@ pub mod simulation;
 pub(crate) mod preset;
 
 mod checks;
+mod noise;
 
 use crate::family::{Fit, Tables};
 use crate::registry::{Registry, registry};
@@ -43,7 +44,7 @@ pub use data::{
 pub use federation::{Clients, Federation};
 pub use method::{Method, Step};
 pub use participation::Participation;
-pub use privacy::Privacy;
+pub use privacy::{Privacy, PrivacyUnit};
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_engine::Quorum;
 pub use whimbrel_job::matrix::Matrix;
@@ -182,10 +183,10 @@ impl Job {
         let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
         let downlink =
             root.read(&DOWNLINK, |v| Downlink::read(&v.table(&downlink::DOWNLINK)?, asked));
-        let privacy = root.read(&PRIVACY, |v| Privacy::read(&v.table(&privacy::SECTION)?));
         let simulation = root.read(&SIMULATION, |v| {
             Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
         });
+        let privacy = root.read(&PRIVACY, |v| Privacy::read(&v.table(&privacy::SECTION)?));
         let federation =
             root.optional(&FEDERATION, |v| Federation::read(&v.table(&federation::SECTION)?));
         let (model, fit) = fit?;
@@ -204,6 +205,7 @@ impl Job {
             federation: federation?,
             origin: Origin::default(),
         };
+        job.settle_privacy(source);
         let mut fit = job.fit.clone();
         fit.resolve(&mut job, source);
         job.fit = fit;

@@ -1,17 +1,35 @@
-//! `[privacy]`: rules on what the messages of a client may reveal.
+//! `[privacy]`: rules on what the messages of a client and the fitted model may reveal.
 
 use super::Batch;
 use crate::family::KeepsGroups;
+use whimbrel_job::form::{POSITIVE, SEED};
 use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{integer, table};
+use whimbrel_job::{form, integer, number, table};
 
 /// `[privacy]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Privacy {
     /// Fewest rows behind each block of a message; `None`: the rule does not apply.
     pub min_group: Option<u32>,
+    /// `None`: no differential privacy.
+    pub epsilon: Option<f64>,
+    /// `None`: from the number of rows or clients.
+    pub delta: Option<f64>,
+    pub unit: PrivacyUnit,
+    /// `None`: the model's.
+    pub clip: Option<f64>,
+    /// `None`: a secret.
+    pub noise_seed: Option<u64>,
+}
+
+/// The unit that noise hides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PrivacyUnit {
+    #[default]
+    Row,
+    Client,
 }
 
 /// Fewest groups of the smallest size in a minibatch, for each block of a message.
@@ -19,7 +37,7 @@ const BATCH_GROUPS: u32 = 4;
 
 table! {
     PRIVACY: Privacy = "privacy",
-        "Rules on what the messages of a client may reveal. The table is optional.",
+        "Rules on what the messages of a client and the fitted model may reveal. The table is optional.",
         example "[privacy]\nmin_group = 5\n"
     {
         /// fewest rows that may determine a block of a message (the statistic of a component, a
@@ -28,6 +46,38 @@ table! {
         /// writes 5 if the method can keep the rule; 1 switches it off
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";
+        /// privacy loss of a simulated run under differential privacy: the server adds Gaussian noise to
+        /// each round's sum of clipped contributions. The number of rounds is fixed beforehand, all
+        /// clients take part, messages are exact, and clients are evaluated only if the job asks for it
+        epsilon: EPSILON = "epsilon", POSITIVE, unset "no noise";
+        /// probability with which the loss may be larger
+        delta: DELTA = "delta", DELTAS, default;
+        /// unit that the noise hides
+        unit: UNIT = "unit", UNITS, default;
+        /// largest norm of one unit's contribution; of a row's gradient, or of a client's update. Regressions
+        /// and learners need it: it must not depend on the data
+        clip: CLIP = "clip", POSITIVE,
+            unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
+                   length of the statistic";
+        /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise
+        noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret that is not stored";
+    }
+}
+
+form! {
+    DELTAS: Option<f64>, "a number between 0 and 1, or \"auto\"" {
+        /// N^-1.1 for N rows or clients
+        "auto" => None,
+    }
+    number number!("a number between 0 and 1", |x| x > 0.0 && x < 1.0) => Some;
+}
+
+form! {
+    UNITS: PrivacyUnit {
+        /// one row
+        "row" => PrivacyUnit::Row,
+        /// all rows of one client
+        "client" => PrivacyUnit::Client,
     }
 }
 

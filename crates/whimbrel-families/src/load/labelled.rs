@@ -26,8 +26,9 @@ pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key)
         .at("data.classes");
     }
     if !names.is_empty() && !layout.has_classes() {
-        let what = format!("column {target:?} holds text, which only a classifier can predict");
-        return refuse(what, "kind = \"logistic\" predicts two classes").at("data.target");
+        let what = "the targets are text, which only a classifier can predict";
+        let hint = "a logistic model predicts two classes, a softmax model any number";
+        return refuse(what, hint).at("data.target");
     }
     let classes = match &csv.classes {
         None => find_classes(&mut rows, &names, layout)?,

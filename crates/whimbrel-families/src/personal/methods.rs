@@ -7,6 +7,7 @@ use super::keys::{
 };
 use super::own::OWN;
 use crate::family::MethodKind;
+use crate::job::PrivacyUnit;
 use crate::gradient::keys::MOMENTUM;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::search::SEARCH;
@@ -62,25 +63,30 @@ pub(super) struct RuleKind {
 
 /// The methods except `sgd`.
 const ROWS: &[RuleKind] = &[
-    rule(
+    private(rule(
         "fedmix",
         "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
         keys!(TRAINING, &[&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS]),
         &FEDMIX,
-    ),
-    rule("fedavg", "one model, trained locally and averaged", TRAINING, fixed!(FedAvg::default())),
+    )),
+    private(rule(
+        "fedavg",
+        "one model, trained locally and averaged",
+        TRAINING,
+        fixed!(FedAvg::default()),
+    )),
     rule(
         "fedavg+",
         "fedavg with one more local training before predictions",
         TRAINING,
         fixed!(FedAvg { fine_tune: true, ..FedAvg::default() }),
     ),
-    rule(
+    private(rule(
         "fedprox",
         "fedavg with a proximal term towards the received model",
         keys!(TRAINING, &[&MU]),
         &FEDPROX,
-    ),
+    )),
     rule("local", "a separate model per client", TRAINING, fixed!(Local)),
     rule(
         "pfedme",
@@ -113,12 +119,12 @@ const ROWS: &[RuleKind] = &[
     },
     RuleKind {
         server: &FEDOPT,
-        ..rule(
+        ..private(rule(
             "fedopt",
             "fedavg with an adaptive optimiser on the server",
             keys!(TRAINING, &[&SERVER]),
             fixed!(FedAvg::default()),
-        )
+        ))
     },
     rule(
         "clustered",
@@ -152,6 +158,7 @@ const ROWS: &[RuleKind] = &[
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
         weights: Weights::Equal,
+        private: &[PrivacyUnit::Client],
         ..MethodKind::new(
             PRESETS[0].name,
             PRESETS[0].doc,
@@ -191,6 +198,12 @@ const fn rule(
         server: &PLAIN,
         sampling: Sampling::KeepOld,
     }
+}
+
+/// The same for rules whose uploads are bounded by clipping alone: one vector per client.
+const fn private(kind: RuleKind) -> RuleKind {
+    let method = MethodKind { private: &[PrivacyUnit::Client], ..kind.method };
+    RuleKind { method, ..kind }
 }
 
 impl RuleKind {

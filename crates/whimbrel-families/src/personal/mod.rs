@@ -26,6 +26,7 @@ use methods::{COMPONENTS, METHODS, Rule, RuleKind};
 use model::{LOGISTIC, MODELS, Model, SOFTMAX};
 use own::{OWN, OwnTraining};
 use std::path::PathBuf;
+use whimbrel_core::ClientData;
 use whimbrel_job::form::PATH;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -223,6 +224,10 @@ impl Fit for PersonalFit {
             format!("{} has no server: neighbours exchange messages", self.rule.method()),
             "simulate it with `whimbrel run`, or serve the method without `d-`",
         )
+    }
+
+    fn check_client(&self, data: &ClientData) -> Result<()> {
+        self.model.check_client(data)
     }
 
     fn layout(&self) -> Layout {

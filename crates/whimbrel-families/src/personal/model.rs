@@ -5,7 +5,7 @@ use crate::family::{ModelKind, RunData};
 use crate::gradient::keys::INTERCEPT;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use whimbrel_core::Result;
+use whimbrel_core::{ClientData, Error, Result};
 use whimbrel_job::form::{BOOLEAN, COUNT, TEXT};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
@@ -121,6 +121,24 @@ impl Model {
             ("intercept".into(), self.architecture.intercept.into()),
             ("shape".into(), shape.into()),
         ])
+    }
+
+    /// Refuses a client of a linear representation with no more training rows than inputs: with `A`
+    /// the sum of `x x^T` and `B` that of `y^2 x x^T`, the generalised eigenvectors of `B` and `A` are
+    /// its rows.
+    pub(crate) fn check_client(&self, data: &ClientData) -> crate::failure::Result<()> {
+        let ClientData::Samples(samples) = data else { return Ok(()) };
+        let (rows, inputs) = (samples.len(), samples.width());
+        if self.architecture.kind != REPRESENTATION || rows > inputs {
+            return Ok(());
+        }
+        let what = format!(
+            "a client has {rows} training rows of {inputs} inputs, and from so few the enrolment of \
+             {REPRESENTATION} reveals every row"
+        );
+        let hint = "provide more rows than inputs; min_group = 1 in [privacy], and --min-group 1 of \
+                    `join`, allow messages about single rows";
+        Err(Error::data(what).hint(hint).into())
     }
 
     /// The learner for inputs of this shape and this number of classes.

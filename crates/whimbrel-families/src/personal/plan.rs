@@ -2,7 +2,8 @@
 
 use super::PersonalFit;
 use super::own::OwnTraining;
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
+use crate::family::refuse;
 use crate::job::{Job, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
@@ -57,6 +58,16 @@ pub(super) fn planned(
         ));
     }
     let mut notes = vec![format!("{} parameters", learner.parameters())];
+    let (private, more) = common.private_messages(channels.uplinks[0].dimension())?;
+    notes.extend(private);
+    warnings.extend(more);
+    if common.private.is_some() && (!learner.classifies() || learner.start_sums_len() > 0) {
+        return refuse(
+            "this learner starts from exact sums over the clients' rows",
+            "use a classifier that starts from random parameters",
+        )
+        .at("model.kind");
+    }
     let graphs = match &asked.neighbours {
         None => None,
         Some(neighbours) => {
@@ -76,7 +87,8 @@ impl PersonalPlan {
     fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
         let (own_solvers, solver_of) = self.own_solvers.clone();
         let training = Personal { own_solvers, solver_of, ..self.training(common) };
-        self.asked.rule.local.method(training, self.channels.terms(common))
+        let terms = self.channels.private_terms(common, common.release());
+        self.asked.rule.local.method(training, terms)
     }
 
     fn training(&self, common: &Common) -> Personal {

@@ -3,7 +3,7 @@
 use super::PersonalFit;
 use super::model::Model;
 use super::plan::{rate, solver};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, remedy};
 use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, refuse};
 use crate::job::DataSource;
 use crate::load::{FileKind, read_any, settle_classes};
@@ -263,7 +263,7 @@ impl FitUse for PersonalFit {
         if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
             return refuse(
                 format!("a model of {} predicts for a client", self.rule.method()),
-                "name one with --client, or let a new client `whimbrel adapt` and name its folder",
+                format!("{}, or {}", remedy::NAME_CLIENT, remedy::ADAPT),
             );
         }
         let samples = trained.samples(rows, run.libsvm, None)?;
@@ -283,7 +283,7 @@ impl FitUse for PersonalFit {
                 Adaptation::Impossible => {
                     "clients share nothing: train on the new client's rows alone"
                 }
-                _ => "all clients use the shared model: `whimbrel predict`",
+                _ => "all clients use the shared model, which `predict` applies",
             };
             return refuse(format!("{} has no personal part to fit", self.rule.method()), hint);
         }
@@ -311,21 +311,14 @@ impl FitUse for PersonalFit {
         Ok(fitted)
     }
 
-    fn without_own(&self, run: &Path) -> Option<(String, String)> {
+    fn without_own(&self) -> Option<(String, &'static str)> {
         let (Some(rule), None) = (self.setting::<FedAvg>(), &self.neighbours) else { return None };
-        let (method, run) = (self.rule.method(), run.display());
+        let method = self.rule.method();
         if !rule.fine_tune {
-            return Some((
-                format!("{method} has one model for all clients"),
-                "leave --client out".into(),
-            ));
+            let what = format!("{method} has one model for all clients");
+            return Some((what, remedy::NO_CLIENT));
         }
-        Some((
-            format!("{method} keeps no personal models: a client fine-tunes the shared one"),
-            format!(
-                "`whimbrel adapt {run} --data ROWS --out FOLDER` fine-tunes it to the client's \
-                 rows, and `whimbrel predict {run} --client FOLDER` uses it"
-            ),
-        ))
+        let what = format!("{method} keeps no personal models: a client fine-tunes the shared one");
+        Some((what, remedy::ADAPT))
     }
 }

@@ -12,7 +12,8 @@ use whimbrel_codec::channel::{
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::Error;
 use whimbrel_engine::Participation;
-use whimbrel_methods::federated::{FirstMemories, Terms};
+use whimbrel_methods::federated::{FirstMemories, Release, Terms};
+use whimbrel_methods::settings::Privacy;
 
 /// The memory step of `auto`, as a function of the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
@@ -78,6 +79,12 @@ impl Channels {
     /// clients for the first statistic, and a pass for memories that start at the field.
     pub fn opening(&self) -> (u32, f64) {
         (1, if self.memories == FirstMemories::Oracle { 2.0 } else { 1.0 })
+    }
+
+    /// The terms of a fit with noise on its sums, if there is any.
+    pub fn private_terms(&self, common: &Common, release: Option<Release>) -> Terms {
+        let terms = self.terms(common);
+        Terms { privacy: Privacy { release, ..terms.privacy }, ..terms }
     }
 
     /// The terms of a fit over these channels.

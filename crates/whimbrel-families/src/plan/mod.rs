@@ -6,10 +6,12 @@ pub mod channels;
 
 mod facts;
 mod network;
+mod privacy;
 
 pub use facts::Facts;
 pub(crate) use facts::not_on_network;
 pub use network::StageDisclosures;
+pub use privacy::Private;
 
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -22,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, DynMethod, Probability};
+use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
@@ -67,6 +69,8 @@ pub struct Planned {
     pub memory: Option<Vec<f64>>,
     /// The fit as clients on a network receive it, if it must not name the coordinator's files.
     pub offered: Option<Box<dyn Fit>>,
+    /// Noise and cost under differential privacy.
+    pub private: Option<Private>,
 }
 
 impl Planned {
@@ -95,6 +99,7 @@ impl Planned {
             batch_min: common.batch().size(),
             memory: None,
             offered: None,
+            private: common.private.clone(),
         }
     }
 }
@@ -112,7 +117,8 @@ pub trait FitStages: Send + Sync {
         index: usize,
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage>;
-    /// An artifact of the form that a stage delivers, to build later stages without running it.
+    /// An artifact of the kind and form that a stage delivers, to build later stages without running
+    /// it; their messages are then as long as the job allows.
     fn stand_in(&self, _index: usize) -> Artifact {
         Artifact::default()
     }
@@ -136,6 +142,8 @@ pub struct Common {
     pub participation: Participation,
     pub faults: Faults,
     pub minima: Minima,
+    /// Noise and cost under differential privacy.
+    pub private: Option<Private>,
 }
 
 /// Treatment of the minimum of a convex loss, to which excess losses refer.
@@ -207,6 +215,9 @@ impl Plan {
         let mut common = Common::new(job, &facts)?;
         common.minima = minima;
         let fit = job.fit.plan(&common, &facts, Some(loaded), Files::Here)?;
+        if job.privacy.min_group != Some(1) {
+            loaded.training().try_for_each(|(_, (_, data))| job.fit.check_client(data))?;
+        }
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
@@ -269,6 +280,12 @@ impl Plan {
         self.fit.rounds
     }
 
+    /// Epsilon after this number of rounds, and delta, under differential privacy.
+    pub fn privacy_spent(&self, rounds: u32) -> Option<(f64, f64)> {
+        let private = self.fit.private.as_ref()?;
+        Some((private.spent(rounds), private.guarantee.delta))
+    }
+
     /// Smallest minibatch of any client; `None`: full batches.
     pub fn batch_min(&self) -> Option<u32> {
         self.fit.batch_min
@@ -277,6 +294,20 @@ impl Plan {
     /// Whether the fit can be tried without this stage.
     pub fn can_skip(&self, index: usize) -> bool {
         self.fit.stages.can_skip(index)
+    }
+
+    /// An artifact of the form that a stage delivers, to build later stages without running it.
+    pub fn stand_in(&self, index: usize) -> Artifact {
+        self.fit.stages.stand_in(index)
+    }
+
+    /// Refuses artifacts other than one of each earlier stage, in their order.
+    fn check_kinds(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<()> {
+        let expected = (0..index).map(|at| self.stand_in(at).kind);
+        if expected.eq(delivered.iter().map(|artifact| artifact.kind.clone())) {
+            return Ok(());
+        }
+        Err(Error::peer("results of earlier stages that the job does not have, or not all of them"))
     }
 
     /// Warnings to show before the run starts.
@@ -304,12 +335,18 @@ impl Chain for Plan {
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
+        self.check_kinds(index, delivered)?;
         let mut stage = self.fit.stages.build(&self.common, index, delivered)?;
         if let Some(journal) = &self.journal {
             let replay = Some(Journal::parse(journal, index as u32)?);
             stage.faults = Faults { replay, ..Faults::default() };
         }
         Ok(stage)
+    }
+
+    fn expected(&self, index: usize) -> whimbrel_core::Result<Stage> {
+        let stand_ins: Vec<Artifact> = (0..index).map(|at| self.stand_in(at)).collect();
+        self.build(index, &stand_ins)
     }
 
     fn duties(&self) -> Vec<Duty> {
@@ -330,6 +367,7 @@ impl Common {
             clients: facts.clients,
             names: facts.names.clone(),
             unseen: facts.unseen.clone(),
+            private: Private::of(job, facts.clients, facts.total_rows)?,
         })
     }
 
@@ -384,7 +422,7 @@ impl Common {
 
     /// Rules on what messages may reveal.
     pub fn privacy(&self) -> Privacy {
-        Privacy { min_group: self.job.privacy.groups() }
+        Privacy { min_group: self.job.privacy.groups(), release: None }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.
@@ -417,12 +455,13 @@ impl Common {
     /// The fitting stage of a method with or without a server.
     pub fn fit_by(&self, method: StageMethod, rounds: Option<u32>) -> Stage {
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
+        let every = self.job.method.evaluate_every.unwrap_or_else(automatic).max(1);
         Stage {
             name: "fit",
             method,
             participation: self.participation.clone(),
             faults: self.faults.clone(),
-            evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
+            evaluate_every: self.evaluates().then_some(every),
             stopping: self.job.method.stop.clone(),
         }
     }

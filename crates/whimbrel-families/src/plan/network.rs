@@ -67,15 +67,9 @@ impl Plan {
         })
     }
 
-    /// Builds every stage, on stand-ins of the same size for what earlier stages deliver.
+    /// Builds every stage as far as the job alone determines it.
     fn each_stage<T>(&self, of: impl Fn(&Stage) -> Result<T>) -> Result<Vec<T>> {
-        let mut delivered = Vec::new();
-        let mut all = Vec::new();
-        for index in 0..self.len() {
-            all.push(of(&self.build(index, &delivered)?)?);
-            delivered.push(self.fit.stages.stand_in(index));
-        }
-        Ok(all)
+        (0..self.len()).map(|index| of(&self.expected(index)?)).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use super::completed::Completed;
 use super::observed::{Observations, ObservedTable};
 use super::sheet::{Place, Sheet};
 use super::{TableFit, terms};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, remedy};
 use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
 use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
                 _ => String::new(),
             };
             if !reason.is_empty() && client.is_some() {
-                let error = Error::config(reason).hint("give the client's file with --data");
+                let error = Error::config(reason).hint(remedy::GIVE_FILE);
                 return Err(error.into());
             }
             if !reason.is_empty() {

@@ -155,7 +155,14 @@ impl FitStages for TablePlan {
         let selection = chosen.map(Selection::from_artifact).transpose()?;
         let model = match &selection {
             None => self.model.clone(),
-            Some(selection) => LowRank::new(selection.chosen.of(self.model.settings()))?,
+            Some(Selection { chosen, .. }) => {
+                let given = self.asked.table.rank;
+                if given.is_some_and(|given| chosen.rank > given) {
+                    let what = format!("rank {} was chosen, above the job's", chosen.rank);
+                    return Err(Error::peer(what));
+                }
+                LowRank::new(chosen.of(self.model.settings()))?
+            }
         };
         Ok(match self.stages[index] {
             Kind::Select => {
@@ -173,6 +180,14 @@ impl FitStages for TablePlan {
                 common.fit(Arc::new(Erased(method, BindCells)), rounds(common))
             }
         })
+    }
+
+    fn stand_in(&self, index: usize) -> Artifact {
+        match self.stages[index] {
+            Kind::Select => Selection::stand_in(self.model.settings()),
+            Kind::Baselines => Artifact::new(select::BASELINES_KIND),
+            Kind::Fit => Artifact::default(),
+        }
     }
 
     /// Any rank will do to try the fit.

@@ -40,6 +40,17 @@ impl FitReport for TableFit {
         object
     }
 
+    fn chosen(&self, delivered: &[Artifact]) -> Map<String, Value> {
+        let model = delivered.last().filter(|model| model.kind == KIND);
+        let Some(Ok(fit)) = model.map(LowRankFit::from_artifact) else { return Map::new() };
+        let settings = fit.model.settings();
+        let mut keys = Map::new();
+        keys.insert("rank".into(), settings.rank.into());
+        keys.insert("lambda".into(), number(settings.lambda));
+        keys.insert("lambda_effects".into(), number(settings.lambda_effects));
+        keys
+    }
+
     /// Results that need the clients' cells are omitted if these are unknown.
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last().filter(|model| model.kind == KIND);
@@ -118,9 +129,6 @@ impl TableFit {
         let settings = table.fit.model.settings();
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
-        put("rank", settings.rank.into());
-        put("lambda", number(settings.lambda));
-        put("lambda_effects", number(settings.lambda_effects));
         put("effects", self.table.effects.words().into());
         if !self.table.covariates.is_empty() {
             put("covariates", self.table.covariates.clone().into());

@@ -182,7 +182,7 @@ fn impossible_data() {
     says(
         &with("holdout = 0.1", "target = \"count\""),
         "10:10",
-        "`target` has no meaning for a table with gaps",
+        "`target` has no meaning for a table with gaps: cells are predicted, not a column",
     );
 }
 

@@ -53,7 +53,7 @@ impl Transport for Post {
 }
 
 /// A client that knows the offer's text and its own file.
-fn client(offer: &str, name: &str, file: &PathBuf, seed: u64) -> ClientMachine {
+pub(crate) fn client(offer: &str, name: &str, file: &PathBuf, seed: u64) -> ClientMachine {
     let offer = Offer::from_json(offer.as_bytes()).unwrap();
     let (data, chain) = (offer.read(file, name).unwrap(), Box::new(offer.plan().unwrap()));
     ClientMachine::new(Participant { chain, data, seed, consent: Consent::default() })
@@ -66,12 +66,12 @@ pub(crate) struct Wards {
 }
 
 impl Wards {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with("", "")
     }
 
     /// The wards with another, constant column.
-    fn with(column: &str, value: &str) -> Self {
+    pub(crate) fn with(column: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut all = format!("age,ward,dose,ill,pulse{column}\n");
         let mut files = Vec::new();
@@ -99,7 +99,7 @@ impl Wards {
         Self { folder, files }
     }
 
-    fn job(&self, data: &str, rest: &str) -> Job {
+    pub(crate) fn job(&self, data: &str, rest: &str) -> Job {
         let text = format!(
             "seed = 9\n[federation]\nclients = [\"north\", \"east\", \"west\", \"south\"]\n\
              [data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n{data}\n{rest}"
@@ -112,7 +112,7 @@ impl Wards {
     }
 
     /// The simulation of a job, or the replay of a journal.
-    fn simulated(&self, job: &Job, journal: Option<String>) -> Outcome {
+    pub(crate) fn simulated(&self, job: &Job, journal: Option<String>) -> Outcome {
         let loaded = load(job).unwrap();
         let mut plan = Plan::with_cache(job, &loaded, None).unwrap();
         if let Some(journal) = journal {
@@ -153,7 +153,7 @@ fn equal(there: &Outcome, here: &Outcome, job: &Job) {
     assert!(here.rounds > 3 && there.rounds == here.rounds);
 }
 
-const MIXTURE: &str = "label = \"ill\"\n";
+pub(crate) const MIXTURE: &str = "label = \"ill\"\n";
 const TARGET: &str = "target = \"ill\"\n";
 
 #[test]

@@ -1,7 +1,7 @@
 //! From jobs to runs: what is built, what it reduces to, and what is refused with the data at hand.
 
 use crate::gradient::A9A_MCM;
-use crate::{Nobody, parse, run_clients};
+use crate::{Nobody, has, parse, run_clients};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use whimbrel_core::Key;
@@ -482,4 +482,23 @@ fn the_published_job_is_planned_on_the_published_data() {
     assert_eq!(plan.vector_len(), 124);
     let f_star = plan.f_star().unwrap();
     assert!((0.2..0.4).contains(&f_star), "{f_star}");
+}
+
+/// From no more rows than inputs, the products of an enrolment give every row away.
+#[test]
+fn linear_representations_of_few_rows_need_an_explicit_word() {
+    let text = |samples: u32, rest: &str| {
+        format!(
+            "[data]\nsource = \"synthetic-representation\"\nclients = 4\nraw = 6\nlatent = 2\n\
+             small = {{ share = 0.5, samples = {samples} }}\nlarge = 20\n[model]\n\
+             kind = \"linear-representation\"\nlatent = 2\n[method]\nkind = \"fedsoul\"\n\
+             rounds = 4\n{rest}"
+        )
+    };
+    let planned = |text: &str| plan(&parse(text)).map(|_| ()).map_err(|e| e.to_string());
+    let said = planned(&text(6, "")).unwrap_err();
+    has(&said, "a client has 6 training rows of 6 inputs");
+    has(&said, "min_group = 1 in [privacy]");
+    assert_eq!(planned(&text(7, "")), Ok(()));
+    assert_eq!(planned(&text(6, "[privacy]\nmin_group = 1\n")), Ok(()));
 }

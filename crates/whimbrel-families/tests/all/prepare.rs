@@ -13,7 +13,7 @@ use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_engine::{Ending, Limits, Observer, Outcome, StageRules};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::Plan;
-use whimbrel_methods::prepare::Preparation;
+use whimbrel_methods::prepare::{Columns, Preparation};
 use whimbrel_testkit::pairs;
 
 const ROWS: usize = 240;
@@ -161,7 +161,8 @@ fn a_fit_after_preparation_is_the_fit_of_prepared_rows() {
     assert_eq!(kinds, ["prepare-columns", "prepare-pca", "gmm"]);
     assert_eq!(tensor(&found, 0, "kept"), [0.0, 1.0, 3.0, 4.0, 5.0]);
 
-    let map = Preparation::from_delivered(&found.delivered).unwrap();
+    let stage = Columns { columns: COLUMNS, drop_constant: true, standardize: true, centre: true };
+    let map = Preparation::delivered(&stage, Some(3), &found.delivered[..2]).unwrap().unwrap();
     let prepared = map.forward(&rows, COLUMNS).unwrap();
     write(&other.path().join("data.csv"), &prepared, 3, |i| i % 5);
     let plain = fit(other.path(), "", "init = \"start.json\"", "");

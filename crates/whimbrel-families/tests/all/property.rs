@@ -276,7 +276,7 @@ const SAMPLING: &[Slot] = &[&["", "sampling = \"unbiased\"", "participation = 0.
 const POSTERIORS: &[Slot] = &[
     &["[data]\nsource = \"synthetic-representation\"\nclients = 9"],
     &["", "small = { share = 0.5 }"],
-    &["[model]\nkind = \"linear-representation\""],
+    &["[privacy]\nmin_group = 1\n[model]\nkind = \"linear-representation\""],
     &["", "noise = \"learned\"", "noise = 0.3"],
     &["[method]\nkind = \"fedsoul\"\nrounds = 5"],
     &["", "steps = 20\nburn_in = 3"],

@@ -47,6 +47,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,
+            private: None,
             model,
         },
     };

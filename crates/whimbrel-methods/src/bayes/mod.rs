@@ -177,7 +177,7 @@ pub struct Own {
 }
 
 /// Broadcast part of the message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Note {
     /// The noise's standard deviation, unless it is learned.
     noise: f64,
@@ -242,6 +242,11 @@ impl Soul {
             1
         };
         k.saturating_add(window) >= self.rounds
+    }
+
+    fn note(&self, k: u32) -> Note {
+        let gamma = self.steps.gamma_factor(k);
+        Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) }
     }
 
     /// The posterior of a client's personal part.
@@ -364,10 +369,14 @@ impl Oracle for Soul {
     }
 
     fn tell(&self, _: &Global, (): &(), context: &Context) -> Told<Self> {
-        let k = self.round(context);
-        let gamma = self.steps.gamma_factor(k);
-        let note = Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) };
-        Told { record: (), note: Some(note), private: () }
+        Told { record: (), note: Some(self.note(self.round(context))), private: () }
+    }
+
+    /// The note is that of some round.
+    fn check_told(&self, _: &Own, _: ExchangeKind, note: Option<&Note>, (): &()) -> Result<()> {
+        let is_known = note.is_some_and(|note| (0..=self.rounds).any(|k| self.note(k) == *note));
+        let wrong = || Error::peer("a noise or a step of a chain that the job does not have");
+        is_known.then_some(()).ok_or_else(wrong)
     }
 
     fn local(

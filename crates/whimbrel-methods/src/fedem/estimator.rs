@@ -21,6 +21,7 @@
 //! because the recursion's variance grows with the distance from its full pass.
 
 use super::{Em, Form, Global, OuterLoop, Own};
+use crate::federated::Oracle;
 use crate::mixture::Mixture;
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
@@ -221,6 +222,10 @@ impl<M: Mixture> Em<M> {
         group: Option<u32>,
     ) -> Result<(Vec<f64>, u32)> {
         let mut s_i = vec![0.0; self.model.statistic_len()];
+        if let Some(bound) = self.row_bound() {
+            self.model.expect_clipped(theta, data, bound, &mut s_i)?;
+            return Ok((s_i, 0));
+        }
         let found = self.model.expect_supported(theta, data, rows, group, &mut s_i)?;
         Ok((s_i, found.left_out))
     }

@@ -52,6 +52,9 @@ impl<M: Mixture> Judge for Em<M> {
         let group = terms.privacy.min_group;
         let theta = self.model.from_vector(&ask.theta)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
+        if ask.s_hat.len() != statistic.len() {
+            return Err(Error::peer("a question about a statistic of another length"));
+        }
         let window = self.model.window(&data.train, 0, self.model.rows(&data.train))?;
         let train = window.as_ref().unwrap_or(&data.train);
         let found = self.model.expect_supported(&theta, train, Rows::All, group, &mut statistic)?;

@@ -68,6 +68,7 @@ use crate::settings::{check_sums, largest_norm};
 use estimator::Estimate;
 use iterate::Iterate;
 use std::borrow::Cow;
+use std::ops::Range;
 use whimbrel_core::frame::Blocks;
 use whimbrel_core::method::{Allowance, Artifact, Declaration, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, sum::ExactSum, vector};
@@ -94,6 +95,18 @@ pub struct Em<M: Mixture> {
     pub form: Form,
     /// The coordinates in which channels compress.
     pub frame: FrameKind,
+    /// Settings under differential privacy.
+    pub private: Option<PrivateEm>,
+}
+
+/// EM under differential privacy: the first statistic is the one that the model expects at `θ_0`, rows
+/// are clipped in the frame, and the result is the mean of the last states.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PrivateEm {
+    /// The bound of a row's statistic in the frame; `None` if the unit is a client.
+    pub row_bound: Option<f64>,
+    /// The steps `k` whose states are averaged; the last of them is the last of the run.
+    pub averaged: Range<u32>,
 }
 
 /// The coordinates in which channels compress.
@@ -116,12 +129,18 @@ impl<M: Mixture> Oracle for Em<M> {
     /// The pooled moments.
     type Private = Option<Vec<f64>>;
 
-    /// `Ŝ_0 = s̄(θ_0)` comes from a first exchange at `θ_0`.
-    const FIRST_EXCHANGE: bool = true;
+    /// `Ŝ_0 = s̄(θ_0)` comes from a first exchange at `θ_0`, except under differential privacy.
+    fn has_first_exchange(&self) -> bool {
+        self.private.is_none()
+    }
+
+    fn row_bound(&self) -> Option<f64> {
+        self.private.as_ref()?.row_bound
+    }
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let mut disclosures = self.summary_disclosures();
-        disclosures.extend(state::disclosures(terms.uplinks[0].dimension(), terms.opens()));
+        disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
         let (exchanges, measures) = (vec![full_passes], self.measures());
@@ -148,8 +167,12 @@ impl<M: Mixture> Oracle for Em<M> {
     ) -> Result<Global> {
         let (mean, offers) = pooled(roster)?;
         let theta = self.initial.first(&self.model, &mean, &offers, key)?;
+        let s_hat = match self.private {
+            None => vec![0.0; self.model.statistic_len()],
+            Some(_) => self.model.expected(&theta).ok_or_else(unexpected)?,
+        };
         Ok(Global {
-            s_hat: vec![0.0; self.model.statistic_len()],
+            s_hat,
             theta: self.model.to_vector(&theta),
             // `admit` adds each client, now and later.
             moments_sum: vec![0.0; mean.len()],
@@ -200,6 +223,33 @@ impl<M: Mixture> Oracle for Em<M> {
         let outer = note.map(|outer| outer.0);
         let continues = own.running.as_ref().map(|running| running.outer) == outer;
         usize::from(outer.is_some() && !continues)
+    }
+
+    /// Outer loops are those of variance reduction, and moments those of the state form.
+    fn check_told(
+        &self,
+        own: &Own,
+        kind: ExchangeKind,
+        outer: Option<&OuterLoop>,
+        moments: &Option<Vec<f64>>,
+    ) -> Result<()> {
+        let rounds = kind == ExchangeKind::Round;
+        if outer.is_some() != (self.has_loops() && rounds) {
+            return Err(Error::peer("an outer loop is missing, or the job has none"));
+        }
+        let computes = self.form == Form::State && kind != ExchangeKind::FirstState;
+        let length = self.model.moments_len();
+        let fits = |moments: &Vec<f64>| {
+            let twice = self.has_frame() && own.first_moments.is_empty();
+            let lengths = if twice { [length, 2 * length] } else { [length; 2] };
+            lengths.contains(&moments.len()) && vector::norm_inf(moments).is_finite()
+        };
+        let right = match moments {
+            None => !computes || own.moments.len() == length,
+            Some(moments) => computes && fits(moments),
+        };
+        let wrong = || Error::peer("pooled moments are missing, or not those of the job");
+        right.then_some(()).ok_or_else(wrong)
     }
 
     /// `S_{k+1,i} − Ŝ_k`, with `S_{k+1,i}` an approximation of `s̄_i(T(Ŝ_k))`  (Alg. 1, l. 6, 7)
@@ -292,6 +342,7 @@ impl<M: Mixture> Oracle for Em<M> {
         let (gamma, drifted) = self.step_along(global, &field, context)?;
         vector::axpy(&mut global.s_hat, gamma, &field);
         self.estimator.advance(global, drifted);
+        self.average(global, context.k);
         if self.form == Form::State {
             // A degraded downlink replaces the state itself: publish before T.
             global.s_hat = publish(std::mem::take(&mut global.s_hat))?;
@@ -333,7 +384,7 @@ impl<M: Mixture> Em<M> {
         match (self.estimator, &self.step) {
             (Estimator::Minibatch, _) => Some(0),
             (Estimator::Spider { .. }, Step::Auto(_)) => rounds,
-            (Estimator::Spider { inner }, Step::Given(_)) => {
+            (Estimator::Spider { inner }, Step::Given(_) | Step::Within(_)) => {
                 rounds.map(|rounds| rounds.min(2 * rounds.div_ceil(inner)))
             }
         }
@@ -344,6 +395,20 @@ impl<M: Mixture> Em<M> {
         (self.has_loops() && context.kind == ExchangeKind::Round).then_some(global.outer)
     }
 
+    /// Under differential privacy, adds the state to the mean of the last ones, which replaces it
+    /// in the last step.
+    fn average(&self, global: &mut Global, k: u32) {
+        let Some(PrivateEm { averaged, .. }) = &self.private else { return };
+        if !averaged.contains(&k) {
+            return;
+        }
+        global.last_states.resize(global.s_hat.len(), 0.0);
+        vector::axpy(&mut global.last_states, 1.0 / averaged.len() as f64, &global.s_hat);
+        if k + 1 == averaged.end {
+            global.s_hat = std::mem::take(&mut global.last_states);
+        }
+    }
+
     fn has_loops(&self) -> bool {
         matches!(self.estimator, Estimator::Spider { .. })
     }
@@ -351,6 +416,10 @@ impl<M: Mixture> Em<M> {
     fn has_frame(&self) -> bool {
         self.frame == FrameKind::Fisher
     }
+}
+
+fn unexpected() -> Error {
+    Error::config("this model has no expected statistic to start from under differential privacy")
 }
 
 /// Raw rows offered for the start, with the weight of their client.

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::estimator::Running;
-use crate::federated::aggregate;
+use crate::federated::{Terms, aggregate};
 use whimbrel_core::method::{Disclosure, Exposure};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
@@ -34,6 +34,8 @@ pub struct Global {
     pub outer_rounds: u32,
     /// The moments pooled over the first roster, from which frames are made.
     pub first_moments: Vec<f64>,
+    /// The mean of the last states so far; empty unless they are averaged.
+    pub last_states: Vec<f64>,
 }
 
 impl Global {
@@ -119,7 +121,8 @@ wire!(Global {
     weights_squared,
     outer,
     outer_rounds,
-    first_moments
+    first_moments,
+    last_states
 });
 wire!(Record { outer, whole, moments_of });
 wire!(Own { position, running, moments, first_moments });
@@ -158,20 +161,22 @@ pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<
     all
 }
 
-/// Disclosures of the exchanges; `opens`: memories start at the field.
-pub(super) fn disclosures(q: usize, opens: bool) -> Vec<Disclosure> {
+/// Disclosures of the exchanges.
+pub(super) fn disclosures(terms: &Terms) -> Vec<Disclosure> {
+    let q = terms.uplinks[0].dimension();
     let exact = 1 + list_bytes(q);
+    let change = format!("each round: the {} change of its mean statistic", terms.compressed());
     let mut all = vec![aggregate(
         "up",
         "once: the mean statistic of all its rows at the first parameters, exactly",
         exact,
     )];
-    if opens {
+    if terms.opens() {
         all.push(aggregate("up", "once: its field at the first statistic, exactly", exact));
     }
     all.extend([
         // No codec writes twice the bytes of the vector itself.
-        aggregate("up", "each round: the compressed change of its mean statistic", 2 * exact),
+        aggregate("up", &change, 2 * exact),
         aggregate(
             "answer",
             "at evaluations: its rows, mean statistic, mean log-likelihood (of rows that it keeps out, \

@@ -32,6 +32,8 @@ const MINIBATCH_DELAY: f64 = 20.0;
 pub enum Step {
     /// Given by the job.
     Given(Schedule),
+    /// Given, inside the trust region: under the noise of differential privacy.
+    Within(Schedule),
     /// Derived from the noise of compression and sampling.
     Auto(AutoStep),
 }
@@ -117,12 +119,14 @@ impl<M: Mixture> Em<M> {
         field: &[f64],
         context: &Context,
     ) -> Result<(f64, bool)> {
-        let auto = match &self.step {
-            Step::Given(schedule) => return Ok((schedule.at(context.k), false)),
-            Step::Auto(auto) => auto,
+        let (gamma, trusts) = match &self.step {
+            Step::Given(schedule) => (schedule.at(context.k), false),
+            Step::Within(schedule) => (schedule.at(context.k), true),
+            Step::Auto(auto) => {
+                (auto.at(context.k, global.effective_clients(context.total)), auto.trusts)
+            }
         };
-        let gamma = auto.at(context.k, global.effective_clients(context.total));
-        if !auto.trusts {
+        if !trusts {
             return Ok((gamma, false));
         }
         let reach = self.model.step_range(&global.s_hat, field, &global.moments(context.total))?;

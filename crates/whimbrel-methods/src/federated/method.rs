@@ -30,7 +30,7 @@ impl<O: Oracle> Federated<O> {
         Context {
             kind: server.kind,
             round: server.round,
-            k: server.round.saturating_sub(u32::from(O::FIRST_EXCHANGE)),
+            k: server.round.saturating_sub(u32::from(self.oracle.has_first_exchange())),
             total: server.total,
             rows: server.rows,
             clients: server.clients,
@@ -69,9 +69,9 @@ impl<O: Judge> Method for Federated<O> {
         let mut declared = self.oracle.declare(&self.terms);
         let once = |count: bool, allowance| Allowance { most: Some(u32::from(count)), ..allowance };
         let ordinary = [
-            once(O::FIRST_EXCHANGE, Allowance::opening("first state", 0)),
+            once(self.oracle.has_first_exchange(), Allowance::opening("first state", 0)),
             once(self.terms.opens(), Allowance::opening("memories", 1)),
-            Allowance::rounds(self.terms.rounds_max(O::FIRST_EXCHANGE)),
+            Allowance::rounds(self.terms.rounds_max(self.oracle.has_first_exchange())),
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
@@ -100,7 +100,7 @@ impl<O: Judge> Method for Federated<O> {
             Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
         });
         let global = self.oracle.start(&mut members, &self.terms, key)?;
-        let (kind, down) = if O::FIRST_EXCHANGE {
+        let (kind, down) = if self.oracle.has_first_exchange() {
             (ExchangeKind::FirstState, self.terms.downlink.server(&[]))
         } else {
             let published = self.oracle.published(&global, ExchangeKind::Round);
@@ -169,7 +169,9 @@ impl<O: Judge> Method for Federated<O> {
     fn status(&self, server: &Self::Server) -> Status {
         let budget = self.terms.budget;
         let converged = matches!(budget, Budget::Converged(_)) && server.has_converged();
-        let done = converged || budget.is_spent(server.round, server.epoch());
+        let released =
+            self.terms.privacy.release.as_ref().is_some_and(|r| server.round >= r.rounds);
+        let done = converged || released || budget.is_spent(server.round, server.epoch());
         let next = match server.kind {
             _ if done => Next::Stop,
             ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
@@ -345,7 +347,8 @@ impl<O: Judge> Method for Federated<O> {
                 let frames = self.frames_of_sums(&server)?;
                 let frames = frames.iter().map(Option::as_deref);
                 let sums: Vec<_> = fold.up.iter().zip(frames).collect();
-                let estimate = self.uplink().collect(&mut server.up, &sums, server.total);
+                let mut estimate = self.uplink().collect(&mut server.up, &sums, server.total);
+                self.add_noise(&server, &mut estimate)?;
                 let state2 = self.oracle.magnitude(&server.global, 0.0).powi(2);
                 server.spread = self.terms.downlink.spread(&fold.down);
                 // Bytes of this round's messages, to each client in the fold.
@@ -424,12 +427,14 @@ impl<O: Oracle> Federated<O> {
         message: &'a DownMessage<O::Number>,
     ) -> Result<Opened<'a, O>> {
         let kind = down.kind;
+        self.oracle.check_told(&client.own, kind, down.note.as_ref(), &down.private)?;
         let moments = self.oracle.frame_moments(End::Client(&client.own, &down.private));
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
         let (end, state) = match kind {
             ExchangeKind::FirstState => {
-                let whole = message.state();
-                let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
+                let (Some(whole), []) = (message.state(), message.steps()) else {
+                    return Err(Error::peer("the first question is one whole vector"));
+                };
                 (client.down.clone(), Cow::Borrowed(whole))
             }
             _ => self.with_frames_down(moments, |frames| {
@@ -441,7 +446,9 @@ impl<O: Oracle> Federated<O> {
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         let make = |moments| self.oracle.frame(Framed::Value, &state, moments);
         let frame = match moments {
-            Some(moments) if kind == ExchangeKind::Round && self.frames_up() => {
+            Some(moments)
+                if kind == ExchangeKind::Round && (self.frames_up() || self.clips_clients()) =>
+            {
                 // A frame of broadcast data alone is made once for all clients.
                 let is_shared = moments.is_empty() && matches!(state, Cow::Borrowed(_));
                 if is_shared {
@@ -491,7 +498,8 @@ impl<O: Oracle> Federated<O> {
             value[block].fill(O::Number::narrow(0.0));
             withheld += 1;
         }
-        let frame = (*frame).as_deref();
+        self.clip(&mut value, &frame);
+        let frame = if self.frames_up() { (*frame).as_deref() } else { None };
         let (up, packet) = match (kind, grid) {
             (ExchangeKind::Round, None) => uplink.send(&client.up, &value, frame, key)?,
             (ExchangeKind::Round, Some(grid)) => {

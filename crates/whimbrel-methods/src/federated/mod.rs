@@ -22,6 +22,7 @@ mod grid;
 pub(crate) mod held_out;
 mod method;
 mod oracle;
+mod release;
 mod simple;
 mod state;
 mod terms;
@@ -32,6 +33,7 @@ pub use oracle::{
     Answered, Computed, Context, End, Framed, Judge, Local, MaybeFrame, Member, Oracle, Publish,
     Received, Told,
 };
+pub use release::{Release, Unit};
 pub use simple::{Plain, Simple};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 pub use terms::{FirstMemories, Terms};

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
-use whimbrel_core::{ClientData, ClientId, Frame, Key, Result, State, Wire};
+use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, State, Wire};
 
 /// The local computation and the server step of an algorithm. Methods stand in call order.
 pub trait Oracle: Send + Sync + 'static {
@@ -30,7 +30,14 @@ pub trait Oracle: Send + Sync + 'static {
     /// Whether the first state comes from an exchange with everyone, whose message is
     /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to
     /// [`Oracle::opened`].
-    const FIRST_EXCHANGE: bool = false;
+    fn has_first_exchange(&self) -> bool {
+        false
+    }
+    /// The largest norm, in the frame, of one row's part in the sum of a client's values; `None` if
+    /// rows are not bounded.
+    fn row_bound(&self) -> Option<f64> {
+        None
+    }
 
     /// Disclosures, figures, kinds of round beside the ordinary one, and the batch size of
     /// [`Oracle::locals`].
@@ -68,6 +75,20 @@ pub trait Oracle: Send + Sync + 'static {
     /// `n`-th kind in [`Declaration::exchanges`].
     fn round_kind(&self, _: &Self::Own, _: Option<&Self::Note>) -> usize {
         0
+    }
+    /// Refuses a message with a note or a private part that the job does not have. By default no
+    /// message has a note.
+    fn check_told(
+        &self,
+        _: &Self::Own,
+        _: ExchangeKind,
+        note: Option<&Self::Note>,
+        _: &Self::Private,
+    ) -> Result<()> {
+        match note {
+            None => Ok(()),
+            Some(_) => Err(Error::peer("a message has a note, and the job has none")),
+        }
     }
     /// A client's work: its next state, and the value that goes up.
     fn local(

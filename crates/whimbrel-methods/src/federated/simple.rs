@@ -73,6 +73,10 @@ pub trait Simple: Send + Sync + 'static {
     fn value(&self, at: &[f64], rows: &Table, key: Key) -> Vec<f64>;
     /// Moves the shared vector by the estimated mean of the clients' values; rounds count from 0.
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32);
+    /// The largest norm of one row's part in the sum of a client's rows; `None` if rows are not bounded.
+    fn row_bound(&self) -> Option<f64> {
+        None
+    }
     /// A client's loss. Evaluations report the weighted mean over clients as `objective`.
     fn loss(&self, at: &[f64], rows: &Table) -> f64;
 }
@@ -115,11 +119,19 @@ impl<S: Simple> Oracle for Plain<S> {
     type Note = ();
     type Private = ();
 
-    fn declare(&self, _: &Terms) -> Declaration {
+    fn row_bound(&self) -> Option<f64> {
+        self.method.row_bound()
+    }
+
+    fn declare(&self, terms: &Terms) -> Declaration {
         let bytes = 16 * self.method.start(self.columns).len() + 64;
         let disclosures = vec![
             aggregate("summary", "the number of rows", bytes),
-            aggregate("up", "its value at the shared vector, compressed", bytes),
+            aggregate(
+                "up",
+                &format!("its {} value at the shared vector", terms.compressed()),
+                bytes,
+            ),
             aggregate("answer", "at evaluations: its loss", bytes),
         ];
         let measures = vec![Measure::objective("The mean loss")];
@@ -208,6 +220,9 @@ impl<S: Simple> Judge for Plain<S> {
         data: &Split<Table>,
         _: &Terms,
     ) -> Result<Answered<Self>> {
+        if ask.len() != self.method.start(self.columns).len() {
+            return Err(Error::peer("a question about a vector of another length"));
+        }
         let answer = self.method.loss(ask, &data.train);
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }

@@ -46,9 +46,14 @@ impl Terms {
     }
 
     /// Whether uploads are lossy, if only by rounding to 32 bits.
-    pub(super) fn compresses_up(&self) -> bool {
+    pub(crate) fn compresses_up(&self) -> bool {
         let rounds = |uplink: &Uplink| *uplink.codec() == Codec::ExactF32;
         self.uplinks.iter().any(|uplink| rounds(uplink) || uplink.omega() != Some(0.0))
+    }
+
+    /// The adjective of an upload's content in disclosures.
+    pub(crate) fn compressed(&self) -> &'static str {
+        if self.compresses_up() { "compressed" } else { "exact" }
     }
 
     /// Whether an exchange opens the memories.

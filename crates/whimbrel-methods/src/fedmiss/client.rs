@@ -16,6 +16,10 @@ impl FedMiss {
         data: &Observed,
         key: Key,
     ) -> Result<(Client, Up)> {
+        let ends = down.phase == Phase::Calibrate;
+        if !ends && (down.ceiling.is_some() || down.observations.is_some()) || down.clients == 0 {
+            return Err(Error::peer("a message with parts of another exchange"));
+        }
         let mut next = client.clone();
         let (mut draw, mut packet, mut scores) = (None, Packet::default(), None);
         let count = data.cells.len();

@@ -47,6 +47,7 @@ use crate::federated::aggregate;
 use crate::settings::largest_norm;
 use client::minibatch;
 use std::borrow::Cow;
+use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer, Upload};
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Sender,
@@ -358,6 +359,11 @@ impl FedMiss {
             exposure: Exposure::Rows,
             ..aggregate(message, meaning, bytes_max)
         };
+        let exact = self.codecs.iter().all(|codec| *codec == Codec::Exact);
+        let each_round = format!(
+            "each round: {}residuals of a minibatch of its cells, and the key of the draw",
+            if exact { "" } else { "compressed " }
+        );
         let mut all = vec![
             rows(
                 "summary",
@@ -371,7 +377,7 @@ impl FedMiss {
             all.push(rows("up", list(cells), meaning));
         }
         all.extend([
-            rows("up", batch, "each round: compressed residuals of a minibatch of its cells, and the key of the draw"),
+            rows("up", batch, &each_round),
             aggregate("up", "at the end: sums over its cells, and histograms of the scores of held-out cells, also as predicted from a few others of their row", scores),
             rows("answer", list(cells) + 40 + scores, "at evaluations: the residuals of its cells, sums over them and over held-out cells, and a histogram of scores"),
         ]);

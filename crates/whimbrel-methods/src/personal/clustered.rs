@@ -129,9 +129,11 @@ impl PerClientRule for ClusteredClients {
         (parts, ()): &(Split<Samples>, ()),
         key: Key,
     ) -> Result<(Option<u32>, Vec<f32>)> {
-        if down.model.len() != self.training.learner.parameters() {
-            return Err(Error::peer("a model of another length"));
+        let finite = f32::norm_inf(&down.model).is_finite();
+        if down.model.len() != self.training.learner.parameters() || !finite {
+            return Err(Error::peer("a model of another length, or not finite"));
         }
+        self.training.rates.check(down.rate)?;
         let mut work = self.training.work(&parts.train, down.rate, key);
         let (_, change) = self.training.local_round(&mut work, &down.model, &Own::default())?;
         Ok((Some(down.cluster), change))

@@ -64,6 +64,11 @@ impl Judge for Personal {
         data: &Split<Samples>,
         _: &Terms,
     ) -> Result<Answered<Self>> {
+        self.rates.check(ask.rate)?;
+        let length: usize = self.blocks().iter().sum();
+        if ask.w.len() != length {
+            return Err(Error::peer(format!("a question must hold {length} parameters")));
+        }
         let own = self.predictor(&ask.w, ask.rate, own, &data.train)?;
         let Told { answer: loss, parts, .. } = self.answer_with(&own, data)?;
         Ok(Answered { answer: Answer { loss }, memory_limit: None, parts })

@@ -161,8 +161,9 @@ impl PerClientRule for MochaClients {
         (_, SignedRows { x, y, width }): &(Split<Samples>, SignedRows),
         key: Key,
     ) -> Result<(Duals, Vec<f64>)> {
-        if down.w.len() != *width {
-            return Err(Error::peer("a model of another length"));
+        let scales = down.scale > 0.0 && down.scale.is_finite();
+        if down.w.len() != *width || !vector::all_finite(&down.w) || !scales {
+            return Err(Error::peer("a model of another length, or numbers out of range"));
         }
         let (mut alpha, mut u) = (client.alpha.clone(), down.w.clone());
         let mut moved = vec![0.0; *width];

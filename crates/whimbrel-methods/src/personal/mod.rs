@@ -204,7 +204,7 @@ impl Personal {
         samples: &'a Samples,
         key: Key,
     ) -> Result<Work<'a>> {
-        let rate = *received.note.ok_or_else(|| Error::peer("a message names no local step"))?;
+        let rate = *received.note.ok_or_else(no_step)?;
         let (solver, factor) = self.solver(*received.private)?;
         Ok(Work::new(&*self.learner, solver, samples, factor * rate, key))
     }
@@ -226,6 +226,10 @@ impl Personal {
     fn work<'a>(&'a self, samples: &'a Samples, rate: f64, key: Key) -> Work<'a> {
         Work::new(&*self.learner, &self.solver, samples, rate, key)
     }
+}
+
+fn no_step() -> Error {
+    Error::peer("a message names no local step")
 }
 
 /// A client's samples in the learner's layout; refuses data that the learner cannot take.
@@ -303,6 +307,10 @@ impl Oracle for Personal {
 
     fn tell(&self, _: &Global, solver: &u8, context: &Context) -> Told<Self> {
         Told { record: *solver, note: Some(self.rates.at(context.k)), private: *solver }
+    }
+
+    fn check_told(&self, _: &Own, _: ExchangeKind, rate: Option<&f64>, _: &u8) -> Result<()> {
+        self.rates.check(*rate.ok_or_else(no_step)?)
     }
 
     fn local(

@@ -20,8 +20,19 @@ impl Rates {
 
     /// The step of round `k`, from 0.
     pub fn at(&self, k: u32) -> f64 {
-        let falls = self.at.iter().filter(|round| k >= **round).count();
+        self.after(self.at.iter().filter(|round| k >= **round).count())
+    }
+
+    fn after(&self, falls: usize) -> f64 {
         (0..falls).fold(self.initial, |rate, _| rate * self.factor)
+    }
+
+    /// Refuses a step of no round.
+    pub fn check(&self, rate: f64) -> Result<()> {
+        if (0..=self.at.len()).any(|falls| self.after(falls) == rate) {
+            return Ok(());
+        }
+        Err(Error::peer(format!("a local step of {rate}, which the job does not have")))
     }
 }
 
@@ -130,5 +141,7 @@ mod tests {
         let rates = Rates { initial: 5.0, factor: 0.1, at: vec![100, 150] };
         assert_eq!([0, 99, 100, 149].map(|k| rates.at(k)), [5.0, 5.0, 0.5, 0.5]);
         assert!((rates.at(150) - 0.05).abs() < 1e-15);
+        assert!((0..200).all(|k| rates.check(rates.at(k)).is_ok()));
+        assert!([0.005, 4.999, -5.0, f64::NAN].iter().all(|rate| rates.check(*rate).is_err()));
     }
 }

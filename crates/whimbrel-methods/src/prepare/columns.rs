@@ -1,6 +1,6 @@
 //! The first stage of preparation: variation, mean and scale of each column.
 
-use super::{check_finite, rows_of};
+use super::{Affine, check_finite, rows_of};
 use crate::fedem::list_bytes;
 use crate::federated::aggregate;
 use crate::one_shot::OneShot;
@@ -96,6 +96,26 @@ impl Columns {
         let scaled = |j: usize| self.standardize && deviations[j] > 0.0;
         let scales = each(&|j| if scaled(j) { deviations[j] } else { 1.0 });
         Ok(delivery(each(&|j| j as f64), means, scales))
+    }
+
+    /// Kept columns, and their map, from the stage's artifact; refuses an impossible one.
+    pub(super) fn delivered(&self, artifact: &Artifact) -> Result<(Vec<usize>, Affine)> {
+        let list = |name| artifact.tensor(name).map_or(&[][..], |tensor| &tensor.values);
+        let (kept, means, scales) = (list("kept"), list("means"), list("scales"));
+        let ascending = kept.is_sorted_by(|a, b| a < b);
+        let inside = |at: &f64| at.fract() == 0.0 && (0.0..self.columns as f64).contains(at);
+        let all = self.drop_constant || kept.len() == self.columns;
+        let k = kept.len();
+        let lengths = k > 0 && [means.len(), scales.len()] == [k; 2];
+        let mean = |x: &f64| if self.centre { x.is_finite() } else { *x == 0.0 };
+        let scale = |x: &f64| if self.standardize { *x > 0.0 && x.is_finite() } else { *x == 1.0 };
+        let maps = means.iter().all(mean) && scales.iter().all(scale);
+        if !(ascending && kept.iter().all(inside) && all && lengths && maps) {
+            let what = format!("an artifact `{KIND}` that no columns of the job can have");
+            return Err(Error::peer(what));
+        }
+        let kept = kept.iter().map(|at| *at as usize).collect();
+        Ok((kept, Affine { means: means.to_vec(), scales: scales.to_vec() }))
     }
 
     /// A placeholder result that changes nothing.

@@ -39,15 +39,22 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// The preparation that earlier stages delivered, if any.
-    pub fn from_delivered(delivered: &[Artifact]) -> Option<Self> {
-        let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
-        let columns = of_kind(columns::KIND)?;
-        let values = |name| columns.tensor(name).map(|t| t.values.clone());
-        let kept = values("kept")?.into_iter().map(|at| at as usize).collect();
-        let affine = Affine { means: values("means")?, scales: values("scales")? };
-        let axes = of_kind(pca::KIND).and_then(|pca| Some(pca.tensor("axes")?.values.clone()));
-        Some(Self { kept, affine, axes })
+    /// The preparation that these stages delivered, the second one only with principal components;
+    /// `None` before the first has ended. Refuses artifacts that they cannot have delivered.
+    pub fn delivered(
+        columns: &Columns,
+        components: Option<usize>,
+        delivered: &[Artifact],
+    ) -> Result<Option<Self>> {
+        let Some(first) = delivered.first() else { return Ok(None) };
+        let (kept, affine) = columns.delivered(first)?;
+        let axes = match (components, delivered.get(1)) {
+            (Some(components), Some(second)) => {
+                Some(Pca::new(kept.len(), components)?.delivered(second)?)
+            }
+            _ => None,
+        };
+        Ok(Some(Self { kept, affine, axes }))
     }
 
     /// The preparation saved with a model; refuses inconsistent parts.

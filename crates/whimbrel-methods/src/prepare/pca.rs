@@ -20,6 +20,9 @@ pub(super) const KIND: &str = "prepare-pca";
 /// minutes for the axes.
 pub const COLUMNS_MAX: usize = 4096;
 
+/// Largest error of the products of two axes.
+const ROUNDING: f64 = 1e-6;
+
 /// Rows per block of products.
 const BLOCK: usize = 8;
 
@@ -151,9 +154,26 @@ impl Pca {
         ))
     }
 
-    /// Placeholder axes of the right shape.
+    /// The axes of the stage's artifact; refuses vectors that are not orthonormal.
+    pub(super) fn delivered(&self, artifact: &Artifact) -> Result<Vec<f64>> {
+        let (d, p) = (self.columns, self.components);
+        let axes = artifact.tensor("axes").map_or(&[][..], |tensor| &tensor.values);
+        let right = |i: usize, j: usize| {
+            let product = vector::dot(&axes[i * d..][..d], &axes[j * d..][..d]);
+            (product - f64::from(u8::from(i == j))).abs() < ROUNDING
+        };
+        if axes.len() != p * d || !(0..p).all(|i| (0..=i).all(|j| right(i, j))) {
+            return Err(Error::peer(format!(
+                "an artifact `{KIND}` without {p} axes of {d} columns"
+            )));
+        }
+        Ok(axes.to_vec())
+    }
+
+    /// Placeholder axes of the right shape: the first columns.
     pub fn stand_in(columns: usize, components: usize) -> Artifact {
-        let axes = vec![0.0; components * columns];
+        let mut axes = vec![0.0; components * columns];
+        axes.iter_mut().step_by(columns + 1).for_each(|x| *x = 1.0);
         Artifact::new(KIND).with("axes", &[components, columns], axes)
     }
 }

@@ -65,6 +65,17 @@ pub struct Gradient {
     pub participation: f64,
     /// The minimiser and the minimum, if they are known, for excess losses.
     pub reference: Option<Reference>,
+    /// Settings under differential privacy.
+    pub private: Option<PrivateGradient>,
+}
+
+/// Gradients under differential privacy: clients send no constants of their rows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PrivateGradient {
+    /// The bound of a row's gradient; `None` if the unit is a client.
+    pub row_bound: Option<f64>,
+    /// `L`, a public constant.
+    pub smoothness: f64,
 }
 
 /// The delivered model.
@@ -76,6 +87,8 @@ pub enum Average {
     Uniform,
     /// Their mean weighted by `1/γ_{k−1}` (Theorem 1).
     Weighted,
+    /// The mean of the iterates from this step on.
+    Since(u32),
 }
 
 /// A minimum computed by a solver.
@@ -97,8 +110,17 @@ impl Oracle for Gradient {
     type Note = ();
     type Private = ();
 
+    fn row_bound(&self) -> Option<f64> {
+        self.private?.row_bound
+    }
+
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 8 * self.dimension + 32;
+        let over = match self.batch {
+            Batch::Full => "of all its rows".to_owned(),
+            Batch::Sample { size: 1, .. } => "of one row, which can reveal that row".to_owned(),
+            Batch::Sample { size, .. } => format!("of a minibatch of {size} rows"),
+        };
         let mut disclosures = vec![
             aggregate(
                 "summary",
@@ -107,7 +129,7 @@ impl Oracle for Gradient {
             ),
             aggregate(
                 "up",
-                "each round: its compressed gradient on a minibatch (a batch of one row can give that row away)",
+                &format!("each round: the {} gradient {over}", terms.compressed()),
                 2 * whole,
             ),
             evaluate::disclosure(self.answered_len()),
@@ -132,6 +154,9 @@ impl Oracle for Gradient {
                 data.dimension(),
                 self.dimension
             )));
+        }
+        if let Some(PrivateGradient { smoothness, .. }) = self.private {
+            return Ok(((), Summary { smoothness, strong_convexity: 0.0, sigma2: 0.0 }));
         }
         // Constants for the theorems leave the client only if the step needs them.
         let theory = self.step == StepRule::Theory;
@@ -194,7 +219,13 @@ impl Oracle for Gradient {
         let mut gradient = vector::zeros(self.dimension);
         let drawn = self.batch.draw(data.rows(), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
-        self.problem.gradient(&received.state, data, rows, &mut gradient)?;
+        match self.row_bound() {
+            None => self.problem.gradient(&received.state, data, rows, &mut gradient)?,
+            Some(bound) => {
+                let all = (Rows::All, data.rows() as f64);
+                self.problem.clipped_gradient(&received.state, data, all, bound, &mut gradient)?
+            }
+        };
         let mut computed = Computed::new((), gradient);
         if received.min_group.is_some() {
             // Row j weighs ‖∇f_j(ŵ)‖ in the gradient.
@@ -222,7 +253,7 @@ impl Oracle for Gradient {
     ) -> Result<f64> {
         let norm2 = vector::norm2_squared(&gradient);
         let gamma = self.step.at(context.k, &global.bounds);
-        self.add_to_average(global, gamma);
+        self.add_to_average(global, context.k, gamma);
         global.set_scale(&gradient);
         // v_{k+1} = m v_k + ĝ
         if self.momentum > 0.0 {
@@ -264,11 +295,13 @@ impl Gradient {
     }
 
     /// `w̄_K = Σ λ_k w_{k−1} / Σ λ_k`, with `λ_k = 1` or `1/γ_{k−1}`.
-    fn add_to_average(&self, global: &mut Global, gamma: f64) {
+    fn add_to_average(&self, global: &mut Global, k: u32, gamma: f64) {
         let lambda = match self.average {
             Average::Last => return,
             Average::Uniform => 1.0,
             Average::Weighted => 1.0 / gamma,
+            Average::Since(first) if k < first => return,
+            Average::Since(_) => 1.0,
         };
         vector::axpy(&mut global.average, lambda, &global.w);
         global.average_weight += lambda;

@@ -272,8 +272,13 @@ fn steps_in_closed_form_are_gradients_of_the_marginal_posterior() {
         let (bound, _) = soul.bind(client).unwrap();
         let note = soul.tell(&start, &(), &CONTEXT).note;
         let state = (&theta[..]).into();
-        let received =
-            Received { kind: ExchangeKind::Round, state, note: note.as_ref(), private: &() };
+        let received = Received {
+            kind: ExchangeKind::Round,
+            state,
+            note: note.as_ref(),
+            private: &(),
+            min_group: None,
+        };
         let computed = soul.local(&received, &Own::default(), &bound, Key::root(2)).unwrap();
         sum.iter_mut().zip(computed.value).for_each(|(sum, x)| *sum += f64::from(x));
     }

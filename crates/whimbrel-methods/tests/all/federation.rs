@@ -63,6 +63,7 @@ pub fn choice(clusters: bool) -> MixtureChoice<Gmm> {
         starts: 2,
         clusters,
         rows_min: 5,
+        privacy: Default::default(),
         log_scale: 0.0,
     }
 }
@@ -179,6 +180,7 @@ impl Setup {
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,
+                private: None,
                 model,
             },
         }

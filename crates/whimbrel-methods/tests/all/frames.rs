@@ -185,6 +185,7 @@ fn fit(
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,
+            private: None,
             frame,
             model,
         },

@@ -1,6 +1,7 @@
 //! Methods at work: reductions, invariants, equal bits in every runner, and the heterogeneous
 //! federation on which naive methods stall.
 
+mod attacks;
 mod battery;
 mod bayes;
 mod candidates;

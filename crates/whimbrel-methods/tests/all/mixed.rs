@@ -115,7 +115,14 @@ fn stages_before_a_fit() {
     let choice = || {
         let models = (1..=3).map(|k| model(k, Numeric::Diagonal)).collect();
         Erased(
-            MixtureChoice { models, starts: 2, clusters: true, rows_min: 5, log_scale: 0.0 },
+            MixtureChoice {
+                models,
+                starts: 2,
+                clusters: true,
+                rows_min: 5,
+                privacy: Default::default(),
+                log_scale: 0.0,
+            },
             BindRows,
         )
     };

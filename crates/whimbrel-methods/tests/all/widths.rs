@@ -97,7 +97,13 @@ impl Judge for Middle {
     fn ask(&self, w: &Vec<f32>, _: &Terms) -> Result<Vec<f32>> {
         Ok(w.clone())
     }
-    fn answer(&self, w: &Vec<f32>, (): &(), data: &Split<Vec<f32>>) -> Result<Answered<Self>> {
+    fn answer(
+        &self,
+        w: &Vec<f32>,
+        (): &(),
+        data: &Split<Vec<f32>>,
+        _: &Terms,
+    ) -> Result<Answered<Self>> {
         let limit: Vec<f32> = w.iter().zip(&data.train).map(|(w, m)| w - m).collect();
         let answer = limit.iter().map(|x| f64::from(x * x)).sum();
         Ok(Answered { answer, memory_limit: Some(limit), parts: Vec::new() })

@@ -241,6 +241,19 @@ impl Examples {
         }
     }
 
+    /// The norm of a row's features, the intercept's 1 included.
+    pub(super) fn norm(&self, row: u32) -> f64 {
+        let squares = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>();
+        let norm2: f64 = match &self.features {
+            Features::Dense { lanes, per_row } => {
+                let row = &lanes[row as usize * per_row..][..*per_row];
+                row.iter().map(|lane| squares(&lane.0)).sum()
+            }
+            Features::Sparse(sparse) => squares(sparse.row(row).1),
+        };
+        norm2.sqrt()
+    }
+
     /// Each column's mean square: the diagonal of the Gram matrix.
     pub(super) fn mean_squares(&self) -> Vec<f64> {
         let mut out = vec![0.0; self.dimension];

@@ -82,6 +82,43 @@ impl Problem {
         rows: Rows<'_>,
         out: &mut [f64],
     ) -> Result<f64> {
+        let count = match rows {
+            Rows::All => data.rows(),
+            Rows::These(chosen) => chosen.len(),
+        };
+        self.sum_of_gradients(w, data, rows, count as f64, out, |_, _| {})
+    }
+
+    /// The gradient with a bounded influence of each row: a row's gradient, without the penalty, is
+    /// multiplied by `min(1, bound/norm)`. The sum over `rows` is divided by `count`.
+    pub fn clipped_gradient(
+        &self,
+        w: &[f64],
+        data: &Examples,
+        (rows, count): (Rows<'_>, f64),
+        bound: f64,
+        out: &mut [f64],
+    ) -> Result<f64> {
+        self.sum_of_gradients(w, data, rows, count, out, |chosen, slopes| {
+            for (slope, row) in slopes.iter_mut().zip(chosen) {
+                // The gradient of a row is its slope times its features.
+                let norm = slope.abs() * data.norm(*row);
+                *slope *= (bound / norm).min(1.0);
+            }
+        })
+    }
+
+    /// The sum of gradients over `count`; `adjust` may change the slopes `d loss / d <x, w>` of a
+    /// block of rows.
+    fn sum_of_gradients(
+        &self,
+        w: &[f64],
+        data: &Examples,
+        rows: Rows<'_>,
+        count: f64,
+        out: &mut [f64],
+        adjust: impl Fn(&[u32], &mut [f64]),
+    ) -> Result<f64> {
         data.check(w, rows)?;
         check_length(out, data.dimension())?;
         let (mut total, mut y, mut losses) = (0.0, [0.0; BLOCK], [0.0; BLOCK]);
@@ -90,13 +127,10 @@ impl Problem {
                 *y = data.targets()[*i as usize];
             }
             self.loss.terms(z, &y, &mut losses);
+            adjust(chosen, &mut z[..chosen.len()]);
             total += kernels::sum(&losses[..chosen.len()]);
         });
-        let count = match rows {
-            Rows::All => data.rows(),
-            Rows::These(chosen) => chosen.len(),
-        };
-        let mean = 1.0 / count as f64;
+        let mean = 1.0 / count;
         vector::scale(out, mean);
         let penalty = self.penalty.add_gradient(w, out);
         finite(total * mean + penalty, out)

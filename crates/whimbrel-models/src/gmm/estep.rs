@@ -33,7 +33,7 @@ pub(super) struct Scratch {
     sums: Vec<Lane>,
     second: SecondMoments,
     gathered: Vec<Lane>,
-    scores_before: Vec<Lane>,
+    pub(super) scores_before: Vec<Lane>,
     log_density_before: Vec<Lane>,
 }
 
@@ -244,6 +244,13 @@ impl Gmm {
 }
 
 impl Scratch {
+    /// Turns log-scores into responsibilities and log-densities.
+    pub(super) fn normalise(&mut self, tiles: usize, components: usize) {
+        let scores = &mut self.scores[..tiles * components];
+        let (log_density, totals) = (&mut self.log_density[..tiles], &mut self.totals[..tiles]);
+        kernels::responsibilities(scores, log_density, totals);
+    }
+
     /// Excludes padding rows from all sums.
     fn silence_padding(&mut self, rows: usize, tiles: usize, components: usize) {
         let (tile, real) = (rows / LANES, rows % LANES);
@@ -293,6 +300,13 @@ fn with_chunk<R>(
 
 /// Writes responsibilities and log-densities of a block to the scratch; returns the number of tiles.
 pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
+    let tiles = log_scores(theta, block, scratch);
+    scratch.normalise(tiles, theta.components());
+    tiles
+}
+
+/// Writes each row's `ln(pi_k N(y; mu_k, Sigma_k))` to the scratch; returns the number of tiles.
+pub(super) fn log_scores(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
     let columns = theta.columns();
     let tiles = block.len() / columns;
     let scores = &mut scratch.scores[..tiles * theta.components()];
@@ -313,7 +327,5 @@ pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut S
             kernels::full_scores(work, columns, offsets, panels, constants, scores);
         }
     }
-    let (log_density, totals) = (&mut scratch.log_density[..tiles], &mut scratch.totals[..tiles]);
-    kernels::responsibilities(scores, log_density, totals);
     tiles
 }

@@ -23,6 +23,7 @@
 //! about `2 log10(|mean| / sd)` of its 16 digits; the E-step does not. Centre such columns.
 
 mod baseline;
+mod clip;
 mod coordinates;
 mod data;
 mod estep;
@@ -287,6 +288,20 @@ impl LatentModel for Gmm {
         self.mean_over(data, rows, statistic, |block, scratch| score_block(theta, block, scratch))
     }
 
+    fn expect_clipped(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        bound: f64,
+        statistic: &mut [f64],
+    ) -> Result<()> {
+        self.check_call(theta, data, Rows::All, statistic.len())?;
+        let score = |block: &[Lane], scratch: &mut Scratch| {
+            clip::score_clipped(theta, bound, block, scratch)
+        };
+        self.mean_over(data, Rows::All, statistic, score).map(|_| ())
+    }
+
     fn supports(
         &self,
         theta: &GmmParameters,
@@ -329,6 +344,14 @@ impl LatentModel for Gmm {
 
     fn natural(&self, theta: &GmmParameters) -> Vec<f64> {
         theta.natural()
+    }
+
+    fn expected(&self, theta: &GmmParameters) -> Option<Vec<f64>> {
+        // In the frame at `theta`, only the weights differ from zero.
+        let mut statistic = vec![0.0; self.statistic_len()];
+        statistic.iter_mut().zip(theta.weights()).for_each(|(s, weight)| *s = weight.sqrt());
+        frame::FisherFrame::at(theta).inverse(&mut statistic);
+        Some(statistic)
     }
 
     fn frame(&self, theta: &GmmParameters) -> Option<Box<dyn Frame>> {

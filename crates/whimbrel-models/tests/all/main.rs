@@ -2,6 +2,7 @@
 
 mod cases;
 mod chains;
+mod clip;
 mod convex;
 mod data;
 mod em;

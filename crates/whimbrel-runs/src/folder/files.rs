@@ -60,6 +60,10 @@ pub fn summary(
             put(&measure.key, if whole { (value as u64).into() } else { number(value) });
         }
     }
+    if let Some((epsilon, delta)) = plan.privacy_spent(outcome.rounds) {
+        put("epsilon_spent", number(epsilon));
+        put("delta", number(delta));
+    }
     if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }
@@ -69,6 +73,17 @@ pub fn summary(
     put("seconds", number(outcome.seconds));
     put("clients", outcome.names.len().into());
     put("rows", data.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
+    let is_unseen = |(_, unseen): &(&String, &bool)| **unseen;
+    let unseen: Vec<&String> = outcome
+        .names
+        .iter()
+        .zip(&data.facts.unseen)
+        .filter(is_unseen)
+        .map(|(name, _)| name)
+        .collect();
+    if !unseen.is_empty() {
+        put("unseen", json!(unseen));
+    }
     put("ending", ending(&outcome.ending).into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
@@ -89,6 +104,7 @@ pub fn summary(
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
     put("data_hash", data.hash.clone().into());
+    object.extend(job.fit.chosen(&outcome.delivered));
     object
 }
 

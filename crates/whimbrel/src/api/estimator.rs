@@ -6,6 +6,7 @@ use super::run::Run;
 use super::settings::{Codec, Draft, Setting};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
+use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
 use whimbrel_families::plan::Minima;
 
@@ -28,6 +29,9 @@ pub trait Kind: sealed::Sealed {
     /// The job file's words for the model and its default method.
     #[doc(hidden)]
     const WORDS: (&'static str, &'static str);
+    /// Whether the model predicts a target.
+    #[doc(hidden)]
+    const TARGETS: bool;
     #[doc(hidden)]
     fn finish(run: Run) -> Result<Self::Fit>;
 }
@@ -115,7 +119,7 @@ impl<K: Kind> Estimator<K> {
 
     /// The job that [`fit`](Self::fit) runs on these rows, with every default written out.
     pub fn to_toml(&self, clients: &[Rows]) -> Result<String> {
-        Ok(self.job(clients)?.to_toml())
+        Ok(self.job(&Federation::new(clients)?)?.to_toml())
     }
 
     /// Fits the model to the rows of these clients, in this process.
@@ -130,10 +134,20 @@ impl<K: Kind> Estimator<K> {
         mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<K::Fit> {
         let watch: &mut Watch<'_> = &mut watch;
-        K::finish(Run::in_memory(self.job(clients)?, Minima::IfNeeded, watch)?)
+        let rows = Federation::new(clients)?;
+        let run = Run::in_memory(self.job(&rows)?, Minima::IfNeeded, watch);
+        K::finish(run.map_err(|failure| rows.by_client(failure))?)
     }
 
-    fn job(&self, clients: &[Rows]) -> Result<whimbrel_families::Job> {
-        self.draft.clone().job(&Federation::new(clients)?, self.pooled)
+    fn job(&self, rows: &Federation) -> Result<whimbrel_families::Job> {
+        if K::TARGETS && !rows.has_targets {
+            let error = Error::data("this model predicts a target, and the rows have none");
+            return Err(error.hint("`Rows::targets` or `Rows::classes` gives them").into());
+        }
+        if !K::TARGETS && rows.has_targets {
+            let error = Error::data("this model fits rows without targets, and these have targets");
+            return Err(error.hint("leave out `Rows::targets` and `Rows::classes`").into());
+        }
+        self.draft.clone().job(rows, self.pooled)
     }
 }

@@ -1,5 +1,6 @@
 //! Job files.
 
+use super::by_methods;
 use super::progress::{Callback, Progress, Watch};
 use super::run::Run;
 use crate::run::{Request, parse_job, read_job};
@@ -100,7 +101,8 @@ impl Job {
 
     fn carry_out(&self, folder: &Path, existing: Existing, watch: &mut Watch<'_>) -> Result<Run> {
         let request = Request { job: self.0.clone(), out: Some(folder), existing, replay: None };
-        match request.carry_out(&Callback::new(watch))?.map(|done| done.done.ending) {
+        let done = request.carry_out(&Callback::new(watch)).map_err(by_methods)?;
+        match done.map(|done| done.done.ending) {
             Some(Ending::Failed(error)) => Err(error.into()),
             None | Some(Ending::Interrupted) => {
                 let what = format!("the run in {} was stopped", folder.display());

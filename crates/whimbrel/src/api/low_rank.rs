@@ -3,8 +3,10 @@
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::Run;
+use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
+use whimbrel_families::table::TableFit;
 use whimbrel_families::table::completed::{Completed, Estimate};
 
 /// A low-rank model of a table with missing cells (NaN), fitted by `fedmiss`. Each client holds some
@@ -38,6 +40,7 @@ impl Sealed for FedMiss {}
 impl Kind for FedMiss {
     type Fit = LowRankFit;
     const WORDS: (&'static str, &'static str) = ("low-rank", "fedmiss");
+    const TARGETS: bool = false;
 
     fn finish(run: Run) -> Result<LowRankFit> {
         let (rows, columns) = (run.names("rows"), run.names("columns"));
@@ -82,6 +85,11 @@ impl LowRankFit {
     /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Opens the folder of a finished fit, written by [`Run::save`] or by `whimbrel run`.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        FedMiss::finish(Run::open_of(folder.as_ref(), |fit| fit.is::<TableFit>())?)
     }
 
     /// The estimate of a cell with a 90 % prediction interval. Rows are numbered over all clients,

@@ -4,6 +4,8 @@ use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::Run;
 use super::settings::Setting;
+use std::path::Path;
+use whimbrel_families::em::EmFit;
 use whimbrel_families::em::keys::covariance_name;
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::Predictions;
@@ -40,6 +42,7 @@ impl Sealed for Gmm {}
 impl Kind for Gmm {
     type Fit = MixtureFit;
     const WORDS: (&'static str, &'static str) = ("gmm", "fedem");
+    const TARGETS: bool = false;
 
     fn finish(run: Run) -> Result<MixtureFit> {
         Ok(MixtureFit { run })
@@ -88,6 +91,11 @@ impl MixtureFit {
         &self.run
     }
 
+    /// Opens the folder of a finished fit, written by [`Run::save`] or by `whimbrel run`.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        Gmm::finish(Run::open_of(folder.as_ref(), |fit| fit.is::<EmFit>())?)
+    }
+
     /// Bits sent by clients.
     pub fn bits_up(&self) -> u64 {
         self.run.bits_up()
@@ -104,13 +112,23 @@ impl MixtureFit {
         means.chunks_exact((means.len() / self.weights().len().max(1)).max(1))
     }
 
-    /// The covariances, row-major: one matrix per component (`Full`), one row of variances per
-    /// component (`Diagonal`), or a single matrix (`Tied` and `Known`).
-    pub fn covariances(&self) -> &[f64] {
-        match self.run.tensor("covariances") {
-            [] => self.run.tensor("covariance"),
-            all => all,
-        }
+    /// The covariance matrix of each component, by rows. A matrix that all components share
+    /// (`Tied` and `Known`) is repeated.
+    pub fn covariances(&self) -> Vec<Vec<Vec<f64>>> {
+        let components = self.weights().len();
+        let width = self.run.tensor("means").len() / components.max(1);
+        let (own, shared) = (self.run.tensor("covariances"), self.run.tensor("covariance"));
+        let row = |k: usize, i: usize| -> Vec<f64> {
+            if own.is_empty() {
+                return shared[i * width..][..width].to_vec();
+            }
+            if own.len() > components * width {
+                return own[(k * width + i) * width..][..width].to_vec();
+            }
+            // Variances only.
+            (0..width).map(|j| if i == j { own[k * width + i] } else { 0.0 }).collect()
+        };
+        (0..components).map(|k| (0..width).map(|i| row(k, i)).collect()).collect()
     }
 
     /// The most probable component of each row, counted from 0.

@@ -23,3 +23,17 @@ pub use rows::Rows;
 pub use run::Run;
 pub use settings::{Codec, Setting};
 pub use simulate::{Simulate, Simulated};
+
+use whimbrel_families::failure::{Failure, remedy};
+
+/// Adds the methods that carry out the remedies in a hint.
+fn by_methods(failure: Failure) -> Failure {
+    failure.with_ways(&[
+        (remedy::NEW_RUN, "`Job::run_in`"),
+        (remedy::RESUME, "`Job::resume`"),
+        (remedy::REPLACE, "remove its folder first"),
+        (remedy::OPEN, "`Run::open`"),
+        (remedy::NAME_CLIENT, "`PersonalFit::client`"),
+        (remedy::ADAPT, "`PersonalFit::adapt`"),
+    ])
+}

@@ -3,9 +3,13 @@
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::{Run, labels, numbers};
+use std::any::Any;
+use std::path::Path;
 use whimbrel_core::method::Artifact;
+use whimbrel_families::bayes::SoulFit;
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::Predicted;
+use whimbrel_families::personal::PersonalFit as Learners;
 
 /// A mixture of learners with mixture weights per client (`fedmix`), or another personal method
 /// such as `ditto`, `apfl` or `fedrep`.
@@ -61,6 +65,7 @@ impl Sealed for FedSoul {}
 impl Kind for FedMix {
     type Fit = PersonalFit;
     const WORDS: (&'static str, &'static str) = ("softmax", "fedmix");
+    const TARGETS: bool = true;
 
     fn finish(run: Run) -> Result<PersonalFit> {
         Ok(PersonalFit { run })
@@ -70,6 +75,7 @@ impl Kind for FedMix {
 impl Kind for FedSoul {
     type Fit = PersonalFit;
     const WORDS: (&'static str, &'static str) = ("linear", "fedsoul");
+    const TARGETS: bool = true;
 
     fn finish(run: Run) -> Result<PersonalFit> {
         Ok(PersonalFit { run })
@@ -109,6 +115,12 @@ impl PersonalFit {
     /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Opens the folder of a finished fit, written by [`Run::save`] or by `whimbrel run`.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let is_one = |fit: &dyn Any| fit.is::<Learners>() || fit.is::<SoulFit>();
+        Ok(Self { run: Run::open_of(folder.as_ref(), is_one)? })
     }
 
     /// The model of a client that took part. Clients without a name are called by

@@ -3,7 +3,9 @@
 use super::estimator::{Estimator, Kind, sealed::Sealed};
 use super::rows::Rows;
 use super::run::{Run, labels, numbers};
+use std::path::Path;
 use whimbrel_families::failure::Result;
+use whimbrel_families::gradient::GradientFit;
 use whimbrel_methods::sgd::Preset;
 
 /// Linear regression by compressed gradients (`diana`).
@@ -45,6 +47,7 @@ impl Regression for Logistic {}
 impl Kind for Linear {
     type Fit = RegressionFit;
     const WORDS: (&'static str, &'static str) = ("linear", "diana");
+    const TARGETS: bool = true;
 
     fn finish(run: Run) -> Result<RegressionFit> {
         Ok(RegressionFit { run })
@@ -54,6 +57,7 @@ impl Kind for Linear {
 impl Kind for Logistic {
     type Fit = RegressionFit;
     const WORDS: (&'static str, &'static str) = ("logistic", "diana");
+    const TARGETS: bool = true;
 
     fn finish(run: Run) -> Result<RegressionFit> {
         Ok(RegressionFit { run })
@@ -86,6 +90,11 @@ impl RegressionFit {
     /// The run: metrics, traffic, [`save`](Run::save).
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Opens the folder of a finished fit, written by [`Run::save`] or by `whimbrel run`.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self { run: Run::open_of(folder.as_ref(), |fit| fit.is::<GradientFit>())? })
     }
 
     /// The coefficients in the units of the rows, in the order of the columns.

@@ -1,8 +1,8 @@
 //! The rows of clients, in memory.
 
 use whimbrel_core::{Error, Table};
-use whimbrel_data::{Dataset, Features, Input};
-use whimbrel_families::failure::Result;
+use whimbrel_data::{BadRow, Dataset, Error as Unusable, Features, Input};
+use whimbrel_families::failure::{Failure, Result};
 
 /// The rows of one client, with one target per row for supervised models.
 ///
@@ -181,6 +181,8 @@ pub(super) struct Federation {
     pub columns: Vec<String>,
     pub names: Names,
     pub has_targets: bool,
+    /// Each client's name and first row.
+    firsts: Vec<(String, usize)>,
 }
 
 impl Federation {
@@ -190,8 +192,35 @@ impl Federation {
         let all: Vec<&Rows> = clients.iter().collect();
         let data = join(&all, &columns, &names, Some(&who))?;
         let has_targets = first.targets != Targets::None;
-        Ok(Self { input: Input::rows(data), columns, names, has_targets })
+        let mut next = 0;
+        let firsts = who.into_iter().zip(clients).map(|(name, rows)| {
+            next += rows.len();
+            (name, next - rows.len())
+        });
+        Ok(Self { firsts: firsts.collect(), input: Input::rows(data), columns, names, has_targets })
     }
+
+    /// Names the clients of unusable rows, and numbers these within their client.
+    pub fn by_client(&self, failure: Failure) -> Failure {
+        by_client(failure, &self.firsts)
+    }
+}
+
+fn by_client(failure: Failure, firsts: &[(String, usize)]) -> Failure {
+    let Failure::Data(Unusable::Rows { listed, count, hint, .. }) = failure else { return failure };
+    let mut what = format!("{count} row{} cannot be used", if count == 1 { "" } else { "s" });
+    let left = count - listed.len();
+    for bad in listed {
+        let after = firsts.partition_point(|(_, first)| *first < bad.row);
+        let (client, first) = &firsts[after - 1];
+        let bad = BadRow { row: bad.row - first, ..bad };
+        what += &format!("\n  client `{client}`, {bad}");
+    }
+    if left > 0 {
+        what += &format!("\n  and {left} more");
+    }
+    let error = Error::data(what);
+    hint.into_iter().fold(error, Error::hint).into()
 }
 
 /// The names of clients and columns, after checking that all clients agree.
@@ -220,11 +249,18 @@ fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
                 format!("client `{name}` has columns {own}, client `{}` has {known}", who[0]);
             return Err(Error::data(what).into());
         }
-        let same = std::mem::discriminant(&rows.targets) == std::mem::discriminant(&first.targets);
-        if !same {
-            let what = format!("clients `{}` and `{name}` have targets of different kinds", who[0]);
-            return Err(Error::data(what).into());
-        }
+        let what = match (&first.targets, &rows.targets) {
+            (Targets::None, Targets::None)
+            | (Targets::Numbers(_), Targets::Numbers(_))
+            | (Targets::Classes(_), Targets::Classes(_)) => continue,
+            (Targets::None, _) => format!("client `{}` has no targets, `{name}` has", who[0]),
+            (_, Targets::None) => format!("client `{name}` has no targets, `{}` has", who[0]),
+            _ => format!(
+                "one of the clients `{}` and `{name}` has numbers as targets, the other classes",
+                who[0]
+            ),
+        };
+        return Err(Error::data(what).into());
     }
     Ok((who, columns, first))
 }
@@ -238,9 +274,11 @@ pub(super) fn tables(clients: &[Rows]) -> Result<Vec<(String, Table)>> {
         let all: Vec<String> = data.columns().iter().map(|column| column.name.clone()).collect();
         Ok(data.table(&data.features(&Features::Listed(&all))?)?)
     };
-    let each = who.into_iter().zip(clients);
-    let mut all: Vec<(String, Table)> =
-        each.map(|(name, rows)| Ok((name, table(rows)?))).collect::<Result<_>>()?;
+    let each = who.into_iter().zip(clients).map(|(name, rows)| match table(rows) {
+        Ok(table) => Ok((name, table)),
+        Err(failure) => Err(by_client(failure, &[(name, 0)])),
+    });
+    let mut all: Vec<(String, Table)> = each.collect::<Result<_>>()?;
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(all)
 }

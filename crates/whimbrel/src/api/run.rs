@@ -1,9 +1,11 @@
 //! A finished run: metrics, model and personal artifacts.
 
+use super::by_methods;
 use super::progress::{Callback, Silent, Watch};
 use super::rows::Rows;
 use crate::run::{FinishedRun, Listener, page, view};
 use serde_json::{Map, Value};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -42,6 +44,18 @@ pub(super) fn labels(found: &Predicted) -> Result<Vec<String>> {
     }
 }
 
+/// A list of names in a JSON object.
+fn names(object: &Map<String, Value>, key: &str) -> Vec<String> {
+    let names = object.get(key).and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(|name| name.as_str().map(String::from)).collect()
+}
+
+/// The clients that trained, and those that were only evaluated.
+fn by_role(clients: Vec<String>, summary: &Map<String, Value>) -> (Vec<String>, Vec<String>) {
+    let unseen = names(summary, "unseen");
+    clients.into_iter().partition(|name| !unseen.contains(name))
+}
+
 /// A finished run: its metrics, its model and the personal artifacts of its clients.
 pub struct Run {
     job: Job,
@@ -52,6 +66,7 @@ pub struct Run {
     history: Vec<Map<String, Value>>,
     own: BTreeMap<String, Artifact>,
     clients: Vec<String>,
+    unseen: Vec<String>,
     /// Kept for [`Run::save`]; `None` for a run that was read from a folder.
     unsaved: Option<Box<Unsaved>>,
 }
@@ -68,7 +83,8 @@ impl Run {
     pub(super) fn in_memory(job: Job, minima: Minima, watch: &mut Watch<'_>) -> Result<Self> {
         if job.seeds.is_some() || !job.method.search.is_empty() {
             let what = "a job with `seeds` or `search` makes several runs, which need a folder";
-            return Err(Error::config(what).hint("use `run_in`").into());
+            let hint = "`Job::run_in` has one; an estimator is fitted once for each `seed`";
+            return Err(Error::config(what).hint(hint).into());
         }
         let mut loaded = load(&job)?;
         let plan = Plan::with_minima(&job, &loaded, minima)?;
@@ -98,12 +114,15 @@ impl Run {
             return Err(Error::config("the run was stopped before it had a model").into());
         };
         let objective = outcome.objective();
+        let summary = summary(&job, &data, &outcome, objective, &plan);
+        let (clients, unseen) = by_role(outcome.names.clone(), &summary);
         Ok(Self {
             keys: model_keys(&job, &data, &model, objective),
-            summary: summary(&job, &data, &outcome, objective, &plan),
+            summary,
             history,
             own,
-            clients: outcome.names.clone(),
+            clients,
+            unseen,
             model,
             job,
             unsaved: Some(Box::new(Unsaved { data, outcome, plan, files: loaded.files })),
@@ -120,11 +139,14 @@ impl Run {
             return Err(Error::config(what).hint("`Job::resume` continues it").into());
         }
         let view = view::load(&dir, &Silent)?;
-        let clients: Vec<String> = view.clients.iter().map(|client| client.name.clone()).collect();
-        let own = clients.iter().filter_map(|name| Some((name.clone(), dir.client(name).ok()?)));
+        let names: Vec<String> = view.clients.iter().map(|client| client.name.clone()).collect();
+        let own = names.iter().filter_map(|name| Some((name.clone(), dir.client(name).ok()?)));
+        let own = own.collect();
+        let (clients, unseen) = by_role(names, &view.summary);
         Ok(Self {
-            own: own.collect(),
+            own,
             clients,
+            unseen,
             model: read_artifact(&folder.join("model/model.safetensors"))?,
             keys: read_object(&folder.join("model/model.json"))?,
             summary: view.summary,
@@ -134,13 +156,25 @@ impl Run {
         })
     }
 
+    /// Opens a folder whose run is of one of the families that `is_one` accepts.
+    pub(super) fn open_of(folder: &Path, is_one: impl Fn(&dyn Any) -> bool) -> Result<Self> {
+        let run = Self::open(folder)?;
+        if is_one(&*run.job.fit as &dyn Any) {
+            return Ok(run);
+        }
+        let (folder, method, model) = (folder.display(), run.job.method.name(), run.job.model);
+        let what = format!("the run in {folder} is of another kind: {method} with model {model}");
+        Err(Error::config(what).hint("`Run::open` opens every run").into())
+    }
+
     /// Writes the folder that `whimbrel run` writes: job, metrics, model, personal models, report.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         let Some(unsaved) = &self.unsaved else {
             let error = Error::config("this run was read from a folder");
             return Err(error.hint("copy that folder").into());
         };
-        let dir = RunDir::open(Some(folder.as_ref()), &self.job.name, Existing::Refuse)?;
+        let dir = RunDir::open(Some(folder.as_ref()), &self.job.name, Existing::Refuse);
+        let dir = dir.map_err(by_methods)?;
         dir.record_job(&resolved(&self.job, &unsaved.files), false)?;
         let lines = self.history.iter().map(|row| format!("{}\n", Value::Object(row.clone())));
         dir.write("metrics.jsonl", lines.collect::<String>().as_bytes())?;
@@ -204,9 +238,14 @@ impl Run {
         notes.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// The names of the clients, by id.
+    /// The names of the clients that trained, by id.
     pub fn clients(&self) -> &[String] {
         &self.clients
+    }
+
+    /// The names of the clients that were only evaluated (`data.unseen`).
+    pub fn unseen(&self) -> &[String] {
+        &self.unseen
     }
 
     /// The values of a tensor of the model, last index fastest; empty for an unknown name.
@@ -225,8 +264,7 @@ impl Run {
 
     /// A list of names in `model.json`.
     pub(super) fn names(&self, key: &str) -> Vec<String> {
-        let names = self.keys.get(key).and_then(Value::as_array);
-        names.into_iter().flatten().filter_map(|name| name.as_str().map(String::from)).collect()
+        names(&self.keys, key)
     }
 
     /// A list of numbers in an object of `model.json`.
@@ -241,16 +279,22 @@ impl Run {
 
     /// Predictions with a client's personal artifact, or without one.
     pub(super) fn predict_with(&self, own: Option<&Artifact>, rows: &Rows) -> Result<Predicted> {
-        self.job.fit.predict(&self.model_use(own), &rows.input(&self.columns())?)
+        let rows = rows.input(&self.columns())?;
+        self.job.fit.predict(&self.model_use(own), &rows).map_err(by_methods)
     }
 
     pub(super) fn adapt(&self, rows: &Rows) -> Result<FittedClient> {
-        self.job.fit.adapt_rows(&self.model_use(None), &rows.input(&self.columns())?, None)
+        let rows = rows.input(&self.columns())?;
+        self.job.fit.adapt_rows(&self.model_use(None), &rows, None).map_err(by_methods)
     }
 
     /// The personal artifact of a client that took part.
     pub(super) fn own(&self, client: &str) -> Result<&Artifact> {
         self.own.get(client).ok_or_else(|| {
+            if self.own.is_empty() {
+                let error = Error::config("the fit has no personal models");
+                return error.hint("`Run::predict` applies the shared one").into();
+            }
             let some: Vec<&str> = self.own.keys().take(5).map(String::as_str).collect();
             let error = Error::config(format!("client `{client}` took no part in the fit"));
             let hint = format!("`adapt` fits a new client; the fit has {}", some.join(", "));

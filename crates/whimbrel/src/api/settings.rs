@@ -6,7 +6,7 @@ use whimbrel_core::Error;
 use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::DataSource;
-use whimbrel_job::{Errors, writer};
+use whimbrel_job::{Errors, Origin, writer};
 
 /// The value of a job key.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,17 +140,23 @@ impl Draft {
         self.tables.entry(table.into()).or_default().insert(key.into(), value.into());
     }
 
-    fn text(&self) -> String {
-        let mut text = String::new();
+    /// The job file, and the key of each line.
+    fn text(&self) -> (String, Vec<String>) {
+        let (mut text, mut lines) = (String::new(), Vec::new());
         for (table, keys) in &self.tables {
             if !table.is_empty() {
-                text += &format!("[{table}]\n");
+                let path: Vec<String> = table.split('.').map(writer::text).collect();
+                text += &format!("[{}]\n", path.join("."));
+                lines.push(table.clone());
             }
             for (key, Setting(value)) in keys {
-                text += &format!("{key} = {value}\n");
+                text += &format!("{} = {value}\n", writer::text(key));
+                let path = format!("{table}.{key}");
+                let path = path.trim_start_matches('.').to_owned();
+                lines.extend(std::iter::repeat_n(path, value.split('\n').count()));
             }
         }
-        text
+        (text, lines)
     }
 
     /// The job over these rows; `pooled` drops the column of clients.
@@ -170,7 +176,10 @@ impl Draft {
         if rows.has_targets {
             self.set("data.target", rows.names.target.as_str());
         }
-        let mut job = Job::parse(&self.text(), "settings").map_err(by_key)?;
+        let (text, lines) = self.text();
+        let mut job = Job::parse(&text, "settings").map_err(|errors| by_key(errors, &lines))?;
+        // There is no file whose lines later errors could show.
+        job.origin = Origin::default();
         if let DataSource::Csv(csv) = &mut job.data.source {
             csv.path = rows.input.clone();
         }
@@ -179,10 +188,13 @@ impl Draft {
 }
 
 /// Names each faulty setting by its key: there is no file whose lines could be shown.
-fn by_key(mut errors: Errors) -> Failure {
+fn by_key(mut errors: Errors, lines: &[String]) -> Failure {
     for error in &mut errors.errors {
+        let line = error.place.take().and_then(|place| lines.get(place.line - 1));
+        if let (Some(key), "") = (line, error.key.as_str()) {
+            error.key = key.clone();
+        }
         error.file = error.key.clone();
-        error.place = None;
     }
     errors.into()
 }

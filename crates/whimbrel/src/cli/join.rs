@@ -71,6 +71,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let minimum = minimum(args.min_rows, args.min_group, &job);
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
     minimum.check_columns(&data, &offer.schema().levels)?;
+    if minimum.group > 1 {
+        job.fit.check_client(&data)?;
+    }
     let plan = offer.plan()?;
     check_groups(&plan, &minimum)?;
     let limits = limits(&plan, args.max_rounds)?;
@@ -250,20 +253,21 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
     Ok(())
 }
 
+/// The finding of the attacks in `whimbrel-methods/tests/all/attacks.rs`.
+const READS_ROWS: &str = "a coordinator that chooses the parameters of the rounds can read single \
+                          rows (in a test all 200 rows of a client, in 23 rounds)";
+
 /// The rule of the smallest group in one sentence.
 fn group_sentence(job: &Job) -> String {
     match (job.privacy.groups(), job.fit.keeps_groups(job)) {
         (Some(group), _) => format!(
-            "each part of a message rests on at least {group} of your rows, or is left out; answers \
-             to many questions together can still reveal more"
+            "each part of a message rests on at least {group} of your rows, or is left out; \
+             differences between the answers of several rounds can still reveal single rows, which \
+             only differential privacy bounds"
         ),
-        (None, Ok(())) => {
-            "the job sets no min_group: a message can reveal individual rows".to_owned()
-        }
+        (None, Ok(())) => format!("{READS_ROWS}; a min_group in [privacy] would prevent this"),
         (None, Err(why)) => {
-            format!(
-                "a message can reveal individual rows, and this method cannot prevent it: {why}"
-            )
+            format!("{READS_ROWS}, and this method cannot prevent it: {why}")
         }
     }
 }
@@ -337,7 +341,8 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         (None, _) => "no consent, and no answers; the job asks for\n".into(),
         (Some(_), 0) => "answers, of the agreed maximum\n".into(),
         (Some(_), times) => {
-            format!("consent renewed {times} times; answers since then, of the agreed maximum\n")
+            let times = format!("{times} time{}", if times == 1 { "" } else { "s" });
+            format!("consent renewed {times}; answers since then, of the agreed maximum\n")
         }
     };
     text.insert_str(0, &format!("{}: ", printable(&enrolled.name)));

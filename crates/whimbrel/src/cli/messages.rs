@@ -8,7 +8,7 @@ use whimbrel_core::text::is_shown;
 use whimbrel_core::{Error, Measure};
 use whimbrel_engine::simulator::Done;
 use whimbrel_engine::{Observer, Row, StageRules};
-use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::failure::{Failure, Result, remedy};
 use whimbrel_report::{format, measure_text};
 
 /// Writes data to standard output.
@@ -27,10 +27,25 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// The options that carry out the remedies in hints.
+const OPTIONS: [(&str, &str); 11] = [
+    (remedy::OTHER_FOLDER, "--out"),
+    (remedy::NAME_FOLDER, "--out DIR"),
+    (remedy::NEW_RUN, "without --resume"),
+    (remedy::RESUME, "--resume"),
+    (remedy::REPLACE, "--force"),
+    (remedy::REPLACE_ALL, "--force"),
+    (remedy::OPEN, "`whimbrel report`"),
+    (remedy::NAME_CLIENT, "--client NAME"),
+    (remedy::NO_CLIENT, "without --client"),
+    (remedy::ADAPT, "`whimbrel adapt RUN --data ROWS --out FOLDER`, then --client FOLDER"),
+    (remedy::GIVE_FILE, "--data"),
+];
+
 /// Prints the reason for a failure.
 pub fn failure(failure: &Failure) {
-    match failure {
-        _ if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
+    match failure.clone().with_ways(&OPTIONS) {
+        failure if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
         // Job errors come with their own headings, one each.
         Failure::Job(errors) => say(&errors.to_string()),
         other => say(&format!("error: {other}")),

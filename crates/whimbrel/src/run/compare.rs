@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::Error;
 use whimbrel_engine::Ending;
 use whimbrel_families::Job;
-use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::failure::{Failure, Result, remedy};
 use whimbrel_report::RunView;
 use whimbrel_runs::{Existing, RunDir};
 
@@ -31,7 +31,7 @@ pub fn compare(
     check_names(&jobs)?;
     let parent = Parent::open(out, "compare", force).map_err(|e| match e {
         Failure::Core(error) if out.is_some_and(Path::is_dir) => {
-            error.hint("choose another --out, or add --force to replace the runs in it").into()
+            error.hint(format!("{}, or {}", remedy::OTHER_FOLDER, remedy::REPLACE_ALL)).into()
         }
         other => other,
     })?;

@@ -13,7 +13,7 @@ use whimbrel_engine::metrics::Row;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{Ending, Limits, Observer, StageRules, run as run_chain};
 use whimbrel_families::Job;
-use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::failure::{Failure, Result, remedy};
 use whimbrel_families::family::RunData;
 use whimbrel_families::load::{Loaded, load};
 use whimbrel_families::plan::Plan;
@@ -84,17 +84,16 @@ pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
     else {
         return Ok(());
     };
-    let what = format!("--force would remove {}, which this run reads", input.display());
-    Err(Error::config(what).hint("choose another --out").into())
+    let what = format!("replacing the run would remove {}, which it reads", input.display());
+    Err(Error::config(what).hint(remedy::OTHER_FOLDER).into())
 }
 
 /// Refuses to resume a finished run; warns if there is no run yet.
 fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
     let folder = dir.path().display();
     if let Some(ending) = dir.ending() {
-        let error = Error::config(format!("the run in {folder} has ended: {ending}"))
-            .hint("`whimbrel report` shows it; --force runs it again");
-        return Err(error.into());
+        let error = Error::config(format!("the run in {folder} has ended: {ending}"));
+        return Err(error.hint(format!("{}, or {}", remedy::OPEN, remedy::REPLACE)).into());
     }
     if !dir.is_started() {
         to.warning(&format!("{folder} holds no run yet; starting one"));

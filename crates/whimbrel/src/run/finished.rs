@@ -71,7 +71,7 @@ impl<'a> FinishedRun<'a> {
         let adapted = Path::new(client).join("model.safetensors");
         let known = self.dir.client(client);
         if known.is_ok() || !adapted.is_file() {
-            let why = self.job.fit.without_own(self.folder).filter(|_| known.is_err());
+            let why = self.job.fit.without_own().filter(|_| known.is_err());
             return why.map_or(known, |(what, hint)| Err(Error::config(what).hint(hint).into()));
         }
         let summary = read_object(&Path::new(client).join("summary.json"))?;

@@ -26,13 +26,13 @@ pub use search::settle;
 
 use whimbrel_families::failure::{Failure, Result};
 
-/// Upper limit of `--threads`.
+/// The largest number of threads.
 const THREADS_MAX: usize = 1024;
 
 /// The builder of a thread pool of this size.
 pub fn threads_of(threads: usize) -> Result<rayon::ThreadPoolBuilder> {
     if !(1..=THREADS_MAX).contains(&threads) {
-        return Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}")));
+        return Err(Failure::config(format!("the number of threads must be from 1 to {THREADS_MAX}")));
     }
     Ok(rayon::ThreadPoolBuilder::new().num_threads(threads))
 }

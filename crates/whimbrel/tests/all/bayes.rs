@@ -6,7 +6,7 @@ fn job(method: &str) -> String {
     format!(
         "name = \"soul\"\nseed = 1\n[data]\nsource = \"synthetic-representation\"\nclients = 40\nraw = 6\n\
          latent = 2\nsmall = {{ share = 0.5, samples = 6 }}\nlarge = 10\nnoise = 0.1\n[model]\n\
-         kind = \"linear-representation\"\nlatent = 2\n[method]\nrounds = 200\n{method}\n"
+         kind = \"linear-representation\"\nlatent = 2\n[privacy]\nmin_group = 1\n[method]\nrounds = 200\n{method}\n"
     )
 }
 

@@ -250,7 +250,7 @@ fn a_ledger_says_what_was_agreed_to_and_what_left() {
     let again = [&enter[..], &["--yes", "--renew", "--give-up", "0.1"]].concat();
     let _ = sandbox.run(&again);
     let said = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(said.contains("consent renewed 1 times"), "{said}");
+    assert!(said.contains("consent renewed 1 time;"), "{said}");
     let before = said.lines().last().unwrap();
     assert!(before.starts_with("before the last renewal: "), "{said}");
     assert!(before.ends_with(&format!(", {} bytes", bytes[1])), "{said}");

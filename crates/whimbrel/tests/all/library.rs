@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::process::Command;
 use whimbrel::{
     BayesianRegression, Codec, Covariance, GaussianMixture, Job, Key, LinearRegression,
-    LogisticRegression, LowRank, MixtureOfLearners, Preset, Rows, Simple, Simulate, Table,
+    LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, PersonalFit, Preset,
+    RegressionFit, Rows, Run, Setting, Simple, Simulate, Table,
 };
 
 /// Rows of two columns and a number that follows from them, for each client.
@@ -135,7 +136,7 @@ fn a_callback_ends_a_fit() {
     assert_eq!((fit.run().rounds(), rounds, fit.run().ending()), (7, 7, "interrupted"));
     let folder = tempfile::tempdir().unwrap();
     fit.run().save(folder.path().join("run")).unwrap();
-    let again = whimbrel::Run::open(folder.path().join("run")).unwrap();
+    let again = Run::open(folder.path().join("run")).unwrap();
     assert_eq!((again.rounds(), again.ending()), (7, "interrupted"));
     assert_eq!(again.bits_up(), fit.run().bits_up());
 }
@@ -153,11 +154,19 @@ fn a_stopped_run_in_a_folder_resumes_to_the_same_bits() {
     });
     let error = stopped.err().unwrap().to_string();
     assert!(error.contains("was stopped"), "{error}");
-    let error = whimbrel::Run::open(&out).err().unwrap().to_string();
+    let error = job.run_in(&out).err().unwrap().to_string();
+    let hint = "choose another folder, or resume the run (`Job::resume`), \
+                or replace the run (remove its folder first)";
+    assert!(error.ends_with(hint), "{error}");
+    let error = Run::open(&out).err().unwrap().to_string();
     assert!(error.contains("is not finished"), "{error}");
     let resumed = job.resume(&out).unwrap();
     let whole = job.run().unwrap();
     assert_eq!(resumed.rounds(), 20);
+    let error = job.resume(&out).err().unwrap().to_string();
+    assert!(error.contains("hint: open the run (`Run::open`)") && !error.contains("--"), "{error}");
+    let error = job.resume(folder.path().join("none")).err().unwrap().to_string();
+    assert!(error.ends_with("hint: start a new run there (`Job::run_in`)"), "{error}");
     for name in ["weights", "means", "covariance"] {
         assert!(!whole.tensor(name).is_empty());
         assert_eq!(resumed.tensor(name), whole.tensor(name));
@@ -172,11 +181,141 @@ fn a_saved_fit_predicts_as_before() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     fit.run().save(&out).unwrap();
-    let again = whimbrel::Run::open(&out).unwrap();
+    let again = Run::open(&out).unwrap();
     let rows = Rows::from_rows([[1.0, 2.0], [0.5, -0.5]]);
     assert_eq!(again.predict(&rows).unwrap().numbers("prediction"), fit.predict(&rows).unwrap());
     assert_eq!(again.history("objective"), fit.run().history("objective"));
     assert!(out.join("report.html").is_file());
+}
+
+#[test]
+fn typed_fits_are_opened_from_their_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = |name: &str| folder.path().join(name);
+    let rows = Rows::from_rows([[2.0, 0.0], [-2.0, 0.5]]);
+    let named = |(at, rows): (usize, Rows)| rows.named(format!(" ward {at}, north "));
+    let clients: Vec<Rows> = classes(5, 40).into_iter().enumerate().map(named).collect();
+    let learner = MixtureOfLearners::new(2, 10).learner("logistic").set("data.unseen", 0.2);
+    let fit = learner.fit(&clients).unwrap();
+    fit.run().save(out("personal")).unwrap();
+    let again = PersonalFit::open(out("personal")).unwrap();
+    for run in [fit.run(), again.run()] {
+        assert_eq!((run.clients().len(), run.unseen().len()), (4, 1));
+        assert!(!run.clients().contains(&run.unseen()[0]), "{:?}", run.clients());
+    }
+    assert_eq!(again.run().clients(), fit.run().clients(), "names keep their spaces");
+    let name = &fit.run().clients()[1];
+    let classes_of = |fit: &PersonalFit| fit.client(name).unwrap().classes(&rows).unwrap();
+    assert_eq!(classes_of(&again), classes_of(&fit));
+    let adapted = |fit: &PersonalFit| fit.adapt(&clients[0]).unwrap().weights().to_vec();
+    assert_eq!(adapted(&again), adapted(&fit));
+    let error = again.run().predict(&rows).err().unwrap().to_string();
+    let hint = "name one of its clients (`PersonalFit::client`), or fit a new client (`PersonalFit::adapt`)";
+    assert!(error.ends_with(hint), "{error}");
+
+    let fit = LinearRegression::new(30).standardize().fit(&linear(3, 30)).unwrap();
+    fit.run().save(out("linear")).unwrap();
+    let again = RegressionFit::open(out("linear")).unwrap();
+    assert_eq!((again.coefficients(), again.intercept()), (fit.coefficients(), fit.intercept()));
+    let error = MixtureFit::open(out("linear")).err().unwrap().to_string();
+    assert!(error.contains("is of another kind: diana with model linear"), "{error}");
+
+    let clients = [0.0, 8.0].map(|c| Rows::from_rows((0..20).map(|i| [c + f64::from(i % 7), 1.0])));
+    let clients = clients.map(|rows| rows.columns(["a", "b"]));
+    let low_rank = LowRank::gaussian(20.0).rank(0).fit(&clients).unwrap();
+    low_rank.run().save(out("table")).unwrap();
+    let again = LowRankFit::open(out("table")).unwrap();
+    assert_eq!(again.impute(&clients).unwrap(), low_rank.impute(&clients).unwrap());
+    assert_eq!(low_rank.run().figure("rank"), Some(0.0));
+}
+
+#[test]
+fn a_mixture_has_a_matrix_per_component_and_the_bic_of_its_choice() {
+    let around = |c: f64| {
+        let row = |i: u32| [c + f64::from(i % 7), c + f64::from(i % 7 + i % 5)];
+        Rows::from_rows((0..35).map(row))
+    };
+    let clients = [around(0.0), around(30.0), around(0.5)];
+    for covariance in [Covariance::Full, Covariance::Diagonal, Covariance::Tied] {
+        let shared = covariance == Covariance::Tied;
+        let diagonal = covariance == Covariance::Diagonal;
+        let fit = GaussianMixture::choose([1, 2]).covariance(covariance).fit(&clients).unwrap();
+        let all = fit.covariances();
+        assert_eq!(all.len(), 2);
+        assert!(all.iter().all(|matrix| matrix.len() == 2 && matrix[0].len() == 2));
+        for matrix in &all {
+            assert_eq!(matrix[0][1].to_bits(), matrix[1][0].to_bits());
+            assert!(matrix[0][0] > 0.0 && matrix[1][1] > matrix[0][0], "{matrix:?}");
+            assert_eq!(matrix[0][1] == 0.0, diagonal, "{matrix:?}");
+        }
+        assert_eq!(all[0] == all[1], shared);
+        assert_eq!(fit.run().figure("components"), Some(2.0));
+        assert!(fit.run().figure("bic").is_some_and(f64::is_finite));
+        assert!(fit.run().figures().any(|key| key == "bic"));
+    }
+}
+
+#[test]
+fn unusable_rows_are_named_by_client_and_row() {
+    let mut clients = linear(3, 4);
+    clients[1] =
+        Rows::new(2, [0.0, 1.0, 2.0, f64::NAN, 4.0, 5.0]).targets([1.0, 2.0, f64::INFINITY]);
+    let error = LinearRegression::new(5).fit(&clients).err().unwrap().to_string();
+    assert!(
+        error.starts_with("2 rows cannot be used\n  client `1`, row 2, column \"x2\""),
+        "{error}"
+    );
+    assert!(error.contains("\n  client `1`, row 3, column \"target\""), "{error}");
+    let rows = |last: f64| Rows::new(1, [1.0, 2.0, last]);
+    for estimator in [GaussianMixture::new(1), GaussianMixture::new(1).pooled()] {
+        let error = estimator.fit(&[rows(3.0), rows(f64::INFINITY)]).err().unwrap().to_string();
+        assert!(error.contains("client `1`, row 3, column \"x1\": \"inf\""), "{error}");
+    }
+    let infinite = [rows(3.0), rows(f64::INFINITY)];
+    let error = LowRank::gaussian(5.0).rank(0).fit(&infinite).err().unwrap().to_string();
+    assert!(error.contains("client `1`, row 3"), "{error}");
+    let clients = [Rows::new(2, [1.0, 2.0]), Rows::new(2, [1.0, f64::NAN])];
+    let error = Simulate::new(Broken(2, 0.5), 3).run(&clients).err().unwrap().to_string();
+    assert!(error.contains("client `1`, row 1, column \"x2\": the value is missing"), "{error}");
+}
+
+#[test]
+fn messages_are_those_of_a_program() {
+    let plain = || linear(2, 10).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
+    let message = |fit: GaussianMixture| fit.fit(&plain()).err().unwrap().to_string();
+    let empty = message(GaussianMixture::choose([]));
+    assert!(empty.contains("`components` is an empty list\n  --> model.components"), "{empty}");
+    let nan = message(GaussianMixture::new(2).participation(f64::NAN));
+    assert!(nan.contains("--> method.participation") && !nan.contains("TOML"), "{nan}");
+    for key in ["method.two words", "method.", "", "a b.c", "model.\"", "method.\n"] {
+        let error = message(GaussianMixture::new(2).set(key, 1));
+        assert!(error.contains("unknown") && !error.contains("TOML"), "{key:?}: {error}");
+    }
+    let broken = message(GaussianMixture::new(2).set("method.evaluate", Setting::toml("{ every")));
+    assert!(
+        broken.contains("not valid TOML") && broken.contains("--> method.evaluate"),
+        "{broken}"
+    );
+    let seeds = message(GaussianMixture::new(2).set("seeds", 3));
+    assert!(seeds.contains("fitted once for each `seed`"), "{seeds}");
+    let targets = GaussianMixture::new(2).fit(&linear(2, 10)).err().unwrap().to_string();
+    assert!(targets.contains("leave out `Rows::targets`"), "{targets}");
+    let none = LogisticRegression::new(5).fit(&plain()).err().unwrap().to_string();
+    assert!(none.contains("`Rows::targets` or `Rows::classes`"), "{none}");
+    let text = LinearRegression::new(5).fit(&classes(2, 20)).err().unwrap().to_string();
+    assert!(text.contains("the targets are text") && !text.contains("-->"), "{text}");
+    let mut mixed = linear(2, 10);
+    mixed[1] = Rows::new(2, mixed[1].values());
+    let error = LinearRegression::new(5).fit(&mixed).err().unwrap().to_string();
+    assert_eq!(error, "client `1` has no targets, `0` has");
+    mixed[1] = mixed[1].clone().classes(["a"; 10]);
+    let error = LinearRegression::new(5).fit(&mixed).err().unwrap().to_string();
+    assert!(error.contains("numbers as targets, the other classes"), "{error}");
+    let table = |fit: LowRank| fit.fit(&plain()).err().unwrap().to_string();
+    let scaled = table(LowRank::gaussian(5.0).standardize());
+    assert!(scaled.contains("counts cannot be scaled"), "{scaled}");
+    let held_out = table(LowRank::gaussian(5.0).held_out(0.2, 0.2));
+    assert!(held_out.contains("no factors unless") && held_out.contains("`holdout`"), "{held_out}");
 }
 
 /// A method whose values have this length and this content.

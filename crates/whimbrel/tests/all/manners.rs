@@ -57,7 +57,11 @@ fn a_folder_that_is_not_there_cannot_be_resumed() {
     let sandbox = small();
     let ran = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("out does not exist\nhint: without --resume"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("out does not exist\nhint: start a new run there (without --resume)"),
+        "{}",
+        ran.stderr
+    );
     assert!(!sandbox.path("out").exists());
 }
 

@@ -177,6 +177,6 @@ fn force_does_not_remove_what_the_job_reads() {
     let start = "init = \"out/model/model.json\"";
     sandbox.write("again.toml", &mixture_job(start, "kind = \"fedem\"\nrounds = 1\nstep = 0.5"));
     let ran = sandbox.run(&["run", "again.toml", "--out", "out", "--force"]);
-    refused(&ran, "which this run reads\nhint: choose another --out");
+    refused(&ran, "which it reads\nhint: choose another folder (--out)");
     assert!(sandbox.path("out/model/model.json").exists());
 }

@@ -334,7 +334,7 @@ fn clients_without_a_model_of_their_own_are_told_why() {
         "{}",
         ran.stderr
     );
-    assert!(ran.stderr.contains("`whimbrel adapt out --data ROWS"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`whimbrel adapt RUN --data ROWS"), "{}", ran.stderr);
     sandbox.write("job.toml", &job("kind = \"fedavg\""));
     sandbox.run_job("one");
     let ran = sandbox.run(&predict("one", "client-001"));

@@ -108,7 +108,7 @@ fn force_replaces_all_seeds() {
     sandbox.write("out/seed-3/mine.txt", "kept");
     let again = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(again.code, 2, "{}", again.stderr);
-    assert!(again.stderr.contains("--force to replace it"), "{}", again.stderr);
+    assert!(again.stderr.contains("replace the run (--force)"), "{}", again.stderr);
     sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
     assert_eq!(bytes, all_bytes(&sandbox, "out"));
     // A job without seeds leaves nothing of theirs, and nothing but theirs goes.

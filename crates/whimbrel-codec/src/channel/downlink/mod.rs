@@ -485,15 +485,10 @@ impl Downlink {
             let (Some(state), []) = (message.state(), message.steps()) else {
                 return Err(Error::peer("an exact downlink carries one whole state, nothing else"));
             };
+            self.check_length(state.len())?;
             return Ok((end.clone(), state.into()));
         }
-        if kept.len() != self.dimension {
-            return Err(Error::peer(format!(
-                "the first message to a client holds {} of {} numbers",
-                kept.len(),
-                self.dimension
-            )));
-        }
+        self.check_length(kept.len())?;
         let alpha = self.alphas[index];
         let mut memory = kept.to_vec();
         let mut local = None;
@@ -503,10 +498,21 @@ impl Downlink {
             local = Some(value);
         }
         let local = local.unwrap_or_else(|| memory.clone());
+        if !T::norm_inf(&local).is_finite() {
+            return Err(Error::peer("the server's changes lead to a value that is not finite"));
+        }
         if self.rule == DownRule::Ghost {
             memory = Vec::new();
         }
         Ok((DownClient { memory }, local.into()))
+    }
+
+    fn check_length(&self, found: usize) -> Result<()> {
+        if found == self.dimension {
+            return Ok(());
+        }
+        let length = self.dimension;
+        Err(Error::peer(format!("a message holds {found} numbers where the job has {length}")))
     }
 
     /// Length of the packet that a ghost would send if clients knew the server's previous state.

@@ -4,6 +4,7 @@ use super::candidates::{Candidate, Scores};
 use super::state::Server;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result};
+use whimbrel_models::lowrank::Settings;
 
 /// The kind of the artifact.
 pub const KIND: &str = "selection";
@@ -27,6 +28,19 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// A placeholder for the stage's artifact: the model of these settings.
+    pub fn stand_in(settings: &Settings) -> Artifact {
+        let Settings { rank, lambda, lambda_effects, term_ridges, .. } = settings;
+        let numbers = [("rank", *rank as f64), ("lambda", *lambda)];
+        let numbers = numbers.into_iter().chain([("lambda_effects", *lambda_effects)]);
+        let out = numbers.fold(Artifact::new(KIND), |out, (name, x)| out.with(name, &[], vec![x]));
+        out.with("term_ridges", &[term_ridges.len()], term_ridges.clone()).with(
+            "candidates",
+            &[0, FOUND],
+            Vec::new(),
+        )
+    }
+
     /// Reads the stage's artifact.
     pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
         let broken = || Error::data("the artifact is not a selection of this program");

@@ -156,6 +156,15 @@ impl Select {
         splits.count + u32::from(!matches!(self.task, Task::Compare(_)))
     }
 
+    /// Whether the stage divides cells in this way.
+    fn has(&self, splits: Splits) -> bool {
+        match self.task {
+            Task::Choose(_) => [0, u64::MAX].map(Splits::for_observations).contains(&splits),
+            Task::Compare(_) => splits == Splits::HELD_OUT,
+            Task::Start(_) => splits == Splits::NONE,
+        }
+    }
+
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
     fn fit(&self, candidate: &Candidate) -> Result<FedMiss> {
         let model = LowRank::new(candidate.of(&self.settings))?;
@@ -493,9 +502,9 @@ impl Method for Select {
         data: &Observed,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let Splits { count, share } = down.splits;
-        if down.split > count || !(0.0..=1.0).contains(&share) {
-            return Err(Error::peer(format!("a message about fold {} of {count}", down.split)));
+        if down.split > down.splits.count || !self.has(down.splits) {
+            let what = format!("a message about fold {} of {:?}", down.split, down.splits);
+            return Err(Error::peer(what));
         }
         let Some((candidate, round)) = &down.fit else {
             let sums = self.score(client, down, data)?;

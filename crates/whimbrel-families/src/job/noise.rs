@@ -1,0 +1,168 @@
+//! Differential privacy in a job: defaults, and settings that it forbids.
+
+use super::{Budget, DownRule, Job, MemoryStart, Participation, PrivacyUnit};
+use crate::job::method::search::Search;
+use whimbrel_codec::channel::UpRule;
+use whimbrel_engine::Stopping;
+use whimbrel_job::reader::Source;
+use whimbrel_methods::fedem::FrameKind;
+use whimbrel_methods::settings::{Batch, Weights};
+use whimbrel_methods::sgd::Preset;
+
+/// The default number of rounds under noise.
+const ROUNDS: u32 = 80;
+
+impl Job {
+    /// The defaults under differential privacy; reports settings that it forbids.
+    pub(super) fn settle_privacy(&mut self, source: &Source<'_>) {
+        if self.privacy.epsilon.is_none() {
+            return;
+        }
+        let given = |table: &str, key: &str| source.is_given(&[table, key]);
+        let asks_memory =
+            ["rule", "memory", "alpha", "start"].iter().any(|key| given("uplink", key));
+        if matches!(self.uplink.rule, UpRule::Memory { .. })
+            && !asks_memory
+            && self.method.channels.is_none()
+        {
+            (self.uplink.rule, self.uplink.start) = (UpRule::Plain, MemoryStart::Zero);
+        }
+        if let Budget::Converged(_) = self.method.length {
+            self.method.length = Budget::Rounds(ROUNDS);
+        }
+        if !given("method", "weights") {
+            self.method.weights = self.private_weights();
+        }
+        for (path, what, hint) in self.forbidden() {
+            source.report_at(path, what, hint);
+        }
+    }
+
+    /// Every row weighs the same, or every client.
+    fn private_weights(&self) -> Weights {
+        match self.privacy.unit {
+            PrivacyUnit::Row => Weights::Samples,
+            PrivacyUnit::Client => Weights::Equal,
+        }
+    }
+
+    /// Settings that differential privacy forbids: place, reason and remedy.
+    fn forbidden(&self) -> Vec<(&'static [&'static str], String, &'static str)> {
+        let (method, unit) = (&self.method, self.privacy.unit);
+        let (name, units) = (method.name(), method.kind.private);
+        let no_unit = if units.is_empty() {
+            format!("nothing bounds the influence of a row or a client on {name}")
+        } else {
+            format!("{name} takes several local steps, so that no bound of a row is known")
+        };
+        let rows = unit == PrivacyUnit::Row;
+        let memory = "the server knows the memories: noise in their updates is not private, and noise \
+                      beside them accumulates";
+        let preset = method.channels.is_some_and(|preset| preset != Preset::Sgd);
+        let prepared = self.data.preparation().is_something() || self.data.standardize();
+        let all: [(bool, &[&str], &str, &str); 16] = [
+            (
+                !units.contains(&unit),
+                &["method", "kind"],
+                &no_unit,
+                if units.is_empty() {
+                    "use kind = \"fedem\" or \"sgd\" in [method]"
+                } else {
+                    "write unit = \"client\" in [privacy]"
+                },
+            ),
+            (
+                matches!(self.uplink.rule, UpRule::Memory { .. }),
+                &["uplink", "rule"],
+                memory,
+                "write rule = \"plain\"",
+            ),
+            (
+                preset || self.uplink.rule == UpRule::Feedback,
+                &["uplink", "rule"],
+                "noise follows the exact sum of plain uploads",
+                "write rule = \"plain\", without `channels`",
+            ),
+            (
+                !self.uplink.codec.is_exact() || !self.uplink.own.is_empty(),
+                &["uplink", "codec"],
+                "a codec's error is not bounded by the norm of a contribution",
+                "take `codec` and `for` out",
+            ),
+            (
+                self.uplink.frame == Some(FrameKind::Raw),
+                &["uplink", "frame"],
+                "rows are clipped in the frame of the Fisher information",
+                "take `frame` out",
+            ),
+            (
+                !self.downlink.is_exact() || self.downlink.rule != DownRule::Exact,
+                &["downlink"],
+                "rows are clipped at the state that the server knows",
+                "take [downlink] out",
+            ),
+            (
+                method.participation != Participation::Probability(1.0),
+                &["method", "participation"],
+                "the server knows the cohort: sampling clients does not add privacy, only noise",
+                "take `participation` out",
+            ),
+            (
+                rows && method.batch != Batch::Full,
+                &["method", "batch"],
+                "the noise is computed for all rows, and minibatches of a fixed size have no tight bound",
+                "write batch = \"full\"",
+            ),
+            (
+                matches!(method.length, Budget::Epochs(_)),
+                &["method", "epochs"],
+                "the noise depends on the number of rounds, which is fixed beforehand",
+                "give `rounds` instead",
+            ),
+            (
+                method.stop != Stopping::default(),
+                &["method", "stop"],
+                "a stopping rule looks at the rows and would spend the budget",
+                "take `stop` out",
+            ),
+            (
+                method.search != Search::default(),
+                &["method", "search"],
+                "each candidate of a search would spend the budget",
+                "take `search` out",
+            ),
+            (
+                self.seeds.is_some_and(|seeds| seeds > 1),
+                &["seeds"],
+                "each seed would spend the budget",
+                "take `seeds` out",
+            ),
+            (
+                method.weights != self.private_weights(),
+                &["method", "weights"],
+                "every unit must weigh the same",
+                "take `weights` out",
+            ),
+            (
+                prepared,
+                &["data", "standardize"],
+                "means and scales of columns are computed from the rows, without noise",
+                "scale the columns by public constants beforehand",
+            ),
+            (
+                self.privacy.groups().is_some(),
+                &["privacy", "min_group"],
+                "what a client withholds depends on its rows in a way that the noise does not cover",
+                "take `min_group` out: the noise protects single rows",
+            ),
+            (
+                self.federation.is_some(),
+                &["federation"],
+                "the noise is that of a simulated, trusted server",
+                "take [federation] out",
+            ),
+        ];
+        let forbidden = all.into_iter().filter(|(applies, ..)| *applies);
+        forbidden.map(|(_, path, what, hint)| (path, what.to_owned(), hint)).collect()
+    }
+}

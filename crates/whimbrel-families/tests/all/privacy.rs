@@ -1,0 +1,142 @@
+//! Jobs under differential privacy: forbidden settings, defaults, noise, utility and cost.
+
+use crate::{has, parse, plans, refusal};
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::Outcome;
+use whimbrel_families::Job;
+use whimbrel_families::job::{Budget, UpRule};
+use whimbrel_families::plan::Plan;
+
+/// A job by its tables; `privacy` stands in `[privacy]`.
+fn text(model: &str, method: &str, privacy: &str) -> String {
+    format!(
+        "seed = 2\n[data]\nsource = \"mixture\"\nclients = 5\nrows = 400\n\
+         means = [[-1.2, 0.0], [1.2, 0.5]]\n[model]\nkind = \"gmm\"\ncomponents = 2\n{model}\n\
+         [method]\n{method}\n[privacy]\n{privacy}\n"
+    )
+}
+
+fn private(method: &str, privacy: &str) -> Job {
+    parse(&text("covariance = \"full\"", &format!("kind = \"fedem\"\n{method}"), privacy))
+}
+
+fn run(job: &Job) -> (Plan, Outcome) {
+    (plans::plan(job).unwrap(), plans::run(job))
+}
+
+fn model(outcome: &Outcome) -> &Artifact {
+    outcome.delivered.last().unwrap()
+}
+
+/// Every forbidden setting with a part of its reason.
+#[test]
+fn settings_without_a_guarantee_are_refused() {
+    let fedem = "kind = \"fedem\"";
+    let full = "covariance = \"full\"";
+    let rows = [
+        (full, "kind = \"vr-fedem\"", "", "influence"),
+        (full, "kind = \"dem\"", "", "influence"),
+        (full, "kind = \"em\"", "", "influence"),
+        ("covariance = \"tied\"", fedem, "", "tied covariance"),
+        ("covariance = \"full\"\nstarts = 3", fedem, "", "spend the budget"),
+        ("covariance = \"full\"\ninit = \"examples\"", fedem, "", "exact sums or rows"),
+        ("covariance = \"full\"\ninit = \"moments\"", fedem, "", "exact sums or rows"),
+        (full, fedem, "unit = \"client\"", "start is not estimated"),
+        (full, "kind = \"fedem\"\nparticipation = 0.5", "", "knows the cohort"),
+        (full, "kind = \"fedem\"\nbatch = 20", "", "minibatches of a fixed size"),
+        (full, "kind = \"fedem\"\nepochs = 3", "", "fixed beforehand"),
+        (full, "kind = \"fedem\"\nweights = \"equal\"", "", "weigh the same"),
+        (full, "kind = \"fedem\"\nform = \"lean\"", "", "pair's frame"),
+        (full, "kind = \"fedem\"\nstop = { patience = 3 }", "", "stopping rule"),
+        (full, fedem, "\n[uplink]\nrule = \"memory\"", "knows the memories"),
+        (
+            full,
+            fedem,
+            "\n[uplink]\nrule = \"feedback\"\ncodec = { kind = \"top-k\", k = 2 }",
+            "plain uploads",
+        ),
+        (
+            full,
+            fedem,
+            "\n[uplink]\nrule = \"plain\"\ncodec = { kind = \"dithering\" }",
+            "codec's error",
+        ),
+        (full, fedem, "\n[uplink]\nframe = \"raw\"", "Fisher"),
+        (full, fedem, "\n[data.prepare]\nstandardize = true", "without noise"),
+        (full, fedem, "\n[federation]\nclients = 5", "simulated, trusted server"),
+    ];
+    for (model, method, more, reason) in rows {
+        let job = text(model, method, &format!("epsilon = 1.0\n{more}"));
+        has(&refusal(&job), reason);
+        // Without privacy the same settings pass, unless they are wrong for other reasons.
+        let plain = text(model, method, more);
+        if let Err(errors) = Job::parse(&plain, "job.toml") {
+            assert!(!errors.to_string().contains(reason), "{plain}");
+        }
+    }
+    for (kind, unit) in [
+        ("scaffold", "client"),
+        ("mocha", "client"),
+        ("clustered", "client"),
+        ("d-fedavg", "client"),
+        ("pfedme", "client"),
+        ("fedavg", "row"),
+    ] {
+        let job = format!(
+            "[data]\nsource = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\n[model]\nkind = \"logistic\"\n\
+             [method]\nkind = \"{kind}\"\nrounds = 3\n[privacy]\nepsilon = 1.0\nunit = \"{unit}\"\nclip = 1.0\n"
+        );
+        let said = refusal(&job);
+        let reason = if unit == "row" { "several local steps" } else { "influence" };
+        has(&said, reason);
+    }
+}
+
+#[test]
+fn defaults_change_and_are_stated() {
+    let job = private("", "epsilon = 1.0");
+    assert_eq!((job.uplink.rule, job.method.length), (UpRule::Plain, Budget::Rounds(80)));
+    assert_eq!(parse(&job.to_toml()), job);
+    let (plan, outcome) = run(&job);
+    let notes = plan.notes().join("\n");
+    has(&notes, "epsilon 1 at delta 2.34e-4 in 80 rounds");
+    assert!(outcome.last.is_none(), "clients were evaluated");
+    assert_eq!(outcome.rounds, 80);
+    // The whole budget is spent, and not more.
+    let (epsilon, delta) = plan.privacy_spent(outcome.rounds).unwrap();
+    assert!(epsilon <= 1.0 && epsilon > 0.9999, "{epsilon}");
+    assert!((delta - 2000f64.powf(-1.1)).abs() < 1e-15);
+    assert!(plan.privacy_spent(40).unwrap().0 < 0.75);
+    // With 2,000 rows, ten components in six columns would drown.
+    let few = text("covariance = \"full\"", "kind = \"fedem\"", "epsilon = 0.02");
+    has(&plans::plan(&parse(&few)).unwrap().warnings().join("\n"), "nu = ");
+}
+
+#[test]
+fn noise_repeats_with_its_seed_only() {
+    let seeded = private("rounds = 10", "epsilon = 2.0\nnoise_seed = 4");
+    let secret = private("rounds = 10", "epsilon = 2.0");
+    assert_eq!(model(&run(&seeded).1), model(&run(&seeded).1));
+    assert_ne!(model(&run(&secret).1), model(&run(&secret).1));
+    assert_ne!(model(&run(&seeded).1), model(&run(&secret).1));
+}
+
+/// The objective under a large epsilon approaches that without privacy: clipping costs a little.
+#[test]
+fn a_large_epsilon_approaches_the_fit_without_noise() {
+    let objective = |job: &Job| run(job).1.objective().unwrap();
+    let exact = objective(&parse(&text(
+        "covariance = \"full\"",
+        "kind = \"fedem\"\nrounds = 80\nevaluate = { every = 80 }",
+        "",
+    )));
+    let with = |epsilon: f64| {
+        objective(&private(
+            "evaluate = { every = 80 }",
+            &format!("epsilon = {epsilon:.1}\nnoise_seed = 1"),
+        ))
+    };
+    let (large, small) = (with(1e4), with(0.1));
+    assert!((large - exact).abs() < 0.01 * exact, "{large} and {exact}");
+    assert!(small > large, "{small} and {large}");
+}

@@ -1,0 +1,94 @@
+//! Differential privacy with central noise: the server adds noise to each round's sum before the
+//! oracle or anybody else sees it.
+//!
+//! The sum is bounded in one of two ways: the oracle bounds each row ([`Oracle::row_bound`]), or the
+//! loop clips each client's value. Norms and noise are those of the value's frame, if it has one.
+
+use super::{ExchangeKind, Federated, Framed, MaybeFrame, Oracle, Server};
+use whimbrel_codec::Scalar;
+use whimbrel_core::{Error, Result, vector};
+use whimbrel_privacy::accountant::Releases;
+use whimbrel_privacy::noise::{Source, add_noise};
+
+/// Noise on the sum of every round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Release {
+    pub unit: Unit,
+    pub releases: Releases,
+    /// The rounds that the guarantee covers; the run ends with them.
+    pub rounds: u32,
+    pub source: Source,
+    /// The number of the stage: stages have noise of their own.
+    pub stage: u32,
+}
+
+/// The unit that the noise hides.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Unit {
+    /// One row of a client; the oracle bounds it.
+    Row,
+    /// All rows of a client: the norm of its value is at most `bound`. Clients weigh one each.
+    Client { bound: f64 },
+}
+
+impl<O: Oracle> Federated<O> {
+    /// The largest change of the sum of weighted values by one unit, in the frame.
+    fn sensitivity(&self, unit: Unit) -> Result<f64> {
+        let unbounded = || Error::config("this method does not bound the influence of a row");
+        match unit {
+            Unit::Client { bound } => Ok(bound),
+            Unit::Row => self.oracle.row_bound().ok_or_else(unbounded),
+        }
+    }
+
+    /// Adds a round's noise to the mean of the clients' values.
+    pub(super) fn add_noise(
+        &self,
+        server: &Server<O::Global, O::Number>,
+        mean: &mut [f64],
+    ) -> Result<()> {
+        let Some(release) = &self.terms.privacy.release else { return Ok(()) };
+        let sensitivity = self.sensitivity(release.unit)?;
+        let frame = match self.moments(&server.global) {
+            Some(moments) => {
+                let published = self.oracle.published(&server.global, ExchangeKind::Round);
+                self.oracle.frame(Framed::Value, &published, moments)?
+            }
+            None => None,
+        };
+        vector::scale(mean, server.total);
+        if let Some(frame) = &frame {
+            frame.forward(mean);
+        }
+        let mut bits = release.source.bits(release.stage, server.round);
+        add_noise(mean, sensitivity, release.releases.multiplier, &mut bits)?;
+        if let Some(frame) = &frame {
+            frame.inverse(mean);
+        }
+        vector::scale(mean, 1.0 / server.total);
+        Ok(())
+    }
+
+    /// Whether the loop clips the values of clients.
+    pub(super) fn clips_clients(&self) -> bool {
+        matches!(&self.terms.privacy.release, Some(Release { unit: Unit::Client { .. }, .. }))
+    }
+
+    /// Scales a client's value down to the bound of its norm in the frame.
+    pub(super) fn clip(&self, value: &mut [O::Number], frame: &MaybeFrame) {
+        let Some(Release { unit: Unit::Client { bound }, .. }) = &self.terms.privacy.release else {
+            return;
+        };
+        let mut coordinates: Vec<f64> = value.iter().map(|x| x.wide()).collect();
+        if let Some(frame) = frame {
+            frame.forward(&mut coordinates);
+        }
+        let norm = vector::norm2_squared(&coordinates).sqrt();
+        // A value that is not finite counts as zero.
+        let share = if norm.is_finite() { (bound / norm).min(1.0) } else { 0.0 };
+        if share < 1.0 {
+            let scaled = |x: &O::Number| if share > 0.0 { share * x.wide() } else { 0.0 };
+            value.iter_mut().for_each(|x| *x = O::Number::narrow(scaled(x)));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Lloyd's k-means under differential privacy: the start of a private mixture.
+//!
+//! The state is the share of the rows and the centre of each cluster, centres in units of a radius `R`.
+//! A row sends a one for its nearest centre and itself over `R`, scaled down to the unit ball, so that
+//! it moves the sum by at most `sqrt(2)`. Centres start at given, data-free places.
+
+use crate::federated::Simple;
+use std::f64::consts::SQRT_2;
+use whimbrel_core::{Key, Table};
+
+/// The rounds of the start.
+pub const ROUNDS: u32 = 4;
+/// A cluster with less than this part of an equal share of the rows keeps its centre: noise would
+/// move it anywhere.
+const SMALL: f64 = 0.1;
+
+/// The method; columns have a scale of about one.
+#[derive(Clone, Debug)]
+pub struct Lloyd {
+    pub clusters: usize,
+    /// Shares, then centres over the radius.
+    first: Vec<f64>,
+    columns: usize,
+}
+
+impl Lloyd {
+    /// Centres drawn from the standard normal distribution.
+    pub fn new(clusters: usize, columns: usize, key: Key) -> Self {
+        let mut first = vec![1.0 / clusters as f64; clusters * (1 + columns)];
+        key.stream().fill_normal(&mut first[clusters..]);
+        first[clusters..].iter_mut().for_each(|x| *x /= radius(columns));
+        Self { clusters, first, columns }
+    }
+
+    /// The length of the state.
+    pub fn dimension(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Weights and means of components at a state.
+    pub fn components(&self, state: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let (shares, centres) = state.split_at(self.clusters);
+        let least = SMALL / self.clusters as f64;
+        let total: f64 = shares.iter().map(|share| share.max(least)).sum();
+        let weights = shares.iter().map(|share| share.max(least) / total).collect();
+        (weights, centres.iter().map(|x| x * radius(self.columns)).collect())
+    }
+}
+
+/// `R = 1.5 sqrt(d)`.
+fn radius(columns: usize) -> f64 {
+    1.5 * (columns as f64).sqrt()
+}
+
+impl Simple for Lloyd {
+    fn start(&self, _: usize) -> Vec<f64> {
+        self.first.clone()
+    }
+
+    fn row_bound(&self) -> Option<f64> {
+        Some(SQRT_2)
+    }
+
+    fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
+        let d = self.columns;
+        let (_, centres) = at.split_at(self.clusters);
+        let mut sums = vec![0.0; at.len()];
+        for i in 0..rows.rows() {
+            let row: Vec<f64> = rows.row(i).iter().map(|x| x / radius(d)).collect();
+            let distance2 = |centre: &[f64]| -> f64 {
+                centre.iter().zip(&row).map(|(c, x)| (c - x) * (c - x)).sum()
+            };
+            let distances = centres.chunks_exact(d).map(distance2).enumerate();
+            let Some((k, _)) = distances.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { continue };
+            let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let share = (1.0 / norm).min(1.0) / rows.rows() as f64;
+            sums[k] += 1.0 / rows.rows() as f64;
+            let sum = &mut sums[self.clusters + k * d..][..d];
+            sum.iter_mut().zip(&row).for_each(|(sum, x)| *sum += share * x);
+        }
+        sums
+    }
+
+    fn step(&self, at: &mut [f64], mean: &[f64], _: u32) {
+        let (shares, centres) = at.split_at_mut(self.clusters);
+        let (counts, sums) = mean.split_at(self.clusters);
+        shares.copy_from_slice(counts);
+        let clusters = centres.chunks_exact_mut(self.columns).zip(sums.chunks_exact(self.columns));
+        for ((centre, sum), count) in clusters.zip(counts) {
+            if *count * self.clusters as f64 >= SMALL {
+                centre.iter_mut().zip(sum).for_each(|(centre, sum)| *centre = sum / count);
+            }
+        }
+    }
+
+    fn loss(&self, _: &[f64], _: &Table) -> f64 {
+        0.0
+    }
+}

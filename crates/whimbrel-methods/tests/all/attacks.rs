@@ -1,0 +1,352 @@
+//! Attacks of a coordinator that chooses the parameters of agreed rounds to read a client's rows.
+//!
+//! Each attack counts the rows that it reads exactly. It knows every row up to a small error, as
+//! someone who holds quasi-identifiers does, except for bisection, which knows nothing.
+
+use crate::federation::{Setup, equal_terms};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whimbrel_codec::channel::{DownMessage, Downlink, UpRule, Uplink};
+use whimbrel_codec::{Codec, Scalar};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, Erased, FeatureRows, Inputs, Key, Labelled, Result, Samples,
+    Shared, Table, Targets, Wire,
+};
+use whimbrel_engine::{
+    Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Stage,
+    StepId, Stopping,
+};
+use whimbrel_methods::fedem::{self, FirstMemories, Form};
+use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
+use whimbrel_methods::mixture::MixtureStart;
+use whimbrel_methods::personal::{FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver};
+use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
+use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
+use whimbrel_models::convex::Problem;
+use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
+use whimbrel_nn::{Network, Optimiser};
+
+const ROWS: usize = 200;
+/// Rounds that the client agreed to.
+const ROUNDS: u32 = 199;
+
+/// The rule of the smallest group.
+const GROUP: Option<u32> = Some(5);
+
+/// One stage with this method.
+pub(crate) struct Fit(pub(crate) Arc<dyn DynMethod>);
+
+impl Chain for Fit {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
+        Ok(Stage {
+            name: "fit",
+            method: self.0.clone().into(),
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: None,
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+/// A coordinator with one client.
+pub(crate) struct Spy {
+    client: ClientMachine,
+    next: u32,
+    /// The client's message at enrolment.
+    summary: Vec<u8>,
+}
+
+impl Spy {
+    pub(crate) fn new(method: Arc<dyn DynMethod>, data: ClientData) -> Self {
+        let (chain, consent) = (Box::new(Fit(method)), Consent::default());
+        let client = ClientMachine::new(Participant { chain, data, seed: 3, consent });
+        let mut spy = Self { client, next: 0, summary: Vec::new() };
+        let nothing = Vec::<Artifact>::new().to_bytes();
+        spy.summary = spy.put(Purpose::Enrol, StepId::enrolment(0), nothing).unwrap();
+        spy
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        purpose: Purpose,
+        at: StepId,
+        message: Vec<u8>,
+    ) -> Result<Vec<u8>, String> {
+        let question = Question { purpose, at, client: ClientId(0), message: message.into() };
+        let answer = self.client.answer(&question).map_err(|error| error.to_string());
+        self.client.acknowledge(at, true);
+        answer
+    }
+
+    /// The answer to the next exchange.
+    pub(crate) fn ask(&mut self, down: &impl Wire) -> Result<Vec<u8>, String> {
+        let at = StepId::exchange(0, self.next);
+        let answer = self.put(Purpose::Exchange, at, down.to_bytes());
+        self.next += u32::from(answer.is_ok());
+        answer
+    }
+
+    /// The vector that comes back from a round at this point.
+    fn round<N: Wire, P: Wire, T: Scalar>(
+        &mut self,
+        at: &[T],
+        note: Option<N>,
+        private: P,
+        length: usize,
+    ) -> Result<Vec<T>, String> {
+        let state = Shared::new(&DownMessage::whole(at));
+        let down = Down { kind: ExchangeKind::Round, uplink: 0, note, private, state };
+        let up = Up::from_bytes(&self.ask(&down)?).unwrap();
+        let mut value = T::zeros(length);
+        Codec::Exact.decode(&up.packet, &mut value).unwrap();
+        Ok(value)
+    }
+}
+
+fn normal(count: usize, seed: u64) -> Vec<f64> {
+    let mut stream = Key::root(seed).stream();
+    (0..count).map(|_| stream.normal()).collect()
+}
+
+/// Marks the row that a guess equals.
+fn note(read: &mut [bool], rows: &[f64], guess: &[f64], error_max: f64) {
+    let near = |row: &[f64]| row.iter().zip(guess).all(|(x, g)| (x - g).abs() < error_max);
+    if let Some(at) = rows.chunks_exact(guess.len()).position(near) {
+        read[at] = true;
+    }
+}
+
+fn count(read: &[bool]) -> usize {
+    read.iter().filter(|read| **read).count()
+}
+
+const COLUMNS: usize = 3;
+
+/// A client of a mixture with full covariances, over exact channels.
+struct Mixed {
+    spy: Spy,
+    rows: Vec<f64>,
+    components: usize,
+    /// The mean of all rows, from the enrolment.
+    mean: Vec<f64>,
+}
+
+impl Mixed {
+    fn new(components: usize, min_group: Option<u32>) -> Self {
+        let rows = normal(ROWS * COLUMNS, 7);
+        let mut settings = GmmSettings::new(components, COLUMNS, Covariance::Full);
+        settings.want_moments = true;
+        let model = Gmm::new(settings).unwrap();
+        let setup = Setup { memory: false, rounds: ROUNDS + 1, ..Setup::default() };
+        assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
+        let mut fit = setup.fit(model, MixtureStart::Moments);
+        fit.terms.privacy = Privacy { min_group };
+        let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
+        let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
+        let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
+        let enrolment = Enrolment::<fedem::Summary>::from_bytes(&spy.summary).unwrap();
+        let mean = enrolment.summary.moments[..COLUMNS].to_vec();
+        Self { spy, rows, components, mean }
+    }
+
+    /// Weights and first moments of the components at these means and deviations of columns.
+    fn ask(&mut self, components: &[([f64; COLUMNS], [f64; COLUMNS])]) -> Result<Vec<f64>, String> {
+        let (k, triangle) = (self.components, COLUMNS * (COLUMNS + 1) / 2);
+        let q = k * (1 + COLUMNS + triangle);
+        // Ŝ = 0, then equal weights, means and inverse factors with logarithmic diagonals.
+        let mut at = vec![0.0; q + k];
+        components.iter().for_each(|(mean, _)| at.extend(mean));
+        for (_, deviations) in components {
+            for (i, deviation) in deviations.iter().enumerate() {
+                at.extend(vec![0.0; i]);
+                at.push(-deviation.ln());
+            }
+        }
+        self.spy.round(&at, None::<fedem::OuterLoop>, None::<Vec<f64>>, q)
+    }
+
+    /// A row with an error of a thousandth, as the centre of a narrow component.
+    fn spike(&self, row: usize) -> ([f64; COLUMNS], [f64; COLUMNS]) {
+        let error = normal(COLUMNS, 100 + row as u64);
+        let row = &self.rows[row * COLUMNS..][..COLUMNS];
+        (std::array::from_fn(|j| row[j] + 1e-3 * error[j]), [1e-3; COLUMNS])
+    }
+}
+
+/// Rows read from components around single rows, and rows read from the rest: the mean of all rows
+/// less the wide component.
+fn spikes(components: usize, min_group: Option<u32>) -> [usize; 2] {
+    let mut mixed = Mixed::new(components, min_group);
+    let mut read = [vec![false; ROWS], vec![false; ROWS]];
+    let all: Vec<usize> = (0..ROWS).collect();
+    for some in all.chunks(components - 1).take(ROUNDS as usize) {
+        let mut asked = vec![([0.0; COLUMNS], [2.0; COLUMNS]); components];
+        some.iter().enumerate().for_each(|(at, row)| asked[at] = mixed.spike(*row));
+        let Ok(told) = mixed.ask(&asked) else { continue };
+        let (weights, sums) = told.split_at(components);
+        let mean = |weight: f64, sum: &[f64]| sum.iter().map(|x| x / weight).collect::<Vec<_>>();
+        for at in 0..some.len() {
+            let guess = mean(weights[at], &sums[at * COLUMNS..][..COLUMNS]);
+            note(&mut read[0], &mixed.rows, &guess, 1e-6);
+        }
+        let wide = components - 1;
+        let sum = &sums[wide * COLUMNS..][..COLUMNS];
+        let rest: Vec<f64> = mixed.mean.iter().zip(sum).map(|(all, sum)| all - sum).collect();
+        note(&mut read[1], &mixed.rows, &mean(1.0 - weights[wide], &rest), 1e-6);
+    }
+    read.map(|read| count(&read))
+}
+
+/// Rows read as differences of two sums: two components divide the first column at a threshold, and
+/// thresholds are bisected until one row lies between two of them. Needs no knowledge of the rows.
+fn bisected(min_group: Option<u32>) -> usize {
+    let mut mixed = Mixed::new(2, min_group);
+    let (mut read, rows) = (vec![false; ROWS], mixed.rows.clone());
+    let mut sum_below = |threshold: f64| {
+        let half = |side: f64| ([threshold + side * 1e-3, 0.0, 0.0], [1e-4, 1e3, 1e3]);
+        let told = mixed.ask(&[half(-1.0), half(1.0)]).ok()?;
+        Some(([&told[..1], &told[2..2 + COLUMNS]].concat(), threshold))
+    };
+    let Some(all) = sum_below(10.0) else { return 0 };
+    let mut between = vec![((vec![0.0; 1 + COLUMNS], -10.0), all)];
+    while let Some((low, high)) = between.pop() {
+        let rest: Vec<f64> = high.0.iter().zip(&low.0).map(|(high, low)| high - low).collect();
+        match (rest[0] * ROWS as f64).round() as usize {
+            0 => {}
+            1 => {
+                let guess: Vec<f64> = rest[1..].iter().map(|x| x / rest[0]).collect();
+                note(&mut read, &rows, &guess, 1e-6);
+            }
+            _ => {
+                let Some(middle) = sum_below((low.1 + high.1) / 2.0) else { break };
+                between.push((low, middle.clone()));
+                between.push((middle, high));
+            }
+        }
+    }
+    count(&read)
+}
+
+#[test]
+fn mixtures_with_narrow_components() {
+    // Components around single rows are those rows, and so is the rest beside one of them.
+    assert_eq!(spikes(10, None), [ROWS, 0]);
+    assert_eq!(spikes(2, None), [ROUNDS as usize; 2]);
+    assert_eq!(spikes(10, GROUP), [0; 2]);
+    assert_eq!(spikes(2, GROUP), [0; 2]);
+    // Differences between questions remain, whatever the group.
+    let read = [None, GROUP].map(bisected);
+    println!("bisection with two components: {read:?} of {ROWS} rows in {ROUNDS} rounds");
+    assert!(read.iter().all(|read| *read > 40), "{read:?}");
+}
+
+/// Rows read from gradients of a logistic regression at weights that misclassify one row. Two well
+/// separated classes in 40 columns.
+fn steep(min_group: Option<u32>) -> usize {
+    let (d, mut rows) = (40, normal(ROWS * 40, 8));
+    let sign = |row: usize| if row.is_multiple_of(2) { 1.0 } else { -1.0 };
+    rows.chunks_exact_mut(d).enumerate().for_each(|(at, row)| row[0] += 6.0 * sign(at));
+    let targets = (0..ROWS).map(sign).collect();
+    let columns = (0..d).map(|j| j.to_string()).collect();
+    let data = Labelled::new(columns, FeatureRows::Dense(rows.clone()), targets).unwrap();
+    let uplink = Uplink::new(Codec::Exact, UpRule::Plain, d + 1).unwrap();
+    let method = Sgd {
+        oracle: Gradient {
+            problem: Problem::logistic(0.0, true).unwrap(),
+            dimension: d + 1,
+            batch: Batch::Full,
+            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+        },
+        terms: Terms {
+            privacy: Privacy { min_group },
+            ..equal_terms(uplink, Downlink::exact(d + 1), ROUNDS)
+        },
+    };
+    let mut spy = Spy::new(Arc::new(Erased(method, BindRows)), ClientData::Labelled(data));
+    let mut read = vec![false; ROWS];
+    for (at, row) in rows.chunks_exact(d).enumerate().take(ROUNDS as usize) {
+        let error = normal(d, 300 + at as u64);
+        let known: Vec<f64> = row.iter().zip(error).map(|(x, e)| x + 0.01 * e).collect();
+        // Separates the classes; less the part along the row, it puts this row alone on the wrong side.
+        let side: Vec<f64> = known[1..].to_vec();
+        let norm2: f64 = side.iter().map(|x| x * x).sum();
+        let mut w = vec![0.0; d + 1];
+        w[0] = 1e3;
+        let push = 1e3 * (known[0].abs() + 1.0) / norm2;
+        w[1..d].iter_mut().zip(&side).for_each(|(w, x)| *w = -sign(at) * push * x);
+        let Ok(told) = spy.round(&w, None::<()>, (), d + 1) else { continue };
+        let guess: Vec<f64> = told[..d].iter().map(|x| x / told[d]).collect();
+        note(&mut read, &rows, &guess, 1e-6);
+    }
+    count(&read)
+}
+
+/// Rows read from one gradient of a network with 100 hidden units, each of which is positive for
+/// about one row in 200: the quotient of a unit's gradients in its weights and its intercept.
+fn trapped() -> usize {
+    let (d, hidden) = (10, 100);
+    let inputs: Vec<f32> = normal(ROWS * d, 9).iter().map(|x| *x as f32).collect();
+    let rows: Vec<f64> = inputs.iter().map(|x| f64::from(*x)).collect();
+    let of = (0..ROWS).map(|row| u16::from(row % 3 == 0)).collect();
+    let targets = Targets::Classes { of, count: 2 };
+    let samples = Samples::new(vec![d], Inputs::Real(inputs), targets).unwrap();
+    let rate = 0.5;
+    let training = Personal {
+        learner: Arc::new(Network::mlp(d, &[hidden], 2)),
+        rule: Arc::new(FedAvg { mu: 0.0, fine_tune: false }),
+        solver: Solver { length: Length::Steps(1), batch: None, optimiser: Optimiser::PLAIN },
+        rates: Rates::constant(rate),
+        server: ServerStep::Plain { step: 1.0 },
+        sampling: Sampling::KeepOld,
+        participation: 1.0,
+        own_solvers: Vec::new(),
+        solver_of: BTreeMap::new(),
+    };
+    let length: usize = training.blocks().iter().sum();
+    let method = training.over(Terms {
+        uplinks: vec![Uplink::new(Codec::Exact, UpRule::Plain, length).unwrap()],
+        own_uplinks: BTreeMap::new(),
+        downlink: Downlink::exact(length),
+        memories: FirstMemories::Zero,
+        weights: Weights::Samples,
+        budget: Budget::Rounds(1),
+        privacy: Privacy::default(),
+    });
+    let mut spy = Spy::new(Arc::new(Erased(method, BindRows)), ClientData::Samples(samples));
+    // Directions of unit length, thresholds at the quantile of one row in 200, then the head.
+    let mut w: Vec<f32> = Vec::new();
+    for direction in normal(hidden * d, 10).chunks_exact(d) {
+        let norm = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
+        w.extend(direction.iter().map(|x| (x / norm) as f32));
+    }
+    w.extend(vec![-2.576; hidden]);
+    w.extend(normal(2 * hidden, 11).iter().map(|x| *x as f32));
+    w.resize(length, 0.0);
+    let Ok(told) = spy.round(&w, Some(rate), 0u8, length) else { return 0 };
+    let mut read = vec![false; ROWS];
+    let (weights, rest) = told.split_at(hidden * d);
+    for (unit, intercept) in weights.chunks_exact(d).zip(rest) {
+        let guess: Vec<f64> = unit.iter().map(|x| f64::from(x / intercept)).collect();
+        note(&mut read, &rows, &guess, 1e-3);
+    }
+    count(&read)
+}
+
+#[test]
+fn steep_weights_and_traps() {
+    assert_eq!(steep(None), ROUNDS as usize);
+    assert_eq!(steep(GROUP), 0);
+    let read = trapped();
+    println!("traps in a network: {read} of {ROWS} rows in one round");
+    assert!(read > 20, "{read}");
+}
