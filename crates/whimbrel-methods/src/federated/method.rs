@@ -75,6 +75,7 @@ impl<O: Judge> Method for Federated<O> {
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
+        declared.masks = self.terms.privacy.masks;
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());

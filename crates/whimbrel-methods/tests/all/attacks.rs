@@ -146,7 +146,7 @@ impl Mixed {
         let setup = Setup { memory: false, rounds: ROUNDS + 1, ..Setup::default() };
         assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
         let mut fit = setup.fit(model, MixtureStart::Moments);
-        fit.terms.privacy = Privacy { min_group };
+        fit.terms.privacy = Privacy { min_group, ..Privacy::default() };
         let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
         let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
         let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
@@ -268,7 +268,7 @@ fn steep(min_group: Option<u32>) -> usize {
             reference: None,
         },
         terms: Terms {
-            privacy: Privacy { min_group },
+            privacy: Privacy { min_group, ..Privacy::default() },
             ..equal_terms(uplink, Downlink::exact(d + 1), ROUNDS)
         },
     };
