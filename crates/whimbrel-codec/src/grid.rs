@@ -20,7 +20,7 @@ use crate::norm::exp2;
 use crate::{Packet, scalar};
 use whimbrel_core::key::unit;
 use whimbrel_core::wire::cut;
-use whimbrel_core::{Error, Key, Result, kernel, math, vector};
+use whimbrel_core::{Error, Key, Result, Segment, kernel, math, vector};
 
 /// Coordinates that share an exponent.
 pub const BLOCK: usize = 1024;
@@ -87,14 +87,6 @@ impl Inclusion {
             _ => self.of(0, enrolled),
         }
     }
-}
-
-/// Words of one width, part of an upload. Sums of uploads are sums of their words modulo `2^width`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// In bits, at most 64.
-    pub width: u32,
-    pub words: Vec<u64>,
 }
 
 /// An upload or a sum of uploads.

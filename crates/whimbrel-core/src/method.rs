@@ -6,7 +6,7 @@
 //! accepted that client's upload of that round*. Otherwise both ends keep their previous state.
 
 use crate::declare::Measure;
-use crate::{ClientData, ClientId, Error, Key, Result, State, Wire};
+use crate::{ClientData, ClientId, Error, Key, Result, Segment, State, Wire};
 use std::borrow::Cow;
 
 /// A federated algorithm. Methods stand in call order.
@@ -95,6 +95,29 @@ pub trait Method: Send + Sync + 'static {
         from: Sender<'_, Self::Peer>,
         up: Self::Up,
     ) -> Result<()>;
+    /// The widths and numbers of words of the uploads that a fold takes; `None` if uploads are not
+    /// vectors of words whose sum is an upload of many clients.
+    fn shape(&self, _: &Self::Fold) -> Option<Vec<(u32, usize)>> {
+        None
+    }
+    /// The words of an upload, in the fold's [`shape`](Method::shape).
+    fn segments(&self, _: &Self::Up) -> Result<Vec<Segment>> {
+        Err(no_sums())
+    }
+    /// Adds the sum of the words of these senders' uploads.
+    fn absorb_sum(
+        &self,
+        _: &mut Self::Fold,
+        _: &[Sender<'_, Self::Peer>],
+        _: &[Segment],
+    ) -> Result<()> {
+        Err(no_sums())
+    }
+    /// The part of a message that all clients of an exchange must have received alike for their
+    /// words to be summed, as bytes.
+    fn common(&self, _: &Self::Down) -> Result<Vec<u8>> {
+        Err(no_sums())
+    }
     /// Adds another fold. Every tree of merges must give the same bits.
     fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()>;
     /// Moves the global state. An empty fold is legal.
@@ -151,6 +174,10 @@ pub trait Evaluate: Method {
     ) -> Result<Vec<Metric>>;
 }
 
+fn no_sums() -> Error {
+    Error::config("the uploads of this method are not sums of words")
+}
+
 /// A group of evaluated clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientGroup {
@@ -172,6 +199,8 @@ pub struct Declaration {
     pub measures: Vec<Measure>,
     /// The most clients that [`Method::local_steps`] gains from processing together.
     pub batch: usize,
+    /// The fewest clients in a sum, if a runner must sum uploads under masks.
+    pub masks: Option<u32>,
     /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
     /// empty.
     pub enrols_only: bool,
@@ -180,7 +209,7 @@ pub struct Declaration {
 impl Default for Declaration {
     fn default() -> Self {
         let (exchanges, disclosures, measures) = (Vec::new(), Vec::new(), Vec::new());
-        Self { exchanges, disclosures, measures, batch: 1, enrols_only: false }
+        Self { exchanges, disclosures, measures, batch: 1, masks: None, enrols_only: false }
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::agreement::{Agreement, Consent, Ledger, behind};
 use crate::keys::StageKeys;
+use crate::masked::check_unmasked;
 use crate::run::Chain;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
@@ -381,6 +382,7 @@ impl ClientMachine {
         let agreement = Agreement::of(&chain.expected(index as usize)?, consent)?;
         let stage = chain.build(index as usize, &delivered)?;
         let method = stage.method.server()?.clone();
+        check_unmasked(&*method)?;
         let data = method.bind(&self.participant.data)?;
         self.stage = Some(Open { index, method, data, agreement });
         Ok(())

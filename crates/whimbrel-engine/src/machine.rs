@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Cohort, Next};
 use whimbrel_core::{
-    Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, Wire,
+    Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, Segment, StateKind, Wire,
 };
 
 /// A state whose norm grows this much over its start has diverged.
@@ -85,6 +85,17 @@ impl Shard {
     pub fn accept_lent(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
         self.absorb(from, peer, up)?;
         self.accepted.push((from.id, None));
+        Ok(())
+    }
+
+    /// Accepts the sum of these clients' uploads, with the records staged with their messages.
+    pub fn accept_sum(&mut self, from: Vec<(Invited, Opaque)>, sum: &[Segment]) -> Result<()> {
+        let senders: Vec<DynSender<'_>> = from
+            .iter()
+            .map(|(from, peer)| DynSender { id: from.id, inclusion: from.inclusion, peer })
+            .collect();
+        self.method.absorb_sum(&mut self.fold, &senders, sum)?;
+        self.accepted.extend(from.into_iter().map(|(from, peer)| (from.id, Some(peer))));
         Ok(())
     }
 
@@ -227,6 +238,11 @@ impl Machine {
             fold: exchange.fold.copy(),
             accepted: Vec::new(),
         }
+    }
+
+    /// The words of each upload of an exchange, if their sum can stand for them.
+    pub fn shape(&self, exchange: &Exchange) -> Result<Option<Vec<(u32, usize)>>> {
+        self.method.shape(&exchange.fold)
     }
 
     /// A shard of uploads that were summed elsewhere, with the record to store of each client.

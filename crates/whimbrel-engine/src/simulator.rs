@@ -4,6 +4,7 @@ use crate::enrolment::enrol;
 use crate::evaluation::Evaluation;
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
+use crate::masked::SimulatedMasks;
 use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
 use crate::prefetch::prefetch;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::method::{Artifact, ClientGroup, Metric};
 use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Result, StateKind};
 
+use whimbrel_privacy::masks::Outcome as MaskOutcome;
+
 pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
 pub use crate::runner::{Done, Tally, Traffic};
@@ -27,6 +30,7 @@ pub struct Simulator {
     federation: Arc<Federation>,
     waiting: Vec<Waiting>,
     faults: Faults,
+    masks: Option<SimulatedMasks>,
 }
 
 /// A late joiner with its summary.
@@ -47,6 +51,8 @@ struct Slot {
     client: Opaque,
     peer: Opaque,
     accepted: bool,
+    /// Both states after an upload whose sum is not known yet.
+    staged: Option<(Opaque, Opaque)>,
     bytes_up: u64,
     bytes_down: u64,
 }
@@ -80,7 +86,14 @@ impl Simulator {
             state.count_up(id, summary.len() as u64);
         }
         state.clients = enrolled.into_iter().map(|(client, _)| client).collect();
-        Ok(Self { method, state, federation, waiting, faults })
+        let masks = masks(&*method, &federation)?;
+        if let Some(masks) = &masks {
+            for id in trained(&federation) {
+                state.count_up(id, masks.agreed_bytes.0);
+                state.count_down(id, masks.agreed_bytes.1);
+            }
+        }
+        Ok(Self { method, state, federation, waiting, faults, masks })
     }
 
     /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and
@@ -122,7 +135,7 @@ impl Simulator {
         let machine = machine.map_err(|e| rename(e, &federation.names))?;
         let mut state = StageState { clients, ..StageState::new(machine, count) };
         sent.into_iter().for_each(|(id, bytes)| state.count_up(id, bytes));
-        Ok(Self { method, state, federation, waiting: Vec::new(), faults })
+        Ok(Self { method, state, federation, waiting: Vec::new(), faults, masks: None })
     }
 
     /// Runs one exchange; `None` when the method is done.
@@ -141,7 +154,7 @@ impl Simulator {
         let at = round.unwrap_or(self.machine().round());
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let slots = self.open_slots(&cohort)?;
-        let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
+        let shards = self.gather(&exchange, &slots).map_err(|e| e.in_round(at));
         self.close_slots(&cohort, slots, round.is_some());
         self.state.broken = true;
         let accepted = self.state.machine.close(exchange, shards?)?;
@@ -270,7 +283,8 @@ impl Simulator {
         let clients = saved.clients.par_iter().map(|bytes| method.load(StateKind::Client, bytes));
         let clients = clients.collect::<Result<_>>()?;
         let state = StageState { clients, ..StageState::resumed(machine, saved) };
-        Ok(Self { method, state, federation, waiting, faults })
+        let masks = masks(&*method, &federation)?;
+        Ok(Self { method, state, federation, waiting, faults, masks })
     }
 
     /// Admits the late joiners of the next round, in id order.
@@ -292,7 +306,14 @@ impl Simulator {
         let open = |id: &ClientId| {
             let peer = self.state.machine.lend(*id)?;
             let client = std::mem::replace(&mut self.state.clients[id.0 as usize], Box::new(()));
-            Ok(Mutex::new(Slot { client, peer, accepted: false, bytes_up: 0, bytes_down: 0 }))
+            Ok(Mutex::new(Slot {
+                client,
+                peer,
+                accepted: false,
+                staged: None,
+                bytes_up: 0,
+                bytes_down: 0,
+            }))
         };
         cohort.iter().map(open).collect()
     }
@@ -306,6 +327,40 @@ impl Simulator {
             self.state.count_up(*id, slot.bytes_up);
             self.state.count_down(*id, slot.bytes_down);
         }
+    }
+
+    /// Gathers the uploads of a cohort, under masks if the method asks for them.
+    fn gather(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
+        let Some(masks) = &self.masks else { return self.work(exchange, slots) };
+        let Some(first) = slots.first() else { return Ok(Vec::new()) };
+        let (_, down) = self.machine().message_from(exchange, &lock(first).peer)?;
+        if !masks.open(self.machine(), exchange, &down)? {
+            return Ok(Vec::new());
+        }
+        self.work(exchange, slots)?;
+        let (outcome, carried) = masks.unmask()?;
+        let each = exchange.cohort.iter().zip(slots);
+        for (id, up, down) in carried {
+            let at = exchange.cohort.binary_search_by_key(&id, |invited| invited.id);
+            let mut slot = lock(&slots[at.map_err(|_| Error::internal("a client of no cohort"))?]);
+            slot.bytes_up += up;
+            slot.bytes_down += down;
+        }
+        // A void exchange closes without uploads.
+        let MaskOutcome::Sum { segments, survivors } = outcome else { return Ok(Vec::new()) };
+        let mut from = Vec::with_capacity(survivors.len());
+        for (invited, slot) in each {
+            let mut slot = lock(slot);
+            if let Some((client, peer)) = slot.staged.take()
+                && survivors.binary_search(&invited.id).is_ok()
+            {
+                (slot.client, slot.accepted) = (client, true);
+                from.push((*invited, peer));
+            }
+        }
+        let mut shard = self.machine().shard(exchange);
+        shard.accept_sum(from, &segments)?;
+        Ok(vec![shard])
     }
 
     /// Runs the local steps of a cohort: each thread takes the next batch of clients until none is
@@ -383,12 +438,16 @@ impl Simulator {
         at: usize,
         slot: &'a Mutex<Slot>,
     ) -> std::result::Result<Option<Asked<'a>>, (usize, Error)> {
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(slot);
         let invited = exchange.cohort[at];
         let message = self.machine().message_from(exchange, &slot.peer);
         let (peer, down) = message.map_err(|e| (at, e))?;
         if !self.faults.is_unsent(exchange.number, invited.id) {
             slot.bytes_down = down.len() as u64;
+            if self.masks.is_some() {
+                // The ids of the cohort go with the message.
+                slot.bytes_down += 4 * exchange.cohort.len() as u64;
+            }
         }
         let heard = !self.faults.is_unheard(exchange.number, invited.id);
         Ok(heard.then_some(Asked { at, invited, slot, peer, down }))
@@ -402,12 +461,22 @@ impl Simulator {
         done: Result<(Opaque, Vec<u8>)>,
         shard: &mut Shard,
     ) -> std::result::Result<(), (usize, Error)> {
-        let Asked { at, invited, mut slot, peer, .. } = one;
+        let Asked { at, invited, mut slot, peer, down } = one;
         let failed = |e| (at, name(e, &self.federation.names, invited.id));
-        let (client, up) = done.map_err(failed)?;
+        let (client, mut up) = done.map_err(failed)?;
+        if let Some(masks) = &self.masks {
+            let at = (exchange, invited.id);
+            up = masks.upload(&*self.method, at, &down, &up).map_err(failed)?;
+        }
         slot.bytes_up = up.len() as u64;
         let lost = exchange.keys.loss();
-        if !self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
+        if self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
+            return Ok(());
+        }
+        if let Some(masks) = &self.masks {
+            masks.absorb(invited.id, &up).map_err(failed)?;
+            slot.staged = Some((client, peer));
+        } else {
             shard.accept_lent(invited, &peer, &up).map_err(failed)?;
             (slot.client, slot.peer, slot.accepted) = (client, peer, true);
         }
@@ -470,6 +539,20 @@ impl Runner for Simulator {
         }
         Ok(())
     }
+}
+
+fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All clients of rounds, late joiners included.
+fn trained(federation: &Federation) -> Vec<ClientId> {
+    let ids = (0..federation.data.len() as u32).map(ClientId);
+    ids.filter(|id| federation.trains(*id)).collect()
+}
+
+fn masks(method: &dyn DynMethod, federation: &Federation) -> Result<Option<SimulatedMasks>> {
+    SimulatedMasks::agree(method, &trained(federation))
 }
 
 /// All results, or the failure of the lowest id, which does not depend on threads.

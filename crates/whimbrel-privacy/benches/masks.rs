@@ -3,10 +3,8 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
-use whimbrel_core::ClientId;
-use whimbrel_privacy::masks::{
-    Adversary, MaskClient, MaskServer, MaskTask, Roster, Rules, Segment, Width,
-};
+use whimbrel_core::{ClientId, Segment};
+use whimbrel_privacy::masks::{Adversary, MaskClient, MaskServer, MaskTask, Roster, Rules, Span};
 
 const SIZES: [(usize, usize); 7] = [
     (10, 1_000),
@@ -41,8 +39,8 @@ fn rounds(c: &mut Criterion) {
     group.warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(1));
     for (n, d) in SIZES {
         let (mut server, mut clients) = federation(n);
-        let words = [Segment { width: Width::W16, words: (0..d as u64).collect() }];
-        let layout = vec![words[0].span().expect("few words")];
+        let words = [Segment { width: 16, words: (0..d as u64).collect() }];
+        let layout = vec![Span::of(&words[0]).expect("few words")];
         let cohort = (0..n as u32).map(ClientId).collect();
         let task = MaskTask { exchange: 0, cohort, layout, content: [0; 32] };
         server.open(task.clone()).expect("a first task");
@@ -73,8 +71,8 @@ fn streams(c: &mut Criterion) {
     let mut group = c.benchmark_group("mask-streams");
     let (n, d) = (30, 1_000_000);
     let (_, mut clients) = federation(n);
-    let words = [Segment { width: Width::W16, words: (0..d as u64).collect() }];
-    let layout = vec![words[0].span().expect("few words")];
+    let words = [Segment { width: 16, words: (0..d as u64).collect() }];
+    let layout = vec![Span::of(&words[0]).expect("few words")];
     let cohort = (0..n as u32).map(ClientId).collect();
     let task = MaskTask { exchange: 0, cohort, layout, content: [0; 32] };
     group.sample_size(10).throughput(Throughput::Bytes(2 * n as u64 * d as u64));

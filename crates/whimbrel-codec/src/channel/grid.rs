@@ -7,10 +7,10 @@
 //! Opening values `w_i g` are sent as 64-bit integers of `2^-30`.
 
 use super::uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, sum_in};
-use crate::grid::{self, Integers, Segment, SharedGrid};
+use crate::grid::{self, Integers, SharedGrid};
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{Error, Frame, Key, Result, Wire, vector, wire};
+use whimbrel_core::{Error, Frame, Key, Result, Segment, Wire, vector, wire};
 
 /// The part of a message that an upload on the grid needs.
 #[derive(Clone, Debug, PartialEq)]

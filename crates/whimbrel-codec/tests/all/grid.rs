@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use whimbrel_codec::channel::{GridMember, GridNote, UpClient, UpFold, UpRule, UpServer, Uplink};
-use whimbrel_codec::grid::{BLOCK, Segment, pack, unpack};
+use whimbrel_codec::grid::{BLOCK, pack, unpack};
 use whimbrel_codec::{Codec, Inclusion, Packet, SharedGrid};
-use whimbrel_core::{Error, Key, Wire};
+use whimbrel_core::{Error, Key, Segment, Wire};
 
 const MEMORY: UpRule = UpRule::Memory { alpha: 0.75 };
 

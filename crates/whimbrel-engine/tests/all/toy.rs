@@ -114,6 +114,7 @@ impl Method for Toy {
             ],
             batch: self.batch,
             enrols_only: false,
+            ..Declaration::default()
         }
     }
 

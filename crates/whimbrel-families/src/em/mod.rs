@@ -217,6 +217,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.check_stream(job, source);
         self.check_downlink(job, source);
         self.check_private(job, source);
+        self.check_masks(job, source);
     }
 
     fn allows_degenerate(&self) -> bool {
@@ -435,6 +436,24 @@ impl<K: MixtureKeys> EmFit<K> {
     }
 
     /// Settings of a mixture that differential privacy forbids.
+    /// Refuses starts that are made from the rows or the uploads of single clients.
+    fn check_masks(&self, job: &Job, source: &Source<'_>) {
+        let init = self.mixture.candidates().init;
+        if !job.privacy.masks {
+            return;
+        }
+        if matches!(init, Init::FederatedKmeans | Init::Examples) {
+            let what =
+                "this start sends cluster centres or rows of each client, which masks do not hide";
+            source.report_at(&["model", "init"], what, "write init = \"moments\", or give a file");
+        }
+        if self.mixture.candidates().are_several() {
+            let what = "the choice among several fits is not masked";
+            let hint = "give one number of components, and starts = 1";
+            source.report_at(&["model", "components"], what, hint);
+        }
+    }
+
     fn check_private(&self, job: &Job, source: &Source<'_>) {
         if job.privacy.epsilon.is_none() {
             return;

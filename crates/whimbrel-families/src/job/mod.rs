@@ -8,6 +8,7 @@ pub mod channel;
 pub mod codec;
 pub mod data;
 pub mod federation;
+mod masks;
 pub mod method;
 pub mod participation;
 pub mod privacy;
@@ -210,6 +211,7 @@ impl Job {
         fit.resolve(&mut job, source);
         job.fit = fit;
         job.check_tables(source);
+        job.check_masks(source);
         job.fit.check(&job, source);
         job.privacy.check(job.fit.keeps_groups(&job), source);
         Ok(job)

@@ -2,7 +2,7 @@
 
 use super::Batch;
 use crate::family::KeepsGroups;
-use whimbrel_job::form::{POSITIVE, SEED};
+use whimbrel_job::form::{BOOLEAN, POSITIVE, SEED};
 use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
@@ -13,6 +13,10 @@ use whimbrel_job::{form, integer, number, table};
 pub struct Privacy {
     /// Fewest rows behind each block of a message; `None`: the rule does not apply.
     pub min_group: Option<u32>,
+    /// Whether uploads are summed under masks.
+    pub masks: bool,
+    /// Fewest clients in a masked sum; `None`: 3.
+    pub min_cohort: Option<u32>,
     /// `None`: no differential privacy.
     pub epsilon: Option<f64>,
     /// `None`: from the number of rows or clients.
@@ -46,6 +50,12 @@ table! {
         /// writes 5 if the method can keep the rule; 1 switches it off
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";
+        /// sums uploads under masks, so that the server learns only the sum over the clients of a round;
+        /// enrolment messages and evaluations are not masked. Simulations only, so far; needs a
+        /// grid in `[uplink]` and an exact downlink
+        masks: MASKS = "masks", BOOLEAN, default;
+        /// fewest clients in a masked sum; a round with fewer does not count
+        min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000), unset "3 under masks";
         /// privacy loss of a simulated run under differential privacy: the server adds Gaussian noise to
         /// each round's sum of clipped contributions. The number of rounds is fixed beforehand, all
         /// clients take part, messages are exact, and clients are evaluated only if the job asks for it

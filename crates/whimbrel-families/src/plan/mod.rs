@@ -240,6 +240,12 @@ impl Plan {
             )
             .at("method.stop.excess_loss");
         }
+        if let Some(least) = job.privacy.least_masked()
+            && common.trained() < least as usize
+        {
+            let what = format!("{} clients: a masked sum takes {least}", common.trained());
+            return refuse(what, "take `masks` out, or train on more clients").at("privacy.masks");
+        }
         let (notes, warnings) = (Vec::new(), Vec::new());
         Ok(Self { common, fit, notes, warnings, journal: None })
     }
@@ -358,6 +364,7 @@ impl Chain for Plan {
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
         self.check_kinds(index, delivered)?;
         let mut stage = self.fit.stages.build(&self.common, index, delivered)?;
+        self.common.check_masked(&stage)?;
         if let Some(journal) = &self.journal {
             let replay = Some(Journal::parse(journal, index as u32)?);
             stage.faults = Faults { replay, ..Faults::default() };
@@ -390,6 +397,21 @@ impl Common {
             unseen: facts.unseen.clone(),
             private: Private::of(job, facts.clients, facts.total_rows)?,
         })
+    }
+
+    /// The number of clients that train.
+    fn trained(&self) -> usize {
+        self.clients - self.unseen.iter().filter(|unseen| **unseen).count()
+    }
+
+    /// Refuses a stage with exchanges that are not masked, if the job asks for masks.
+    fn check_masked(&self, stage: &Stage) -> whimbrel_core::Result<()> {
+        let declared = stage.method.declare();
+        if !self.job.privacy.masks || declared.enrols_only || declared.masks.is_some() {
+            return Ok(());
+        }
+        let what = format!("the exchanges of the stage `{}` cannot be masked", stage.name);
+        Err(Error::config(what).hint("take `masks` out of [privacy], or use another method"))
     }
 
     /// The clients that the job's names refer to.
@@ -443,7 +465,11 @@ impl Common {
 
     /// Rules on what messages may reveal.
     pub fn privacy(&self) -> Privacy {
-        Privacy { min_group: self.job.privacy.groups(), release: None }
+        Privacy {
+            min_group: self.job.privacy.groups(),
+            masks: self.job.privacy.least_masked(),
+            release: None,
+        }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.

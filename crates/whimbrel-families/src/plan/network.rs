@@ -1,7 +1,7 @@
 //! Plans without rows: of the coordinator, and of a client that received an offer.
 
 use super::{Common, Facts, Files, Plan, not_on_network};
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
@@ -28,6 +28,10 @@ impl Plan {
     }
 
     fn without_rows(job: &Job, facts: &Facts, files: Files<'_>) -> Result<Self> {
+        if job.privacy.masks {
+            let what = "masked sums are only simulated so far: a network would not mask uploads";
+            return refuse(what, "take `masks` out of [privacy]").at("privacy.masks");
+        }
         let mut common = Common::new(job, facts)?;
         // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();

@@ -10,6 +10,7 @@ mod forged;
 mod gradient;
 mod grid;
 mod jobs;
+mod masks;
 mod network;
 mod network_cells;
 mod offer;

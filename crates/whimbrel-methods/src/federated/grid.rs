@@ -1,28 +1,16 @@
 //! Uploads on a shared grid: their part of messages, their sums, and the grid of the next round.
 
+use super::method::DownOf;
 use super::state::{Fold, Peer, Server, Up};
 use super::{ExchangeKind, Federated, Oracle, aggregate};
 use whimbrel_codec::channel::{GridMember, GridNote};
-use whimbrel_codec::grid::{BLOCK, Segment, pack};
+use whimbrel_codec::grid::BLOCK;
 use whimbrel_core::method::{Disclosure, Sender};
-use whimbrel_core::{Error, Result, vector};
-
-impl Up {
-    /// The upload of these words.
-    pub fn of_segments(kind: ExchangeKind, segments: &[Segment]) -> Self {
-        Self { kind, packet: pack(segments), withheld: 0 }
-    }
-}
+use whimbrel_core::{Error, Result, Wire, vector};
 
 impl<O: Oracle> Federated<O> {
-    /// The words of an upload on a grid. Their sums over clients, modulo their widths, make an upload
-    /// for [`absorb_sum`](Self::absorb_sum).
-    pub fn segments(&self, up: &Up) -> Result<Vec<Segment>> {
-        self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
-    }
-
     /// Adds the sum of the uploads of all senders, one upload on a grid.
-    pub fn absorb_sum(
+    pub(super) fn absorb_on_grid(
         &self,
         fold: &mut Fold,
         senders: &[Sender<'_, Peer<O::Record, O::Number>>],
@@ -43,6 +31,19 @@ impl<O: Oracle> Federated<O> {
         let count = senders.len() as u32;
         self.uplink().absorb_sum(&mut fold.up[at], &up.packet, count, weight)?;
         senders.iter().try_for_each(|from| self.note_sender(fold, from.peer))
+    }
+
+    /// Kind, note, grid and state of a message. Weights and frames differ between clients.
+    pub(super) fn common_part(&self, down: &DownOf<O>) -> Result<Vec<u8>> {
+        let mut common = (down.kind, down.uplink).to_bytes();
+        if let Some(note) = &down.note {
+            note.put(&mut common);
+        }
+        if let Some(grid) = &down.grid {
+            (grid.cap, grid.exponents.clone()).put(&mut common);
+        }
+        down.state.get()?.put(&mut common);
+        Ok(common)
     }
 
     /// The disclosure of the lanes of a grid.

@@ -13,11 +13,12 @@ use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{
     DownClient, DownMessage, DownRule, GridNote, SharedMessages, Uplink, Upload,
 };
+use whimbrel_codec::grid::pack;
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
 };
-use whimbrel_core::{ClientId, Error, Key, Result};
+use whimbrel_core::{ClientId, Error, Key, Result, Segment};
 
 impl<O: Oracle> Federated<O> {
     /// The uplink for everything that does not depend on the codec.
@@ -74,6 +75,7 @@ impl<O: Judge> Method for Federated<O> {
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
+        declared.masks = self.terms.privacy.masks;
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());
@@ -265,7 +267,7 @@ impl<O: Judge> Method for Federated<O> {
             )));
         }
         if self.uplink().grid().is_some() {
-            return self.absorb_sum(fold, &[from], &up);
+            return self.absorb_on_grid(fold, &[from], &up);
         }
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
@@ -284,6 +286,29 @@ impl<O: Judge> Method for Federated<O> {
         }
         fold.withheld += u64::from(up.withheld);
         self.note_sender(fold, peer)
+    }
+
+    fn shape(&self, fold: &Fold) -> Option<Vec<(u32, usize)>> {
+        let grid = self.uplink().grid()?;
+        Some(grid.shape(self.uplink().dimension(), fold.kind != ExchangeKind::Round))
+    }
+
+    fn segments(&self, up: &Up) -> Result<Vec<Segment>> {
+        self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
+    }
+
+    fn absorb_sum(
+        &self,
+        fold: &mut Fold,
+        senders: &[Sender<'_, Self::Peer>],
+        sum: &[Segment],
+    ) -> Result<()> {
+        let up = Up { kind: fold.kind, packet: pack(sum), withheld: 0 };
+        self.absorb_on_grid(fold, senders, &up)
+    }
+
+    fn common(&self, down: &Self::Down) -> Result<Vec<u8>> {
+        self.common_part(down)
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
@@ -390,7 +415,8 @@ struct Reply<'a, N: Scalar> {
 
 /// The frame of an upload, if there is one; clients that received the same vector share it.
 type SharedFrame = Arc<MaybeFrame>;
-type DownOf<O> = Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
+pub(super) type DownOf<O> =
+    Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
 type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
 
 impl<O: Oracle> Federated<O> {

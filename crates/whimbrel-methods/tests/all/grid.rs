@@ -5,14 +5,13 @@ use crate::invariants::check_memories;
 use crate::{personal, sgd};
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_codec::grid::Segment;
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::method::{Bind, Sender};
-use whimbrel_core::{ClientData, ClientId, Key, Method, Probability, Wire};
+use whimbrel_core::{ClientData, ClientId, Key, Method, Probability, Segment, Wire};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::fedem::{AutoStep, DownNoise, FirstMemories, FrameKind};
-use whimbrel_methods::federated::{BindRows, Up};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::FedAvg;
 use whimbrel_methods::sgd::Preset;
 
@@ -136,8 +135,7 @@ fn a_fold_of_one_sum_is_the_fold_of_its_uploads() {
         }
         let sender = |(i, peer)| Sender { id: ClientId(i as u32), inclusion: 1.0, peer };
         let senders: Vec<_> = peers.iter().enumerate().map(sender).collect();
-        let up = Up::of_segments(server.kind, &sums);
-        method.absorb_sum(&mut at_once, &senders, &up).unwrap();
+        method.absorb_sum(&mut at_once, &senders, &sums).unwrap();
         assert!(at_once.to_bytes() == each.to_bytes(), "exchange {exchange}");
         server = method.server_step(server, at_once, key).unwrap();
     }

@@ -5,7 +5,7 @@ use crate::convex::{classes, labelled, numbers, problems};
 use crate::mixed::{COLUMNS, mixed, table};
 use whimbrel_core::{ClientData, FeatureRows, Key, Table};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters};
-use whimbrel_models::mixed::Numeric;
+use whimbrel_models::mixed::{MixedData, Numeric};
 use whimbrel_models::{LatentModel, Rows};
 
 const GROUP: u32 = 5;
@@ -145,7 +145,7 @@ fn components_of_a_table_rest_on_observed_cells() {
     };
     let data = bind(&values);
     let theta = model.initial_from_moments(&model.moments(&data).unwrap(), Key::root(3)).unwrap();
-    let rows_of = |data| {
+    let rows_of = |data: &MixedData| {
         let supports = model.supports(&theta, data, Rows::All, 5.0).unwrap();
         supports.iter().map(|support| support.rows).fold(f64::INFINITY, f64::min)
     };

@@ -9,10 +9,10 @@ use super::message::{
     MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
 };
 use super::roster::{Adversary, Enrolment, Roster};
-use super::words::{Segment, Span, apply, pack};
+use super::words::{Span, apply, pack};
 use super::{has, is_ascending, refuse, two_thirds};
 use crate::shamir::{Element, share};
-use whimbrel_core::{ClientId, Error, Result, Wire, wire};
+use whimbrel_core::{ClientId, Error, Result, Segment, Wire, wire};
 
 /// A client of masked sums. Its byte form contains its secret.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl MaskClient {
         if !has(&task.cohort, id) {
             return refuse("the cohort lacks this client");
         }
-        let layout = segments.iter().map(Segment::span).collect::<Result<Vec<Span>>>()?;
+        let layout = segments.iter().map(Span::of).collect::<Result<Vec<Span>>>()?;
         if layout != task.layout {
             return refuse("the words to upload differ in form from the task's");
         }
@@ -346,7 +346,7 @@ mod tests {
     fn upload(client: &mut MaskClient, content: Hash) -> (Vec<u8>, Vec<(Hash, Sign)>) {
         let cohort = (0..3).map(ClientId).collect();
         let task = MaskTask { exchange: 0, cohort, layout: LAYOUT.to_vec(), content };
-        let words = [Segment { width: Width::W16, words: vec![5; 1000] }];
+        let words = [Segment { width: 16, words: vec![5; 1000] }];
         let body = client.upload(&task, &words).unwrap().body;
         let own = client.own().unwrap();
         let others = std::iter::once(&own.id).chain(&own.neighbours).zip(&own.seeds);

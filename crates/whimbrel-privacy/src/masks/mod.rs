@@ -38,7 +38,7 @@ pub use keys::{Hash, Signature};
 pub use message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches};
 pub use roster::{Adversary, Enrolment, Roster, Rules};
 pub use server::{MaskServer, Outcome};
-pub use words::{Segment, Span, Width};
+pub use words::{Span, Width};
 
 use whimbrel_core::{ClientId, Error};
 

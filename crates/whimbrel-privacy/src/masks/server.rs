@@ -6,10 +6,10 @@ use super::message::{
     MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
 };
 use super::roster::{Adversary, Roster};
-use super::words::{Segment, add_packed, apply, packed_bytes, unpack};
+use super::words::{add_packed, apply, packed_bytes, unpack};
 use super::{has, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
-use whimbrel_core::{ClientId, Error, Result, wire};
+use whimbrel_core::{ClientId, Error, Result, Segment, wire};
 
 /// The server of masked sums, one exchange after another. Its state holds no secret.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use chacha20::rand_core::SeedableRng;
 use chacha20::rand_core::block::Generator;
 use chacha20::{ChaChaCore, R20, variants::Legacy};
-use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_core::{Error, Result, Segment, Wire, wire};
 
 /// The bits of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,14 +11,6 @@ pub enum Width {
     W16,
     W32,
     W64,
-}
-
-/// A part of an upload: words modulo 2^w.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Segment {
-    pub width: Width,
-    /// Only the low bits count: signed numbers are cast.
-    pub words: Vec<u64>,
 }
 
 /// The form of a segment without its content.
@@ -55,22 +47,28 @@ impl Width {
 }
 
 impl Span {
+    /// This many words of 16, 32 or 64 bits.
+    pub fn new(bits: u32, words: usize) -> Result<Self> {
+        let width = match bits {
+            16 => Width::W16,
+            32 => Width::W32,
+            64 => Width::W64,
+            other => {
+                let what = format!("words of {other} bits cannot be masked");
+                return Err(Error::config(what).hint("words of 16, 32 or 64 bits can"));
+            }
+        };
+        let words = u32::try_from(words)
+            .map_err(|_| Error::config("a segment has more than 2^32 words"))?;
+        Ok(Self { width, words })
+    }
+
+    pub fn of(segment: &Segment) -> Result<Self> {
+        Self::new(segment.width, segment.words.len())
+    }
+
     fn bytes(&self) -> usize {
         self.words as usize * self.width.bytes()
-    }
-}
-
-impl Segment {
-    pub fn span(&self) -> Result<Span> {
-        let words = u32::try_from(self.words.len())
-            .map_err(|_| Error::config("a segment has more than 2^32 words"))?;
-        Ok(Span { width: self.width, words })
-    }
-
-    /// The words as signed numbers of w bits.
-    pub fn signed(&self) -> impl Iterator<Item = i64> + '_ {
-        let unused = 64 - 8 * self.width.bytes() as u32;
-        self.words.iter().map(move |&word| ((word << unused) as i64) >> unused)
     }
 }
 
@@ -79,7 +77,7 @@ pub(super) fn packed_bytes(layout: &[Span]) -> usize {
     layout.iter().map(Span::bytes).sum()
 }
 
-/// All words, w bits each, little-endian.
+/// All words, w bits each, little-endian; the form of the segments is checked.
 pub(super) fn pack(segments: &[Segment]) -> Vec<u8> {
     fn put<const N: usize>(words: &[u64], out: &mut Vec<u8>) {
         let start = out.len();
@@ -91,9 +89,9 @@ pub(super) fn pack(segments: &[Segment]) -> Vec<u8> {
     let mut out = Vec::new();
     for segment in segments {
         match segment.width {
-            Width::W16 => put::<2>(&segment.words, &mut out),
-            Width::W32 => put::<4>(&segment.words, &mut out),
-            Width::W64 => put::<8>(&segment.words, &mut out),
+            16 => put::<2>(&segment.words, &mut out),
+            32 => put::<4>(&segment.words, &mut out),
+            _ => put::<8>(&segment.words, &mut out),
         }
     }
     out
@@ -117,7 +115,7 @@ pub(super) fn unpack(layout: &[Span], mut bytes: &[u8]) -> Vec<Segment> {
             Width::W32 => words::<4>(part),
             Width::W64 => words::<8>(part),
         };
-        Segment { width: span.width, words }
+        Segment { width: 8 * span.width.bytes() as u32, words }
     };
     layout.iter().map(segment).collect()
 }

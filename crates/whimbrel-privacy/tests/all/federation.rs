@@ -1,8 +1,8 @@
 //! A federation in memory that carries messages as bytes, loses clients and restarts machines.
 
-use whimbrel_core::{ClientId, Error, Key, Result, Wire};
+use whimbrel_core::{ClientId, Error, Key, Result, Segment, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Segment, Width,
+    Adversary, MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Span,
 };
 
 pub const RUN: [u8; 32] = [9; 32];
@@ -54,11 +54,11 @@ pub fn words(client: usize, exchange: u32) -> Vec<Segment> {
     let mut stream = Key::root(u64::from(exchange)).child(client as u64).stream();
     let mut segment =
         |width, count| Segment { width, words: (0..count).map(|_| stream.next_u64()).collect() };
-    vec![segment(Width::W16, 301), segment(Width::W32, 5), segment(Width::W64, 3)]
+    vec![segment(16, 301), segment(32, 5), segment(64, 3)]
 }
 
 pub fn task(n: usize, exchange: u32) -> MaskTask {
-    let layout = words(0, 0).iter().map(|segment| segment.span().unwrap()).collect();
+    let layout = words(0, 0).iter().map(|segment| Span::of(segment).unwrap()).collect();
     MaskTask { exchange, cohort: (0..n).map(id).collect(), layout, content: [exchange as u8; 32] }
 }
 
@@ -68,11 +68,7 @@ pub fn plain_sum(exchange: u32, clients: impl Iterator<Item = usize>) -> Vec<Seg
     sum.iter_mut().for_each(|segment| segment.words.fill(0));
     for client in clients {
         for (segment, term) in sum.iter_mut().zip(words(client, exchange)) {
-            let mask = match segment.width {
-                Width::W16 => 0xffff,
-                Width::W32 => 0xffff_ffff,
-                Width::W64 => u64::MAX,
-            };
+            let mask = u64::MAX >> (64 - segment.width);
             for (word, term) in segment.words.iter_mut().zip(term.words) {
                 *word = word.wrapping_add(term) & mask;
             }

@@ -1,9 +1,9 @@
 //! A lying server: clients refuse, or the round is void.
 
 use crate::federation::{Federation, Lost, id, refused, task, words};
-use whimbrel_core::{ClientId, Wire};
+use whimbrel_core::{ClientId, Segment, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, MaskClient, MaskTask, Outcome, Segment, Survivors, Vouch, Vouches,
+    Adversary, MaskClient, MaskTask, Outcome, Survivors, Vouch, Vouches,
 };
 
 /// Five clients after their uploads.

@@ -132,7 +132,7 @@ fn folders_of_other_versions_are_refused() {
         ("served/tls/identity", 1, &serve),
         ("client-east/identity", 1, &join),
         ("client-east/offer", 1, &join),
-        ("client-east/slot-a", 5, &join),
+        ("client-east/slot-a", 4, &join),
         ("client-east/stage-1", 1, &join),
     ];
     for (file, older, command) in binary {

@@ -1,0 +1,62 @@
+//! Masked sums in a job: settings that they forbid.
+
+use super::{DownRule, Job, Participation, Privacy};
+use whimbrel_codec::Codec;
+use whimbrel_job::reader::Source;
+
+/// The default of `min_cohort`.
+const MIN_COHORT: u32 = 3;
+
+impl Privacy {
+    /// The fewest clients in a sum, if uploads are masked.
+    pub fn least_masked(&self) -> Option<u32> {
+        self.masks.then(|| self.min_cohort.unwrap_or(MIN_COHORT))
+    }
+}
+
+impl Job {
+    /// Reports settings that masked sums forbid.
+    pub(super) fn check_masks(&self, source: &Source<'_>) {
+        if !self.privacy.masks {
+            if self.privacy.min_cohort.is_some() {
+                let what = "`min_cohort` has no meaning without masks";
+                source.report_at(&["privacy", "min_cohort"], what, "write masks = true");
+            }
+            return;
+        }
+        let bits = match &self.uplink.codec {
+            Codec::Grid(grid) => Some(grid.bits()),
+            _ => None,
+        };
+        let exact = self.downlink.is_exact() && self.downlink.rule == DownRule::Exact;
+        let refused: [(bool, &[&str], &str, &str); 4] = [
+            (
+                bits.is_none(),
+                &["privacy", "masks"],
+                "masked sums are sums of integers on a grid that all clients share",
+                "write codec = { kind = \"grid\", bits = 16 } in [uplink]",
+            ),
+            (
+                bits.is_some_and(|bits| bits != 16 && bits != 32),
+                &["uplink", "codec"],
+                "masks hide words of 16 or 32 bits",
+                "write bits = 16 or bits = 32",
+            ),
+            (
+                !exact,
+                &["downlink"],
+                "masks depend on the message to all clients, which must not differ between them",
+                "take [downlink] out, and use a method without a compressed downlink",
+            ),
+            (
+                matches!(self.method.participation, Participation::PerClient { .. }),
+                &["method", "participation"],
+                "under masks all clients take part with one probability",
+                "write participation = 1",
+            ),
+        ];
+        for (_, path, what, hint) in refused.into_iter().filter(|(applies, ..)| *applies) {
+            source.report_at(path, what, hint);
+        }
+    }
+}

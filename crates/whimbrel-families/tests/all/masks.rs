@@ -1,0 +1,106 @@
+//! `masks = true` in a job: the model of a run without masks, void rounds, and refusals.
+
+use crate::cells::TABLE;
+use crate::plans::{failure, run};
+use crate::{has, parse, refusal};
+use whimbrel_core::Wire;
+use whimbrel_engine::{Ending, Outcome};
+use whimbrel_families::Job;
+use whimbrel_families::load::load;
+
+const GRID: &str = "[uplink]\ncodec = \"grid\"\n";
+const MASKS: &str = "[privacy]\nmasks = true\n";
+
+fn mixture(clients: usize, method: &str, rest: &str) -> String {
+    format!(
+        "[data]\nsource = \"mixture\"\nclients = {clients}\nrows = 40\n\
+         heterogeneity = {{ dirichlet = 0.2 }}\n[model]\nkind = \"gmm\"\ncomponents = 2\n\
+         covariance = \"tied\"\ninit = \"moments\"\n[method]\nkind = \"{method}\"\nrounds = 12\n{rest}"
+    )
+}
+
+fn toy(method: &str, rest: &str) -> String {
+    format!(
+        "[data]\nsource = \"toy\"\nclients = 9\nrows = 30\ndims = 5\nnoise = 0.3\n[model]\n\
+         kind = \"linear\"\n[method]\nkind = \"{method}\"\nrounds = 20\nstep = \"1/(2L)\"\n{rest}"
+    )
+}
+
+/// The model and each client's accepted rounds.
+fn result(outcome: &Outcome) -> (Vec<u8>, Vec<u32>) {
+    assert_eq!(outcome.ending, Ending::Finished);
+    let rounds = outcome.tallies.iter().map(|tally| tally.rounds).collect();
+    (outcome.delivered.last().unwrap().to_bytes(), rounds)
+}
+
+#[test]
+fn masks_do_not_change_the_model() {
+    let lost = "[simulation]\nlost = 0.08\n";
+    for job in [
+        mixture(12, "fedem", ""),
+        mixture(40, "fedem", ""),
+        mixture(12, "dem", ""),
+        mixture(12, "fedem", "participation = { size = 8 }\n"),
+        toy("diana", ""),
+        toy("qsgd", "batch = 5\n"),
+    ] {
+        let plain = run(&parse(&format!("{job}{GRID}{lost}")));
+        let masked = run(&parse(&format!("{job}{GRID}{lost}{MASKS}")));
+        let losses = result(&plain).1.iter().any(|rounds| *rounds < plain.rounds);
+        assert!(losses, "no upload was lost: {job}");
+        assert!(result(&plain) == result(&masked), "{job}");
+        let traffic = (plain.traffic, masked.traffic);
+        assert!(traffic.0.up < traffic.1.up && traffic.0.down < traffic.1.down, "{traffic:?}");
+    }
+}
+
+/// Survivors of less than two thirds of a cohort: the round is that of an empty cohort.
+#[test]
+fn a_void_round_counts_as_one_without_uploads() {
+    let job = |lost: usize, rest: &str| -> Job {
+        let text = mixture(9, "fedem", &format!("{GRID}{rest}"));
+        let names = load(&parse(&text)).unwrap().clients.into_iter().map(|(name, _)| name);
+        let names: Vec<String> = names.take(lost).map(|name| format!("{name:?}")).collect();
+        let drops = format!("drops = [{{ round = 4, clients = [{}] }}]\n", names.join(", "));
+        parse(&format!("{text}[simulation]\n{drops}"))
+    };
+    let of = |lost, rest| result(&run(&job(lost, rest)));
+    assert!(of(4, MASKS) == of(9, ""));
+    assert!(of(3, MASKS) == of(3, ""));
+    assert!(of(3, &format!("{MASKS}min_cohort = 7\n")) == of(9, ""));
+}
+
+#[test]
+fn masks_are_refused_where_they_hide_nothing() {
+    let gmm = mixture(12, "fedem", "");
+    let learner = "[data]\nsource = \"synthetic-mixture\"\nclients = 9\n[model]\n\
+                   kind = \"logistic\"\n[method]\nrounds = 2\n";
+    let down = "[downlink]\ncodec = \"dithering\"\n";
+    let bits = "[uplink]\ncodec = { kind = \"grid\", bits = 20 }\n";
+    for (job, what) in [
+        (format!("{gmm}{MASKS}"), "hint: write codec = { kind = \"grid\", bits = 16 } in [uplink]"),
+        (format!("{gmm}{bits}{MASKS}"), "masks hide words of 16 or 32 bits"),
+        (format!("{}{GRID}{down}{MASKS}", toy("artemis", "")), "must not differ between them"),
+        (
+            format!("{gmm}participation = {{ default = 0.5, clients = {{}} }}\n{GRID}{MASKS}"),
+            "take part with one probability",
+        ),
+        (
+            format!("{}{GRID}{MASKS}", gmm.replace("moments", "federated-kmeans")),
+            "which masks do not hide",
+        ),
+        (format!("{}{GRID}{MASKS}", gmm.replace("moments", "examples")), "which masks do not hide"),
+        (
+            format!("{}{GRID}{MASKS}", gmm.replace("components = 2", "components = [2, 3]")),
+            "the choice among several fits is not masked",
+        ),
+        (format!("{learner}kind = \"mocha\"\n{MASKS}"), "sums of integers on a grid"),
+        (format!("{TABLE}{MASKS}"), "sums of integers on a grid"),
+        (format!("{gmm}{GRID}[privacy]\nmin_cohort = 5\n"), "has no meaning without masks"),
+        (format!("{gmm}{GRID}{MASKS}min_cohort = 2\n"), "`min_cohort` takes an integer from 3"),
+    ] {
+        has(&refusal(&job), what);
+    }
+    let few = parse(&mixture(4, "fedem", &format!("{GRID}{MASKS}min_cohort = 5\n")));
+    has(&failure(&few).0, "4 clients: a masked sum takes 5");
+}
