@@ -125,7 +125,7 @@ pub trait Chain {
     /// The stage as far as the job alone determines it: clients take their limits from this one,
     /// whatever a coordinator delivers.
     fn expected(&self, index: usize) -> Result<Stage> {
-        self.build(index, &[])
+        self.build(index, &vec![Artifact::default(); index])
     }
     /// Duties of clients, by id; clients beyond the end train.
     fn duties(&self) -> Vec<Duty> {

@@ -435,7 +435,6 @@ impl<K: MixtureKeys> EmFit<K> {
         }
     }
 
-    /// Settings of a mixture that differential privacy forbids.
     /// Refuses starts that are made from the rows or the uploads of single clients.
     fn check_masks(&self, job: &Job, source: &Source<'_>) {
         let init = self.mixture.candidates().init;
@@ -454,6 +453,7 @@ impl<K: MixtureKeys> EmFit<K> {
         }
     }
 
+    /// Settings of a mixture that differential privacy forbids.
     fn check_private(&self, job: &Job, source: &Source<'_>) {
         if job.privacy.epsilon.is_none() {
             return;
