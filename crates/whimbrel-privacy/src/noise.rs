@@ -39,7 +39,7 @@ impl Source {
     /// The random bits of one release; `purpose` separates the stages of a run.
     pub fn bits(&self, purpose: u32, release: u32) -> Words {
         match self {
-            Self::Secret(key) => Words::Cipher(Cipher::new(key, purpose, release)),
+            Self::Secret(key) => Words::Cipher(Box::new(Cipher::new(key, purpose, release))),
             Self::Seed(seed) => {
                 let key = Key::root(*seed).child(purpose.into()).child(release.into());
                 Words::Stream(Box::new(key.stream()))
@@ -94,7 +94,7 @@ fn power_of_two_below(x: f64) -> f64 {
 
 /// The random bits of one release.
 pub enum Words {
-    Cipher(Cipher),
+    Cipher(Box<Cipher>),
     Stream(Box<Stream>),
 }
 

@@ -89,7 +89,7 @@ impl Private {
             },
             releases: Releases { multiplier: self.multiplier(), rate: 1.0 },
             rounds: self.rounds,
-            source: self.source.clone(),
+            source: self.source,
             stage: 0,
         }
     }
@@ -97,7 +97,7 @@ impl Private {
     /// The noise of a start from the rows.
     pub fn start_release(&self, rounds: u32) -> Release {
         let releases = Releases { multiplier: (f64::from(rounds) / self.before).sqrt(), rate: 1.0 };
-        Release { unit: Unit::Row, releases, rounds, source: self.source.clone(), stage: 1 }
+        Release { unit: Unit::Row, releases, rounds, source: self.source, stage: 1 }
     }
 
     /// Notes and warnings for vectors of this length, with contributions of norm `bound` at most.
