@@ -7,7 +7,6 @@ use whimbrel_engine::Stopping;
 use whimbrel_job::reader::Source;
 use whimbrel_methods::fedem::FrameKind;
 use whimbrel_methods::settings::{Batch, Weights};
-use whimbrel_methods::sgd::Preset;
 
 /// The default number of rounds under noise.
 const ROUNDS: u32 = 80;
@@ -58,7 +57,6 @@ impl Job {
         let rows = unit == PrivacyUnit::Row;
         let memory = "the server knows the memories: noise in their updates is not private, and noise \
                       beside them accumulates";
-        let preset = method.channels.is_some_and(|preset| preset != Preset::Sgd);
         let prepared = self.data.preparation().is_something() || self.data.standardize();
         let all: [(bool, &[&str], &str, &str); 16] = [
             (
@@ -78,7 +76,7 @@ impl Job {
                 "write rule = \"plain\"",
             ),
             (
-                preset || self.uplink.rule == UpRule::Feedback,
+                self.uplink.rule == UpRule::Feedback,
                 &["uplink", "rule"],
                 "noise follows the exact sum of plain uploads",
                 "write rule = \"plain\", without `channels`",
