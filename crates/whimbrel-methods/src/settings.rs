@@ -96,6 +96,14 @@ pub struct Privacy {
     pub release: Option<Release>,
 }
 
+impl Privacy {
+    /// The smallest group for held-out rows. Clients on a network hold parts with fewer rows back;
+    /// only a simulation scores them, and then without the rule.
+    pub(crate) fn group_of_part(&self, rows: usize) -> Option<u32> {
+        self.min_group.filter(|group| rows >= *group as usize)
+    }
+}
+
 /// Refuses an answer to an evaluation for other rows than those of the enrolment.
 pub(crate) fn check_rows(id: ClientId, answered: u64, enrolled: u64) -> Result<()> {
     if answered == enrolled {

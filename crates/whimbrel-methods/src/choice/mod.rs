@@ -314,15 +314,17 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             let window = model.window(&data.train, 0, model.rows(&data.train))?;
             let mut statistic = vec![0.0; model.statistic_len()];
             let train = window.as_ref().unwrap_or(&data.train);
-            let mut expect = |data| {
-                let group = self.privacy.min_group;
+            let mut expect = |data, group| {
                 model.expect_supported(&theta, data, Rows::All, group, &mut statistic)
             };
             let kept = match &data.validation {
-                Some(rows) => expect(rows)?.log_likelihood,
+                Some(rows) => {
+                    let group = self.privacy.group_of_part(model.rows(rows));
+                    expect(rows, group)?.log_likelihood
+                }
                 None => 0.0,
             };
-            let mean = expect(train)?.log_likelihood;
+            let mean = expect(train, self.privacy.min_group)?.log_likelihood;
             answers.extend_from_slice(&statistic);
             answers.extend([mean, kept]);
         }

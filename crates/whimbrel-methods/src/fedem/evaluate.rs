@@ -61,6 +61,7 @@ impl<M: Mixture> Judge for Em<M> {
         let log_likelihood = found.log_likelihood;
         let parts = data.scores(|rows| {
             let mut unused = vec![0.0; statistic.len()];
+            let group = terms.privacy.group_of_part(self.model.rows(rows));
             let found = self.model.expect_supported(&theta, rows, Rows::All, group, &mut unused)?;
             Ok(vec![found.log_likelihood - self.initial.log_scale()])
         })?;

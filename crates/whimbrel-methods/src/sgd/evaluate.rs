@@ -72,7 +72,8 @@ impl Judge for Gradient {
             }
             None => None,
         };
-        let parts = data.scores(|rows| self.score(&ask.w, rows, group))?;
+        let parts =
+            data.scores(|rows| self.score(&ask.w, rows, terms.privacy.group_of_part(rows.rows())))?;
         Ok(Answered { answer: Answer { loss, gradient }, memory_limit, parts })
     }
 

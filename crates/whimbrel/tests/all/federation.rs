@@ -210,6 +210,17 @@ fn same_but_for(sandbox: &Sandbox, others: &[&str]) {
     assert_eq!(rows("served"), rows("simulated"));
 }
 
+/// Clients on a network hold such parts back; a simulation scores them without the rule.
+#[test]
+fn a_simulation_scores_held_out_parts_below_the_smallest_group() {
+    let sandbox = wards(3, "");
+    let job = sandbox.read("job.toml");
+    sandbox.write("job.toml", &job.replace("client = \"ward\"", "client = \"ward\"\ntest = 0.04"));
+    sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
+    let last = sandbox.timeless_metrics("simulated").pop().unwrap();
+    assert!(last["test_log_likelihood"].as_f64().is_some_and(f64::is_finite), "{last:?}");
+}
+
 #[test]
 fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = wards(12, "");
