@@ -7,7 +7,7 @@ use crate::declare::Measure;
 use crate::method::{
     Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Sender, Status, Task,
 };
-use crate::{ClientData, ClientId, Error, Key, Message, Result, Segment, State, Wire};
+use crate::{ClientData, ClientId, Error, Key, Message, Result, State, Wire};
 use std::any::Any;
 use std::borrow::Cow;
 
@@ -93,7 +93,7 @@ pub trait DynMethod: Send + Sync {
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
     fn rows(&self, peer: &Opaque) -> Result<Option<u64>>;
     fn status(&self, server: &Opaque) -> Result<Status>;
-    fn open(&self, server: &Opaque) -> Result<(Bound, Opaque)>;
+    fn open(&self, server: &Opaque, cohort: &[ClientId]) -> Result<(Bound, Opaque)>;
     fn downlink(
         &self,
         server: &Opaque,
@@ -104,15 +104,6 @@ pub trait DynMethod: Send + Sync {
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
     fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>>;
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
-    fn shape(&self, fold: &Opaque) -> Result<Option<Vec<(u32, usize)>>>;
-    fn segments(&self, up: &[u8]) -> Result<Vec<Segment>>;
-    fn absorb_sum(
-        &self,
-        fold: &mut Opaque,
-        senders: &[DynSender<'_>],
-        sum: &[Segment],
-    ) -> Result<()>;
-    fn common(&self, down: &Message) -> Result<Vec<u8>>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
     fn without_clients(&self, server: Opaque) -> Result<Opaque>;
@@ -180,8 +171,8 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(self.0.status(view(server)?))
     }
 
-    fn open(&self, server: &Opaque) -> Result<(Bound, Opaque)> {
-        let (broadcast, fold) = self.0.open(view(server)?)?;
+    fn open(&self, server: &Opaque, cohort: &[ClientId]) -> Result<(Bound, Opaque)> {
+        let (broadcast, fold) = self.0.open(view(server)?, cohort)?;
         Ok((Box::new(broadcast), Box::new(fold)))
     }
 
@@ -214,30 +205,6 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         let up = M::Up::from_bytes(up)?;
         let from = Sender { id: from.id, inclusion: from.inclusion, peer: view(from.peer)? };
         self.0.absorb(view_mut(fold)?, from, up)
-    }
-
-    fn shape(&self, fold: &Opaque) -> Result<Option<Vec<(u32, usize)>>> {
-        Ok(self.0.shape(view(fold)?))
-    }
-
-    fn segments(&self, up: &[u8]) -> Result<Vec<Segment>> {
-        self.0.segments(&M::Up::from_bytes(up)?)
-    }
-
-    fn absorb_sum(
-        &self,
-        fold: &mut Opaque,
-        senders: &[DynSender<'_>],
-        sum: &[Segment],
-    ) -> Result<()> {
-        let typed = senders.iter().map(|from| {
-            Ok(Sender { id: from.id, inclusion: from.inclusion, peer: view(from.peer)? })
-        });
-        self.0.absorb_sum(view_mut(fold)?, &typed.collect::<Result<Vec<_>>>()?, sum)
-    }
-
-    fn common(&self, down: &Message) -> Result<Vec<u8>> {
-        self.0.common(&down.read()?)
     }
 
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()> {

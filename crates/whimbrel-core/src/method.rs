@@ -6,7 +6,7 @@
 //! accepted that client's upload of that round*. Otherwise both ends keep their previous state.
 
 use crate::declare::Measure;
-use crate::{ClientData, ClientId, Error, Key, Result, Segment, State, Wire};
+use crate::{ClientData, ClientId, Error, Key, Result, State, Wire};
 use std::borrow::Cow;
 
 /// A federated algorithm. Methods stand in call order.
@@ -56,9 +56,13 @@ pub trait Method: Send + Sync + 'static {
 
     /// The next exchange and the norm of the state.
     fn status(&self, server: &Self::Server) -> Status;
-    /// Opens an exchange: the shared part of its messages, encoded once
+    /// Opens an exchange with a cohort, in id order: the shared part of its messages, encoded once
     /// ([`Shared`](crate::Shared)), and an empty fold for its uploads.
-    fn open(&self, server: &Self::Server) -> Result<(Self::Broadcast, Self::Fold)>;
+    fn open(
+        &self,
+        server: &Self::Server,
+        cohort: &[ClientId],
+    ) -> Result<(Self::Broadcast, Self::Fold)>;
     /// The message to one client, and the record of it once its upload is accepted.
     fn downlink(
         &self,
@@ -95,29 +99,6 @@ pub trait Method: Send + Sync + 'static {
         from: Sender<'_, Self::Peer>,
         up: Self::Up,
     ) -> Result<()>;
-    /// The widths and numbers of words of the uploads that a fold takes; `None` if uploads are not
-    /// vectors of words whose sum is an upload of many clients.
-    fn shape(&self, _: &Self::Fold) -> Option<Vec<(u32, usize)>> {
-        None
-    }
-    /// The words of an upload, in the fold's [`shape`](Method::shape).
-    fn segments(&self, _: &Self::Up) -> Result<Vec<Segment>> {
-        Err(no_sums())
-    }
-    /// Adds the sum of the words of these senders' uploads.
-    fn absorb_sum(
-        &self,
-        _: &mut Self::Fold,
-        _: &[Sender<'_, Self::Peer>],
-        _: &[Segment],
-    ) -> Result<()> {
-        Err(no_sums())
-    }
-    /// The part of a message that all clients of an exchange must have received alike for their
-    /// words to be summed, as bytes.
-    fn common(&self, _: &Self::Down) -> Result<Vec<u8>> {
-        Err(no_sums())
-    }
     /// Adds another fold. Every tree of merges must give the same bits.
     fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()>;
     /// Moves the global state. An empty fold is legal.
@@ -174,10 +155,6 @@ pub trait Evaluate: Method {
     ) -> Result<Vec<Metric>>;
 }
 
-fn no_sums() -> Error {
-    Error::config("the uploads of this method are not sums of words")
-}
-
 /// A group of evaluated clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientGroup {
@@ -199,8 +176,11 @@ pub struct Declaration {
     pub measures: Vec<Measure>,
     /// The most clients that [`Method::local_steps`] gains from processing together.
     pub batch: usize,
-    /// The fewest clients in a sum, if a runner must sum uploads under masks.
-    pub masks: Option<u32>,
+    /// The fewest clients of a cohort: the engine asks nobody instead of a smaller one.
+    pub cohort_min: usize,
+    /// Consecutive exchanges that form one, for the random draws: `n` is step `n % steps` of number
+    /// `n / steps`.
+    pub steps: u32,
     /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
     /// empty.
     pub enrols_only: bool,
@@ -209,12 +189,20 @@ pub struct Declaration {
 impl Default for Declaration {
     fn default() -> Self {
         let (exchanges, disclosures, measures) = (Vec::new(), Vec::new(), Vec::new());
-        Self { exchanges, disclosures, measures, batch: 1, masks: None, enrols_only: false }
+        Self {
+            exchanges,
+            disclosures,
+            measures,
+            batch: 1,
+            cohort_min: 0,
+            steps: 1,
+            enrols_only: false,
+        }
     }
 }
 
 /// The server's position in a run.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Status {
     /// The next exchange.
     pub next: Next,
@@ -229,10 +217,12 @@ pub trait Bind<M: Method>: Send + Sync + 'static {
 }
 
 /// The exchange that a method asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     /// An exchange with everyone that is not counted as a round: it opens memories or calibrates.
     Uncounted,
+    /// An exchange with these clients, ascending, that continues the one before.
+    Continued(Vec<ClientId>),
     /// A round.
     Round(Cohort),
     /// The method is done.
@@ -244,7 +234,8 @@ pub enum Next {
 pub struct Allowance {
     /// The display name.
     pub name: &'static str,
-    /// The position in the order: ranks never decrease during a run; kinds of equal rank alternate.
+    /// The position in the order: ranks never decrease during a run; kinds of equal rank alternate,
+    /// and those of rank [`Allowance::BETWEEN`] may follow any other.
     pub rank: u8,
     /// The most exchanges of this kind; `None` if the job does not bound them.
     pub most: Option<u32>,
@@ -263,6 +254,8 @@ impl Allowance {
 
     /// The rank of rounds.
     pub const ROUNDS: u8 = 100;
+    /// The rank of exchanges that continue others.
+    pub const BETWEEN: u8 = u8::MAX;
 }
 
 /// The clients that a round asks. The engine draws samples.

@@ -53,7 +53,7 @@ impl Method for Echo {
         Status { next: Next::Round(Cohort::Sampled), magnitude: 1.0 }
     }
 
-    fn open(&self, server: &Vec<f64>) -> Result<(Shared<Vec<f64>>, u32)> {
+    fn open(&self, server: &Vec<f64>, _: &[ClientId]) -> Result<(Shared<Vec<f64>>, u32)> {
         Ok((Shared::new(server), 0))
     }
 

@@ -42,6 +42,8 @@ pub struct Agreement {
     pub stage: &'static str,
     /// Kinds of exchange and the maximum of each.
     pub kinds: Vec<Kind>,
+    /// Consecutive exchanges that form one.
+    pub steps: u32,
     /// The maximum of evaluations.
     pub evaluations: u32,
     /// The maximum length of each kind of answer.
@@ -70,6 +72,12 @@ pub struct Kind {
     pub bounded: bool,
 }
 
+impl Kind {
+    fn is_between(&self) -> bool {
+        self.rank == Allowance::BETWEEN
+    }
+}
+
 impl Agreement {
     /// The agreement of a stage.
     pub fn of(stage: &Stage, consent: &Consent) -> Result<Self> {
@@ -91,10 +99,16 @@ impl Agreement {
         let up = bytes("up").into_iter().max().unwrap_or(0);
         let sizes = Sizes { summary: sum("summary"), up, answer: sum("answer") };
         let bytes_max = consent.bytes_max;
-        let mut agreement = Self { stage: stage.name, kinds, evaluations: 0, sizes, bytes_max };
+        let (stage_name, steps) = (stage.name, declared.steps);
+        let mut agreement =
+            Self { stage: stage_name, kinds, steps, evaluations: 0, sizes, bytes_max };
+        // Every exchange has as many continuations.
+        let continued = agreement.rounds().saturating_mul(steps - 1);
+        let between = agreement.kinds.iter_mut().filter(|kind| kind.is_between());
+        between.for_each(|kind| (kind.most, kind.bounded) = (continued, true));
         if let Some(every) = stage.evaluate_every.filter(|_| consent.evaluates) {
             // Before the first round, after each `every` of them, and at the end.
-            agreement.evaluations = agreement.exchanges().div_ceil(every.max(1)).saturating_add(1);
+            agreement.evaluations = agreement.rounds().div_ceil(every.max(1)).saturating_add(1);
         }
         Ok(agreement)
     }
@@ -104,18 +118,23 @@ impl Agreement {
         let times = |count: u32, bytes: u64| u64::from(count).saturating_mul(bytes);
         let Sizes { summary, up, answer } = self.sizes;
         summary
-            .saturating_add(times(self.exchanges(), up))
+            .saturating_add(times(self.rounds(), up))
             .saturating_add(times(self.evaluations, answer))
     }
 
-    /// The maximum of exchanges of all kinds; kinds of one rank share theirs.
+    /// The maximum of exchanges of all kinds, continuations included.
     pub fn exchanges(&self) -> u32 {
-        let mut ranks: Vec<u8> = self.kinds.iter().map(|kind| kind.rank).collect();
+        self.rounds().saturating_mul(self.steps)
+    }
+
+    /// The maximum of openings and rounds; kinds of one rank share theirs.
+    fn rounds(&self) -> u32 {
+        let kinds = || self.kinds.iter().filter(|kind| !kind.is_between());
+        let mut ranks: Vec<u8> = kinds().map(|kind| kind.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
         let of_rank = |rank: u8| {
-            let kinds = self.kinds.iter().filter(|kind| kind.rank == rank);
-            kinds.map(|kind| kind.most).max().unwrap_or(0)
+            kinds().filter(|kind| kind.rank == rank).map(|kind| kind.most).max().unwrap_or(0)
         };
         ranks.into_iter().fold(0, |sum: u32, rank| sum.saturating_add(of_rank(rank)))
     }
@@ -270,8 +289,9 @@ impl Ledger {
             _ => {}
         }
         let begun = answered.kinds.iter().zip(&agreement.kinds);
-        if let Some((_, later)) =
-            begun.filter(|((count, _), _)| *count > 0).find(|(_, k)| k.rank > agreed.rank)
+        if let Some((_, later)) = begun
+            .filter(|((count, _), k)| *count > 0 && !k.is_between())
+            .find(|(_, k)| k.rank > agreed.rank)
         {
             return Err(breach(format!(
                 "it asks for `{}` of {name} after `{}`",

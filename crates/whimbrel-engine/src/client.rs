@@ -9,7 +9,6 @@
 
 use crate::agreement::{Agreement, Consent, Ledger, behind};
 use crate::keys::StageKeys;
-use crate::masked::check_unmasked;
 use crate::run::Chain;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
@@ -145,6 +144,8 @@ struct Open {
     method: Arc<dyn DynMethod>,
     data: Bound,
     agreement: Agreement,
+    /// Exchanges that form one.
+    steps: u32,
 }
 
 impl ClientMachine {
@@ -314,12 +315,12 @@ impl ClientMachine {
         // To be asked is to be enrolled: a late joiner is told of both together.
         self.acknowledge(StepId::enrolment(at.stage), true);
         let number = at.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
-        let keys = StageKeys::new(self.participant.seed, at.stage).exchange(number);
         let state = self.current(at.stage)?;
         let open = self.open()?;
         let (message, method) = (&question.message, &open.method);
         let kind = method.allowance(&state, message)?;
         self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
+        let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(number, open.steps);
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, message, &open.data, key)?;
         let state = state.save();
@@ -382,9 +383,9 @@ impl ClientMachine {
         let agreement = Agreement::of(&chain.expected(index as usize)?, consent)?;
         let stage = chain.build(index as usize, &delivered)?;
         let method = stage.method.server()?.clone();
-        check_unmasked(&*method)?;
         let data = method.bind(&self.participant.data)?;
-        self.stage = Some(Open { index, method, data, agreement });
+        let steps = method.declare().steps;
+        self.stage = Some(Open { index, method, data, agreement, steps });
         Ok(())
     }
 }

@@ -9,9 +9,9 @@ use whimbrel_core::{ClientId, Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageKeys(Key);
 
-/// The keys of one exchange.
+/// The keys of one exchange, and its step among those that form one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExchangeKeys(Key);
+pub struct ExchangeKeys(Key, u32);
 
 impl StageKeys {
     /// The keys of a job's stage.
@@ -31,7 +31,12 @@ impl StageKeys {
 
     /// The keys of an exchange, openings included, counted from zero.
     pub fn exchange(&self, number: u32) -> ExchangeKeys {
-        ExchangeKeys(self.0.child(3).child(u64::from(number)))
+        self.exchange_of(number, 1)
+    }
+
+    /// The keys of an exchange where `steps` exchanges form one.
+    pub fn exchange_of(&self, number: u32, steps: u32) -> ExchangeKeys {
+        ExchangeKeys(self.0.child(3).child(u64::from(number / steps)), number % steps)
     }
 
     /// The graph of a stage without a server.
@@ -51,9 +56,10 @@ impl ExchangeKeys {
         self.0.child(2)
     }
 
-    /// A client's local step.
+    /// A client's local step. Each later step has a child of the first one's key.
     pub fn local(&self, id: ClientId) -> Key {
-        self.0.child(3).child(u64::from(id.0))
+        let key = self.0.child(3).child(u64::from(id.0));
+        if self.1 == 0 { key } else { key.child(u64::from(self.1)) }
     }
 
     /// The server's step.

@@ -16,7 +16,6 @@ pub mod keys;
 pub mod lock;
 mod log;
 pub mod machine;
-pub mod masked;
 pub mod metrics;
 pub mod names;
 pub mod participation;

@@ -10,9 +10,9 @@ use crate::runner::Protocol;
 use crate::runner_state::{Change, Saved};
 use std::borrow::Cow;
 use std::sync::Arc;
-use whimbrel_core::method::{Artifact, Cohort, Next};
+use whimbrel_core::method::{Artifact, Cohort, Declaration, Next};
 use whimbrel_core::{
-    Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, Segment, StateKind, Wire,
+    Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, Wire,
 };
 
 /// A state whose norm grows this much over its start has diverged.
@@ -32,8 +32,7 @@ pub struct Machine {
     round: u32,
     /// The exchange that the method asks for.
     next: Next,
-    /// The most clients that the method gains from processing together.
-    batch: usize,
+    declared: Declaration,
     start_magnitude: f64,
     /// Consecutive exchanges with everyone that no client answered.
     unheard: u32,
@@ -88,17 +87,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Accepts the sum of these clients' uploads, with the records staged with their messages.
-    pub fn accept_sum(&mut self, from: Vec<(Invited, Opaque)>, sum: &[Segment]) -> Result<()> {
-        let senders: Vec<DynSender<'_>> = from
-            .iter()
-            .map(|(from, peer)| DynSender { id: from.id, inclusion: from.inclusion, peer })
-            .collect();
-        self.method.absorb_sum(&mut self.fold, &senders, sum)?;
-        self.accepted.extend(from.into_iter().map(|(from, peer)| (from.id, Some(peer))));
-        Ok(())
-    }
-
     fn absorb(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
         let sender = DynSender { id: from.id, inclusion: from.inclusion, peer };
         self.method.absorb(&mut self.fold, sender, up)
@@ -149,7 +137,7 @@ impl Machine {
         server: Opaque,
     ) -> Self {
         Self {
-            batch: method.declare().batch,
+            declared: method.declare(),
             method,
             keys,
             participation,
@@ -189,18 +177,23 @@ impl Machine {
 
     /// Opens the next exchange; `None` when the method is done.
     pub fn open(&self) -> Result<Option<Exchange>> {
-        let keys = self.keys.exchange(self.exchange);
+        let keys = self.keys.exchange_of(self.exchange, self.declared.steps);
         let enrolled = self.enrolled();
-        let asks_everyone = self.next != Next::Round(Cohort::Sampled);
-        let (round, cohort) = match self.next {
+        let asks_everyone = matches!(self.next, Next::Uncounted | Next::Round(Cohort::Everyone));
+        let (round, mut cohort) = match &self.next {
             Next::Stop => return Ok(None),
             Next::Uncounted => (None, everyone(&enrolled)),
+            Next::Continued(ids) => (None, everyone(ids)),
             Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
             }
         };
-        let (broadcast, fold) = self.method.open(&self.server)?;
+        if cohort.len() < self.declared.cohort_min && !matches!(self.next, Next::Continued(_)) {
+            cohort.clear();
+        }
+        let ids: Vec<ClientId> = cohort.iter().map(|invited| invited.id).collect();
+        let (broadcast, fold) = self.method.open(&self.server, &ids)?;
         let number = self.exchange;
         Ok(Some(Exchange { number, round, cohort, keys, asks_everyone, broadcast, fold }))
     }
@@ -238,11 +231,6 @@ impl Machine {
             fold: exchange.fold.copy(),
             accepted: Vec::new(),
         }
-    }
-
-    /// The words of each upload of an exchange, if their sum can stand for them.
-    pub fn shape(&self, exchange: &Exchange) -> Result<Option<Vec<(u32, usize)>>> {
-        self.method.shape(&exchange.fold)
     }
 
     /// A shard of uploads that were summed elsewhere, with the record to store of each client.
@@ -300,9 +288,14 @@ impl Machine {
         Ok(ids)
     }
 
+    /// Whether the next exchange continues the last one, so that nobody may join before it.
+    pub fn continues(&self) -> bool {
+        matches!(self.next, Next::Continued(_))
+    }
+
     /// The most clients that the method gains from processing together.
     pub fn batch(&self) -> usize {
-        self.batch
+        self.declared.batch
     }
 
     pub fn method(&self) -> &Arc<dyn DynMethod> {
@@ -349,7 +342,7 @@ impl Machine {
         let server = method.load(StateKind::Server, &server)?;
         Ok(Self {
             next: method.status(&server)?.next,
-            batch: method.declare().batch,
+            declared: method.declare(),
             server,
             method,
             keys,
@@ -376,9 +369,9 @@ impl Machine {
 
 impl Protocol for Machine {
     fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match self.next {
+        Ok(match &self.next {
             Next::Stop => None,
-            Next::Uncounted => Some(false),
+            Next::Uncounted | Next::Continued(_) => Some(false),
             Next::Round(_) => Some(true),
         })
     }

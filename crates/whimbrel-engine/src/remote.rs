@@ -9,7 +9,6 @@
 
 use crate::client::{Purpose, Question, StepId};
 use crate::machine::{Exchange, Machine, Shard};
-use crate::masked::check_unmasked;
 use crate::participation::Invited;
 use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Protocol, Runner, StageState, Start, Step};
@@ -95,7 +94,6 @@ struct RemoteRunner<'a, T> {
 impl<T: Transport> Carrier for Remote<T> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let (transport, method) = (&mut self.0, stage.method.server()?.clone());
-        check_unmasked(&*method)?;
         let (stage, participation) = (start.index, stage.participation.clone());
         if let Some(saved) = start.saved {
             let machine = Machine::load(method, start.keys, participation, &saved.state)?;

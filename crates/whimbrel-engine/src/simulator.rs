@@ -4,7 +4,6 @@ use crate::enrolment::enrol;
 use crate::evaluation::Evaluation;
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
-use crate::masked::SimulatedMasks;
 use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
 use crate::prefetch::prefetch;
@@ -17,8 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::method::{Artifact, ClientGroup, Metric};
 use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Result, StateKind};
 
-use whimbrel_privacy::masks::Outcome as MaskOutcome;
-
 pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
 pub use crate::runner::{Done, Tally, Traffic};
@@ -30,7 +27,6 @@ pub struct Simulator {
     federation: Arc<Federation>,
     waiting: Vec<Waiting>,
     faults: Faults,
-    masks: Option<SimulatedMasks>,
 }
 
 /// A late joiner with its summary.
@@ -51,8 +47,6 @@ struct Slot {
     client: Opaque,
     peer: Opaque,
     accepted: bool,
-    /// Both states after an upload whose sum is not known yet.
-    staged: Option<(Opaque, Opaque)>,
     bytes_up: u64,
     bytes_down: u64,
 }
@@ -86,14 +80,7 @@ impl Simulator {
             state.count_up(id, summary.len() as u64);
         }
         state.clients = enrolled.into_iter().map(|(client, _)| client).collect();
-        let masks = masks(&*method, &federation)?;
-        if let Some(masks) = &masks {
-            for id in trained(&federation) {
-                state.count_up(id, masks.agreed_bytes.0);
-                state.count_down(id, masks.agreed_bytes.1);
-            }
-        }
-        Ok(Self { method, state, federation, waiting, faults, masks })
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
     /// Starts a method without rounds: `enrol` binds a client's rows while it works on them, and
@@ -135,7 +122,7 @@ impl Simulator {
         let machine = machine.map_err(|e| rename(e, &federation.names))?;
         let mut state = StageState { clients, ..StageState::new(machine, count) };
         sent.into_iter().for_each(|(id, bytes)| state.count_up(id, bytes));
-        Ok(Self { method, state, federation, waiting: Vec::new(), faults, masks: None })
+        Ok(Self { method, state, federation, waiting: Vec::new(), faults })
     }
 
     /// Runs one exchange; `None` when the method is done.
@@ -145,7 +132,7 @@ impl Simulator {
         if self.machine().next_is_round()?.is_none() {
             return Ok(None);
         }
-        let joined = self.let_in()?;
+        let joined = if self.machine().continues() { Vec::new() } else { self.let_in()? };
         let Some(exchange) = self.machine().open()? else { return Ok(None) };
         let (number, round) = (exchange.number, exchange.round);
         if self.faults.replay.as_ref().is_some_and(|journal| !journal.holds(number)) {
@@ -154,7 +141,7 @@ impl Simulator {
         let at = round.unwrap_or(self.machine().round());
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let slots = self.open_slots(&cohort)?;
-        let shards = self.gather(&exchange, &slots).map_err(|e| e.in_round(at));
+        let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
         self.close_slots(&cohort, slots, round.is_some());
         self.state.broken = true;
         let accepted = self.state.machine.close(exchange, shards?)?;
@@ -283,8 +270,7 @@ impl Simulator {
         let clients = saved.clients.par_iter().map(|bytes| method.load(StateKind::Client, bytes));
         let clients = clients.collect::<Result<_>>()?;
         let state = StageState { clients, ..StageState::resumed(machine, saved) };
-        let masks = masks(&*method, &federation)?;
-        Ok(Self { method, state, federation, waiting, faults, masks })
+        Ok(Self { method, state, federation, waiting, faults })
     }
 
     /// Admits the late joiners of the next round, in id order.
@@ -306,14 +292,7 @@ impl Simulator {
         let open = |id: &ClientId| {
             let peer = self.state.machine.lend(*id)?;
             let client = std::mem::replace(&mut self.state.clients[id.0 as usize], Box::new(()));
-            Ok(Mutex::new(Slot {
-                client,
-                peer,
-                accepted: false,
-                staged: None,
-                bytes_up: 0,
-                bytes_down: 0,
-            }))
+            Ok(Mutex::new(Slot { client, peer, accepted: false, bytes_up: 0, bytes_down: 0 }))
         };
         cohort.iter().map(open).collect()
     }
@@ -327,40 +306,6 @@ impl Simulator {
             self.state.count_up(*id, slot.bytes_up);
             self.state.count_down(*id, slot.bytes_down);
         }
-    }
-
-    /// Gathers the uploads of a cohort, under masks if the method asks for them.
-    fn gather(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
-        let Some(masks) = &self.masks else { return self.work(exchange, slots) };
-        let Some(first) = slots.first() else { return Ok(Vec::new()) };
-        let (_, down) = self.machine().message_from(exchange, &lock(first).peer)?;
-        if !masks.open(self.machine(), exchange, &down)? {
-            return Ok(Vec::new());
-        }
-        self.work(exchange, slots)?;
-        let (outcome, carried) = masks.unmask()?;
-        let each = exchange.cohort.iter().zip(slots);
-        for (id, up, down) in carried {
-            let at = exchange.cohort.binary_search_by_key(&id, |invited| invited.id);
-            let mut slot = lock(&slots[at.map_err(|_| Error::internal("a client of no cohort"))?]);
-            slot.bytes_up += up;
-            slot.bytes_down += down;
-        }
-        // A void exchange closes without uploads.
-        let MaskOutcome::Sum { segments, survivors } = outcome else { return Ok(Vec::new()) };
-        let mut from = Vec::with_capacity(survivors.len());
-        for (invited, slot) in each {
-            let mut slot = lock(slot);
-            if let Some((client, peer)) = slot.staged.take()
-                && survivors.binary_search(&invited.id).is_ok()
-            {
-                (slot.client, slot.accepted) = (client, true);
-                from.push((*invited, peer));
-            }
-        }
-        let mut shard = self.machine().shard(exchange);
-        shard.accept_sum(from, &segments)?;
-        Ok(vec![shard])
     }
 
     /// Runs the local steps of a cohort: each thread takes the next batch of clients until none is
@@ -444,10 +389,6 @@ impl Simulator {
         let (peer, down) = message.map_err(|e| (at, e))?;
         if !self.faults.is_unsent(exchange.number, invited.id) {
             slot.bytes_down = down.len() as u64;
-            if self.masks.is_some() {
-                // The ids of the cohort go with the message.
-                slot.bytes_down += 4 * exchange.cohort.len() as u64;
-            }
         }
         let heard = !self.faults.is_unheard(exchange.number, invited.id);
         Ok(heard.then_some(Asked { at, invited, slot, peer, down }))
@@ -461,25 +402,16 @@ impl Simulator {
         done: Result<(Opaque, Vec<u8>)>,
         shard: &mut Shard,
     ) -> std::result::Result<(), (usize, Error)> {
-        let Asked { at, invited, mut slot, peer, down } = one;
+        let Asked { at, invited, mut slot, peer, .. } = one;
         let failed = |e| (at, name(e, &self.federation.names, invited.id));
-        let (client, mut up) = done.map_err(failed)?;
-        if let Some(masks) = &self.masks {
-            let at = (exchange, invited.id);
-            up = masks.upload(&*self.method, at, &down, &up).map_err(failed)?;
-        }
+        let (client, up) = done.map_err(failed)?;
         slot.bytes_up = up.len() as u64;
         let lost = exchange.keys.loss();
         if self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
             return Ok(());
         }
-        if let Some(masks) = &self.masks {
-            masks.absorb(invited.id, &up).map_err(failed)?;
-            slot.staged = Some((client, peer));
-        } else {
-            shard.accept_lent(invited, &peer, &up).map_err(failed)?;
-            (slot.client, slot.peer, slot.accepted) = (client, peer, true);
-        }
+        shard.accept_lent(invited, &peer, &up).map_err(failed)?;
+        (slot.client, slot.peer, slot.accepted) = (client, peer, true);
         Ok(())
     }
 
@@ -543,16 +475,6 @@ impl Runner for Simulator {
 
 fn lock<T>(slot: &Mutex<T>) -> MutexGuard<'_, T> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All clients of rounds, late joiners included.
-fn trained(federation: &Federation) -> Vec<ClientId> {
-    let ids = (0..federation.data.len() as u32).map(ClientId);
-    ids.filter(|id| federation.trains(*id)).collect()
-}
-
-fn masks(method: &dyn DynMethod, federation: &Federation) -> Result<Option<SimulatedMasks>> {
-    SimulatedMasks::agree(method, &trained(federation))
 }
 
 /// All results, or the failure of the lowest id, which does not depend on threads.

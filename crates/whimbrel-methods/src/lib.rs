@@ -11,6 +11,7 @@ pub mod fedmiss;
 mod gmm;
 pub mod kmeans;
 pub mod lloyd;
+pub mod masked;
 pub mod measures;
 mod mixed;
 pub mod mixture;

@@ -73,7 +73,7 @@ impl<S: OneShot> Method for Once<S> {
         Status { next: Next::Stop, magnitude: norms2.sum::<f64>().sqrt() }
     }
 
-    fn open(&self, _: &Artifact) -> Result<((), ())> {
+    fn open(&self, _: &Artifact, _: &[ClientId]) -> Result<((), ())> {
         Ok(((), ()))
     }
 

@@ -1,6 +1,7 @@
 //! Settings that several methods share.
 
 use crate::federated::Release;
+use crate::masked::Masks;
 use whimbrel_core::{ClientId, Error, Result, Stream};
 
 /// The most rows of a client: sums of weights stay exact, and counts do not overflow.
@@ -77,10 +78,15 @@ impl Weights {
                 "client {id} states {rows} rows, more than {ROWS_MAX}"
             )));
         }
-        Ok(match self {
+        Ok(self.of_rows(rows))
+    }
+
+    /// The weight of a client with this number of rows.
+    pub(crate) fn of_rows(self, rows: u64) -> f64 {
+        match self {
             Self::Samples => rows as f64,
             Self::Equal => 1.0,
-        })
+        }
     }
 }
 
@@ -90,8 +96,8 @@ pub struct Privacy {
     /// `G`: every block of a message rests on at least this number of rows (`sum r / max r`, with `r`
     /// the weights of the rows in it); `None` without the rule.
     pub min_group: Option<u32>,
-    /// The fewest clients in a sum, if uploads are masked.
-    pub masks: Option<u32>,
+    /// Masks on the uploads.
+    pub masks: Option<Masks>,
     /// Noise on every round's sum, under differential privacy.
     pub release: Option<Release>,
 }

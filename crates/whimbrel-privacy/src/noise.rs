@@ -30,10 +30,7 @@ pub enum Source {
 impl Source {
     /// A new secret from the operating system.
     pub fn secret() -> Result<Self> {
-        let mut key = [0; 32];
-        let failed = |_| Error::internal("the operating system gave no random bytes");
-        SystemRandom::new().fill(&mut key).map_err(failed)?;
-        Ok(Self::Secret(key))
+        Ok(Self::Secret(random_bytes()?))
     }
 
     /// The random bits of one release; `purpose` separates the stages of a run.
@@ -46,6 +43,14 @@ impl Source {
             }
         }
     }
+}
+
+/// Random bytes from the operating system.
+pub fn random_bytes() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let failed = |_| Error::internal("the operating system gave no random bytes");
+    SystemRandom::new().fill(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// The secret is not shown.

@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
     }
 
     fn down(&self, i: usize, key: Key) -> (Opaque, Message) {
-        let (broadcast, _) = self.method.open(&self.server).expect("its own server");
+        let (broadcast, _) = self.method.open(&self.server, &[]).expect("its own server");
         let down = self.method.downlink(&self.server, &broadcast, &self.peers[i], key.child(2));
         down.expect("a message down")
     }
@@ -355,7 +355,7 @@ impl<'a> Run<'a> {
     }
 
     fn empty_fold(&self) -> Opaque {
-        self.method.open(&self.server).expect("its own server").1
+        self.method.open(&self.server, &[]).expect("its own server").1
     }
 
     fn load(&self, kind: StateKind, bytes: &[u8]) -> Opaque {

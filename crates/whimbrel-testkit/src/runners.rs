@@ -81,6 +81,9 @@ impl Answered {
         *count += 1;
         let most = allowed.most.unwrap_or(u32::MAX);
         assert!(*count <= most, "more than {most} exchanges of the kind `{}`", allowed.name);
+        if allowed.rank == Allowance::BETWEEN {
+            return;
+        }
         assert!(allowed.rank >= self.rank, "`{}` comes out of its order", allowed.name);
         self.rank = allowed.rank;
     }
@@ -109,11 +112,13 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let i = id.0 as usize;
         peers[i] = Some(method.admit(&mut server, id, &summaries[i]).expect("admission"));
     }
-    let allowances = method.declare().exchanges;
+    let declared = method.declare();
+    let allowances = declared.exchanges;
     let mut answered = vec![Answered::default(); ids.len()];
     let (mut number, mut round) = (0, 0);
     while method.status(&server).next != Next::Stop {
-        for id in &ids {
+        let continues = matches!(method.status(&server).next, Next::Continued(_));
+        for id in ids.iter().filter(|_| !continues) {
             let i = id.0 as usize;
             if peers[i].is_none() && faults.lets_in(*id, number, round + 1) {
                 peers[i] = Some(method.admit(&mut server, *id, &summaries[i]).expect("admission"));
@@ -121,16 +126,21 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         }
         let enrolled: Vec<ClientId> =
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
-        let at = keys().exchange(number);
-        let (this_round, cohort) = match method.status(&server).next {
+        let at = keys().exchange_of(number, declared.steps);
+        let (this_round, mut cohort) = match method.status(&server).next {
             Next::Stop => break,
             Next::Uncounted => (None, everyone(&enrolled)),
+            Next::Continued(ids) => (None, everyone(&ids)),
             Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(round + 1), participation().draw(&enrolled, at.cohort()))
             }
         };
-        let (broadcast, mut fold) = method.open(&server).expect("an exchange");
+        if cohort.len() < declared.cohort_min && !continues {
+            cohort.clear();
+        }
+        let asked: Vec<ClientId> = cohort.iter().map(|invited| invited.id).collect();
+        let (broadcast, mut fold) = method.open(&server, &asked).expect("an exchange");
         let mut staged = Vec::new();
         for invited in cohort {
             let (id, i) = (invited.id, invited.id.0 as usize);

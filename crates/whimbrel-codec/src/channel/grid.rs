@@ -7,34 +7,35 @@
 //! Opening values `w_i g` are sent as 64-bit integers of `2^-30`.
 
 use super::uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, sum_in};
-use crate::grid::{self, Integers, SharedGrid};
+use crate::grid::{self, Inclusion, Integers, SharedGrid};
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Frame, Key, Result, Segment, Wire, vector, wire};
 
-/// The part of a message that an upload on the grid needs.
+/// The part of a message that an upload on the grid needs. A client derives its own share of the sum
+/// from it, so that no client's part can be enlarged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridNote {
-    /// `K`, or the largest magnitude of an opening integer.
-    pub cap: u64,
-    /// `w_i/p_i`; `w_i` for opening values.
-    pub share: f64,
-    /// `alpha p_min/w_i`; zero without a memory.
-    pub pace: f64,
-    /// One per block; none for opening values.
-    pub exponents: Vec<i32>,
-}
-
-/// The addressee of a message, and the federation.
-#[derive(Clone, Copy, Debug)]
-pub struct GridMember {
-    pub id: u32,
-    /// `n_i`.
-    pub weight: f64,
     /// `N`.
     pub total: f64,
     /// The number of enrolled clients.
     pub enrolled: u32,
+    /// `p_i`, if probabilities differ between clients.
+    pub inclusion: Option<f64>,
+    /// One per block; none for opening values.
+    pub exponents: Vec<i32>,
+}
+
+/// A client's part of a sum on the grid.
+#[derive(Clone, Debug)]
+pub struct GridShare<'a> {
+    /// `K`, or the largest magnitude of an opening integer.
+    cap: u64,
+    /// `w_i/p_i`; `w_i` for opening values.
+    share: f64,
+    /// `alpha p_min/w_i`; zero without a memory.
+    pace: f64,
+    exponents: &'a [i32],
 }
 
 /// The server's end of a grid.
@@ -59,7 +60,7 @@ pub(super) struct GridFold {
     sum: Integers,
 }
 
-wire!(GridNote { cap, share, pace, exponents });
+wire!(GridNote { total, enrolled, inclusion, exponents });
 wire!(GridServer { levels, squares });
 wire!(Integers { values, lanes });
 wire!(GridFold { cap, total, least, count, sum });
@@ -140,27 +141,55 @@ impl Uplink {
         Ok(Some(UpFold { estimate: none(), memory: none(), weight: 0.0, grid: Some(fold) }))
     }
 
-    /// The grid's part of a message; `None` without a grid.
+    /// The grid's part of a message to client `id`; `None` without a grid.
     pub fn grid_note(
         &self,
         end: &UpServer,
-        member: &GridMember,
+        id: u32,
+        (total, enrolled): (f64, u32),
         opening: bool,
     ) -> Result<Option<GridNote>> {
         let (Some(grid), Some(state)) = (self.grid(), &end.grid) else { return Ok(None) };
-        let GridMember { id, weight, total, enrolled } = *member;
+        let inclusion = match grid.inclusion() {
+            each @ Inclusion::Each { .. } if !opening => Some(each.of(id, enrolled)),
+            _ => None,
+        };
+        let exponents = if opening { Vec::new() } else { state.exponents() };
+        Ok(Some(GridNote { total, enrolled, inclusion, exponents }))
+    }
+
+    /// The part of a client with weight `n_i`, if the note suits the job.
+    pub fn grid_share<'a>(
+        &self,
+        note: &'a GridNote,
+        weight: f64,
+        opening: bool,
+    ) -> Result<GridShare<'a>> {
+        let grid = self.known_grid()?;
+        let GridNote { total, enrolled, inclusion, ref exponents } = *note;
+        let blocks = if opening { 0 } else { self.dimension().div_ceil(grid::BLOCK) };
+        let each = matches!(grid.inclusion(), Inclusion::Each { .. }) && !opening;
+        let p = inclusion.unwrap_or_else(|| grid.inclusion().of(0, enrolled));
+        let fits = exponents.len() == blocks
+            && inclusion.is_some() == each
+            && total >= weight
+            && total.is_finite()
+            && enrolled > 0
+            && p > 0.0
+            && p <= 1.0;
+        if !fits {
+            return Err(Error::peer("the server's grid does not suit the job"));
+        }
         let share = weight / total;
         if opening {
             let cap = grid.opening_cap(enrolled);
-            return Ok(Some(GridNote { cap, share, pace: 0.0, exponents: Vec::new() }));
+            return Ok(GridShare { cap, share, pace: 0.0, exponents });
         }
-        let inclusion = grid.inclusion();
         let pace = match self.rule() {
-            UpRule::Memory { alpha } => alpha * inclusion.least(enrolled) / share,
+            UpRule::Memory { alpha } => alpha * grid.inclusion().least(enrolled) / share,
             UpRule::Plain | UpRule::Feedback => 0.0,
         };
-        let (cap, share) = (grid.cap(enrolled)?, share / inclusion.of(id, enrolled));
-        Ok(Some(GridNote { cap, share, pace, exponents: state.exponents() }))
+        Ok(GridShare { cap: grid.cap(enrolled)?, share: share / p, pace, exponents })
     }
 
     /// Rounds `(w_i/p_i)(g - h_i)` to the grid, in a frame if there is one. Returns the client's end once
@@ -170,10 +199,10 @@ impl Uplink {
         end: &UpClient<T>,
         g: &[T],
         frame: Option<&dyn Frame>,
-        note: &GridNote,
+        note: &GridShare<'_>,
         key: Key,
     ) -> Result<(UpClient<T>, Packet)> {
-        let grid = self.checked(note, false)?;
+        let grid = self.known_grid()?;
         let h_i = self.kept(end)?;
         self.check(g.len())?;
         let mut x: Vec<f64> = g.iter().map(|g| g.wide()).collect();
@@ -184,13 +213,13 @@ impl Uplink {
             frame.forward(&mut x);
         }
         vector::scale(&mut x, note.share);
-        let integers = grid.encode(&x, &note.exponents, note.cap, key)?;
+        let integers = grid.encode(&x, note.exponents, note.cap, key)?;
         let packet = grid.write(&integers, false);
         if !self.has_memory() {
             return Ok((UpClient::default(), packet));
         }
         // h_i += alpha (p_min/w_i) q_i
-        let mut kept = grid.decode(&integers.values, &note.exponents);
+        let mut kept = grid.decode(&integers.values, note.exponents);
         if let Some(frame) = frame {
             frame.inverse(&mut kept);
         }
@@ -205,9 +234,9 @@ impl Uplink {
     pub fn open_on_grid<T: Scalar>(
         &self,
         g: &[T],
-        note: &GridNote,
+        note: &GridShare<'_>,
     ) -> Result<(UpClient<T>, Packet)> {
-        let grid = self.checked(note, true)?;
+        let grid = self.known_grid()?;
         self.check(g.len())?;
         let mut x: Vec<f64> = g.iter().map(|g| g.wide()).collect();
         vector::scale(&mut x, note.share);
@@ -221,36 +250,29 @@ impl Uplink {
         Ok((UpClient { kept: kept.into_iter().map(T::narrow).collect() }, packet))
     }
 
-    /// The grid, if the note suits it.
-    fn checked(&self, note: &GridNote, opening: bool) -> Result<&SharedGrid> {
-        let grid = self.known_grid()?;
-        let (cap_max, exponents) = if opening {
-            (i64::MAX as u64, 0)
-        } else {
-            ((1 << (grid.bits() - 1)) - 1, self.dimension().div_ceil(grid::BLOCK))
-        };
-        let fits = (1..=cap_max).contains(&note.cap)
-            && note.exponents.len() == exponents
-            && note.share > 0.0
-            && note.share.is_finite()
-            && note.pace.is_finite();
-        fits.then_some(grid).ok_or_else(|| Error::peer("the server's grid does not suit the job"))
+    /// Adds the upload of a client with weight `n_i`.
+    pub fn absorb_on_grid(&self, fold: &mut UpFold, packet: &Packet, weight: f64) -> Result<()> {
+        let sum = grid_sum(fold)?;
+        let opening = sum.is_opening();
+        let read = self.known_grid()?.read(packet, self.dimension(), opening, sum.cap, 1)?;
+        sum.add(&read, 1);
+        fold.weight += weight;
+        Ok(())
     }
 
-    /// Adds an upload, or a sum of `count` uploads whose clients weigh `weight` together.
-    pub fn absorb_sum(
-        &self,
-        fold: &mut UpFold,
-        packet: &Packet,
-        count: u32,
-        weight: f64,
-    ) -> Result<()> {
-        let grid = self.known_grid()?;
-        let missing = || Error::internal("a fold without a grid was handed an upload on one");
-        let sum = fold.grid.as_mut().ok_or_else(missing)?;
-        let read = grid.read(packet, self.dimension(), sum.is_opening(), sum.cap, count)?;
-        sum.add(&read, count);
+    /// Counts a client whose words arrive in a sum.
+    pub fn absorb_sender(&self, fold: &mut UpFold, weight: f64) -> Result<()> {
+        grid_sum(fold)?.count += 1;
         fold.weight += weight;
+        Ok(())
+    }
+
+    /// Adds the sum of the uploads of all counted clients.
+    pub fn absorb_words(&self, fold: &mut UpFold, packet: &Packet) -> Result<()> {
+        let sum = grid_sum(fold)?;
+        let (opening, count) = (sum.is_opening(), sum.count);
+        let read = self.known_grid()?.read(packet, self.dimension(), opening, sum.cap, count)?;
+        sum.add(&read, 0);
         Ok(())
     }
 
@@ -297,6 +319,11 @@ impl Uplink {
         let floor = grid::log2(vector::norm_inf(memory).max(1e-3)) - 60.0;
         grid.follow(&mut state.levels, (&sum.sum.lanes, sum.count, sum.cap), &moved, floor);
     }
+}
+
+fn grid_sum(fold: &mut UpFold) -> Result<&mut GridFold> {
+    let missing = || Error::internal("a fold without a grid was handed an upload on one");
+    fold.grid.as_mut().ok_or_else(missing)
 }
 
 /// Starts the byte form of an end or a fold on a grid. Without a grid both start with a count, which is

@@ -13,7 +13,7 @@ pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
     Memories, Reset, SharedMessages, Sharing, Spread,
 };
-pub use grid::{GridMember, GridNote, GridServer};
+pub use grid::{GridNote, GridServer, GridShare};
 pub use uplink::{
     Auto, UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha, gradient_alpha,
 };

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use whimbrel_codec::channel::{GridMember, GridNote, UpClient, UpFold, UpRule, UpServer, Uplink};
+use whimbrel_codec::channel::{GridNote, UpClient, UpFold, UpRule, UpServer, Uplink};
 use whimbrel_codec::grid::{BLOCK, pack, unpack};
 use whimbrel_codec::{Codec, Inclusion, Packet, SharedGrid};
 use whimbrel_core::{Error, Key, Segment, Wire};
@@ -34,9 +34,13 @@ impl Federation {
     }
 
     fn note(&self, i: usize, opening: bool) -> GridNote {
-        let (weight, enrolled) = ((i + 1) as f64, self.ends.len() as u32);
-        let member = GridMember { id: i as u32, weight, total: self.total(), enrolled };
-        self.uplink.grid_note(&self.server, &member, opening).unwrap().unwrap()
+        let among = (self.total(), self.ends.len() as u32);
+        self.uplink.grid_note(&self.server, i as u32, among, opening).unwrap().unwrap()
+    }
+
+    fn open(&self, i: usize, g: &[f64]) -> whimbrel_core::Result<(UpClient, Packet)> {
+        let note = self.note(i, true);
+        self.uplink.open_on_grid(g, &self.uplink.grid_share(&note, (i + 1) as f64, true)?)
     }
 
     fn fold(&self, opening: bool) -> UpFold {
@@ -45,7 +49,9 @@ impl Federation {
 
     fn send(&self, i: usize, g: &[f64], key: Key) -> (UpClient, Packet) {
         let key = key.child(i as u64);
-        self.uplink.send_on_grid(&self.ends[i], g, None, &self.note(i, false), key).unwrap()
+        let note = self.note(i, false);
+        let share = self.uplink.grid_share(&note, (i + 1) as f64, false).unwrap();
+        self.uplink.send_on_grid(&self.ends[i], g, None, &share, key).unwrap()
     }
 
     /// The uploads of all clients, whose memories stay.
@@ -53,7 +59,7 @@ impl Federation {
         let mut fold = self.fold(false);
         for (i, g) in g.iter().enumerate() {
             let (_, packet) = self.send(i, g, key);
-            self.uplink.absorb_sum(&mut fold, &packet, 1, (i + 1) as f64).unwrap();
+            self.uplink.absorb_on_grid(&mut fold, &packet, (i + 1) as f64).unwrap();
         }
         fold
     }
@@ -63,7 +69,7 @@ impl Federation {
         let mut fold = self.fold(false);
         for i in cohort {
             let (end, packet) = self.send(*i, &g[*i], key);
-            self.uplink.absorb_sum(&mut fold, &packet, 1, (i + 1) as f64).unwrap();
+            self.uplink.absorb_on_grid(&mut fold, &packet, (i + 1) as f64).unwrap();
             self.ends[*i] = end;
         }
         let total = self.total();
@@ -153,8 +159,7 @@ fn both_ends_decode_the_same_value_and_bytes_are_counted() {
         assert_eq!(estimate, federation.ends[0].kept);
         let (_, packet) = federation.send(0, &g[0], Key::root(3));
         assert_eq!(packet.len(), (bits as usize * d).div_ceil(8) + 16 * d.div_ceil(BLOCK));
-        let note = federation.note(0, true);
-        let (_, opening) = federation.uplink.open_on_grid(&g[0], &note).unwrap();
+        let (_, opening) = federation.open(0, &g[0]).unwrap();
         assert_eq!(opening.len(), 8 * d);
     }
 }
@@ -169,13 +174,15 @@ fn a_sum_of_uploads_is_an_upload_of_sums() {
         let g = normals(n, d, 9);
         let (mut one_by_one, mut sums): (UpFold, Vec<Segment>) =
             (federation.fold(opening), Vec::new());
+        let mut at_once = federation.fold(opening);
         for (i, g) in g.iter().enumerate() {
             let packet = if opening {
-                federation.uplink.open_on_grid(g, &federation.note(i, true)).unwrap().1
+                federation.open(i, g).unwrap().1
             } else {
                 federation.send(i, g, Key::root(2)).1
             };
-            federation.uplink.absorb_sum(&mut one_by_one, &packet, 1, 1.0).unwrap();
+            federation.uplink.absorb_on_grid(&mut one_by_one, &packet, 1.0).unwrap();
+            federation.uplink.absorb_sender(&mut at_once, 1.0).unwrap();
             let segments = federation.uplink.segments(&packet, opening).unwrap();
             if sums.is_empty() {
                 sums = segments;
@@ -188,13 +195,12 @@ fn a_sum_of_uploads_is_an_upload_of_sums() {
                 }
             }
         }
-        let mut at_once = federation.fold(opening);
-        federation.uplink.absorb_sum(&mut at_once, &pack(&sums), n as u32, n as f64).unwrap();
+        federation.uplink.absorb_words(&mut at_once, &pack(&sums)).unwrap();
         assert!(at_once == one_by_one, "{bits} bits, opening: {opening}");
         assert_eq!(UpFold::from_bytes(&at_once.to_bytes()).unwrap(), at_once);
         // As one client's upload, eight-bit sums are out of range.
         let alone =
-            federation.uplink.absorb_sum(&mut federation.fold(opening), &pack(&sums), 1, 1.0);
+            federation.uplink.absorb_on_grid(&mut federation.fold(opening), &pack(&sums), 1.0);
         assert_eq!(alone.is_err(), bits == 8);
     }
 }
@@ -260,14 +266,14 @@ fn formats_are_frozen() {
     federation.set_levels(|_| -7.5);
     let (_, packet) = federation.send(1, &X, Key::root(1));
     assert_eq!(hex(&packet), "2b60f9000010000004ab60fece92df06000000000000000000000000");
-    let (_, opening) = federation.uplink.open_on_grid(&X, &federation.note(0, true)).unwrap();
+    let (_, opening) = federation.open(0, &X).unwrap();
     assert_eq!(
         hex(&opening),
         "abaaaa0a00000000555555e5ffffffff00000000000000000000004000000000e689faffffffffff0000001000000000abaaaa2a000000009a9999f9ffffffff",
     );
     assert_eq!(
         whimbrel_core::wire::hex(&federation.note(1, false).to_bytes()),
-        "ff03000000000000555555555555e53f000000000000f23f01f9ffffff",
+        "0000000000000840020000000001f9ffffff",
     );
 }
 
@@ -296,12 +302,12 @@ fn grids_that_overflow_are_refused_with_a_hint() {
 #[test]
 fn opening_values_are_checked_against_overflow() {
     let federation = Federation::new(uplink(16, 2, 1.0, MEMORY, 1), 2);
-    let note = federation.note(0, true);
-    let limit = note.cap as f64 * 2f64.powi(-30) / note.share;
-    assert!(federation.uplink.open_on_grid(&[0.99 * limit], &note).is_ok());
-    let error = federation.uplink.open_on_grid(&[-1.01 * limit], &note).unwrap_err();
+    // The client weighs a third of all.
+    let limit = 3.0 * (i64::MAX / 2) as f64 * 2f64.powi(-30);
+    assert!(federation.open(0, &[0.99 * limit]).is_ok());
+    let error = federation.open(0, &[-1.01 * limit]).unwrap_err();
     assert!(matches!(error, Error::Numerical { .. }), "{error}");
-    assert!(federation.uplink.open_on_grid(&[f64::NAN], &note).is_err());
+    assert!(federation.open(0, &[f64::NAN]).is_err());
 }
 
 proptest! {
@@ -326,7 +332,7 @@ proptest! {
         }
         let mut fold = uplink.grid_fold(1.0, 1, opening).unwrap().unwrap();
         let packet = Packet::from_bytes(bytes);
-        match uplink.absorb_sum(&mut fold, &packet, 1, 1.0) {
+        match uplink.absorb_on_grid(&mut fold, &packet, 1.0) {
             Ok(()) => {
                 let estimate = uplink.collect(&mut uplink.server(), &[(&fold, None)], 1.0);
                 prop_assert!(estimate.iter().all(|v| v.is_finite()));
@@ -348,14 +354,15 @@ proptest! {
 
     #[test]
     fn hostile_notes_are_refused_or_harmless(
-        cap in any::<u64>(),
-        share in any::<f64>(),
-        pace in any::<f64>(),
+        total in any::<f64>(),
+        enrolled in any::<u32>(),
+        inclusion in any::<Option<f64>>(),
         exponents in proptest::collection::vec(-1100i32..1100, 0..3),
         opening in any::<bool>(),
     ) {
         let uplink = uplink(16, 3, 1.0, MEMORY, 5);
-        let note = GridNote { cap, share, pace, exponents };
+        let note = GridNote { total, enrolled, inclusion, exponents };
+        let Ok(note) = uplink.grid_share(&note, 2.0, opening) else { return Ok(()) };
         let (end, g) = (UpClient { kept: vec![0.5; 5] }, [1e200, -1.0, 0.0, 1e-200, 3.0]);
         let sent = if opening {
             uplink.open_on_grid(&g, &note)

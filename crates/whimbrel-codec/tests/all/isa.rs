@@ -20,7 +20,8 @@ fn bytes_do_not_depend_on_the_instruction_set() {
     ];
     let grid = SharedGrid::new(16).unwrap().among(5, Inclusion::Equal(1.0));
     let uplink = Uplink::new(Codec::Grid(grid), UpRule::Plain, 10_007).unwrap();
-    let note = GridNote { cap: 6553, share: 0.2, pace: 0.0, exponents: vec![-9; 10] };
+    let note = GridNote { total: 5.0, enrolled: 5, inclusion: None, exponents: vec![-9; 10] };
+    let note = uplink.grid_share(&note, 1.0, false).unwrap();
     let all = |level| {
         isa::pin(level);
         let mut packets = Vec::new();

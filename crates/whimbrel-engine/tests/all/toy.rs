@@ -151,7 +151,7 @@ impl Method for Toy {
         Status { next, magnitude: server.estimate.abs() }
     }
 
-    fn open(&self, _: &Server) -> Result<((), Fold)> {
+    fn open(&self, _: &Server, _: &[ClientId]) -> Result<((), Fold)> {
         Ok(((), Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }))
     }
 

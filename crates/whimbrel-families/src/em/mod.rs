@@ -446,6 +446,11 @@ impl<K: MixtureKeys> EmFit<K> {
                 "this start sends cluster centres or rows of each client, which masks do not hide";
             source.report_at(&["model", "init"], what, "write init = \"moments\", or give a file");
         }
+        if self.keys.form == Some(Form::State) {
+            let what =
+                "this form sends moments to single clients, and masks need one message to all";
+            source.report_at(&["method", "form"], what, "take `form` out");
+        }
         if self.mixture.candidates().are_several() {
             let what = "the choice among several fits is not masked";
             let hint = "give one number of components, and starts = 1";

@@ -24,12 +24,12 @@ use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, PrivateEm,
     Step as EmStep,
 };
-use whimbrel_methods::federated::{Federated, Plain, Terms};
+use whimbrel_methods::federated::{BindRows, Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
-use whimbrel_methods::prepare::Preparation;
+use whimbrel_methods::prepare::{Preparation, Prepared};
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
@@ -394,7 +394,11 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             }
             Kind::Prepare | Kind::Fit => {
                 let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
-                let fit = bound(self.fit(common, model, initial, step), preparation);
+                let fit = self.fit(common, model, initial, step);
+                let fit = match preparation {
+                    None => fit.erased(BindRows),
+                    Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),
+                };
                 common.fit(fit, self.rounds(common))
             }
         })

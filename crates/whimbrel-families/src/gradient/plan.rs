@@ -10,10 +10,9 @@ use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, FitStages, Minima, Planned};
-use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Erased, Error, Method};
+use whimbrel_core::{ClientId, Error, Method};
 use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
@@ -156,7 +155,7 @@ impl GradientPlan {
 
 impl FitStages for GradientPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = Arc::new(Erased(self.sgd(common), BindRows));
+        let method = self.sgd(common).erased(BindRows);
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
     }
 }

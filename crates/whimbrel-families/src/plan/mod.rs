@@ -28,6 +28,7 @@ use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
+use whimbrel_methods::masked::{MaskSecret, Masks};
 use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 
 /// Default number of evaluations of a run.
@@ -147,6 +148,8 @@ pub struct Common {
     pub minima: Minima,
     /// Noise and cost under differential privacy.
     pub private: Option<Private>,
+    /// The origin of a client's masks.
+    pub secret: MaskSecret,
 }
 
 /// Treatment of the minimum of a convex loss, to which excess losses refer.
@@ -396,6 +399,7 @@ impl Common {
             names: facts.names.clone(),
             unseen: facts.unseen.clone(),
             private: Private::of(job, facts.clients, facts.total_rows)?,
+            secret: MaskSecret::Simulated,
         })
     }
 
@@ -407,7 +411,7 @@ impl Common {
     /// Refuses a stage with exchanges that are not masked, if the job asks for masks.
     fn check_masked(&self, stage: &Stage) -> whimbrel_core::Result<()> {
         let declared = stage.method.declare();
-        if !self.job.privacy.masks || declared.enrols_only || declared.masks.is_some() {
+        if !self.job.privacy.masks || declared.enrols_only || declared.steps > 1 {
             return Ok(());
         }
         let what = format!("the exchanges of the stage `{}` cannot be masked", stage.name);
@@ -467,7 +471,12 @@ impl Common {
     pub fn privacy(&self) -> Privacy {
         Privacy {
             min_group: self.job.privacy.groups(),
-            masks: self.job.privacy.least_masked(),
+            masks: self.job.privacy.least_masked().map(|least| Masks {
+                least,
+                clients: self.clients,
+                seed: self.job.seed,
+                secret: self.secret,
+            }),
             release: None,
         }
     }

@@ -1,12 +1,14 @@
 //! Plans without rows: of the coordinator, and of a client that received an offer.
 
 use super::{Common, Facts, Files, Plan, not_on_network};
-use crate::failure::{AtKey, Result};
+use crate::failure::Result;
 use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::method::Disclosure;
 use whimbrel_engine::{Agreement, Chain, Consent, Faults, Stage};
+use whimbrel_methods::masked::MaskSecret;
+use whimbrel_privacy::noise::random_bytes;
 
 /// The messages that leave a client in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,11 +30,10 @@ impl Plan {
     }
 
     fn without_rows(job: &Job, facts: &Facts, files: Files<'_>) -> Result<Self> {
-        if job.privacy.masks {
-            let what = "masked sums are only simulated so far: a network would not mask uploads";
-            return refuse(what, "take `masks` out of [privacy]").at("privacy.masks");
-        }
         let mut common = Common::new(job, facts)?;
+        if job.privacy.masks {
+            common.secret = MaskSecret::Random(random_bytes()?);
+        }
         // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();
         let fit = job.fit.plan(&common, facts, None, files)?;

@@ -276,7 +276,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         Status { next, magnitude: norms2.sum::<f64>().sqrt() }
     }
 
-    fn open(&self, server: &Server) -> Result<(Self::Broadcast, Fold)> {
+    fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {
         let running = server.running().map(|(_, slot)| (slot.model, slot.theta.clone()));
         let broadcast = Shared::new(&running.collect());
         let lengths: Vec<u32> =

@@ -2,48 +2,65 @@
 
 use super::method::DownOf;
 use super::state::{Fold, Peer, Server, Up};
-use super::{ExchangeKind, Federated, Oracle, aggregate};
-use whimbrel_codec::channel::{GridMember, GridNote};
-use whimbrel_codec::grid::BLOCK;
+use super::{ExchangeKind, Federated, Judge, Oracle, aggregate};
+use crate::masked::Sums;
+use whimbrel_codec::channel::GridNote;
+use whimbrel_codec::grid::{BLOCK, pack};
 use whimbrel_core::method::{Disclosure, Sender};
-use whimbrel_core::{Error, Result, Wire, vector};
+use whimbrel_core::{Error, Result, Segment, Wire, vector};
 
-impl<O: Oracle> Federated<O> {
-    /// Adds the sum of the uploads of all senders, one upload on a grid.
-    pub(super) fn absorb_on_grid(
-        &self,
-        fold: &mut Fold,
-        senders: &[Sender<'_, Peer<O::Record, O::Number>>],
-        up: &Up,
-    ) -> Result<()> {
-        let Some(first) = senders.first() else { return Ok(()) };
-        let groups = fold.up.len();
-        let group =
-            |from: &Sender<'_, Peer<O::Record, O::Number>>| from.peer.down.id() as usize % groups;
-        let at = group(first);
-        if up.kind != fold.kind || senders.iter().any(|from| group(from) != at) {
-            return Err(Error::peer(format!(
-                "client {} is part of a sum of another exchange or group",
-                first.id
-            )));
-        }
-        let weight = senders.iter().map(|from| from.peer.weight).sum();
-        let count = senders.len() as u32;
-        self.uplink().absorb_sum(&mut fold.up[at], &up.packet, count, weight)?;
-        senders.iter().try_for_each(|from| self.note_sender(fold, from.peer))
+/// Uploads on a grid are words.
+impl<O: Judge> Sums for Federated<O> {
+    fn shape(&self, fold: &Fold) -> Result<Vec<(u32, usize)>> {
+        let grid = self.uplink().grid();
+        let grid = grid.ok_or_else(|| Error::config("uploads without a grid are not words"))?;
+        Ok(grid.shape(self.uplink().dimension(), fold.kind != ExchangeKind::Round))
     }
 
-    /// Kind, note, grid and state of a message. Weights and frames differ between clients.
-    pub(super) fn common_part(&self, down: &DownOf<O>) -> Result<Vec<u8>> {
+    fn words(&self, up: &Up) -> Result<Vec<Segment>> {
+        self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
+    }
+
+    /// Kind, note, grid and state. The client knows its own weight.
+    fn common(&self, down: &DownOf<O>) -> Result<Vec<u8>> {
         let mut common = (down.kind, down.uplink).to_bytes();
         if let Some(note) = &down.note {
             note.put(&mut common);
         }
-        if let Some(grid) = &down.grid {
-            (grid.cap, grid.exponents.clone()).put(&mut common);
-        }
+        down.grid.put(&mut common);
         down.state.get()?.put(&mut common);
         Ok(common)
+    }
+
+    fn absorb_sender(
+        &self,
+        fold: &mut Fold,
+        from: Sender<'_, Peer<O::Record, O::Number>>,
+    ) -> Result<()> {
+        let at = from.peer.down.id() as usize % fold.up.len();
+        self.uplink().absorb_sender(&mut fold.up[at], from.peer.weight)?;
+        self.note_sender(fold, from.peer)
+    }
+
+    fn absorb_words(&self, fold: &mut Fold, sum: &[Segment]) -> Result<()> {
+        match &mut fold.up[..] {
+            [all] => self.uplink().absorb_words(all, &pack(sum)),
+            _ => Err(Error::internal("several groups of clients have one sum")),
+        }
+    }
+}
+
+impl<O: Oracle> Federated<O> {
+    /// Adds an upload on a grid.
+    pub(super) fn absorb_on_grid(
+        &self,
+        fold: &mut Fold,
+        from: Sender<'_, Peer<O::Record, O::Number>>,
+        up: &Up,
+    ) -> Result<()> {
+        let at = from.peer.down.id() as usize % fold.up.len();
+        self.uplink().absorb_on_grid(&mut fold.up[at], &up.packet, from.peer.weight)?;
+        self.note_sender(fold, from.peer)
     }
 
     /// The disclosure of the lanes of a grid.
@@ -60,9 +77,8 @@ impl<O: Oracle> Federated<O> {
         server: &Server<O::Global, O::Number>,
         peer: &Peer<O::Record, O::Number>,
     ) -> Result<Option<GridNote>> {
-        let (id, weight) = (peer.down.id(), peer.weight);
-        let member = GridMember { id, weight, total: server.total, enrolled: server.clients };
-        self.uplink().grid_note(&server.up, &member, server.kind != ExchangeKind::Round)
+        let (id, opening) = (peer.down.id(), server.kind != ExchangeKind::Round);
+        self.uplink().grid_note(&server.up, id, (server.total, server.clients), opening)
     }
 
     /// Moves the grid after a step from `before`.

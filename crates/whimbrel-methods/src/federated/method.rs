@@ -11,14 +11,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{
-    DownClient, DownMessage, DownRule, GridNote, SharedMessages, Uplink, Upload,
+    DownClient, DownMessage, DownRule, GridShare, SharedMessages, Uplink, Upload,
 };
-use whimbrel_codec::grid::pack;
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
 };
-use whimbrel_core::{ClientId, Error, Key, Result, Segment};
+use whimbrel_core::{ClientId, Error, Key, Result};
 
 impl<O: Oracle> Federated<O> {
     /// The uplink for everything that does not depend on the codec.
@@ -75,7 +74,6 @@ impl<O: Judge> Method for Federated<O> {
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
-        declared.masks = self.terms.privacy.masks;
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());
@@ -184,7 +182,7 @@ impl<O: Judge> Method for Federated<O> {
         Status { next, magnitude: self.oracle.magnitude(&server.global, local2) }
     }
 
-    fn open(&self, server: &Self::Server) -> Result<(Self::Broadcast, Fold)> {
+    fn open(&self, server: &Self::Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {
         let is_round = server.kind == ExchangeKind::Round;
         let sums = if is_round { self.sums(&server.global) } else { 1 };
         let on_grid = self.uplink().grid_fold(server.total, server.clients, !is_round)?;
@@ -233,7 +231,7 @@ impl<O: Judge> Method for Federated<O> {
         key: Key,
     ) -> Result<(Self::Client, Up)> {
         let message = down.state.get()?;
-        let Opened { received, reply } = self.open_message(client, down, &message)?;
+        let Opened { received, reply } = self.open_message(client, down, &message, data.rows[0])?;
         let computed = self.oracle.local(&received, &client.own, &data.train, key)?;
         self.send(client, reply, computed, key)
     }
@@ -245,7 +243,8 @@ impl<O: Judge> Method for Federated<O> {
         let messages: Vec<_> = tasks.iter().map(|task| task.down.state.get()).collect();
         let opened = tasks.iter().zip(&messages).map(|(task, message)| {
             let message = message.as_deref().map_err(Clone::clone)?;
-            let Opened { received, reply } = self.open_message(task.client, &task.down, message)?;
+            let Opened { received, reply } =
+                self.open_message(task.client, &task.down, message, task.data.rows[0])?;
             let (own, data) = (&task.client.own, &task.data.train);
             Ok((Local { received, own, data, key: task.key }, (task, reply)))
         });
@@ -267,7 +266,7 @@ impl<O: Judge> Method for Federated<O> {
             )));
         }
         if self.uplink().grid().is_some() {
-            return self.absorb_on_grid(fold, &[from], &up);
+            return self.absorb_on_grid(fold, from, &up);
         }
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
@@ -286,29 +285,6 @@ impl<O: Judge> Method for Federated<O> {
         }
         fold.withheld += u64::from(up.withheld);
         self.note_sender(fold, peer)
-    }
-
-    fn shape(&self, fold: &Fold) -> Option<Vec<(u32, usize)>> {
-        let grid = self.uplink().grid()?;
-        Some(grid.shape(self.uplink().dimension(), fold.kind != ExchangeKind::Round))
-    }
-
-    fn segments(&self, up: &Up) -> Result<Vec<Segment>> {
-        self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
-    }
-
-    fn absorb_sum(
-        &self,
-        fold: &mut Fold,
-        senders: &[Sender<'_, Self::Peer>],
-        sum: &[Segment],
-    ) -> Result<()> {
-        let up = Up { kind: fold.kind, packet: pack(sum), withheld: 0 };
-        self.absorb_on_grid(fold, senders, &up)
-    }
-
-    fn common(&self, down: &Self::Down) -> Result<Vec<u8>> {
-        self.common_part(down)
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
@@ -410,7 +386,7 @@ struct Reply<'a, N: Scalar> {
     down: DownClient<N>,
     frame: SharedFrame,
     uplink: &'a Uplink,
-    grid: Option<&'a GridNote>,
+    grid: Option<GridShare<'a>>,
 }
 
 /// The frame of an upload, if there is one; clients that received the same vector share it.
@@ -426,6 +402,7 @@ impl<O: Oracle> Federated<O> {
         client: &ClientOf<O>,
         down: &'a DownOf<O>,
         message: &'a DownMessage<O::Number>,
+        rows: u64,
     ) -> Result<Opened<'a, O>> {
         let kind = down.kind;
         self.oracle.check_told(&client.own, kind, down.note.as_ref(), &down.private)?;
@@ -467,7 +444,9 @@ impl<O: Oracle> Federated<O> {
         let (note, private) = (down.note.as_ref(), &down.private);
         let min_group = self.terms.privacy.min_group;
         let received = Received { kind, state, note, private, min_group };
-        let grid = down.grid.as_ref();
+        let opening = kind != ExchangeKind::Round;
+        let share = |note| uplink.grid_share(note, self.terms.weights.of_rows(rows), opening);
+        let grid = down.grid.as_ref().map(share).transpose()?;
         Ok(Opened { received, reply: Reply { kind, down: end, frame, uplink, grid } })
     }
 
@@ -508,10 +487,10 @@ impl<O: Oracle> Federated<O> {
         let (up, packet) = match (kind, grid) {
             (ExchangeKind::Round, None) => uplink.send(&client.up, &value, frame, key)?,
             (ExchangeKind::Round, Some(grid)) => {
-                uplink.send_on_grid(&client.up, &value, frame, grid, key)?
+                uplink.send_on_grid(&client.up, &value, frame, &grid, key)?
             }
             (_, None) => uplink.open(&value)?,
-            (_, Some(grid)) => uplink.open_on_grid(&value, grid)?,
+            (_, Some(grid)) => uplink.open_on_grid(&value, &grid)?,
         };
         // Memories open at the first state, not before it.
         let up = if kind == ExchangeKind::FirstState { client.up.clone() } else { up };

@@ -38,14 +38,26 @@ pub use simple::{Plain, Simple};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 pub use terms::{FirstMemories, Terms};
 
+use crate::masked::{BindMasked, Masked};
+use std::sync::Arc;
 use whimbrel_core::method::Bind;
-use whimbrel_core::{ClientData, Result};
+use whimbrel_core::{ClientData, DynMethod, Erased, Result};
 
 /// A complete method: an oracle over channels.
 pub struct Federated<O> {
     pub oracle: O,
     /// Channels, weights and budget.
     pub terms: Terms,
+}
+
+impl<O: Judge> Federated<O> {
+    /// The method for the engine, under masks if its terms ask for them.
+    pub fn erased(self, bind: impl Bind<Self>) -> Arc<dyn DynMethod> {
+        match self.terms.privacy.masks {
+            Some(masks) => Arc::new(Erased(Masked::new(self, &masks), BindMasked(bind))),
+            None => Arc::new(Erased(self, bind)),
+        }
+    }
 }
 
 /// Lays out a client's rows for the method.

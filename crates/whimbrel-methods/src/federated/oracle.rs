@@ -23,9 +23,9 @@ pub trait Oracle: Send + Sync + 'static {
     /// The server's record of one client, beside its weight and channels: O(1).
     type Record: State + Default;
     /// Broadcast part of the message, beside the published vector.
-    type Note: Wire;
+    type Note: Wire + Clone;
     /// Part of the message to one client.
-    type Private: Wire + Default;
+    type Private: Wire + Clone + Default;
 
     /// Whether the first state comes from an exchange with everyone, whose message is
     /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to

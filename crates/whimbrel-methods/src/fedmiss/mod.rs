@@ -192,7 +192,7 @@ impl Method for FedMiss {
         Status { next: self.next(server), magnitude: self.magnitude(server) }
     }
 
-    fn open(&self, server: &Server) -> Result<(Broadcast, Fold)> {
+    fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Broadcast, Fold)> {
         Ok((self.broadcast(server)?, self.fold(server)))
     }
 

@@ -176,7 +176,7 @@ impl<R: PerClientRule> Method for PerClient<R> {
         Status { next, magnitude: self.rule.magnitude(&server.global, &server.scale) }
     }
 
-    fn open(&self, _: &Self::Server) -> Result<((), Self::Fold)> {
+    fn open(&self, _: &Self::Server, _: &[ClientId]) -> Result<((), Self::Fold)> {
         Ok(((), Fold { uploads: Vec::new(), rows_used: 0 }))
     }
 

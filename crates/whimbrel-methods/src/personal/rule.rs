@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{DynMethod, Erased, Key, Result, wire};
+use whimbrel_core::{DynMethod, Key, Result, wire};
 use whimbrel_nn::{Learner, Proximal, Role, Trainee};
 
 const WEIGHTS: &str = "weights";
@@ -69,7 +69,7 @@ pub trait LocalRule: RuleValue {
     }
     /// The whole method around this client; by default over channels.
     fn method(&self, training: Personal, terms: Terms) -> Arc<dyn DynMethod> {
-        Arc::new(Erased(training.over(terms), BindRows))
+        training.over(terms).erased(BindRows)
     }
     /// Whether uploads bypass the codec.
     fn sends_exactly(&self) -> bool {

@@ -208,7 +208,7 @@ impl<M: Mixture> Method for Constants<M> {
         Status { next, magnitude: vector::norm2_squared(&server.fit.global.s_hat).sqrt() }
     }
 
-    fn open(&self, server: &PathServer) -> Result<((), PathFold)> {
+    fn open(&self, server: &PathServer, _: &[ClientId]) -> Result<((), PathFold)> {
         let fields = ExactSum::new(server.fit.global.s_hat.len());
         Ok(((), PathFold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }))
     }

@@ -172,7 +172,12 @@ fn grids_are_those_of_the_job() {
     let why = "lacks the grid of the job, or the job has none";
     refused(&mut spy(&setup), &first, why);
     spy(&Setup::default()).ask(&first).unwrap();
-    first.grid = Some(GridNote { cap: 1 << 40, share: 0.1, pace: 0.0, exponents: Vec::new() });
+    let note =
+        |total| Some(GridNote { total, enrolled: 14, inclusion: None, exponents: Vec::new() });
+    first.grid = note(1e4);
     refused(&mut spy(&Setup::default()), &first, why);
     spy(&setup).ask(&first).unwrap();
+    // A total below the client's own weight would enlarge its part of the sum.
+    first.grid = note(0.5);
+    refused(&mut spy(&setup), &first, "does not suit the job");
 }

@@ -12,6 +12,7 @@ use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Protocol};
 use whimbrel_methods::fedem::{AutoStep, DownNoise, FirstMemories, FrameKind};
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::masked::Sums;
 use whimbrel_methods::personal::FedAvg;
 use whimbrel_methods::sgd::Preset;
 
@@ -117,13 +118,13 @@ fn a_fold_of_one_sum_is_the_fold_of_its_uploads() {
         ids.zip(&summaries).map(|(id, s)| method.admit(&mut server, id, s).unwrap()).collect();
     for exchange in 0..5 {
         let key = key.child(exchange);
-        let (broadcast, mut each) = method.open(&server).unwrap();
+        let (broadcast, mut each) = method.open(&server, &[]).unwrap();
         let (mut at_once, mut sums) = (each.clone(), Vec::<Segment>::new());
         for i in 0..6 {
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();
             let key = key.child(i as u64);
             let (client, up) = method.local_step(&clients[i], &down, &data[i], key).unwrap();
-            for (at, segment) in method.segments(&up).unwrap().into_iter().enumerate() {
+            for (at, segment) in method.words(&up).unwrap().into_iter().enumerate() {
                 match sums.get_mut(at) {
                     None => sums.push(segment),
                     Some(sum) => add(sum, &segment),
@@ -133,9 +134,11 @@ fn a_fold_of_one_sum_is_the_fold_of_its_uploads() {
             let from = Sender { id: ClientId(i as u32), inclusion: 1.0, peer: &peers[i] };
             method.absorb(&mut each, from, up).unwrap();
         }
-        let sender = |(i, peer)| Sender { id: ClientId(i as u32), inclusion: 1.0, peer };
-        let senders: Vec<_> = peers.iter().enumerate().map(sender).collect();
-        method.absorb_sum(&mut at_once, &senders, &sums).unwrap();
+        for (i, peer) in peers.iter().enumerate() {
+            let from = Sender { id: ClientId(i as u32), inclusion: 1.0, peer };
+            method.absorb_sender(&mut at_once, from).unwrap();
+        }
+        method.absorb_words(&mut at_once, &sums).unwrap();
         assert!(at_once.to_bytes() == each.to_bytes(), "exchange {exchange}");
         server = method.server_step(server, at_once, key).unwrap();
     }

@@ -294,7 +294,7 @@ fn a_round_without_its_outer_loop_is_a_peers_fault() {
             &mut server.global.s_hat,
         )
         .unwrap();
-    let (broadcast, _) = method.open(&server).unwrap();
+    let (broadcast, _) = method.open(&server, &[]).unwrap();
     let (_, down) = method.downlink(&server, &broadcast, &peer, Key::root(3)).unwrap();
     assert_eq!(down.note, Some(whimbrel_methods::fedem::OuterLoop(0)));
     assert!(method.local_step(&client, &down, &data, Key::root(4)).is_ok());

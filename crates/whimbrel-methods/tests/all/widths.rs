@@ -185,7 +185,7 @@ fn numbers_take_four_bytes_everywhere() {
     let admit = |id: &ClientId| method.admit(&mut server, *id, &summaries[0]).unwrap();
     let mut peers: Vec<_> = ids.iter().map(admit).collect();
     for round in 0..100u64 {
-        let (broadcast, mut fold) = method.open(&server).unwrap();
+        let (broadcast, mut fold) = method.open(&server, &[]).unwrap();
         for (i, id) in ids.iter().enumerate() {
             let key = Key::root(3).child(round).child(i as u64);
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();

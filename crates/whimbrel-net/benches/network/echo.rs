@@ -53,7 +53,7 @@ impl Method for Echo {
         Status { next, magnitude: 1.0 }
     }
 
-    fn open(&self, _: &u32) -> Result<((), u32)> {
+    fn open(&self, _: &u32, _: &[ClientId]) -> Result<((), u32)> {
         Ok(((), 0))
     }
 

@@ -31,6 +31,9 @@ pub(super) struct Rounds<'a> {
     owed: Vec<(ClientId, Kind, StepId)>,
     /// Clients that joined since the last exchange.
     joined: Vec<ClientId>,
+    /// Whether an earlier process may have begun the next exchange: nobody may join before it, since
+    /// clients refuse a second, different question.
+    begun: bool,
     /// Clients whose summary the method refused.
     rejected: BTreeSet<String>,
 }
@@ -64,6 +67,7 @@ impl<'a> Rounds<'a> {
             delivered,
             owed: Vec::new(),
             joined,
+            begun: saved.is_some(),
             rejected,
         };
         rounds.state.tallies.resize(rounds.network.roster.len(), Tally::default());
@@ -206,6 +210,8 @@ impl Runner for Rounds<'_> {
         }
         let joined = if self.state.machine.enrolled().is_empty() {
             self.readmit_all()?
+        } else if self.begun || self.state.machine.continues() {
+            Vec::new()
         } else {
             self.admit_late()?
         };
@@ -242,6 +248,7 @@ impl Runner for Rounds<'_> {
             return Ok(Step::Interrupted);
         }
         let accepted = self.state.machine.close(exchange, vec![shard])?;
+        self.begun = false;
         let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
         let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {

@@ -71,6 +71,11 @@ impl MaskClient {
         Enrolment { identity: public_identity(&identity), key, signature }
     }
 
+    /// The agreed roster, if there is one.
+    pub fn roster(&self) -> Option<&Roster> {
+        self.agreed.as_ref().map(|(_, roster)| roster)
+    }
+
     /// Takes the roster whose hash the user consented to. A later one may only add clients. The
     /// state must be durable before the first upload.
     pub fn agree(&mut self, roster: Roster) -> Result<()> {

@@ -21,7 +21,8 @@ pub(super) fn hash(purpose: &str, value: &impl Wire) -> Hash {
     hash_bytes(&address(purpose, value))
 }
 
-pub(super) fn hash_bytes(bytes: &[u8]) -> Hash {
+/// SHA-256.
+pub fn hash_bytes(bytes: &[u8]) -> Hash {
     digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("32 bytes")
 }
 

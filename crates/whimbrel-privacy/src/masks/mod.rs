@@ -34,7 +34,7 @@ mod server;
 mod words;
 
 pub use client::MaskClient;
-pub use keys::{Hash, Signature};
+pub use keys::{Hash, Signature, hash_bytes};
 pub use message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches};
 pub use roster::{Adversary, Enrolment, Roster, Rules};
 pub use server::{MaskServer, Outcome};

@@ -74,29 +74,40 @@ impl Enrolment {
 }
 
 impl Roster {
-    /// Checks rules, order, distinctness and signatures.
+    /// Checks rules, distinctness and signatures.
     pub fn new(rules: Rules, members: Vec<(ClientId, Enrolment)>) -> Result<Self> {
         if rules.min_cohort < 3 {
             return Err(Error::config("sums of fewer than 3 clients are not masked")
                 .hint("set min_cohort to 3 or more"));
         }
-        if !members.is_sorted_by(|a, b| a.0 < b.0) {
-            return refuse("the clients of a roster are not in ascending order");
+        Self { rules, members: Vec::new() }.with(members)
+    }
+
+    /// Checks that a client can be added.
+    pub fn check(&self, id: ClientId, keys: &Enrolment) -> Result<()> {
+        let same = |other: &Enrolment| other.identity == keys.identity || other.key == keys.key;
+        if self.members.iter().any(|(other, its)| *other == id || same(its)) {
+            return refuse("two clients of a roster have the same number or key");
         }
-        for part in [|e: &Enrolment| e.identity, |e: &Enrolment| e.key] {
-            let mut parts: Vec<_> = members.iter().map(|(_, e)| part(e)).collect();
-            parts.sort_unstable();
-            parts.dedup();
-            if parts.len() < members.len() {
-                return refuse("two clients of a roster have the same key");
-            }
+        let statement = Enrolment::statement(&self.rules.run, &keys.key);
+        if !is_signed(&keys.identity, &statement, &keys.signature) {
+            return refuse(format!("the key of client {id} is not signed by its identity"));
         }
-        for (id, e) in &members {
-            if !is_signed(&e.identity, &Enrolment::statement(&rules.run, &e.key), &e.signature) {
-                return refuse(format!("the key of client {id} is not signed by its identity"));
-            }
+        Ok(())
+    }
+
+    /// The roster with more clients, which are checked.
+    pub fn with(mut self, newcomers: Vec<(ClientId, Enrolment)>) -> Result<Self> {
+        for (id, keys) in newcomers {
+            self.check(id, &keys)?;
+            self.push(id, keys);
         }
-        Ok(Self { rules, members })
+        Ok(self)
+    }
+
+    pub(super) fn push(&mut self, id: ClientId, keys: Enrolment) {
+        let place = self.members.partition_point(|(other, _)| *other < id);
+        self.members.insert(place, (id, keys));
     }
 
     /// Refuses a roster that does more than add clients to an earlier one.

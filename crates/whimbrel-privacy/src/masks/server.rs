@@ -5,7 +5,7 @@ use super::keys::{BOX_OVERHEAD, Hash, Signature, between, fingerprint, is_signed
 use super::message::{
     MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
 };
-use super::roster::{Adversary, Roster};
+use super::roster::{Adversary, Enrolment, Roster};
 use super::words::{add_packed, apply, packed_bytes, unpack};
 use super::{has, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
@@ -65,11 +65,35 @@ impl MaskServer {
         &self.roster
     }
 
-    /// Takes a roster with additional clients, for the exchanges to come.
-    pub fn extend(&mut self, roster: Roster) -> Result<()> {
-        roster.check_extends(&self.roster)?;
-        self.roster = roster;
+    /// Adds a client for the exchanges to come. Its keys were checked ([`Roster::check`]).
+    pub fn admit(&mut self, id: ClientId, keys: Enrolment) {
+        self.roster.push(id, keys);
+    }
+
+    /// Adds what another one gathered in the same step of the same exchange.
+    pub fn merge(&mut self, other: Self) -> Result<()> {
+        let Some(theirs) = other.open else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            self.open = Some(theirs);
+            return Ok(());
+        };
+        if open.hash != theirs.hash {
+            return Err(Error::internal("uploads of two tasks are merged"));
+        }
+        if !open.uploads_closed {
+            add_packed(&open.task.layout, &mut open.sum, &theirs.sum);
+            merge_by_id(&mut open.uploads, theirs.uploads);
+        } else if !open.vouches_closed {
+            merge_by_id(&mut open.vouches, theirs.vouches);
+        } else {
+            merge_by_id(&mut open.shares, theirs.shares);
+        }
         Ok(())
+    }
+
+    /// Whether an exchange is under way.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Opens an exchange. Numbers increase, so none is repeated.
@@ -203,7 +227,7 @@ impl MaskServer {
         if shares.shares.len() != count {
             return refuse(format!("client {from} sent {} of {count} shares", shares.shares.len()));
         }
-        open.shares.push((from, shares.shares));
+        merge_by_id(&mut open.shares, vec![(from, shares.shares)]);
         Ok(())
     }
 
@@ -279,6 +303,11 @@ impl Open {
         }
         Ok(masks)
     }
+}
+
+fn merge_by_id<T>(list: &mut Vec<(ClientId, T)>, other: Vec<(ClientId, T)>) {
+    list.extend(other);
+    list.sort_by_key(|(id, _)| *id);
 }
 
 type Mask = ([u8; 32], super::words::Sign);

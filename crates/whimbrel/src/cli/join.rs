@@ -18,7 +18,7 @@ use whimbrel_engine::versioned;
 use whimbrel_engine::{Agreement, Consent};
 use whimbrel_families::Offer;
 use whimbrel_families::failure::{Failure, Result};
-use whimbrel_families::job::{Federation, Job};
+use whimbrel_families::job::{Federation, Job, Participation};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::Plan;
 use whimbrel_net::client::{Client, ClientStore, Ending, Enrolled, Setup, read_ledger, read_offer};
@@ -252,6 +252,9 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
         note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
     note(&group_sentence(&job));
+    if let Some(sentence) = mask_sentence(&job) {
+        note(&sentence);
+    }
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
     Ok(())
@@ -274,6 +277,24 @@ fn group_sentence(job: &Job) -> String {
             format!("{READS_ROWS}, and this method cannot prevent it: {why}")
         }
     }
+}
+
+/// Masked sums in one sentence; `None` without them.
+fn mask_sentence(job: &Job) -> Option<String> {
+    let least = job.privacy.least_masked()?;
+    let sampled = match job.method.participation {
+        Participation::Probability(p) if p >= 1.0 => "",
+        _ => {
+            "; clients are drawn for each round, and from the sums of many rounds single clients' \
+              vectors can be computed unless memories hide them"
+        }
+    };
+    Some(format!(
+        "the coordinator sees sums over at least {least} clients instead of your rounds' messages, \
+         as long as fewer than a third of them work with it and it invented none{sampled}; a client \
+         that was away for many rounds stands out in the sum, and what it sends at enrolment and in \
+         evaluations is not masked"
+    ))
 }
 
 /// The messages of each stage with their sizes and meanings.

@@ -4,7 +4,8 @@
 //! `WHIMBREL_CHAOS_KILLS` (10 and 8) and `WHIMBREL_CHAOS_SEED` (1) set their number and seed.
 
 use crate::federation::{
-    NAMES, Process, all_end, invitations, join_all, join_with, same_model, serve, wait, wards,
+    NAMES, Process, all_end, invitations, join_all, join_with, masked_wards, same_model, serve,
+    wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -20,11 +21,22 @@ const ROUNDS_PER_KILL: u32 = 400;
 
 #[test]
 fn a_job_survives_kills_of_all_processes_at_random_times() {
-    let (kills, seed) = (setting("WHIMBREL_CHAOS_KILLS", 10), setting("WHIMBREL_CHAOS_SEED", 1));
-    let sandbox = wards(kills * ROUNDS_PER_KILL, "");
-    let mut coordinator = serve(&sandbox, false);
-    let invitations = invitations(&sandbox);
-    let mut clients = join_all(&sandbox, &invitations);
+    let kills = setting("WHIMBREL_CHAOS_KILLS", 10);
+    survives(&wards(kills * ROUNDS_PER_KILL, ""), kills);
+}
+
+/// A masked round takes three exchanges.
+#[test]
+fn a_masked_job_survives_kills_of_all_processes_at_random_times() {
+    let kills = setting("WHIMBREL_CHAOS_KILLS", 10);
+    survives(&masked_wards(kills * ROUNDS_PER_KILL / 3, true), kills);
+}
+
+fn survives(sandbox: &Sandbox, kills: u32) {
+    let seed = setting("WHIMBREL_CHAOS_SEED", 1);
+    let mut coordinator = serve(sandbox, false);
+    let invitations = invitations(sandbox);
+    let mut clients = join_all(sandbox, &invitations);
     let mut chance = Key::root(u64::from(seed)).stream();
     for kill in 0..kills {
         let pause = PAUSE_MAX_MS * chance.uniform();
@@ -34,16 +46,16 @@ fn a_job_survives_kills_of_all_processes_at_random_times() {
         match (5.0 * chance.uniform()) as usize {
             at if at < NAMES.len() => {
                 clients[at].kill();
-                clients[at] = join_all(&sandbox, &invitations[at..=at]).remove(0);
+                clients[at] = join_all(sandbox, &invitations[at..=at]).remove(0);
             }
             _ => {
                 drop(coordinator);
-                coordinator = serve(&sandbox, true);
+                coordinator = serve(sandbox, true);
             }
         }
     }
-    all_end(&sandbox, coordinator, &invitations, clients);
-    same_model(&sandbox);
+    all_end(sandbox, coordinator, &invitations, clients);
+    same_model(sandbox);
 }
 
 /// Certificates of both ends change between kills, each after the other end knows the next one; both

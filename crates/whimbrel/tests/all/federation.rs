@@ -307,6 +307,31 @@ fn a_served_mixture_leaves_weights_with_the_clients() {
     }
 }
 
+/// The wards with uploads on a grid, under masks or not.
+pub(crate) fn masked_wards(rounds: u32, masks: bool) -> Sandbox {
+    let sandbox = wards(rounds, "");
+    let job =
+        sandbox.read("job.toml").replace("components = 2", "components = 2\ninit = \"moments\"");
+    let job = job.replace("{ kind = \"dithering\", levels = 4 }", "\"grid\"");
+    sandbox.write("job.toml", &job.replace("[privacy]", &format!("[privacy]\nmasks = {masks}")));
+    sandbox
+}
+
+/// The coordinator's files hold no single upload, and the model is that of the job without masks.
+#[test]
+fn a_masked_job_ends_in_the_bits_of_the_simulated_and_of_the_unmasked_one() {
+    let sandbox = masked_wards(8, true);
+    serve_to_end(&sandbox);
+    same_model(&sandbox);
+    let told = sandbox.read("north.log");
+    assert!(told.contains("only the sum over at least 3 clients is seen"), "{told}");
+    let plain = masked_wards(8, false);
+    plain.ok(&["run", "job.toml", "--out", "simulated"]);
+    let model =
+        |sandbox: &Sandbox| fs::read(sandbox.path("simulated/model/model.safetensors")).unwrap();
+    assert!(model(&plain) == model(&sandbox), "masks change the model");
+}
+
 #[test]
 fn killed_processes_resume_and_end_in_the_same_bits() {
     let sandbox = wards(60, "");

@@ -462,7 +462,7 @@ impl Method for Select {
         Status { next, magnitude }
     }
 
-    fn open(&self, server: &Server) -> Result<(Self::Broadcast, Fold)> {
+    fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {
         let broadcast = match server.fit.phase {
             Phase::Calibrate | Phase::Over => None,
             Phase::Memory | Phase::Fit => Some(self.fit_of(server)?.broadcast(&server.fit)?),

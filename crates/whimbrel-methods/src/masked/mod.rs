@@ -1,0 +1,481 @@
+//! A method under masks: the server learns the sum of the uploads of an exchange and no single one.
+//!
+//! The protocol is that of [`whimbrel_privacy::masks`], against a lying server. Each exchange of the
+//! method takes three, of which the method sees one:
+//!
+//! | step | down | up |
+//! |---|---|---|
+//! | upload | the method's message, the cohort, keys of clients new to the receiver | masked words, sealed shares of the masks' seeds |
+//! | vouch | the survivors, shares sealed for the receiver | a signature on the survivors |
+//! | share | the signatures | shares of the seeds to remove |
+//!
+//! Everything is state of the server or of a client, so runners carry, store and repeat the steps as
+//! those of any method. A client's own state moves when the next message says that its last exchange
+//! was not void. The key of a later step is a child of the upload's key: a client answers each step
+//! of an exchange once, whatever the server sends.
+//!
+//! Enrolment messages and evaluations are not masked.
+//!
+//! Reduces to the method itself, to the bit, if no exchange is void.
+
+mod message;
+mod state;
+
+pub use message::{Down, Summary, Up};
+pub use state::{Client, Fold, Peer, Server};
+
+use message::Broadcast;
+use state::Step;
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, ClientGroup, Declaration, Disclosure, Evaluate, Method, Metric,
+    Next, Sender, Status, Task,
+};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Wire};
+use whimbrel_privacy::masks::{
+    Adversary, Hash, MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Span, hash_bytes,
+};
+
+/// A method whose uploads are words: the sum of their words is an upload of many clients.
+pub trait Sums: Evaluate<Down: Clone> {
+    /// The widths and numbers of words of the uploads that a fold takes.
+    fn shape(&self, fold: &Self::Fold) -> Result<Vec<(u32, usize)>>;
+    /// The words of an upload.
+    fn words(&self, up: &Self::Up) -> Result<Vec<Segment>>;
+    /// The part of a message that all clients of a sum must have received alike.
+    fn common(&self, down: &Self::Down) -> Result<Vec<u8>>;
+    /// Counts a sender whose words arrive in a sum.
+    fn absorb_sender(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>) -> Result<()>;
+    /// Adds the sum of the words of all senders.
+    fn absorb_words(&self, fold: &mut Self::Fold, sum: &[Segment]) -> Result<()>;
+}
+
+/// The most repetitions of an opening: one that is void is asked again.
+const OPENINGS_MAX: u32 = 10;
+/// Exchanges for each exchange of the method.
+const STEPS: u32 = 3;
+
+/// A method whose uploads are summed under masks.
+pub struct Masked<M> {
+    method: M,
+    rules: Rules,
+    secret: MaskSecret,
+    /// The number of the method's kinds of exchange.
+    kinds: usize,
+    /// The most clients of a cohort, as far as the job knows them.
+    clients: usize,
+}
+
+/// The settings of masks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Masks {
+    /// The fewest clients in a sum.
+    pub least: u32,
+    /// The clients that the job plans.
+    pub clients: usize,
+    /// The seed of the run.
+    pub seed: u64,
+    pub secret: MaskSecret,
+}
+
+/// The secret of a client's process. A client derives its own at enrolment and keeps it in its state.
+#[derive(Clone, Copy, PartialEq)]
+pub enum MaskSecret {
+    /// Random bytes that no one else knows.
+    Random(Hash),
+    /// None: clients of a simulation hide nothing from it.
+    Simulated,
+}
+
+/// The secret is not shown.
+impl std::fmt::Debug for MaskSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Simulated { "Simulated" } else { "Random" })
+    }
+}
+
+impl<M: Sums> Masked<M> {
+    pub fn new(method: M, masks: &Masks) -> Self {
+        let Masks { least, clients, seed, secret } = *masks;
+        let run = hash_bytes(&("whimbrel masks".to_owned(), seed).to_bytes());
+        let rules = Rules { run, min_cohort: least, server: Adversary::Lying };
+        let kinds = method.declare().exchanges.len();
+        Self { method, rules, secret, kinds, clients }
+    }
+
+    /// A new client. The key of its enrolment, which others know, separates stages and clients.
+    fn client(&self, key: Key) -> MaskClient {
+        let secret = match self.secret {
+            MaskSecret::Random(secret) => secret,
+            MaskSecret::Simulated => [0; 32],
+        };
+        MaskClient::new(hash_bytes(&(secret, key).to_bytes()), self.rules.run)
+    }
+
+    /// The clients' half of the first step: masks the method's upload.
+    fn upload(
+        &self,
+        client: &Client<M::Client>,
+        asked: &message::Asked<M::Down>,
+        (state, up): (M::Client, M::Up),
+        key: Key,
+    ) -> Result<(Client<M::Client>, Up)> {
+        let mut masks = client.masks.clone();
+        if !asked.newcomers.is_empty() {
+            let known = match masks.roster() {
+                Some(roster) => roster.clone(),
+                None => Roster::new(self.rules.clone(), Vec::new())?,
+            };
+            masks.agree(known.with(asked.newcomers.clone())?)?;
+        }
+        let words = self.method.words(&up)?;
+        let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
+        let content = self.content(&asked.message)?;
+        let (exchange, cohort) = (asked.exchange, asked.cohort.clone());
+        let task = MaskTask { exchange, cohort, layout, content };
+        let upload = masks.upload(&task, &words)?;
+        let own = client.settled(&asked.voids).clone();
+        let pending = Some((exchange, state));
+        Ok((Client { own, pending, masks, key: Some(key) }, Up::Words(upload)))
+    }
+
+    /// The hash of the message's common part.
+    fn content(&self, message: &M::Down) -> Result<Hash> {
+        Ok(hash_bytes(&self.method.common(message)?))
+    }
+
+    /// The clients' half of the later steps.
+    fn answer_step(
+        &self,
+        client: &Client<M::Client>,
+        down: &Down<M::Down>,
+        key: Key,
+    ) -> Result<(Client<M::Client>, Up)> {
+        let mut client = client.clone();
+        let step = if matches!(down, Down::Survivors(_)) { 1 } else { 2 };
+        if client.key.map(|upload| upload.child(step)) != Some(key) {
+            return Err(Error::peer("a step of another exchange, or out of its order"));
+        }
+        let up = match down {
+            Down::Survivors(survivors) => Up::Vouch(client.masks.vouch(survivors)?),
+            Down::Vouches(vouches) => Up::Shares(client.masks.shares(vouches)?),
+            Down::Upload(_) => return Err(Error::internal("an upload is not a later step")),
+        };
+        Ok((client, up))
+    }
+
+    /// The bytes of vouch, shares and boxes beside the words of an upload.
+    fn overhead(&self) -> usize {
+        let holders = self.clients.clamp(3, 97);
+        300 + holders * (16 * (holders + 1) + 64)
+    }
+}
+
+impl<M: Sums> Method for Masked<M> {
+    type Data = M::Data;
+    type Server = Server<M::Server, M::Fold>;
+    type Peer = Peer<M::Peer>;
+    type Client = Client<M::Client>;
+    type Summary = Summary<M::Summary>;
+    type Down = Down<M::Down>;
+    type Up = Up;
+    type Broadcast = Broadcast<M::Broadcast>;
+    type Fold = Fold<M::Fold>;
+
+    fn declare(&self) -> Declaration {
+        let mut declared = self.method.declare();
+        for kind in &mut declared.exchanges {
+            kind.most = kind.most.map(|most| if most == 1 { OPENINGS_MAX } else { most });
+        }
+        let (name, rank) = ("steps that remove masks", Allowance::BETWEEN);
+        declared.exchanges.push(Allowance { name, rank, most: None });
+        for up in declared.disclosures.iter_mut().filter(|d| d.message == "up") {
+            up.bytes_max += self.overhead();
+            up.meaning = format!(
+                "under masks, so that only the sum over at least {} clients is seen: {}",
+                self.rules.min_cohort, up.meaning
+            );
+        }
+        let keys = Disclosure {
+            message: "summary",
+            meaning: "its public keys of the run".into(),
+            bytes_max: 128,
+            exposure: whimbrel_core::method::Exposure::Aggregate,
+        };
+        declared.disclosures.insert(0, keys);
+        (declared.cohort_min, declared.steps) = (self.rules.min_cohort as usize, STEPS);
+        declared
+    }
+
+    fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
+        let (own, summary) = self.method.enroll(data, key)?;
+        let masks = self.client(key);
+        let keys = masks.enrol();
+        Ok((Client { own, pending: None, masks, key: None }, Summary { keys, summary }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Self::Summary)>,
+        key: Key,
+    ) -> Result<Self::Server> {
+        let own = self.method.start(&mut roster.map(|(id, s)| (id, s.summary)), key)?;
+        let masks = MaskServer::new(Roster::new(self.rules.clone(), Vec::new())?);
+        Ok(Server {
+            own,
+            masks,
+            admitted: Vec::new(),
+            exchange: 0,
+            step: Step::Upload,
+            asked: Vec::new(),
+            vouches: None,
+            fold: None,
+            voids: Vec::new(),
+        })
+    }
+
+    fn admit(
+        &self,
+        server: &mut Self::Server,
+        id: ClientId,
+        Summary { keys, summary }: &Self::Summary,
+    ) -> Result<Self::Peer> {
+        server.masks.roster().check(id, keys)?;
+        let own = self.method.admit(&mut server.own, id, summary)?;
+        server.masks.admit(id, keys.clone());
+        server.admitted.push(id);
+        Ok(Peer { id, own, pending: None, known: 0, content: [0; 32] })
+    }
+
+    fn rows(&self, peer: &Self::Peer) -> Option<u64> {
+        self.method.rows(&peer.own)
+    }
+
+    fn status(&self, server: &Self::Server) -> Status {
+        let status = self.method.status(&server.own);
+        match server.step {
+            Step::Upload => status,
+            _ => Status { next: Next::Continued(server.asked.clone()), ..status },
+        }
+    }
+
+    fn open(
+        &self,
+        server: &Self::Server,
+        cohort: &[ClientId],
+    ) -> Result<(Self::Broadcast, Self::Fold)> {
+        let masks = server.masks.clone();
+        if server.step != Step::Upload {
+            return Ok((
+                Broadcast::None,
+                Fold { exchange: 0, cohort: Vec::new(), masks, own: None },
+            ));
+        }
+        let (message, own) = self.method.open(&server.own, cohort)?;
+        let (exchange, cohort) = (server.exchange, cohort.to_vec());
+        let broadcast = Broadcast::Upload { message, cohort: cohort.clone() };
+        Ok((broadcast, Fold { exchange, cohort, masks, own: Some(own) }))
+    }
+
+    fn downlink(
+        &self,
+        server: &Self::Server,
+        broadcast: &Self::Broadcast,
+        peer: &Self::Peer,
+        key: Key,
+    ) -> Result<(Self::Peer, Self::Down)> {
+        let Broadcast::Upload { message, cohort } = broadcast else {
+            let down = match &server.vouches {
+                Some(vouches) => Down::Vouches(vouches.clone()),
+                None => Down::Survivors(server.masks.survivors(peer.id)?),
+            };
+            return Ok((peer.clone(), down));
+        };
+        let own = peer.settled(&server.voids);
+        let (staged, message) = self.method.downlink(&server.own, message, own, key)?;
+        let (exchange, content) = (server.exchange, self.content(&message)?);
+        let staged = Peer {
+            id: peer.id,
+            own: own.clone(),
+            pending: Some((exchange, staged)),
+            known: server.admitted.len() as u32,
+            content,
+        };
+        let newcomers = server.admitted.iter().skip(peer.known as usize);
+        let newcomers = newcomers.map(|id| Ok((*id, server.masks.roster().member(*id)?.clone())));
+        let newcomers = newcomers.collect::<Result<_>>()?;
+        let (cohort, voids) = (cohort.clone(), server.voids.clone());
+        let asked = message::Asked { exchange, cohort, newcomers, voids, message };
+        Ok((staged, Down::Upload(asked)))
+    }
+
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
+        match down {
+            Down::Upload(asked) => {
+                self.method.allowance(client.settled(&asked.voids), &asked.message)
+            }
+            _ => self.kinds,
+        }
+    }
+
+    fn local_step(
+        &self,
+        client: &Self::Client,
+        down: &Self::Down,
+        data: &Self::Data,
+        key: Key,
+    ) -> Result<(Self::Client, Up)> {
+        let Down::Upload(asked) = down else { return self.answer_step(client, down, key) };
+        let own = client.settled(&asked.voids);
+        let done = self.method.local_step(own, &asked.message, data, key)?;
+        self.upload(client, asked, done, key)
+    }
+
+    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Up)>> {
+        let mut own = Vec::new();
+        for task in tasks {
+            if let Down::Upload(asked) = &task.down {
+                let (client, down) = (task.client.settled(&asked.voids), asked.message.clone());
+                own.push(Task { client, down, data: task.data, key: task.key });
+            }
+        }
+        let mut done = self.method.local_steps(&own).into_iter();
+        let step = |task: &Task<'_, Self>| match &task.down {
+            Down::Upload(asked) => {
+                let left_out = || Error::internal("a client's local step was left out");
+                self.upload(task.client, asked, done.next().ok_or_else(left_out)??, task.key)
+            }
+            down => self.answer_step(task.client, down, task.key),
+        };
+        tasks.iter().map(step).collect()
+    }
+
+    fn absorb(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
+        let Sender { id, inclusion, peer } = from;
+        match (up, &mut fold.own) {
+            (Up::Words(words), Some(own)) => {
+                if !fold.masks.is_open() {
+                    let shape = self.method.shape(own)?.into_iter();
+                    let layout = shape.map(|(bits, words)| Span::new(bits, words));
+                    let layout = layout.collect::<Result<_>>()?;
+                    let (exchange, cohort) = (fold.exchange, fold.cohort.clone());
+                    let content = peer.content;
+                    fold.masks.open(MaskTask { exchange, cohort, layout, content })?;
+                }
+                fold.masks.absorb(id, words)?;
+                let (_, peer) = peer.pending.as_ref().ok_or_else(unasked)?;
+                self.method.absorb_sender(own, Sender { id, inclusion, peer })
+            }
+            (Up::Vouch(vouch), None) => fold.masks.absorb_vouch(id, &vouch),
+            (Up::Shares(shares), None) => fold.masks.absorb_shares(id, shares),
+            _ => Err(Error::peer(format!("client {id} answers another step of the exchange"))),
+        }
+    }
+
+    fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()> {
+        fold.masks.merge(other.masks)?;
+        match (&mut fold.own, other.own) {
+            (Some(own), Some(other)) => self.method.merge(own, other),
+            _ => Ok(()),
+        }
+    }
+
+    fn server_step(
+        &self,
+        mut server: Self::Server,
+        fold: Self::Fold,
+        key: Key,
+    ) -> Result<Self::Server> {
+        server.masks = fold.masks;
+        let open = server.masks.is_open();
+        match server.step {
+            Step::Upload => {
+                server.asked = if open { server.masks.close_uploads()? } else { Vec::new() };
+                (server.fold, server.step) = (fold.own, Step::Vouch);
+            }
+            Step::Vouch => {
+                server.vouches = if open { server.masks.close_vouches()? } else { None };
+                let vouched = server.vouches.iter().flat_map(|vouches| &vouches.signatures);
+                server.asked = vouched.map(|(id, _)| *id).collect();
+                server.step = Step::Share;
+            }
+            Step::Share => {
+                let outcome = if open { Some(server.masks.finish()?) } else { None };
+                let own = match (outcome, server.fold.take()) {
+                    (Some(Outcome::Sum { segments, .. }), Some(mut own)) => {
+                        self.method.absorb_words(&mut own, &segments)?;
+                        own
+                    }
+                    _ => {
+                        server.voids.push(server.exchange);
+                        self.method.open(&server.own, &[])?.1
+                    }
+                };
+                server.own = self.method.server_step(server.own, own, key)?;
+                (server.asked, server.vouches) = (Vec::new(), None);
+                (server.exchange, server.step) = (server.exchange + 1, Step::Upload);
+            }
+        }
+        Ok(server)
+    }
+
+    fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
+        self.method.artifact(&server.own)
+    }
+
+    fn client_artifact(
+        &self,
+        client: &Self::Client,
+        data: &Self::Data,
+    ) -> Result<Option<Artifact>> {
+        self.method.client_artifact(client.settled(&[]), data)
+    }
+}
+
+impl<M: Sums> Evaluate for Masked<M> {
+    /// The void exchanges, and the method's question.
+    type Ask = (Vec<u32>, M::Ask);
+    type Answer = M::Answer;
+
+    fn ask(&self, server: &Self::Server) -> Result<Self::Ask> {
+        Ok((server.voids.clone(), self.method.ask(&server.own)?))
+    }
+
+    fn answer(
+        &self,
+        client: &Self::Client,
+        (voids, ask): &Self::Ask,
+        data: &Self::Data,
+    ) -> Result<Self::Answer> {
+        self.method.answer(client.settled(voids), ask, data)
+    }
+
+    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
+        self.method.check(id, &peer.own, answer)
+    }
+
+    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
+        self.method.own(answer)
+    }
+
+    fn conclude(
+        &self,
+        server: &Self::Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+        group: ClientGroup,
+    ) -> Result<Vec<Metric>> {
+        self.method.conclude(&server.own, answers, group)
+    }
+}
+
+/// Binds rows as the method does.
+pub struct BindMasked<B>(pub B);
+
+impl<M: Sums, B: Bind<M>> Bind<Masked<M>> for BindMasked<B> {
+    fn bind(&self, masked: &Masked<M>, data: &ClientData) -> Result<M::Data> {
+        self.0.bind(&masked.method, data)
+    }
+}
+
+fn unasked() -> Error {
+    Error::internal("an upload of a client that was not asked")
+}

@@ -1,0 +1,118 @@
+//! States of the protocol around those of the method.
+
+use whimbrel_core::wire::take_varint;
+use whimbrel_core::{ClientId, Error, Key, Result, Wire, wire};
+use whimbrel_privacy::masks::{Hash, MaskClient, MaskServer, Vouches};
+
+/// The steps of an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Upload,
+    Vouch,
+    Share,
+}
+
+/// The global state.
+#[derive(Clone)]
+pub struct Server<S, F> {
+    /// The method's.
+    pub own: S,
+    pub(super) masks: MaskServer,
+    /// The clients in the order of their admission.
+    pub(super) admitted: Vec<ClientId>,
+    /// The method's exchange.
+    pub(super) exchange: u32,
+    /// Its next step.
+    pub(super) step: Step,
+    /// The clients of that step, if it is not the first.
+    pub(super) asked: Vec<ClientId>,
+    /// The vouches, in the last step.
+    pub(super) vouches: Option<Vouches>,
+    /// The senders of the sum, until its words are known.
+    pub(super) fold: Option<F>,
+    /// The exchanges without a sum.
+    pub(super) voids: Vec<u32>,
+}
+
+/// The server's record of one client.
+#[derive(Clone)]
+pub struct Peer<P> {
+    pub(super) id: ClientId,
+    /// The method's record.
+    pub own: P,
+    /// An exchange, and the record after it unless it is void.
+    pub(super) pending: Option<(u32, P)>,
+    /// The number of clients whose keys it has, in the order of their admission.
+    pub(super) known: u32,
+    /// The hash of the last message's common part.
+    pub(super) content: Hash,
+}
+
+/// A client's state.
+#[derive(Clone)]
+pub struct Client<C> {
+    /// The method's.
+    pub own: C,
+    /// An exchange, and the state after it unless it is void.
+    pub(super) pending: Option<(u32, C)>,
+    pub(super) masks: MaskClient,
+    /// The key of the last upload.
+    pub(super) key: Option<Key>,
+}
+
+/// The messages of one step.
+#[derive(Clone)]
+pub struct Fold<F> {
+    pub(super) exchange: u32,
+    pub(super) cohort: Vec<ClientId>,
+    pub(super) masks: MaskServer,
+    /// The method's fold, in the first step.
+    pub(super) own: Option<F>,
+}
+
+wire!(Server<S: Wire, F: Wire> {
+    own,
+    masks,
+    admitted,
+    exchange,
+    step,
+    asked,
+    vouches,
+    fold,
+    voids
+});
+wire!(Peer<P: Wire> { id, own, pending, known, content });
+wire!(Client<C: Wire> { own, pending, masks, key });
+wire!(Fold<F: Wire> { exchange, cohort, masks, own });
+
+impl Wire for Step {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let all = [Self::Upload, Self::Vouch, Self::Share];
+        let number = take_varint(from)? as usize;
+        all.get(number).copied().ok_or_else(|| Error::peer("an unknown step of an exchange"))
+    }
+}
+
+impl<P> Peer<P> {
+    /// The record, given the void exchanges.
+    pub(super) fn settled(&self, voids: &[u32]) -> &P {
+        settled(&self.own, &self.pending, voids)
+    }
+}
+
+impl<C> Client<C> {
+    /// The state, given the void exchanges.
+    pub(super) fn settled(&self, voids: &[u32]) -> &C {
+        settled(&self.own, &self.pending, voids)
+    }
+}
+
+fn settled<'a, T>(own: &'a T, pending: &'a Option<(u32, T)>, voids: &[u32]) -> &'a T {
+    match pending {
+        Some((exchange, state)) if !voids.contains(exchange) => state,
+        _ => own,
+    }
+}
