@@ -201,6 +201,8 @@ pub struct Declaration {
     pub batch: usize,
     /// The fewest clients in a sum, if a runner must sum uploads under masks.
     pub masks: Option<u32>,
+    /// The noise multiplier of each upload's sum, under differential privacy.
+    pub noise: Option<f64>,
     /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
     /// empty.
     pub enrols_only: bool,
@@ -209,7 +211,15 @@ pub struct Declaration {
 impl Default for Declaration {
     fn default() -> Self {
         let (exchanges, disclosures, measures) = (Vec::new(), Vec::new(), Vec::new());
-        Self { exchanges, disclosures, measures, batch: 1, masks: None, enrols_only: false }
+        Self {
+            exchanges,
+            disclosures,
+            measures,
+            batch: 1,
+            masks: None,
+            noise: None,
+            enrols_only: false,
+        }
     }
 }
 

@@ -164,6 +164,11 @@ impl Answered {
     pub fn of_kind(&self, kind: usize) -> u32 {
         self.kinds.get(kind).map_or(0, |(count, _)| *count)
     }
+
+    /// Exchanges answered.
+    pub fn exchanges(&self) -> u64 {
+        self.kinds.iter().map(|(count, _)| u64::from(*count)).sum()
+    }
 }
 
 impl Ledger {

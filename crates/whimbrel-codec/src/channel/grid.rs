@@ -149,7 +149,7 @@ impl Uplink {
     ) -> Result<Option<GridNote>> {
         let (Some(grid), Some(state)) = (self.grid(), &end.grid) else { return Ok(None) };
         let GridMember { id, weight, total, enrolled } = *member;
-        let share = weight / total;
+        let share = weight / if grid.fixed().is_some() { 1.0 } else { total };
         if opening {
             let cap = grid.opening_cap(enrolled);
             return Ok(Some(GridNote { cap, share, pace: 0.0, exponents: Vec::new() }));
@@ -233,7 +233,8 @@ impl Uplink {
             && note.exponents.len() == exponents
             && note.share > 0.0
             && note.share.is_finite()
-            && note.pace.is_finite();
+            && note.pace.is_finite()
+            && grid.fixed().is_none_or(|e| note.exponents.iter().all(|given| *given == e));
         fits.then_some(grid).ok_or_else(|| Error::peer("the server's grid does not suit the job"))
     }
 
@@ -267,6 +268,9 @@ impl Uplink {
         let mut estimate = sum_in(folds, |fold| {
             fold.grid.as_ref().map_or_else(Vec::new, |sum| grid.decode(&sum.sum.values, &exponents))
         });
+        if grid.fixed().is_some() {
+            vector::scale(&mut estimate, 1.0 / total);
+        }
         if let UpRule::Memory { alpha } = self.rule() {
             let least = sums().map(|sum| sum.least).fold(1.0, f64::min);
             let before = end.memory_sum.clone();

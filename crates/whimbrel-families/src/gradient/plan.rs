@@ -97,7 +97,7 @@ impl GradientPlan {
         common: &Common,
         clients: &Weighted,
     ) -> Result<Vec<(&'static str, f64)>> {
-        let method = self.sgd(common);
+        let method = self.sgd(common)?;
         let keys = StageKeys::new(common.job.seed, 0);
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
@@ -135,9 +135,9 @@ impl GradientPlan {
         Some(PrivateGradient { row_bound, smoothness })
     }
 
-    fn sgd(&self, common: &Common) -> Sgd {
-        let release = common.release();
-        Sgd {
+    fn sgd(&self, common: &Common) -> Result<Sgd> {
+        let release = common.release(self.dimension)?;
+        Ok(Sgd {
             oracle: Gradient {
                 problem: self.problem,
                 dimension: self.dimension,
@@ -150,13 +150,13 @@ impl GradientPlan {
                 private: self.private(common),
             },
             terms: self.channels.private_terms(common, release),
-        }
+        })
     }
 }
 
 impl FitStages for GradientPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = Arc::new(Erased(self.sgd(common), BindRows));
+        let method = Arc::new(Erased(self.sgd(common)?, BindRows));
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
     }
 }

@@ -11,7 +11,7 @@ mod privacy;
 pub use facts::Facts;
 pub(crate) use facts::not_on_network;
 pub use network::StageDisclosures;
-pub use privacy::Private;
+pub use privacy::{Charge, Private};
 
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -240,7 +240,7 @@ impl Plan {
             )
             .at("method.stop.excess_loss");
         }
-        if let Some(least) = job.privacy.least_masked()
+        if let Some(least) = job.privacy.least_masked(common.clients)
             && common.trained() < least as usize
         {
             let what = format!("{} clients: a masked sum takes {least}", common.trained());
@@ -467,7 +467,7 @@ impl Common {
     pub fn privacy(&self) -> Privacy {
         Privacy {
             min_group: self.job.privacy.groups(),
-            masks: self.job.privacy.least_masked(),
+            masks: self.job.privacy.least_masked(self.clients),
             release: None,
         }
     }
