@@ -50,12 +50,15 @@ pub struct SharedGrid {
     /// `n`; zero while it is unknown.
     clients: u32,
     inclusion: Inclusion,
+    /// A public exponent of all rounds: steps do not follow the uploads, lanes are zero, and addends are
+    /// `n_i x_i` instead of their shares.
+    fixed: Option<i32>,
 }
 
 impl Default for SharedGrid {
     /// 16 bits.
     fn default() -> Self {
-        Self { bits: 16, clients: 0, inclusion: Inclusion::Equal(1.0) }
+        Self { bits: 16, clients: 0, inclusion: Inclusion::Equal(1.0), fixed: None }
     }
 }
 
@@ -111,6 +114,16 @@ impl SharedGrid {
     /// The same for this number of clients and these probabilities of participation.
     pub fn among(self, clients: u32, inclusion: Inclusion) -> Self {
         Self { clients, inclusion, ..self }
+    }
+
+    /// The same with one exponent for all rounds.
+    pub fn at_step(self, exponent: i32) -> Self {
+        Self { fixed: Some(exponent), ..self }
+    }
+
+    /// The exponent of a grid that does not follow the uploads.
+    pub fn fixed(&self) -> Option<i32> {
+        self.fixed
     }
 
     pub fn bits(&self) -> u32 {
@@ -190,7 +203,8 @@ impl SharedGrid {
         {
             stream.fill(&mut words[..x.len()]);
             let (squares, clips) = round(x, &words, exp2(-e), largest, counted * counted, values);
-            out.lanes.extend([(squares * unit_of_squares).ceil() as u64, clips]);
+            let lane = [(squares * unit_of_squares).ceil() as u64, clips];
+            out.lanes.extend(if self.fixed.is_some() { [0; 2] } else { lane });
         }
         Ok(out)
     }
@@ -251,7 +265,7 @@ impl SharedGrid {
 
     /// The levels before the first round.
     pub(crate) fn first_levels(&self, d: usize) -> Vec<f64> {
-        vec![FIRST_LEVEL; d.div_ceil(BLOCK)]
+        vec![self.fixed.map_or(FIRST_LEVEL, f64::from); d.div_ceil(BLOCK)]
     }
 
     /// The levels of the next round, from the lanes of `count` uploads within `±cap` and from the
@@ -268,6 +282,9 @@ impl SharedGrid {
         moved: &[f64],
         floor: f64,
     ) {
+        if self.fixed.is_some() {
+            return;
+        }
         let fraction = self.fraction(cap);
         for ((level, lane), moved) in
             levels.iter_mut().zip(lanes.chunks(2)).zip(moved.chunks(BLOCK))

@@ -181,6 +181,8 @@ pub struct Declaration {
     /// Consecutive exchanges that form one, for the random draws: `n` is step `n % steps` of number
     /// `n / steps`.
     pub steps: u32,
+    /// The noise multiplier of each upload's sum, under differential privacy.
+    pub noise: Option<f64>,
     /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
     /// empty.
     pub enrols_only: bool,
@@ -196,6 +198,7 @@ impl Default for Declaration {
             batch: 1,
             cohort_min: 0,
             steps: 1,
+            noise: None,
             enrols_only: false,
         }
     }

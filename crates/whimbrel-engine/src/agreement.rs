@@ -128,7 +128,7 @@ impl Agreement {
     }
 
     /// The maximum of openings and rounds; kinds of one rank share theirs.
-    fn rounds(&self) -> u32 {
+    pub fn rounds(&self) -> u32 {
         let kinds = || self.kinds.iter().filter(|kind| !kind.is_between());
         let mut ranks: Vec<u8> = kinds().map(|kind| kind.rank).collect();
         ranks.sort_unstable();
@@ -182,6 +182,12 @@ impl Answered {
     /// Exchanges answered, of one kind.
     pub fn of_kind(&self, kind: usize) -> u32 {
         self.kinds.get(kind).map_or(0, |(count, _)| *count)
+    }
+
+    /// Uploads, without the exchanges that continue them.
+    pub fn uploads(&self, agreed: &Agreement) -> u64 {
+        let own = self.kinds.iter().zip(&agreed.kinds).filter(|(_, kind)| !kind.is_between());
+        own.map(|((count, _), _)| u64::from(*count)).sum()
     }
 }
 

@@ -245,6 +245,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         seconds_left: status.eta_s,
         rounds_per_second: status.rounds_per_second,
         round_seconds: status.round_seconds,
+        epsilon_spent: status.epsilon_spent,
         log_bytes: status.log_bytes,
         disk_free: status.disk_free,
         bytes_up: status.bytes_up,

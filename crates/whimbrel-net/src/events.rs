@@ -54,6 +54,8 @@ pub enum Event {
     Failed { name: String, reason: String },
     /// A client has the model.
     Finished { name: String },
+    /// A client withdraws from the run.
+    Withdrew { name: String },
 }
 
 /// A command to a connection.

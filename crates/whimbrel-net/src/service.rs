@@ -309,8 +309,12 @@ impl Session {
                     self.tell(Event::Failed { name: self.name.clone(), reason }).await;
                 }
                 // The coordinator records it and then closes the session.
-                Some(client_frame::Frame::Bye(_)) => {
-                    self.tell(Event::Finished { name: self.name.clone() }).await;
+                Some(client_frame::Frame::Bye(bye)) => {
+                    let name = self.name.clone();
+                    let over = bye.over;
+                    let event =
+                        if over { Event::Finished { name } } else { Event::Withdrew { name } };
+                    self.tell(event).await;
                 }
                 Some(client_frame::Frame::Hello(_) | client_frame::Frame::Chunk(_)) | None => {
                     return End::Cut(Refusal::Malformed);

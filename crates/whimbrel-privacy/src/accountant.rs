@@ -61,28 +61,43 @@ impl Releases {
             )));
         }
         let keeps = |multiplier: f64| Self { multiplier, rate }.epsilon(count, delta) <= epsilon;
-        let mut high = 1.0;
-        while !keeps(high) {
-            high *= 2.0;
-            if high > MULTIPLIER_MAX {
-                return Err(Error::config(format!(
-                    "epsilon = {epsilon} in {count} rounds needs noise of more than \
-                     {MULTIPLIER_MAX:e} times the sensitivity"
-                ))
-                .hint("raise `epsilon` or take fewer rounds"));
-            }
-        }
-        let mut low = 0.0;
-        for _ in 0..60 {
-            let middle = 0.5 * (low + high);
-            if keeps(middle) {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        Ok(Self { multiplier: high, rate })
+        Ok(Self { multiplier: least_multiplier(keeps, epsilon, count)?, rate })
     }
+
+    /// The same for discrete noise in shares, by zCDP.
+    pub fn in_shares(guarantee: Guarantee, count: u32) -> Result<Self> {
+        let Guarantee { epsilon, delta } = guarantee;
+        // Refuses guarantees that no noise gives.
+        Self::within(guarantee, count, 1.0)?;
+        let rho = |z: f64| f64::from(count) / (2.0 * z * z);
+        let keeps = |z: f64| zcdp_epsilon(rho(z), delta) <= epsilon;
+        Ok(Self { multiplier: least_multiplier(keeps, epsilon, count)?, rate: 1.0 })
+    }
+}
+
+/// The least noise multiplier that keeps a guarantee.
+fn least_multiplier(keeps: impl Fn(f64) -> bool, epsilon: f64, count: u32) -> Result<f64> {
+    let mut high = 1.0;
+    while !keeps(high) {
+        high *= 2.0;
+        if high > MULTIPLIER_MAX {
+            return Err(Error::config(format!(
+                "epsilon = {epsilon} in {count} rounds needs noise of more than \
+                 {MULTIPLIER_MAX:e} times the sensitivity"
+            ))
+            .hint("raise `epsilon` or take fewer rounds"));
+        }
+    }
+    let mut low = 0.0;
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if keeps(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Ok(high)
 }
 
 /// The largest noise multiplier that is tried.

@@ -22,10 +22,11 @@ use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
 use whimbrel_engine::checkpoint::{
-    MEASURES, measures_from_json, measures_to_json, write_atomically,
+    MEASURES, Store, measures_from_json, measures_to_json, write_atomically,
 };
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::names::folder_name;
+use whimbrel_engine::versioned;
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::failure::remedy::{self, OTHER_FOLDER};
 use whimbrel_families::failure::{Failure, Result};
@@ -34,6 +35,8 @@ use whimbrel_families::files::{artifact_bytes, pretty, read_artifact, read_objec
 use whimbrel_families::job::Job;
 use whimbrel_families::plan::Plan;
 
+/// File of the secret of a private run's noise, while the run is unfinished.
+const NOISE: &str = "noise";
 /// The prefix of the folder of one seed's run.
 const SEED: &str = "seed-";
 
@@ -218,6 +221,23 @@ impl RunDir {
         }
     }
 
+    /// Stores the secret of a plan's noise for the owner, before the first round, or reads it: a
+    /// resumed run draws the same noise. The secret is removed at the end.
+    pub fn keep_noise(&self, plan: &mut Plan) -> Result<()> {
+        let Some(key) = plan.noise_key() else { return Ok(()) };
+        let path = self.path.join(NOISE);
+        match versioned::read(&path)?.map(<[u8; 32]>::try_from) {
+            Some(Ok(kept)) => *key = kept,
+            None if !Store::has_checkpoint(&self.path) => versioned::write(&path, &key[..])?,
+            _ => {
+                let what = "it is missing or damaged: rounds would be repeated with other noise\n\
+                            hint: restore the folder from a copy, or begin a new run";
+                return Err(Error::storage(path.display(), what).into());
+            }
+        }
+        Ok(())
+    }
+
     /// Writes `model/`, `clients.csv`, `exhibits.json` and `summary.json`, in that order: the summary
     /// marks a finished run.
     pub fn finish(
@@ -261,6 +281,8 @@ impl RunDir {
         self.write(EXHIBITS, &Shown::of(job, results.sections).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
+            // With it a reader of the folder could remove the noise.
+            let _ = fs::remove_file(self.path.join(NOISE));
         }
         let notes = results.said.into_iter().chain(results.notes).collect();
         Ok(Finished { summary, warnings, notes })

@@ -176,11 +176,12 @@ impl Uplink {
             && total.is_finite()
             && enrolled > 0
             && p > 0.0
-            && p <= 1.0;
+            && p <= 1.0
+            && grid.fixed().is_none_or(|e| exponents.iter().all(|given| *given == e));
         if !fits {
             return Err(Error::peer("the server's grid does not suit the job"));
         }
-        let share = weight / total;
+        let share = weight / if grid.fixed().is_some() { 1.0 } else { total };
         if opening {
             let cap = grid.opening_cap(enrolled);
             return Ok(GridShare { cap, share, pace: 0.0, exponents });
@@ -289,6 +290,9 @@ impl Uplink {
         let mut estimate = sum_in(folds, |fold| {
             fold.grid.as_ref().map_or_else(Vec::new, |sum| grid.decode(&sum.sum.values, &exponents))
         });
+        if grid.fixed().is_some() {
+            vector::scale(&mut estimate, 1.0 / total);
+        }
         if let UpRule::Memory { alpha } = self.rule() {
             let least = sums().map(|sum| sum.least).fold(1.0, f64::min);
             let before = end.memory_sum.clone();

@@ -174,6 +174,15 @@ impl Wire for UpFold {
 }
 
 impl Uplink {
+    /// The same on a grid of one exponent for all rounds.
+    #[must_use]
+    pub fn at_step(mut self, exponent: i32) -> Self {
+        if let Codec::Grid(grid) = self.codec {
+            self.codec = Codec::Grid(grid.at_step(exponent));
+        }
+        self
+    }
+
     /// Checks that the rule can work with the codec.
     pub fn new(codec: Codec, rule: UpRule, dimension: usize) -> Result<Self> {
         if let Codec::Grid(grid) = &codec {

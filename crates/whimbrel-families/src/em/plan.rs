@@ -185,6 +185,12 @@ impl<K: MixtureKeys> EmPlan<K> {
         let mut notes = self.preparing.notes();
         notes.extend(outer_loops::note(&self.work));
         if let Some(private) = &self.private {
+            if private.unit == PrivacyUnit::Client
+                && (common.job.privacy.clip, common.total_rows) == (None, None)
+            {
+                let what = "the bound of a client follows the number of rows, which is unknown";
+                return refuse(what, "give `clip` in [privacy]").at("privacy");
+            }
             let q = self.model.statistic_len();
             let (note, more) = private.messages(q, self.bound(common));
             notes.push(note);
@@ -232,14 +238,15 @@ impl<K: MixtureKeys> EmPlan<K> {
         model: K::Model,
         initial: MixtureInitial,
         step: EmStep,
-    ) -> FedEm<K::Model> {
-        let bound = self.bound(common);
-        let release = self.private.as_ref().map(|private| private.release(bound));
+    ) -> Result<FedEm<K::Model>> {
+        let (bound, q) = (self.bound(common), model.statistic_len());
+        let release = self.private.as_ref().map(|private| private.release(common, q, bound));
+        let release = release.transpose()?;
         let private = self.private.as_ref().map(|private| PrivateEm {
             row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
             averaged: private.averaged(),
         });
-        FedEm {
+        Ok(FedEm {
             terms: self.channels.private_terms(common, release),
             oracle: Em {
                 model,
@@ -251,7 +258,7 @@ impl<K: MixtureKeys> EmPlan<K> {
                 frame: common.job.uplink.frame.unwrap_or(FrameKind::Raw),
                 private,
             },
-        }
+        })
     }
 
     /// The bound of a contribution in the frame, under differential privacy.
@@ -382,19 +389,21 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 let method = self.lloyd(common);
                 let mut terms =
                     Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
-                terms.privacy.release =
-                    self.private.as_ref().map(|private| private.start_release(lloyd::ROUNDS));
+                terms.privacy.release = self
+                    .private
+                    .as_ref()
+                    .map(|private| private.start_release(common, lloyd::ROUNDS));
                 let oracle = Plain { method, columns: width };
                 common.quiet("noisy k-means", bound(Federated { oracle, terms }, preparation))
             }
             Kind::Constants => {
-                let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into());
+                let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into())?;
                 let participation = common.participation_mean();
                 common.quiet("constants", bound(Constants { fit, participation }, preparation))
             }
             Kind::Prepare | Kind::Fit => {
                 let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
-                let fit = self.fit(common, model, initial, step);
+                let fit = self.fit(common, model, initial, step)?;
                 let fit = match preparation {
                     None => fit.erased(BindRows),
                     Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),

@@ -96,7 +96,7 @@ impl GradientPlan {
         common: &Common,
         clients: &Weighted,
     ) -> Result<Vec<(&'static str, f64)>> {
-        let method = self.sgd(common);
+        let method = self.sgd(common)?;
         let keys = StageKeys::new(common.job.seed, 0);
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
@@ -134,9 +134,9 @@ impl GradientPlan {
         Some(PrivateGradient { row_bound, smoothness })
     }
 
-    fn sgd(&self, common: &Common) -> Sgd {
-        let release = common.release();
-        Sgd {
+    fn sgd(&self, common: &Common) -> Result<Sgd> {
+        let release = common.release(self.dimension)?;
+        Ok(Sgd {
             oracle: Gradient {
                 problem: self.problem,
                 dimension: self.dimension,
@@ -149,13 +149,13 @@ impl GradientPlan {
                 private: self.private(common),
             },
             terms: self.channels.private_terms(common, release),
-        }
+        })
     }
 }
 
 impl FitStages for GradientPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = self.sgd(common).erased(BindRows);
+        let method = self.sgd(common)?.erased(BindRows);
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
     }
 }

@@ -8,9 +8,14 @@ use whimbrel_job::reader::Source;
 const MIN_COHORT: u32 = 3;
 
 impl Privacy {
-    /// The fewest clients in a sum, if uploads are masked.
-    pub fn least_masked(&self) -> Option<u32> {
-        self.masks.then(|| self.min_cohort.unwrap_or(MIN_COHORT))
+    /// The fewest of these clients in a sum, if uploads are masked. Shares of noise are the smaller the
+    /// more clients must survive.
+    pub fn least_masked(&self, clients: usize) -> Option<u32> {
+        let default = match self.epsilon {
+            None => MIN_COHORT,
+            Some(_) => MIN_COHORT.max((2 * clients as u32).div_ceil(3)),
+        };
+        self.masks.then(|| self.min_cohort.unwrap_or(default))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Budget, DownRule, Job, MemoryStart, Participation, PrivacyUnit};
 use crate::job::method::search::Search;
+use whimbrel_codec::Codec;
 use whimbrel_codec::channel::UpRule;
 use whimbrel_engine::Stopping;
 use whimbrel_job::reader::Source;
@@ -54,11 +55,11 @@ impl Job {
         } else {
             format!("{name} takes several local steps, so that no bound of a row is known")
         };
-        let rows = unit == PrivacyUnit::Row;
+        let (rows, shares) = (unit == PrivacyUnit::Row, self.privacy.masks);
         let memory = "the server knows the memories: noise in their updates is not private, and noise \
                       beside them accumulates";
         let prepared = self.data.preparation().is_something() || self.data.standardize();
-        let all: [(bool, &[&str], &str, &str); 16] = [
+        let all: [(bool, &[&str], &str, &str); 17] = [
             (
                 !units.contains(&unit),
                 &["method", "kind"],
@@ -82,10 +83,22 @@ impl Job {
                 "write rule = \"plain\", without `channels`",
             ),
             (
-                !self.uplink.codec.is_exact() || !self.uplink.own.is_empty(),
+                !self.uplink.own.is_empty() || !(self.uplink.codec.is_exact() || shares),
                 &["uplink", "codec"],
                 "a codec's error is not bounded by the norm of a contribution",
                 "take `codec` and `for` out",
+            ),
+            (
+                shares && !matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() == 32),
+                &["uplink", "codec"],
+                "shares of the noise are added to words of 32 bits",
+                "write codec = { kind = \"grid\", bits = 32 }",
+            ),
+            (
+                self.privacy.colluders.is_some() && !shares,
+                &["privacy", "colluders"],
+                "`colluders` has no meaning without shares of the noise",
+                "write masks = true, or take it out",
             ),
             (
                 self.uplink.frame == Some(FrameKind::Raw),
@@ -152,12 +165,6 @@ impl Job {
                 &["privacy", "min_group"],
                 "what a client withholds depends on its rows in a way that the noise does not cover",
                 "take `min_group` out: the noise protects single rows",
-            ),
-            (
-                self.federation.is_some(),
-                &["federation"],
-                "the noise is that of a simulated, trusted server",
-                "take [federation] out",
             ),
         ];
         let forbidden = all.into_iter().filter(|(applies, ..)| *applies);

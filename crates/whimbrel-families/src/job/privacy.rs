@@ -17,6 +17,8 @@ pub struct Privacy {
     pub masks: bool,
     /// Fewest clients in a masked sum; `None`: 3.
     pub min_cohort: Option<u32>,
+    /// Clients that may share their secrets with the server; `None`: none.
+    pub colluders: Option<u32>,
     /// `None`: no differential privacy.
     pub epsilon: Option<f64>,
     /// `None`: from the number of rows or clients.
@@ -55,9 +57,13 @@ table! {
         /// downlink; a round takes three exchanges
         masks: MASKS = "masks", BOOLEAN, default;
         /// fewest clients in a masked sum; a round with fewer does not count
-        min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000), unset "3 under masks";
-        /// privacy loss of a simulated run under differential privacy: the server adds Gaussian noise to
-        /// each round's sum of clipped contributions. The number of rounds is fixed beforehand, all
+        min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000),
+            unset "3 under masks, two thirds of the clients under masks and epsilon";
+        /// clients whose shares of the noise do not count, since they may tell the server; needs masks and
+        /// `epsilon`
+        colluders: COLLUDERS = "colluders", integer!(u32, 0 to 1000000), unset "0 under masks and epsilon";
+        /// privacy loss of a run under differential privacy: the server adds Gaussian noise to each round's
+        /// sum of clipped contributions, or under masks each client a share of it. The number of rounds is fixed beforehand, all
         /// clients take part, messages are exact, and clients are evaluated only if the job asks for it
         epsilon: EPSILON = "epsilon", POSITIVE, unset "no noise";
         /// probability with which the loss may be larger
@@ -70,7 +76,7 @@ table! {
             unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
                    length of the statistic";
         /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise
-        noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret that is not stored";
+        noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret, which the run keeps until its end";
     }
 }
 

@@ -84,11 +84,12 @@ pub(super) fn planned(
 }
 
 impl PersonalPlan {
-    fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
+    fn method(&self, common: &Common) -> Result<Arc<dyn DynMethod>> {
         let (own_solvers, solver_of) = self.own_solvers.clone();
         let training = Personal { own_solvers, solver_of, ..self.training(common) };
-        let terms = self.channels.private_terms(common, common.release());
-        self.asked.rule.local.method(training, terms)
+        let release = common.release(self.channels.uplinks[0].dimension())?;
+        let terms = self.channels.private_terms(common, release);
+        Ok(self.asked.rule.local.method(training, terms))
     }
 
     fn training(&self, common: &Common) -> Personal {
@@ -143,6 +144,6 @@ impl FitStages for PersonalPlan {
             let method = StageMethod::Neighbours(method, graphs.clone());
             return Ok(common.fit_by(method, Some(rounds)));
         }
-        Ok(common.fit(self.method(common), rounds))
+        Ok(common.fit(self.method(common)?, rounds))
     }
 }

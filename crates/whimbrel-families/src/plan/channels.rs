@@ -83,7 +83,11 @@ impl Channels {
 
     /// The terms of a fit with noise on its sums, if there is any.
     pub fn private_terms(&self, common: &Common, release: Option<Release>) -> Terms {
-        let terms = self.terms(common);
+        let mut terms = self.terms(common);
+        if let Some(Release { share: Some(share), .. }) = release {
+            terms.uplinks =
+                terms.uplinks.into_iter().map(|up| up.at_step(share.exponent)).collect();
+        }
         Terms { privacy: Privacy { release, ..terms.privacy }, ..terms }
     }
 

@@ -11,7 +11,7 @@ mod privacy;
 pub use facts::Facts;
 pub(crate) use facts::not_on_network;
 pub use network::StageDisclosures;
-pub use privacy::Private;
+pub use privacy::{Charge, Private};
 
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -243,7 +243,7 @@ impl Plan {
             )
             .at("method.stop.excess_loss");
         }
-        if let Some(least) = job.privacy.least_masked()
+        if let Some(least) = job.privacy.least_masked(common.clients)
             && common.trained() < least as usize
         {
             let what = format!("{} clients: a masked sum takes {least}", common.trained());
@@ -258,6 +258,11 @@ impl Plan {
     #[must_use]
     pub fn replaying(self, journal: String) -> Self {
         Self { journal: Some(journal), ..self }
+    }
+
+    /// The number of planned clients.
+    pub fn clients(&self) -> usize {
+        self.common.clients
     }
 
     /// Length of the vectors that clients send.
@@ -471,7 +476,7 @@ impl Common {
     pub fn privacy(&self) -> Privacy {
         Privacy {
             min_group: self.job.privacy.groups(),
-            masks: self.job.privacy.least_masked().map(|least| Masks {
+            masks: self.job.privacy.least_masked(self.clients).map(|least| Masks {
                 least,
                 clients: self.clients,
                 seed: self.job.seed,

@@ -1,7 +1,7 @@
 //! Plans without rows: of the coordinator, and of a client that received an offer.
 
 use super::{Common, Facts, Files, Plan, not_on_network};
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
@@ -73,7 +73,7 @@ impl Plan {
     }
 
     /// Builds every stage as far as the job alone determines it.
-    fn each_stage<T>(&self, of: impl Fn(&Stage) -> Result<T>) -> Result<Vec<T>> {
+    pub(super) fn each_stage<T>(&self, of: impl Fn(&Stage) -> Result<T>) -> Result<Vec<T>> {
         (0..self.len()).map(|index| of(&self.expected(index)?)).collect()
     }
 }
@@ -106,6 +106,7 @@ fn check_servable(job: &Job) -> Result<()> {
         );
     }
     job.fit.check_served(job)?;
+    check_private(job)?;
     let stop = &job.method.stop;
     let stops = limit(stop, &FIELD_NORM2).is_some() || stop.patience.is_some();
     if stops && job.method.evaluate_every.is_none() {
@@ -114,6 +115,23 @@ fn check_servable(job: &Job) -> Result<()> {
              them",
             "set evaluate = { every = .. } in [method], or take `stop` out",
         );
+    }
+    Ok(())
+}
+
+/// Refuses settings under differential privacy that reveal more on a network than in a simulation.
+fn check_private(job: &Job) -> Result<()> {
+    let privacy = &job.privacy;
+    if privacy.epsilon.is_none() {
+        return Ok(());
+    }
+    if privacy.noise_seed.is_some() {
+        let what = "the job goes to all clients, who could remove noise with a known seed";
+        return refuse(what, "take `noise_seed` out").at("privacy.noise_seed");
+    }
+    if job.method.evaluate_every.is_some() {
+        let what = "answers to evaluations have no noise, and all clients receive their means";
+        return refuse(what, "take `evaluate` out").at("method.evaluate");
     }
     Ok(())
 }

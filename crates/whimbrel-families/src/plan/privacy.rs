@@ -1,12 +1,15 @@
 //! The noise of a private fit and its cost.
 
-use super::Common;
+use super::{Common, Plan};
 use crate::failure::{AtKey, Result};
 use crate::family::refuse;
 use crate::job::{Job, PrivacyUnit};
+use whimbrel_engine::{Agreement, Consent};
 use whimbrel_methods::federated::{Release, Unit};
-use whimbrel_privacy::accountant::{Guarantee, Releases, auto_delta, gaussian_epsilon};
-use whimbrel_privacy::noise::Source;
+use whimbrel_privacy::accountant::{
+    Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
+};
+use whimbrel_privacy::noise::{Share, Source};
 
 /// The share of the privacy budget (of `mu^2`) for a start from the rows.
 const START_SHARE: f64 = 0.15;
@@ -18,14 +21,16 @@ const AVERAGED: f64 = 0.3;
 pub struct Private {
     pub guarantee: Guarantee,
     pub unit: PrivacyUnit,
-    /// Rows or clients.
-    units: u64,
+    /// Rows or clients; `None` before the clients of a network have stated their rows.
+    units: Option<u64>,
     /// Rounds of the fit.
     rounds: u32,
     /// `mu^2` of the stages before the fit.
     before: f64,
     /// `1/z^2` of a round.
     each: f64,
+    /// The clients whose shares of the noise count; `None`: the server adds it.
+    honest: Option<u32>,
     source: Source,
 }
 
@@ -34,25 +39,33 @@ impl Private {
     pub(super) fn of(job: &Job, clients: usize, rows: Option<u64>) -> Result<Option<Self>> {
         let Some(epsilon) = job.privacy.epsilon else { return Ok(None) };
         let unit = job.privacy.unit;
-        let units = match (unit, rows) {
-            (PrivacyUnit::Client, _) => clients as u64,
-            (PrivacyUnit::Row, Some(rows)) => rows,
-            (PrivacyUnit::Row, None) => {
-                let what = "the noise needs the number of rows";
-                return refuse(what, "take `epsilon` out").at("privacy.epsilon");
-            }
+        let units = match unit {
+            PrivacyUnit::Client => Some(clients as u64),
+            PrivacyUnit::Row => rows,
         };
-        let delta = job.privacy.delta.unwrap_or_else(|| auto_delta(units));
+        let Some(delta) = job.privacy.delta.or_else(|| units.map(auto_delta)) else {
+            let what = "`delta` follows the number of rows, which is unknown before clients join";
+            return refuse(what, "write it as a number below 1 / rows").at("privacy.delta");
+        };
         let guarantee = Guarantee { epsilon, delta };
         let rounds = job.method.length.rounds_max().unwrap_or(1);
-        let Releases { multiplier, .. } =
-            Releases::within(guarantee, rounds, 1.0).at("privacy.epsilon")?;
+        let honest = job.privacy.least_masked(clients);
+        let honest = honest.map(|least| least.saturating_sub(job.privacy.colluders.unwrap_or(0)));
+        if honest == Some(0) {
+            let what = "the noise would be that of colluders alone";
+            return refuse(what, "`colluders` is less than `min_cohort`").at("privacy.colluders");
+        }
+        let releases = match honest {
+            Some(_) => Releases::in_shares(guarantee, rounds),
+            None => Releases::within(guarantee, rounds, 1.0),
+        };
+        let Releases { multiplier, .. } = releases.at("privacy.epsilon")?;
         let source = match job.privacy.noise_seed {
             Some(seed) => Source::Seed(seed),
             None => Source::secret()?,
         };
         let each = 1.0 / (multiplier * multiplier);
-        Ok(Some(Self { guarantee, unit, units, rounds, before: 0.0, each, source }))
+        Ok(Some(Self { guarantee, unit, units, rounds, before: 0.0, each, honest, source }))
     }
 
     /// The same with a part of the budget for a start from the rows.
@@ -70,8 +83,15 @@ impl Private {
 
     /// Epsilon after this number of rounds of the fit.
     pub fn spent(&self, rounds: u32) -> f64 {
-        let mu2 = self.before + self.each * f64::from(rounds.min(self.rounds));
-        gaussian_epsilon(mu2.sqrt(), self.guarantee.delta)
+        self.epsilon(self.before + self.each * f64::from(rounds.min(self.rounds)))
+    }
+
+    /// Epsilon of releases with this sum of `1/z^2`.
+    pub fn epsilon(&self, mu2: f64) -> f64 {
+        match self.honest {
+            Some(_) => zcdp_epsilon(0.5 * mu2, self.guarantee.delta),
+            None => gaussian_epsilon(mu2.sqrt(), self.guarantee.delta),
+        }
     }
 
     /// The steps whose states are averaged.
@@ -80,24 +100,45 @@ impl Private {
         self.rounds - last..self.rounds
     }
 
-    /// The noise of every round; `bound` limits a client's value.
-    pub fn release(&self, bound: f64) -> Release {
-        Release {
+    /// The noise of every round of vectors of this length; `bound` limits a unit's contribution.
+    pub fn release(&self, common: &Common, dimension: usize, bound: f64) -> Result<Release> {
+        let share = self.share(dimension, bound)?;
+        if let Some(share) = share {
+            // The least cap of a grid of 32 bits.
+            let cap = (1u64 << 31) as f64 / common.clients as f64 - 1.0;
+            if share.magnitude(bound, dimension) > cap {
+                let what = "the noise exceeds the words of the grid";
+                return refuse(what, "raise `epsilon`, or take fewer rounds").at("privacy.epsilon");
+            }
+        }
+        Ok(Release {
+            share,
             unit: match self.unit {
                 PrivacyUnit::Row => Unit::Row,
                 PrivacyUnit::Client => Unit::Client { bound },
             },
             releases: Releases { multiplier: self.multiplier(), rate: 1.0 },
             rounds: self.rounds,
-            source: self.source,
+            source: self.source_of(common),
             stage: 0,
-        }
+        })
+    }
+
+    fn share(&self, dimension: usize, bound: f64) -> Result<Option<Share>> {
+        let of = |honest| Share::new(bound, dimension, self.multiplier(), honest);
+        self.honest.map(of).transpose().at("privacy.epsilon")
     }
 
     /// The noise of a start from the rows.
-    pub fn start_release(&self, rounds: u32) -> Release {
+    pub fn start_release(&self, common: &Common, rounds: u32) -> Release {
         let releases = Releases { multiplier: (f64::from(rounds) / self.before).sqrt(), rate: 1.0 };
-        Release { unit: Unit::Row, releases, rounds, source: self.source, stage: 1 }
+        let source = self.source_of(common);
+        Release { unit: Unit::Row, releases, rounds, source, stage: 1, share: None }
+    }
+
+    /// The source of the plan, of which this may be an earlier copy.
+    fn source_of(&self, common: &Common) -> Source {
+        common.private.as_ref().map_or(self.source, |private| private.source)
     }
 
     /// Notes and warnings for vectors of this length, with contributions of norm `bound` at most.
@@ -105,10 +146,12 @@ impl Private {
         let z = self.multiplier();
         let (unit, d) = (self.unit, dimension as f64);
         // The noise of a mean, in units of the spread of a contribution's coordinates.
-        let nu = match unit {
-            PrivacyUnit::Row => z * d / self.units as f64,
-            PrivacyUnit::Client => z * bound * d.sqrt() / self.units as f64,
+        let of_sum = match unit {
+            PrivacyUnit::Row => z * d,
+            PrivacyUnit::Client => z * bound * d.sqrt(),
         };
+        let nu = self.units.map(|units| of_sum / units as f64);
+        let shown = nu.map_or_else(|| format!("{of_sum:.0} / rows"), |nu| format!("{nu:.2}"));
         let unit = match unit {
             PrivacyUnit::Row => "row",
             PrivacyUnit::Client => "client",
@@ -116,17 +159,21 @@ impl Private {
         let Guarantee { epsilon, delta } = self.guarantee;
         let note = format!(
             "differential privacy of a {unit}: epsilon {epsilon} at delta {delta:.2e} in {} rounds, noise \
-             z = {z:.2} times a bound of {bound:.3}, nu = {nu:.2}; plain exact uploads of all clients, no \
+             z = {z:.2} times a bound of {bound:.3}, nu = {shown}; plain exact uploads of all clients, no \
              evaluations unless asked for",
             self.rounds
         );
         let mut warnings = Vec::new();
-        if nu > 3.0 {
+        let note = match self.honest {
+            Some(honest) => format!("{note}; each client adds a share, of which {honest} suffice"),
+            None => note,
+        };
+        if let Some(nu) = nu.filter(|nu| *nu > 3.0) {
             warnings.push(format!(
                 "nu = {nu:.2} is above 3: the noise hides the model; use a diagonal covariance, fewer \
                  components, more {unit}s or a larger epsilon"
             ));
-        } else if nu > 1.0 {
+        } else if let Some(nu) = nu.filter(|nu| *nu > 1.0) {
             warnings.push(format!(
                 "nu = {nu:.2}: the noise costs several per cent of the objective (below 1 about 3 %)"
             ));
@@ -141,10 +188,55 @@ impl Private {
     }
 }
 
+/// The privacy loss of one stage.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Charge {
+    /// `1/z^2` of an upload.
+    pub each: f64,
+    /// The most uploads of a client.
+    pub uploads: u32,
+}
+
+impl Charge {
+    /// `1/z^2` of all uploads.
+    pub fn all(&self) -> f64 {
+        self.each * f64::from(self.uploads)
+    }
+}
+
+impl Plan {
+    /// Noise and cost, under differential privacy.
+    pub fn private(&self) -> Option<&Private> {
+        self.fit.private.as_ref()
+    }
+
+    /// The secret of the noise, which a run keeps for its resumption; `None` without one.
+    pub fn noise_key(&mut self) -> Option<&mut [u8; 32]> {
+        match &mut self.common.private.as_mut()?.source {
+            Source::Secret(key) => Some(key),
+            Source::Seed(_) => None,
+        }
+    }
+
+    /// The privacy loss of each stage.
+    pub fn charges(&self) -> Result<Vec<Charge>> {
+        let agreed = self.agreements(&Consent::default())?;
+        let noise = self.each_stage(|stage| Ok(stage.method.declare().noise))?;
+        let charge = |(noise, agreed): (Option<f64>, &Agreement)| Charge {
+            each: noise.map_or(0.0, |z| 1.0 / (z * z)),
+            uploads: agreed.rounds(),
+        };
+        Ok(noise.into_iter().zip(&agreed).map(charge).collect())
+    }
+}
+
 impl Common {
-    /// The noise of a method whose bound of a contribution is `clip`.
-    pub fn release(&self) -> Option<Release> {
-        Some(self.private.as_ref()?.release(self.job.privacy.clip?))
+    /// The noise of a method whose vectors have this length and whose bound of a contribution is `clip`.
+    pub fn release(&self, dimension: usize) -> Result<Option<Release>> {
+        match (&self.private, self.job.privacy.clip) {
+            (Some(private), Some(clip)) => private.release(self, dimension, clip).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The note and the warnings of such a method; refuses a job without `clip`.

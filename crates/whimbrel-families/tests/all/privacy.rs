@@ -5,7 +5,9 @@ use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_families::Job;
 use whimbrel_families::job::{Budget, UpRule};
-use whimbrel_families::plan::Plan;
+use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_privacy::accountant::Releases;
+use whimbrel_privacy::noise::Share;
 
 /// A job by its tables; `privacy` stands in `[privacy]`.
 fn text(model: &str, method: &str, privacy: &str) -> String {
@@ -64,7 +66,6 @@ fn settings_without_a_guarantee_are_refused() {
         ),
         (full, fedem, "\n[uplink]\nframe = \"raw\"", "Fisher"),
         (full, fedem, "\n[data.prepare]\nstandardize = true", "without noise"),
-        (full, fedem, "\n[federation]\nclients = 5", "simulated, trusted server"),
     ];
     for (model, method, more, reason) in rows {
         let job = text(model, method, &format!("epsilon = 1.0\n{more}"));
@@ -91,6 +92,38 @@ fn settings_without_a_guarantee_are_refused() {
         let reason = if unit == "row" { "several local steps" } else { "influence" };
         has(&said, reason);
     }
+}
+
+/// Settings that a simulation allows, with the reason for which a network refuses them.
+#[test]
+fn a_network_refuses_what_its_clients_could_undo() {
+    let job = |method: &str, privacy: &str| {
+        parse(&format!(
+            "[data]\nsource = \"csv\"\npath = \"a.csv\"\nclient = \"c\"\ncolumns = [\"a\", \"b\"]\n[model]\n\
+             kind = \"gmm\"\ncomponents = 2\ncovariance = \"diagonal\"\n[method]\nkind = \"fedem\"\n{method}\n\
+             [privacy]\nepsilon = 1.0\n{privacy}\n[federation]\nclients = 3\n"
+        ))
+    };
+    let planned = |method: &str, privacy: &str| {
+        let job = job(method, privacy);
+        Plan::on_network(&job, &Facts::on_network(&job).unwrap())
+    };
+    for (method, privacy, reason) in [
+        ("", "", "unknown before clients join"),
+        ("", "delta = 1e-5\nnoise_seed = 3", "could remove noise"),
+        ("evaluate = { every = 5 }", "delta = 1e-5", "have no noise"),
+    ] {
+        let Err(failure) = planned(method, privacy) else { panic!("{privacy} was accepted") };
+        has(&failure.to_string(), reason);
+    }
+    let plan = planned("", "delta = 1e-5").unwrap();
+    has(&plan.notes().join("\n"), "nu = ");
+    // Four rounds of the start and eighty of the fit spend the whole budget.
+    let charges = plan.charges().unwrap();
+    assert_eq!(charges.iter().map(|charge| charge.uploads).collect::<Vec<_>>(), [4, 80]);
+    let all = charges.iter().map(|charge| charge.all()).sum();
+    let epsilon = plan.private().unwrap().epsilon(all);
+    assert!((epsilon - 1.0).abs() < 1e-6, "{epsilon}");
 }
 
 #[test]
@@ -120,6 +153,54 @@ fn noise_repeats_with_its_seed_only() {
     assert_eq!(model(&run(&seeded).1), model(&run(&seeded).1));
     assert_ne!(model(&run(&secret).1), model(&run(&secret).1));
     assert_ne!(model(&run(&seeded).1), model(&run(&secret).1));
+}
+
+/// Shares of 60 clients under masks: models of one round with other seeds of the noise differ by the
+/// noise alone, whose variance is that of 60 shares, where 40 would suffice. With 5 seeds and `d`
+/// coordinates the estimate has a relative standard error of `sqrt(2/(4 d))`.
+#[test]
+fn shares_of_the_noise_survive_masks() {
+    let job = |more: &str| {
+        parse(&format!(
+            "seed = 3\n[data]\nsource = \"synthetic-mixture\"\nclients = 60\n[model]\nkind = \"logistic\"\n\
+             [method]\nkind = \"fedavg\"\nrounds = 1\nstep = 0.1\n[uplink]\nrule = \"plain\"\n\
+             codec = {{ kind = \"grid\", bits = 32 }}\n[privacy]\nmasks = true\nunit = \"client\"\n\
+             clip = 0.5\nepsilon = 2.0\n{more}\n"
+        ))
+    };
+    let values = |seed: u32| -> Vec<f64> {
+        let outcome = plans::run(&job(&format!("noise_seed = {seed}")));
+        let narrow = model(&outcome).narrow.iter().flat_map(|tensor| &tensor.values);
+        narrow.map(|x| f64::from(*x)).collect()
+    };
+    let models: Vec<Vec<f64>> = (1..=5).map(values).collect();
+    let d = models[0].len();
+    let spread = |at: usize| {
+        let mean = models.iter().map(|model| model[at]).sum::<f64>() / 5.0;
+        models.iter().map(|model| (model[at] - mean).powi(2)).sum::<f64>() / 4.0
+    };
+    let variance = (0..d).map(spread).sum::<f64>() / d as f64;
+    let plan = plans::plan(&job("")).unwrap();
+    has(&plan.notes().join("\n"), "each client adds a share, of which 40 suffice");
+    let private = plan.private().unwrap();
+    let share = Share::new(0.5, d, private.multiplier(), 40).unwrap();
+    let step = f64::from(share.exponent).exp2();
+    let expected = 60.0 * share.variance as f64 * (step / 60.0).powi(2);
+    let error = 5.0 * (2.0 / (4.0 * d as f64)).sqrt();
+    assert!((variance / expected - 1.0).abs() < error, "{variance} and {expected}, {d}");
+    // zCDP costs a little more noise than the exact formula, and the budget is spent in one round.
+    let exact = Releases::within(private.guarantee, 1, 1.0).unwrap().multiplier;
+    assert!((1.0..1.2).contains(&(private.multiplier() / exact)));
+    assert!((plan.privacy_spent(1).unwrap().0 - 2.0).abs() < 1e-6);
+    // Colluders' shares do not count.
+    let colluding = plans::plan(&job("colluders = 20")).unwrap();
+    has(&colluding.notes().join("\n"), "of which 20 suffice");
+    has(&plans::failure(&job("colluders = 40")).0, "colluders alone");
+    for (wrong, reason) in [("bits = 16", "words of 32 bits"), ("bits = 20", "words of 32 bits")] {
+        has(&refusal(&job("").to_toml().replace("bits = 32", wrong)), reason);
+    }
+    let central = job("").to_toml().replace("masks = true", "colluders = 2");
+    has(&refusal(&central), "without shares");
 }
 
 /// The objective under a large epsilon approaches that without privacy: clipping costs a little.

@@ -74,6 +74,7 @@ impl<O: Judge> Method for Federated<O> {
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
+        declared.noise = self.terms.privacy.release.map(|release| release.releases.multiplier);
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
         declared.measures.extend(measures::channels());
@@ -487,7 +488,8 @@ impl<O: Oracle> Federated<O> {
         let (up, packet) = match (kind, grid) {
             (ExchangeKind::Round, None) => uplink.send(&client.up, &value, frame, key)?,
             (ExchangeKind::Round, Some(grid)) => {
-                uplink.send_on_grid(&client.up, &value, frame, &grid, key)?
+                let (up, packet) = uplink.send_on_grid(&client.up, &value, frame, &grid, key)?;
+                (up, self.add_share(packet, key)?)
             }
             (_, None) => uplink.open(&value)?,
             (_, Some(grid)) => uplink.open_on_grid(&value, &grid)?,

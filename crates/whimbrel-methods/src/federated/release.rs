@@ -1,14 +1,15 @@
-//! Differential privacy with central noise: the server adds noise to each round's sum before the
-//! oracle or anybody else sees it.
+//! Differential privacy: the server adds noise to each round's sum before the oracle or anybody else
+//! sees it, or each client adds a share of the noise to its integers on a grid.
 //!
 //! The sum is bounded in one of two ways: the oracle bounds each row ([`Oracle::row_bound`]), or the
 //! loop clips each client's value. Norms and noise are those of the value's frame, if it has one.
 
 use super::{ExchangeKind, Federated, Framed, MaybeFrame, Oracle, Server};
-use whimbrel_codec::Scalar;
-use whimbrel_core::{Error, Result, vector};
+use whimbrel_codec::grid::pack;
+use whimbrel_codec::{Packet, Scalar};
+use whimbrel_core::{Error, Key, Result, vector};
 use whimbrel_privacy::accountant::Releases;
-use whimbrel_privacy::noise::{Source, add_noise};
+use whimbrel_privacy::noise::{Share, Source, add_noise};
 
 /// Noise on the sum of every round.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -20,6 +21,8 @@ pub struct Release {
     pub source: Source,
     /// The number of the stage: stages have noise of their own.
     pub stage: u32,
+    /// The clients' shares of the noise; `None`: the server adds it.
+    pub share: Option<Share>,
 }
 
 /// The unit that the noise hides.
@@ -47,7 +50,9 @@ impl<O: Oracle> Federated<O> {
         server: &Server<O::Global, O::Number>,
         mean: &mut [f64],
     ) -> Result<()> {
-        let Some(release) = &self.terms.privacy.release else { return Ok(()) };
+        let Some(release @ Release { share: None, .. }) = &self.terms.privacy.release else {
+            return Ok(());
+        };
         let sensitivity = self.sensitivity(release.unit)?;
         let frame = match self.moments(&server.global) {
             Some(moments) => {
@@ -67,6 +72,18 @@ impl<O: Oracle> Federated<O> {
         }
         vector::scale(mean, 1.0 / server.total);
         Ok(())
+    }
+
+    /// Adds a client's share of the noise to its upload on the grid.
+    pub(super) fn add_share(&self, packet: Packet, key: Key) -> Result<Packet> {
+        let Some(Release { share: Some(share), source, .. }) = &self.terms.privacy.release else {
+            return Ok(packet);
+        };
+        let mut segments = self.uplink().segments(&packet, false)?;
+        if let Some(values) = segments.first_mut() {
+            share.add(&mut values.words, &mut source.bits_of_client(key));
+        }
+        Ok(pack(&segments))
     }
 
     /// Whether the loop clips the values of clients.

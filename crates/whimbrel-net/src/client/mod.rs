@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::read_pins;
+use store::{read_pins, standing};
 use tokio::time::timeout;
 use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_engine::StepId;
 use whimbrel_engine::lock::FolderLock;
 use whimbrel_engine::versioned;
 
@@ -107,6 +108,7 @@ impl Client {
             .map_err(|e| Error::storage(setup.folder.display(), e))?;
         restrict_to_owner(&setup.folder, 0o700)?;
         let lock = FolderLock::take(&setup.folder)?;
+        keep_invitation(&setup)?;
         let brought = setup.identity.is_some();
         let identity = match setup.identity.take() {
             Some(identity) => identity,
@@ -121,6 +123,10 @@ impl Client {
     /// Redeems the invitation, once: the folder keeps the offer. A folder of another client is
     /// refused. `None` if the client was told to stop.
     pub async fn enrol(&self) -> Result<Option<Enrolled>> {
+        if has_left(&self.setup.folder)? {
+            let what = "this client has left the federation";
+            return Err(Error::config(what).hint("another invitation and folder join it anew"));
+        }
         if let Some(enrolled) = read_offer(&self.setup.folder)? {
             self.check_client(&enrolled)?;
             return Ok(Some(enrolled));
@@ -190,7 +196,8 @@ impl Client {
         let farewell = if store.is_done() { FAREWELL_AGAIN } else { FAREWELL };
         loop {
             if store.is_done() {
-                let _ = timeout(farewell, self.farewell(enrolled, &store)).await;
+                let said = self.farewell(enrolled, store.standing(), true);
+                let _ = timeout(farewell, said).await;
                 return Ok(delivered(store));
             }
             if self.setup.stop.load(Ordering::Relaxed) {
@@ -230,14 +237,27 @@ impl Client {
         }
     }
 
-    /// Reports that the model is stored until the coordinator has recorded it.
-    async fn farewell(&self, enrolled: &Enrolled, store: &ClientStore) -> Result<()> {
+    /// Withdraws from the run: nothing is answered from here on. False if the coordinator may not know.
+    pub async fn leave(&self, enrolled: &Enrolled) -> Result<bool> {
+        let folder = &self.setup.folder;
+        versioned::write(&folder.join(LEFT), b"")?;
+        let said = self.farewell(enrolled, standing(folder)?, false);
+        Ok(timeout(FAREWELL, said).await.is_ok())
+    }
+
+    /// Reports that the model is stored, or the withdrawal, until the coordinator has recorded it.
+    async fn farewell(
+        &self,
+        enrolled: &Enrolled,
+        standing: (Option<StepId>, Option<StepId>),
+        has_model: bool,
+    ) -> Result<()> {
         let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
         let greeting = Greeting { run: enrolled.run.clone(), next_certificate: None };
-        let what = "the coordinator does not know yet that the model is stored";
+        let what = "the coordinator does not know yet";
         loop {
             if let Ok(mut connection) = self.connect().await
-                && farewell(&mut connection, greeting.clone(), store).await
+                && farewell(&mut connection, greeting.clone(), standing, has_model).await
             {
                 return Ok(());
             }
@@ -318,6 +338,28 @@ fn check_identity(folder: &Path) -> Result<()> {
          and invite it under another name, for another folder"
     );
     Err(Error::storage(Identity::path(folder).display(), what))
+}
+
+/// File of a client that has withdrawn.
+const LEFT: &str = "left";
+/// File of the invitation, without its token.
+const INVITED: &str = "invited";
+
+/// Whether the client of a folder has withdrawn.
+pub fn has_left(folder: &Path) -> Result<bool> {
+    Ok(versioned::read(&folder.join(LEFT))?.is_some())
+}
+
+/// Stores the coordinator's address and certificate, for the client's withdrawal.
+fn keep_invitation(setup: &Setup) -> Result<()> {
+    let plain = Invitation { token: [0; 16], ..setup.invitation.clone() };
+    versioned::write(&setup.folder.join(INVITED), plain.encode().as_bytes())
+}
+
+/// The invitation of a folder's client, without its token; `None` before it has joined.
+pub fn read_invitation(folder: &Path) -> Result<Option<Invitation>> {
+    let kept = versioned::read(&folder.join(INVITED))?;
+    kept.map(|bytes| Invitation::decode(&String::from_utf8_lossy(&bytes))).transpose()
 }
 
 fn enrolment_path(folder: &Path) -> PathBuf {

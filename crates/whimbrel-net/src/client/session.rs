@@ -49,6 +49,8 @@ pub(super) enum End {
 }
 
 type Frames = mpsc::Sender<proto::ClientFrame>;
+/// The last accepted step, and the staged step.
+type Standing = (Option<StepId>, Option<StepId>);
 
 /// A complete task.
 struct Task {
@@ -73,7 +75,7 @@ pub(super) async fn session(
     mut store: ClientStore,
     stop: &Arc<AtomicBool>,
 ) -> Result<(ClientStore, End)> {
-    let mut opened = match open(&mut connection, greeting, &store).await {
+    let mut opened = match open(&mut connection, greeting, store.standing()).await {
         Ok(opened) => opened,
         Err(ConnectError::Permanent(error)) => return Err(error),
         Err(ConnectError::Transient(what) | ConnectError::WrongCertificate(what)) => {
@@ -106,14 +108,16 @@ pub(super) async fn session(
     }
 }
 
-/// Tells the coordinator that this client has the model; false if it may not know.
+/// Tells the coordinator that this client has the model, or that it withdraws; false if it may not
+/// know.
 pub(super) async fn farewell(
     connection: &mut Connection,
     greeting: Greeting,
-    store: &ClientStore,
+    standing: Standing,
+    has_model: bool,
 ) -> bool {
-    match open(connection, greeting, store).await {
-        Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming).await,
+    match open(connection, greeting, standing).await {
+        Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming, has_model).await,
         // A coordinator that refuses this client does not wait for it.
         Err(ConnectError::Permanent(_)) => true,
         Err(ConnectError::Transient(_) | ConnectError::WrongCertificate(_)) => false,
@@ -138,10 +142,9 @@ struct Opened {
 async fn open(
     connection: &mut Connection,
     Greeting { run, next_certificate }: Greeting,
-    store: &ClientStore,
+    (committed, staged): Standing,
 ) -> Result<Opened, ConnectError> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
-    let (committed, staged) = store.standing();
     let hello = proto::Hello {
         version: PROTOCOL,
         run: run.into(),
@@ -169,10 +172,15 @@ async fn open(
     Ok(Opened { frames, incoming, welcome })
 }
 
-/// Announces that the model is stored, and waits until the coordinator has recorded it; false if
-/// the connection ended before.
-async fn say_goodbye(frames: &Frames, incoming: &mut Streaming<proto::ServerFrame>) -> bool {
-    let bye = proto::Bye { reason: "delivered".into(), over: true };
+/// Announces that the model is stored, or that the client withdraws, and waits until the coordinator
+/// has recorded it; false if the connection ended before.
+async fn say_goodbye(
+    frames: &Frames,
+    incoming: &mut Streaming<proto::ServerFrame>,
+    has_model: bool,
+) -> bool {
+    let reason = if has_model { "delivered" } else { "left" };
+    let bye = proto::Bye { reason: reason.into(), over: has_model };
     let goodbye = async {
         frames.send(to_server(client_frame::Frame::Bye(bye))).await.ok()?;
         loop {
@@ -302,7 +310,7 @@ impl ActiveSession {
                 Ok(None)
             }
             Ok(None) => {
-                let known = say_goodbye(&self.frames, incoming).await;
+                let known = say_goodbye(&self.frames, incoming, true).await;
                 Ok(Some(End::Delivered { known }))
             }
             Err(error) => {

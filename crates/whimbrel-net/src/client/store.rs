@@ -185,6 +185,16 @@ pub fn read_ledger(folder: &Path) -> Result<Ledger> {
     Ok(ledgers.max_by_key(Ledger::entries).unwrap_or_default())
 }
 
+/// The last accepted and the staged step of a folder's client, as [`ClientMachine::restore`] takes
+/// them.
+pub(super) fn standing(folder: &Path) -> Result<(Option<StepId>, Option<StepId>)> {
+    let mut records = Slots::read_all(folder)?;
+    records.sort_by_key(|record| record.ledger.entries());
+    let Some(staged) = records.pop() else { return Ok((None, None)) };
+    let committed = records.pop().map(|record| record.at).filter(|at| Some(*at) == staged.base);
+    Ok((committed, Some(staged.at)))
+}
+
 fn read_ledger_file(folder: &Path) -> Result<Ledger> {
     versioned::read(&folder.join(LEDGER))?
         .map_or_else(|| Ok(Ledger::default()), |bytes| Ledger::from_bytes(&bytes))

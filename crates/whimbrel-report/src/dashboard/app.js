@@ -54,6 +54,7 @@
       ...s.measures.map((m) => [m.name, number(lastOf(s.series, m.key), m.digits), true]),
       ["rounds per second", s.rounds_per_second === null ? "–" : number(s.rounds_per_second, 3)],
       ["last round", s.round_seconds === null ? "–" : `${number(s.round_seconds, 3)} s`],
+      ["epsilon spent", s.epsilon_spent === null ? "–" : number(s.epsilon_spent, 3), true],
       ["sent up", bytes(s.bytes_up)],
       ["sent down", bytes(s.bytes_down)],
       ["log", bytes(s.log_bytes)],

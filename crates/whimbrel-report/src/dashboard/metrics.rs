@@ -52,7 +52,7 @@ const STATES: [(RunState, &str); 5] = [
 /// Name, type, meaning and value of a figure of the run.
 type OfRun = (&'static str, &'static str, &'static str, Option<f64>);
 
-fn of_the_run(s: &Status) -> [OfRun; 13] {
+fn of_the_run(s: &Status) -> [OfRun; 14] {
     let int = |value: u64| Some(value as f64);
     let open = |of: fn(&OpenExchange) -> u32| s.exchange.as_ref().map(|open| f64::from(of(open)));
     [
@@ -67,6 +67,7 @@ fn of_the_run(s: &Status) -> [OfRun; 13] {
         ("rounds_per_second", "gauge", "Speed over the last rounds.", s.rounds_per_second),
         ("round_seconds", "gauge", "Seconds of the last round.", s.round_seconds),
         ("disk_free_bytes", "gauge", "Free bytes on the run's disk.", s.disk_free.and_then(int)),
+        ("epsilon_spent", "gauge", "Privacy loss so far.", s.epsilon_spent),
         ("cohort", "gauge", "Clients asked in the exchange.", open(|open| open.cohort)),
         ("answered", "gauge", "Clients that answered in the exchange.", open(|open| open.answered)),
     ]

@@ -17,6 +17,9 @@ use whimbrel_families::plan::Plan;
 /// Larger tensors are only in `model.safetensors`.
 const READABLE_MAX: usize = 100_000;
 
+/// The ending of a run that has spent its privacy budget.
+const BUDGET: &str = "stopped (budget)";
+
 /// The prefix of the tensors of a model's preparation.
 const PREPARE: &str = "prepare.";
 
@@ -84,7 +87,12 @@ pub fn summary(
     if !unseen.is_empty() {
         put("unseen", json!(unseen));
     }
-    put("ending", ending(&outcome.ending).into());
+    let ending = match ending(&outcome.ending) {
+        // The rounds of a private run are those that the budget allows.
+        _ if outcome.ending == Ending::Finished && plan.private().is_some() => BUDGET.into(),
+        ending => ending,
+    };
+    put("ending", ending.into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }

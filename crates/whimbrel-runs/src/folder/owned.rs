@@ -1,13 +1,13 @@
 //! The files that belong to a run.
 
 use super::shown::EXHIBITS;
-use super::{CLIENT_FILE, CLIENTS, RunDir};
+use super::{CLIENT_FILE, CLIENTS, NOISE, RunDir};
 use std::path::{Path, PathBuf};
 use whimbrel_engine::checkpoint::MEASURES;
 use whimbrel_engine::lock::LOCK_FILE;
 
 /// The files that runs write into their folders, the job first.
-pub(super) const FILES: [&str; 18] = [
+pub(super) const FILES: [&str; 19] = [
     "job.toml",
     "metrics.jsonl",
     MEASURES,
@@ -26,6 +26,7 @@ pub(super) const FILES: [&str; 18] = [
     "invitations",
     "status.json",
     "dashboard-token",
+    NOISE,
 ];
 
 /// The folders that runs write, with all their content.

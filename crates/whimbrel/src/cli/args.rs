@@ -135,8 +135,19 @@ pub enum Command {
     },
     /// Show what a client has answered so far, beside what its user agreed to
     Ledger {
+        /// The client's folder [default: every folder in joined/]
+        folder: Option<PathBuf>,
+    },
+    /// Withdraw a client from its federation: it answers nothing more
+    Leave {
         /// The client's folder
         folder: PathBuf,
+        /// This client's certificate, PEM, if it joined with one
+        #[arg(long, value_name = "FILE", requires = "key")]
+        cert: Option<PathBuf>,
+        /// Its private key, PEM
+        #[arg(long, value_name = "FILE", requires = "cert")]
+        key: Option<PathBuf>,
     },
     /// Predict new rows with a fitted model: components of a mixture, values or classes of a regression
     Predict(Predict),
@@ -205,6 +216,9 @@ pub struct Serve {
     /// Number of invitations without a name; such clients choose their own [default: `clients` of the job]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub open_enrolment: Option<u32>,
+    /// Leave a client of the job out, such as one that has left an earlier run; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub without: Vec<String>,
     /// Address to listen on [default: `listen` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,

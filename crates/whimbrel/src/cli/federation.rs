@@ -96,6 +96,10 @@ fn table(status: &Value) -> String {
     if let Some(seconds) = status["eta_s"].as_f64() {
         text.push_str(&format!("about {seconds:.0} s left\n"));
     }
+    if let (Some(spent), Some(delta)) = (status["epsilon_spent"].as_f64(), status["delta"].as_f64())
+    {
+        text.push_str(&format!("epsilon spent: {spent:.3} at delta {delta:.2e}\n"));
+    }
     let clients = status["clients"].as_object().cloned().unwrap_or_default();
     let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
     text.push_str(&format!(

@@ -3,6 +3,7 @@
 use super::args::Join;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, warning};
+use super::privacy;
 use super::serve::{MODEL, TOLD, start_log};
 use crate::run::execute::defect;
 use std::io::BufRead;
@@ -21,7 +22,10 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::{Federation, Job, Participation};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::Plan;
-use whimbrel_net::client::{Client, ClientStore, Ending, Enrolled, Setup, read_ledger, read_offer};
+use whimbrel_net::client::{
+    Client, ClientStore, Ending, Enrolled, Setup, read_invitation as read_invitation_of,
+    read_ledger, read_offer,
+};
 use whimbrel_net::registry::check_name;
 use whimbrel_net::tls::{Identity, fingerprint_of_file};
 use whimbrel_net::{Invitation, JOB_FAILED};
@@ -30,6 +34,9 @@ use whimbrel_runs::RunDir;
 
 /// Exit code of a client whose user declined.
 const DECLINED: u8 = 5;
+
+/// Folder of the clients of this machine.
+const JOINED: &str = "joined";
 
 /// File of the user's consent.
 const CONSENT: &str = "consent";
@@ -59,11 +66,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         stop: interrupt_flag(),
         give_up: args.give_up.map(Duration::from_secs_f64),
     })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
+    let runtime = runtime()?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
     let offer = Offer::from_json(&enrolled.offer)?;
     let job = offer.job()?;
@@ -92,6 +95,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let mut store = ClientStore::open(participant, message_bytes, &folder)?;
     keep_to_rows(&folder, &args.data, store.standing() != (None, None))?;
     if args.renew {
+        privacy::keep_loss(&offer.plan()?, &read_ledger(&folder)?, &folder)?;
         store.renew()?;
     }
     match runtime.block_on(client.take_part(&enrolled, store))? {
@@ -236,7 +240,7 @@ fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
 /// A folder per client; other characters than letters, digits, - and _ are replaced.
 fn default_folder(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
-    Path::new("joined").join(name.chars().map(plain).collect::<String>())
+    Path::new(JOINED).join(name.chars().map(plain).collect::<String>())
 }
 
 /// The consent screen.
@@ -252,7 +256,8 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
         note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
     note(&group_sentence(&job));
-    if let Some(sentence) = mask_sentence(&job) {
+    for sentence in [mask_sentence(&job, plan), privacy::sentence(&job, plan)].into_iter().flatten()
+    {
         note(&sentence);
     }
     let most = format::count(offered_message_max(&job));
@@ -267,6 +272,9 @@ const READS_ROWS: &str = "a coordinator that chooses the parameters of the round
 /// The rule of the smallest group in one sentence.
 fn group_sentence(job: &Job) -> String {
     match (job.privacy.groups(), job.fit.keeps_groups(job)) {
+        _ if job.privacy.epsilon.is_some() => {
+            format!("{READS_ROWS}; the noise follows and protects against readers of the model")
+        }
         (Some(group), _) => format!(
             "each part of a message rests on at least {group} of your rows, or is left out; \
              differences between the answers of several rounds can still reveal single rows, which \
@@ -280,8 +288,8 @@ fn group_sentence(job: &Job) -> String {
 }
 
 /// Masked sums in one sentence; `None` without them.
-fn mask_sentence(job: &Job) -> Option<String> {
-    let least = job.privacy.least_masked()?;
+fn mask_sentence(job: &Job, plan: &Plan) -> Option<String> {
+    let least = job.privacy.least_masked(plan.clients())?;
     let sampled = match job.method.participation {
         Participation::Probability(p) if p >= 1.0 => "",
         _ => {
@@ -350,8 +358,20 @@ fn counts(agreement: &Agreement) -> Vec<String> {
     ["1 enrolment".to_owned()].into_iter().chain(kinds).chain([evaluations]).collect()
 }
 
+/// Prints the ledger of a client, or those of all clients in `joined/`.
+pub fn ledger_command(folder: Option<&Path>) -> Result<u8> {
+    if let Some(folder) = folder {
+        return print_ledger(folder);
+    }
+    let joined = Path::new(JOINED);
+    let entries = std::fs::read_dir(joined).map_err(|e| Error::storage(JOINED, e))?;
+    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    folders.iter().try_fold(0, |_, folder| print_ledger(folder))
+}
+
 /// Prints a client's answers and the agreed limits.
-pub fn ledger_command(folder: &Path) -> Result<u8> {
+fn print_ledger(folder: &Path) -> Result<u8> {
     let Some(enrolled) = read_offer(folder)? else {
         return Err(Failure::config(format!("{} is not a client's folder", folder.display())));
     };
@@ -397,6 +417,7 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         text.push_str(&line("bytes", bytes, agreement.bytes()));
     }
     text.push_str(&format!("in total\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
+    text.extend(privacy::ledger_lines(&offer.job()?, &plan, &ledger, folder)?);
     if ledger.renewals > 0 {
         text.push_str(&format!(
             "before the last renewal: {} answers, {} bytes\n",
@@ -406,6 +427,51 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
     }
     data(&text)?;
     Ok(0)
+}
+
+/// Withdraws the client of a folder, and says what stays.
+pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<u8> {
+    let (Some(enrolled), Some(invitation)) = (read_offer(folder)?, read_invitation_of(folder)?)
+    else {
+        return Err(Failure::config(format!("{} is not a client's folder", folder.display())));
+    };
+    let offer = Offer::from_json(&enrolled.offer)?;
+    let (job, plan, ledger) = (offer.job()?, offer.plan()?, read_ledger(folder)?);
+    let client = Client::new(Setup {
+        invitation,
+        name: None,
+        folder: folder.to_path_buf(),
+        identity: identity.map(|(cert, key)| Identity::bring(cert, key)).transpose()?,
+        next_certificate: None,
+        stop: interrupt_flag(),
+        give_up: None,
+    })?;
+    let knows = runtime()?.block_on(client.leave(&enrolled))?;
+    let own = printable(&enrolled.name);
+    note(&format!("`{own}` has left `{}`: this folder answers nothing more", printable(&job.name)));
+    note(&format!(
+        "what stays: the model keeps the effect of {} answers, and the coordinator its copies of them",
+        format::count(ledger.answers())
+    ));
+    if plan.uplink().has_memory() {
+        note("  its memory stays in the coordinator's sums until a run without it begins");
+    }
+    if let Some(lines) = privacy::ledger_lines(&job, &plan, &ledger, folder)? {
+        data(&lines)?;
+    }
+    note(&format!("a refit without it, by the coordinator: whimbrel serve JOB --without {own}"));
+    if !knows {
+        warning(
+            "the coordinator was not reached: repeat this command, or ask it to revoke the client",
+        );
+    }
+    Ok(0)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let built = builder.worker_threads(1).enable_all().build();
+    Ok(built.map_err(|e| Error::internal(format!("no runtime: {e}")))?)
 }
 
 fn ask() -> Result<bool> {

@@ -15,6 +15,7 @@ mod new;
 mod output;
 mod paper;
 mod predict;
+mod privacy;
 mod repair;
 mod report;
 mod serve;
@@ -72,7 +73,10 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Status { run, json }) => federation::status_command(run, *json),
         Some(Command::Verify { run }) => repair::verify_command(run),
         Some(Command::Repair { run, keep_prefix }) => repair::repair_command(run, *keep_prefix),
-        Some(Command::Ledger { folder }) => join::ledger_command(folder),
+        Some(Command::Ledger { folder }) => join::ledger_command(folder.as_deref()),
+        Some(Command::Leave { folder, cert, key }) => {
+            join::leave_command(folder, cert.as_deref().zip(key.as_deref()))
+        }
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),

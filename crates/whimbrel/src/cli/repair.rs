@@ -4,6 +4,7 @@ use super::federation::not_served;
 use super::messages::{data, note};
 use crate::run::execute::{read_job, shell_word};
 use std::path::Path;
+use whimbrel_core::Error;
 use whimbrel_engine::machine::Machine;
 use whimbrel_engine::{Chain, checkpoint::Checkpoint};
 use whimbrel_families::failure::{Failure, Result};
@@ -51,6 +52,12 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
         return Err(Failure::config(format!("there is no checkpoint yet in {}", run.display())));
     };
     let job = read_job(&run.join("job.toml"))?;
+    if job.privacy.epsilon.is_some() {
+        let what = "a repair repeats rounds, which the epsilon of this run does not cover";
+        return Err(Error::config(what)
+            .hint("restore the folder from a copy, or begin a new run")
+            .into());
+    }
     let plan = Plan::on_network(&job, &Facts::on_network(&job)?)?;
     let leave = |checkpoint: &mut Checkpoint| {
         let stage = plan.build(checkpoint.stage as usize, &checkpoint.delivered)?;

@@ -4,6 +4,7 @@ use super::args::{LogForm, Serve};
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
+use super::privacy::Spending;
 use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
@@ -50,7 +51,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
-    let plan = Plan::on_network(&job, &facts)?;
+    let mut plan = Plan::on_network(&job, &facts)?;
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
@@ -58,7 +59,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
-    if !plan.evaluates() {
+    if !plan.evaluates() && plan.private().is_none() {
         warning(UNEVALUATED);
     }
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
@@ -71,6 +72,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         create_registry(args, dir.path(), &federation, local, &identity)?
     };
     let ended = dir.ending();
+    if ended.is_none() {
+        dir.keep_noise(&mut plan)?;
+    }
     if let Some(why) = ended.as_deref().filter(|ending| ending.starts_with("failed")) {
         let folder = dir.path().display();
         let error =
@@ -141,14 +145,34 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
     if let Some(count) = args.open_enrolment {
         federation.clients = Clients::Number(count);
     }
+    leave_out(federation, &args.without)?;
     let federation = federation.clone();
-    if job.privacy.min_group.is_none() && job.fit.keeps_groups(&job).is_ok() {
+    // Noise protects single rows, and what is withheld would depend on them.
+    let private = job.privacy.epsilon.is_some();
+    if job.privacy.min_group.is_none() && !private && job.fit.keeps_groups(&job).is_ok() {
         let before = args.out.as_ref().filter(|_| args.resume).and_then(|run| job_before(run));
         // A run resumes with the rule that it began with.
         job.privacy.min_group =
             before.map_or(Some(Privacy::SERVED_GROUP), |before| before.privacy.min_group);
     }
     Ok((job, federation))
+}
+
+/// Removes clients from the list of the job.
+fn leave_out(federation: &mut Federation, without: &[String]) -> Result<()> {
+    let Clients::Named(names) = &mut federation.clients else {
+        return match without {
+            [] => Ok(()),
+            _ => Err(Failure::config("--without names clients, and the job only counts them")),
+        };
+    };
+    for gone in without {
+        let Some(at) = names.iter().position(|name| name == gone) else {
+            return Err(Failure::config(format!("--without: the job has no client `{gone}`")));
+        };
+        names.remove(at);
+    }
+    Ok(())
 }
 
 /// The run's folder and a listener. A resumed run takes its port from its folder, so the folder is
@@ -209,7 +233,8 @@ fn run(
     dir: &RunDir,
     coordinator: &mut Coordinator,
 ) -> Result<Option<u8>> {
-    let outcome = match coordinator.run(plan, &mut ()) {
+    let mut spending = Spending::new(plan, coordinator.board())?;
+    let outcome = match coordinator.run(plan, &mut spending) {
         Ok(outcome) => outcome,
         Err(_) if interrupt_flag().load(Ordering::Relaxed) => {
             return Ok(Some(interrupted(args, dir)));
@@ -303,7 +328,7 @@ fn again(args: &Serve, run: &Path) -> String {
     let Serve { job, out: _, resume: _, force: _, json, log, listen, address, .. } = args;
     let Serve { dashboard, open_dashboard, cert, key, client_ca, next_cert, .. } = args;
     // Invitations are made once, and a changed certificate or address is stored.
-    let Serve { open_enrolment, invitations: _, valid_days: _, rotate: _, .. } = args;
+    let Serve { open_enrolment, without, invitations: _, valid_days: _, rotate: _, .. } = args;
     let mut line = format!("whimbrel serve {} --out {} --resume", shell_word(job), shell_word(run));
     let mut add = |flag: &str, value: Option<&Path>| {
         if let Some(value) = value {
@@ -312,6 +337,7 @@ fn again(args: &Serve, run: &Path) -> String {
     };
     let count = open_enrolment.map(|count| count.to_string());
     add("--open-enrolment", count.as_deref().map(Path::new));
+    without.iter().for_each(|name| add("--without", Some(Path::new(name))));
     add("--listen", listen.as_deref().map(Path::new));
     add("--address", address.as_deref().map(Path::new));
     add("--dashboard", dashboard.as_deref().map(Path::new));

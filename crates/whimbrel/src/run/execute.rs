@@ -218,6 +218,7 @@ impl Ready {
         if self.job.seeds.is_none() {
             // A single run takes the rows over.
             let clients = std::mem::take(&mut self.loaded.clients);
+            dir.keep_noise(&mut self.plan)?;
             return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);

@@ -21,12 +21,16 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
     let [version, isa, data_hash] = ["version", "isa", "data_hash"].map(text);
     let ending = text("ending");
+    let number = |key: &str| summary.get(key).and_then(Value::as_f64);
     let mut notes = Vec::new();
     if summary.is_empty() {
         notes.push("the run is not finished".into());
     }
-    if ending.starts_with("stopped early") {
+    if ending.starts_with("stopped") {
         notes.push(ending.clone());
+    }
+    if let Some((epsilon, delta)) = number("epsilon_spent").zip(number("delta")) {
+        notes.push(format!("privacy loss: epsilon {epsilon:.3} at delta {delta:.2e}"));
     }
     let said = summary.get("notes").and_then(Value::as_array);
     notes.extend(said.into_iter().flatten().filter_map(|n| n.as_str().map(String::from)));

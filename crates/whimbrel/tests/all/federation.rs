@@ -255,6 +255,13 @@ fn served_classes(method: &str) -> Sandbox {
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n"
     ));
+    write_classes(&sandbox);
+    serve_to_end(&sandbox);
+    sandbox
+}
+
+/// Rows of two classes, distinct in each client: a file per client, and `all.csv` with their names.
+pub(crate) fn write_classes(sandbox: &Sandbox) {
     let mut all = String::from("a,b,y,ward\n");
     for (w, name) in NAMES.iter().enumerate() {
         let mut own = String::from("y,a,b\n");
@@ -269,8 +276,6 @@ fn served_classes(method: &str) -> Sandbox {
         sandbox.write(&format!("{name}.csv"), &own);
     }
     sandbox.write("all.csv", &all);
-    serve_to_end(&sandbox);
-    sandbox
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod personal;
 mod pki;
 mod places;
 mod predict;
+mod private;
 mod read;
 mod report;
 mod same_bits;

@@ -1,0 +1,130 @@
+//! Differential privacy for people: the loss so far, of a coordinator and of a client.
+
+use std::path::Path;
+use whimbrel_core::Wire;
+use whimbrel_engine::agreement::Ledger;
+use whimbrel_engine::runner::Done;
+use whimbrel_engine::{Consent, Observer, StageRules, versioned};
+use whimbrel_families::failure::Result;
+use whimbrel_families::job::{Job, PrivacyUnit};
+use whimbrel_families::plan::{Charge, Plan};
+use whimbrel_net::status::Board;
+use whimbrel_report::format;
+
+/// File of a client's loss before its consent was renewed.
+const LOSS_BEFORE: &str = "loss";
+
+/// Shows the privacy loss of a served run on its status board.
+pub struct Spending<'a> {
+    plan: &'a Plan,
+    charges: Vec<Charge>,
+    /// The stage under way.
+    stage: usize,
+    board: Board,
+}
+
+impl<'a> Spending<'a> {
+    pub fn new(plan: &'a Plan, board: &Board) -> Result<Self> {
+        Ok(Self { plan, charges: plan.charges()?, stage: 0, board: board.clone() })
+    }
+
+    /// The loss after this number of rounds of the stage.
+    fn show(&self, rounds: u32) {
+        let Some(private) = self.plan.private() else { return };
+        let (before, now) = self.charges.split_at(self.stage.min(self.charges.len()));
+        let before: f64 = before.iter().map(Charge::all).sum();
+        let now = now.first().map_or(0.0, |charge| charge.each * f64::from(rounds));
+        let (epsilon, delta) = (private.epsilon(before + now), private.guarantee.delta);
+        self.board.change(|s| (s.epsilon_spent, s.delta) = (Some(epsilon), Some(delta)));
+    }
+}
+
+impl Observer for Spending<'_> {
+    fn stage(&mut self, _: &StageRules, index: usize, _: usize) {
+        self.stage = index;
+        let shown = self.board.watch().borrow().clone();
+        self.show(if shown.stage_index == index as u32 { shown.round } else { 0 });
+    }
+
+    fn exchange(&mut self, done: &Done) {
+        if let Some(round) = done.round {
+            self.show(round);
+        }
+    }
+}
+
+/// The guarantee in one sentence for the consent screen.
+pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
+    let guarantee = plan.private()?.guarantee;
+    let (what, factor) = (unit(job), guarantee.epsilon.exp());
+    let noise = if job.privacy.masks {
+        "each client adds its share of the noise before masks hide its messages"
+    } else {
+        "the coordinator adds the noise and is trusted for it: it sees your messages without noise"
+    };
+    Some(format!(
+        "differential privacy: epsilon {} means that the model would come out the same without {what} of \
+         yours, up to a factor {factor:.2} in every probability (and {:.1e} beside it); {noise}",
+        guarantee.epsilon, guarantee.delta
+    ))
+}
+
+fn unit(job: &Job) -> &'static str {
+    match job.privacy.unit {
+        PrivacyUnit::Row => "any one row",
+        PrivacyUnit::Client => "all rows",
+    }
+}
+
+/// A client's uploads and their `1/z^2`, the loss before renewals included.
+fn spent(plan: &Plan, ledger: &Ledger, folder: &Path) -> Result<(u64, f64)> {
+    let (charges, agreed) = (plan.charges()?, plan.agreements(&Consent::default())?);
+    let (mut uploads, mut mu2) = (0, loss_before(folder)?);
+    for answered in &ledger.stages {
+        let stage = answered.stage as usize;
+        let count = agreed.get(stage).map_or(0, |agreed| answered.uploads(agreed));
+        uploads += count;
+        mu2 += charges.get(stage).map_or(0.0, |charge| charge.each) * count as f64;
+    }
+    Ok((uploads, mu2))
+}
+
+fn loss_before(folder: &Path) -> Result<f64> {
+    let kept = versioned::read(&folder.join(LOSS_BEFORE))?;
+    Ok(kept.map_or(Ok(0.0), |bytes| f64::from_bytes(&bytes))?)
+}
+
+/// Stores the loss so far: a renewed consent counts uploads anew.
+pub fn keep_loss(plan: &Plan, ledger: &Ledger, folder: &Path) -> Result<()> {
+    if plan.private().is_some() {
+        let (_, mu2) = spent(plan, ledger, folder)?;
+        versioned::write(&folder.join(LOSS_BEFORE), &mu2.to_bytes())?;
+    }
+    Ok(())
+}
+
+/// The lines of a client's ledger about its privacy loss. Every upload counts, also those of rounds
+/// that did not.
+pub fn ledger_lines(
+    job: &Job,
+    plan: &Plan,
+    ledger: &Ledger,
+    folder: &Path,
+) -> Result<Option<String>> {
+    let Some(private) = plan.private() else { return Ok(None) };
+    let (uploads, mu2) = spent(plan, ledger, folder)?;
+    let charges = plan.charges()?;
+    let all: f64 = charges.iter().map(Charge::all).sum();
+    let most: u64 = charges.iter().map(|charge| u64::from(charge.uploads)).sum();
+    let agreed = private.epsilon(loss_before(folder)? + all);
+    Ok(Some(format!(
+        "privacy loss of {} in `{}`\n  epsilon       {:>14.4} of {agreed:>14.4}\n  delta         \
+         {:>14.2e}\n  uploads       {:>14} of {:>14}\n",
+        unit(job),
+        whimbrel_core::text::printable(&job.name),
+        private.epsilon(mu2),
+        private.guarantee.delta,
+        format::count(uploads),
+        format::count(most)
+    )))
+}
