@@ -14,10 +14,6 @@ impl Packet {
         &self.0
     }
 
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
-
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -11,36 +11,17 @@ pub trait Scratch: Copy + Default + 'static {
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
 }
 
-thread_local! {
-    static LEVELS: Cell<Vec<i16>> = const { Cell::new(Vec::new()) };
-    static WORDS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
-    static NUMBERS: Cell<Vec<f64>> = const { Cell::new(Vec::new()) };
-    static NARROW: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+macro_rules! scratch {
+    ($($number:ty),+) => {$(
+        impl Scratch for $number {
+            fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+                thread_local!(static KEPT: Cell<Vec<$number>> = const { Cell::new(Vec::new()) });
+                &KEPT
+            }
+        }
+    )+};
 }
-
-impl Scratch for i16 {
-    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
-        &LEVELS
-    }
-}
-
-impl Scratch for u64 {
-    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
-        &WORDS
-    }
-}
-
-impl Scratch for f32 {
-    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
-        &NARROW
-    }
-}
-
-impl Scratch for f64 {
-    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
-        &NUMBERS
-    }
-}
+scratch!(i16, u64, f32, f64);
 
 /// Calls `work` with a buffer of this length and arbitrary contents. A nested call gets another buffer.
 pub(crate) fn with_room<T: Scratch, R>(count: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
@@ -72,6 +53,6 @@ mod tests {
                 assert!(outer.iter().all(|x| *x == 1.0));
             });
         }
-        assert!(NUMBERS.take().capacity() <= KEPT_MAX);
+        assert!(f64::kept().take().capacity() <= KEPT_MAX);
     }
 }

@@ -42,6 +42,12 @@ impl<T> HeldOut<T> {
         })
     }
 
+    /// Maps both parts without failure.
+    pub fn map<U>(&self, map: impl Fn(&T) -> U) -> HeldOut<U> {
+        let part = |rows: &Option<Box<T>>| rows.as_deref().map(&map).map(Box::new);
+        HeldOut { validation: part(&self.validation), test: part(&self.test), asked: self.asked }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.validation.is_none() && self.test.is_none()
     }
@@ -111,26 +117,26 @@ pub enum ClientData {
 }
 
 impl ClientData {
+    /// Number of training rows, or of observed cells; 0 for a stream.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Table(table) => table.rows(),
+            Self::Labelled(rows) => rows.len(),
+            Self::Samples(samples) => samples.len(),
+            Self::Cells(cells) => cells.observed.len(),
+            Self::Stream(_) => 0,
+        }
+    }
+
     /// The validation rows and the test rows as training rows of the same kind; neither for streams
     /// and cells.
     pub fn held_out(&self) -> HeldOut<ClientData> {
-        let part = |rows: &Option<Box<Table>>| rows.as_deref().cloned().map(Self::Table);
-        let labelled = |rows: &Option<Box<Labelled>>| rows.as_deref().cloned().map(Self::Labelled);
-        let (validation, test, asked) = match self {
-            Self::Table(Table { held_out, .. }) => {
-                (part(&held_out.validation), part(&held_out.test), held_out.asked)
-            }
-            Self::Labelled(Labelled { held_out, .. }) => {
-                (labelled(&held_out.validation), labelled(&held_out.test), held_out.asked)
-            }
-            Self::Samples(all) => {
-                let part =
-                    |rows: &Option<Box<Samples>>| rows.as_deref().cloned().map(Self::Samples);
-                (part(&all.held_out.validation), part(&all.held_out.test), all.held_out.asked)
-            }
-            Self::Stream(_) | Self::Cells(_) => (None, None, false),
-        };
-        HeldOut { validation: validation.map(Box::new), test: test.map(Box::new), asked }
+        match self {
+            Self::Table(table) => table.held_out.map(|rows| Self::Table(rows.clone())),
+            Self::Labelled(all) => all.held_out.map(|rows| Self::Labelled(rows.clone())),
+            Self::Samples(all) => all.held_out.map(|rows| Self::Samples(rows.clone())),
+            Self::Stream(_) | Self::Cells(_) => HeldOut::default(),
+        }
     }
 }
 

@@ -87,5 +87,5 @@ pub use representation::{RepresentationSpec, RepresentationTruth, SmallClients};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
 pub use source::{ReadHashes, Source};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
-pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};
+pub use split::{ClientRows, by_client, by_column, by_feature, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};

@@ -55,24 +55,14 @@ pub fn by_feature(data: &Labelled, column: &str) -> Result<Vec<ClientRows>> {
     Ok(clients)
 }
 
-/// Deals the rows at random; sizes differ by at most one.
-pub fn iid(data: &Dataset, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
-    enough_rows(data.name(), data.rows(), clients)?;
-    Ok(deal(data.rows(), clients, key))
-}
-
 /// Deals rows `0..rows` at random; sizes differ by at most one.
 pub fn iid_rows(rows: usize, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
     enough_rows("the data set", rows, clients)?;
-    Ok(deal(rows, clients, key))
-}
-
-fn deal(rows: usize, clients: usize, key: Key) -> Vec<ClientRows> {
     let mut order: Vec<usize> = (0..rows).collect();
     key.stream().shuffle(&mut order);
     let bound = |i: usize| (i as u128 * rows as u128 / clients as u128) as usize;
     let parts = (0..clients).map(|i| order[bound(i)..bound(i + 1)].to_vec());
-    named(parts.collect())
+    Ok(named(parts.collect()))
 }
 
 /// Spreads the rows of each class over the clients in Dirichlet proportions.

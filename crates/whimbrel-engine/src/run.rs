@@ -17,6 +17,7 @@ use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
 /// One stage of a job, such as initialisation, constants or the fit.
+#[derive(Clone)]
 pub struct Stage {
     /// The name in messages.
     pub name: &'static str,

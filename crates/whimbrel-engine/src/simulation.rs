@@ -4,7 +4,8 @@ use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;
 use crate::federation::in_client;
 use crate::keeper::{Folder, Keeper, Nowhere};
-use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
+use crate::participation::{Faults, Participation};
+use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, Stopping, run_with};
 use crate::runner::{Carrier, Runner, Start};
 use crate::simulator::{Duty, Federation, Simulator};
 use rayon::prelude::*;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Bound, ClientData, ClientId, Result};
 
 /// Folder, checkpoints and interruption of a simulation.
@@ -32,6 +34,31 @@ impl Default for Limits<'_> {
     fn default() -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &NEVER }
+    }
+}
+
+impl Stage {
+    /// A stage of all clients without faults, metrics and early stops.
+    pub fn new(name: &'static str, method: impl Into<StageMethod>) -> Self {
+        Self {
+            name,
+            method: method.into(),
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: None,
+            stopping: Stopping::default(),
+        }
+    }
+}
+
+/// Stages that do not depend on what those before them deliver.
+impl Chain for Vec<Stage> {
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
+        Ok(self[index].clone())
     }
 }
 

@@ -5,27 +5,17 @@
 //! The two take turns, round by round, so that what else runs on the machine meets both; printed
 //! are the least and the median time of a round. Arguments are minibatches `b` in place of the usual.
 
-use std::collections::BTreeMap;
+#[path = "crowd/federation.rs"]
+mod federation;
+
+use federation::{federation, method};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
-use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{ClientData, DynMethod, Erased, Key, Result, Table};
+use whimbrel_core::{DynMethod, Result};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{
-    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
-};
-use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
-use whimbrel_methods::step::Schedule;
-use whimbrel_models::LatentModel;
-use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
+use whimbrel_methods::fedem::{Batch, Estimator};
 
-const CLIENTS: usize = 100;
-const ROWS: usize = 700;
-const COLUMNS: usize = 20;
-const COMPONENTS: usize = 10;
 /// Rounds that are timed, of each.
 const TIMED: usize = 400;
 
@@ -34,10 +24,11 @@ fn main() -> Result<()> {
     println!("{:>5}  {:>22}  {:>22}  {:>6}", "b", "fedem, 2b rows", "vr-fedem, twice b", "ratio");
     let given: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     for b in if given.is_empty() { vec![2, 20, 100] } else { given } {
-        let fedem = method(Estimator::Minibatch, 2 * b)?;
+        let sample = |size| Batch::Sample { size, replacement: true, local_steps: 1 };
+        let fedem = method(Estimator::Minibatch, sample(2 * b), 0.001)?;
         // One full pass, then inner rounds only.
-        let reduced = method(Estimator::Spider { inner: u32::MAX }, b)?;
-        let data = federation(&*fedem)?;
+        let reduced = method(Estimator::Spider { inner: u32::MAX }, sample(b), 0.001)?;
+        let data = federation(&*fedem, 100, 700, |_, row| row)?;
         let (mut fedem, mut reduced) = (open(fedem, data.clone())?, open(reduced, data)?);
         let (mut plain, mut inner) = (Vec::new(), Vec::new());
         for _ in 0..TIMED {
@@ -53,52 +44,6 @@ fn main() -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
-    let model = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Tied))?;
-    let q = model.statistic_len();
-    let codec = Codec::dithering(1, Norm::P(2), None)?;
-    let alpha = em_alpha(codec.omega(q).expect("dithering is unbiased"));
-    let fit = FedEm {
-        terms: Terms {
-            budget: Budget::Rounds(u32::MAX),
-            privacy: Default::default(),
-            weights: Weights::Samples,
-            memories: FirstMemories::Oracle,
-            uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::exact(Form::Pair.published_len(&model)),
-        },
-        oracle: Em {
-            initial: MixtureInitial::plain(MixtureStart::Moments),
-            step: Schedule::constant(0.001)?.into(),
-            frame: FrameKind::Raw,
-            estimator,
-            batch: Batch::Sample { size, replacement: true, local_steps: 1 },
-            form: Form::Pair,
-            private: None,
-            model,
-        },
-    };
-    Ok(Arc::new(Erased(fit, BindRows)))
-}
-
-fn federation(method: &dyn DynMethod) -> Result<Arc<Federation>> {
-    let columns: Vec<String> = (0..COLUMNS).map(|j| format!("x{j}")).collect();
-    let one = |i: usize| {
-        let mut stream = Key::root(5).child(i as u64).stream();
-        let mut values = vec![0.0; ROWS * COLUMNS];
-        stream.fill_normal(&mut values);
-        for (row, x) in values.chunks_exact_mut(COLUMNS).enumerate() {
-            x[row % COMPONENTS] += 4.0;
-        }
-        method.bind(&ClientData::Table(Table::new(columns.clone(), values)?))
-    };
-    Ok(Arc::new(Federation::new(
-        (0..CLIENTS).map(|i| format!("{i:02}")).collect(),
-        (0..CLIENTS).map(one).collect::<Result<_>>()?,
-    )))
 }
 
 /// Past the first statistic, the memories and the full pass.

@@ -4,21 +4,20 @@
 //! `RAYON_NUM_THREADS=1 cargo bench -p whimbrel-methods --bench widths`
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{ClientData, ClientId, Erased, Key, Result, vector};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{
-    Answered, BindRows, Computed, Context, ExchangeKind, Federated, FirstMemories, Judge, Member,
-    Oracle, Publish, Received, Split, Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish,
+    Received, Split, Terms,
 };
 use whimbrel_methods::settings::{Budget, Weights};
+use whimbrel_testkit::resident_mb;
 
 const CLIENTS: usize = 20;
 const D: usize = 10_000_000;
@@ -34,13 +33,8 @@ fn main() -> Result<()> {
         Federated {
             oracle: Still,
             terms: Terms {
-                uplinks: vec![Uplink::new(Codec::Exact, UpRule::Plain, D)?],
-                own_uplinks: BTreeMap::new(),
-                downlink: Downlink::exact(D),
-                memories: FirstMemories::Zero,
                 weights: Weights::Equal,
-                budget: Budget::Rounds(ROUNDS),
-                privacy: Default::default(),
+                ..Terms::over(Codec::Exact, D, Budget::Rounds(ROUNDS))?
             },
         },
         BindRows,
@@ -175,12 +169,4 @@ fn memcpy_seconds() -> f64 {
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// A line of this process's status, in MB; zero where there is none.
-fn resident_mb(name: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with(name));
-    let kilobytes = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) / 1e3
 }

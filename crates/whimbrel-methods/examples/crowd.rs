@@ -7,6 +7,7 @@ mod federation;
 
 use std::time::Instant;
 use whimbrel_core::Result;
+use whimbrel_testkit::resident_mb;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).map_while(|text| text.parse::<usize>().ok());
@@ -14,12 +15,11 @@ fn main() -> Result<()> {
     let rounds = arguments.next().unwrap_or(20);
 
     let clock = Instant::now();
-    let method = federation::method()?;
-    let federation = federation::federation(&*method, clients)?;
-    println!("{clients} clients generated in {:.2} s", clock.elapsed().as_secs_f64());
-    let clock = Instant::now();
-    let mut simulator = federation::open(method, federation)?;
-    println!("enrolment and openings took {:.2} s", clock.elapsed().as_secs_f64());
+    let mut simulator = federation::open(clients)?;
+    println!(
+        "{clients} clients generated, enrolled and opened in {:.2} s",
+        clock.elapsed().as_secs_f64()
+    );
 
     let mut seconds = Vec::with_capacity(rounds);
     for _ in 0..rounds {
@@ -35,16 +35,6 @@ fn main() -> Result<()> {
         println!("seconds per round: median {median:.4}, least {least:.4}, most {most:.4}");
     }
     println!("bytes up {}, down {}", traffic.up, traffic.down);
-    match peak_resident_kb() {
-        Some(kb) => println!("peak resident memory: {:.0} MB", kb as f64 / 1000.0),
-        None => println!("peak resident memory: not known on this system"),
-    }
+    println!("peak resident memory: {:.0} MB", resident_mb("VmHWM"));
     Ok(())
-}
-
-/// `VmHWM`, where the system has it.
-fn peak_resident_kb() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }

@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use whimbrel_codec::channel::{Downlink, UpRule};
+use whimbrel_codec::channel::UpRule;
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss};
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings};
+use whimbrel_testkit::resident_mb;
 
 const ROWS: usize = 9_721;
 const COLUMNS: usize = 525;
@@ -27,24 +28,14 @@ fn main() -> Result<()> {
     let epochs = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(150.0);
     let effects = if family == Family::Gaussian { Effects::none() } else { Effects::row_column() };
     let settings = Settings { effects, lambda: 0.1, ..Settings::new(ROWS, COLUMNS, family) };
-    let model = LowRank::new(settings)?;
-    let downlink = Downlink::exact(model.coordinates_len());
     let method = FedMiss {
-        model,
-        step: StepRule::Auto,
         budget: Budget::Epochs(epochs),
         batch: Batch::Sample { size: 100, replacement: false, local_steps: 1 },
         copies: Copies::Auto,
         codecs: vec![Codec::dithering(4, Norm::P(2), None)?],
-        own_codecs: Default::default(),
         rule: UpRule::Memory { alpha: None },
         open_memories: true,
-        personal: false,
-        participation: 1.0,
-        start: None,
-        ceiling: true,
-        full_t: false,
-        downlink,
+        ..FedMiss::exact(LowRank::new(settings)?, 1)
     };
     let method = Arc::new(Erased(method, BindCells));
     let data = observations(family)?.iter().map(|d| method.bind(d)).collect::<Result<_>>()?;
@@ -80,7 +71,7 @@ fn main() -> Result<()> {
     );
     println!("dense: {dense} bytes up (S of each client), {} down (S and theta)", 2 * dense);
     report(&mut simulator, rounds, &clock)?;
-    println!("peak memory {:.0} MB", peak_mb());
+    println!("peak memory {:.0} MB", resident_mb("VmHWM"));
     Ok(())
 }
 
@@ -132,12 +123,4 @@ fn observations(family: Family) -> Result<Vec<ClientData>> {
         Cells::new(rows.clone(), columns.clone(), observed, Vec::new()).map(ClientData::Cells)
     });
     cells.collect()
-}
-
-/// The peak of resident memory; zero where the system does not say.
-fn peak_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM"));
-    let kilobytes = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) / 1e3
 }

@@ -4,10 +4,9 @@
 //!
 //! `cargo run --release -p whimbrel-methods --example large`
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{DownRule, Downlink, Memories, gradient_alpha};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
@@ -17,6 +16,7 @@ use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::convex::Problem;
+use whimbrel_testkit::resident_mb;
 
 const CLIENTS: usize = 20;
 const D: usize = 1_000_000;
@@ -41,13 +41,10 @@ fn main() -> whimbrel_core::Result<()> {
             private: None,
         },
         terms: Terms {
-            budget: Budget::Rounds(ROUNDS),
-            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
-            uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(codec, rule, D, false)?,
+            downlink: Downlink::new(codec.clone(), rule, D, false)?,
+            ..Terms::over(codec, D, Budget::Rounds(ROUNDS))?
         },
     };
     let method = Arc::new(Erased(sgd, BindRows));
@@ -92,12 +89,4 @@ fn examples(i: usize, columns: &[String]) -> whimbrel_core::Result<ClientData> {
     let targets = (0..ROWS).map(|_| if stream.uniform() < 0.5 { 1.0 } else { -1.0 }).collect();
     let rows = FeatureRows::Sparse { starts, columns: at, values };
     Ok(ClientData::Labelled(Labelled::new(columns.to_vec(), rows, targets)?))
-}
-
-/// A line of this process's status, in MB; zero where there is none.
-fn resident_mb(name: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with(name));
-    let kilobytes = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) / 1e3
 }

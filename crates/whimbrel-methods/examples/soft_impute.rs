@@ -7,13 +7,10 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, UpRule};
 use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Error, Result, vector};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Server, StepRule};
-use whimbrel_methods::settings::{Batch, Budget};
+use whimbrel_methods::fedmiss::{BindCells, FedMiss, Server};
 use whimbrel_models::lowrank::{Factors, Family, LowRank, Settings};
 
 fn main() -> Result<()> {
@@ -38,23 +35,7 @@ fn main() -> Result<()> {
     let labels = |n: f64| (0..n as usize).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let cells = Cells::new(labels(rows), labels(columns), observed.clone(), Vec::new())?;
     let model = LowRank::new(settings)?;
-    let method = FedMiss {
-        downlink: Downlink::exact(model.coordinates_len()),
-        model: model.clone(),
-        step: StepRule::Auto,
-        budget: Budget::Rounds(100_000),
-        batch: Batch::Full,
-        copies: Copies::Fewest,
-        codecs: vec![Codec::Exact],
-        own_codecs: Default::default(),
-        rule: UpRule::Plain,
-        open_memories: false,
-        personal: false,
-        participation: 1.0,
-        start: None,
-        ceiling: true,
-        full_t: false,
-    };
+    let method = FedMiss::exact(model.clone(), 100_000);
     let method = Arc::new(Erased(method, BindCells));
     let data = vec![method.bind(&ClientData::Cells(cells))?];
     let federation = Arc::new(Federation::new(vec![String::new()], data));

@@ -1,9 +1,6 @@
-//! Calibration of predicted probabilities: reliability, coverage, entropy, detection.
-//!
-//! [`Reliability`] accumulates over samples and merges over clients; the other functions work on local
-//! data.
+//! Calibration of predicted probabilities: reliability, entropy, detection.
 
-use whimbrel_core::{Error, Result, Wire, math};
+use whimbrel_core::math;
 
 /// A reliability diagram: samples binned by the probability of the predicted class.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,16 +39,6 @@ impl Reliability {
         bin.correct += f64::from(predicted == label);
     }
 
-    /// Adds another diagram with the same number of bins.
-    pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.bins.len(), other.bins.len(), "numbers of bins differ");
-        for (bin, other) in self.bins.iter_mut().zip(&other.bins) {
-            bin.count += other.count;
-            bin.confidence += other.confidence;
-            bin.correct += other.correct;
-        }
-    }
-
     /// The bins, from the least to the most probable.
     pub fn bins(&self) -> &[Bin] {
         &self.bins
@@ -69,24 +56,6 @@ impl Reliability {
     }
 }
 
-impl Wire for Reliability {
-    fn put(&self, out: &mut Vec<u8>) {
-        let flat = self.bins.iter().flat_map(|bin| [bin.count, bin.confidence, bin.correct]);
-        flat.collect::<Vec<f64>>().put(out);
-    }
-
-    fn take(from: &mut &[u8]) -> Result<Self> {
-        let flat = Vec::<f64>::take(from)?;
-        let (bins, rest) = flat.as_chunks::<3>();
-        let numbers = flat.iter().all(|x| *x >= 0.0 && x.is_finite());
-        if bins.is_empty() || !rest.is_empty() || !numbers {
-            return Err(Error::peer("sent bins of a reliability diagram that cannot be"));
-        }
-        let bin = |b: &[f64; 3]| Bin { count: b[0], confidence: b[1], correct: b[2] };
-        Ok(Self { bins: bins.iter().map(bin).collect() })
-    }
-}
-
 /// The most probable class (the first of ties), and its probability.
 pub fn most_probable(probabilities: &[f64]) -> (usize, f64) {
     let start = (0, f64::NEG_INFINITY);
@@ -99,37 +68,6 @@ pub fn most_probable(probabilities: &[f64]) -> (usize, f64) {
 pub fn entropy(probabilities: &[f64]) -> f64 {
     let positive = probabilities.iter().filter(|p| **p > 0.0);
     -positive.map(|p| p * math::ln(*p)).sum::<f64>()
-}
-
-/// The mutual information between a sample's class and the parameters: the entropy of the mean prediction
-/// minus the mean entropy of the predictions, in nats. `predictions` holds one vector of `classes`
-/// probabilities per draw of the parameters.
-pub fn mutual_information(predictions: &[f64], classes: usize) -> f64 {
-    let draws = predictions.chunks_exact(classes);
-    let count = draws.len().max(1) as f64;
-    let mut mean = vec![0.0; classes];
-    let mut expected = 0.0;
-    for draw in draws {
-        mean.iter_mut().zip(draw).for_each(|(mean, p)| *mean += p / count);
-        expected += entropy(draw) / count;
-    }
-    (entropy(&mean) - expected).max(0.0)
-}
-
-/// A quantile of sorted numbers, linear between neighbours (Hyndman and Fan's type 7).
-pub fn quantile(sorted: &[f64], p: f64) -> f64 {
-    assert!(!sorted.is_empty(), "no numbers have no quantile");
-    let at = p.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
-    let (below, share) = (at.floor() as usize, at.fract());
-    let above = (below + 1).min(sorted.len() - 1);
-    sorted[below] + share * (sorted[above] - sorted[below])
-}
-
-/// The fraction of values inside their intervals; NaN without values.
-pub fn coverage(intervals: &[(f64, f64)], values: &[f64]) -> f64 {
-    assert_eq!(intervals.len(), values.len(), "lengths differ");
-    let inside = |(interval, y): &(&(f64, f64), &f64)| (interval.0..=interval.1).contains(*y);
-    intervals.iter().zip(values).filter(inside).count() as f64 / values.len() as f64
 }
 
 /// The probability that a score of the second list exceeds one of the first, ties counted half: the
@@ -155,29 +93,22 @@ mod tests {
     use whimbrel_core::Key;
 
     #[test]
-    fn entropy_and_information_by_hand() {
+    fn entropy_by_hand() {
         let ln2 = math::ln(2.0);
         assert!((entropy(&[0.5, 0.5]) - ln2).abs() < 1e-15);
         assert_eq!(entropy(&[1.0, 0.0]), 0.0);
-        // Two draws that are sure of different classes: all doubt is about the parameters.
-        assert!((mutual_information(&[1.0, 0.0, 0.0, 1.0], 2) - ln2).abs() < 1e-15);
-        assert_eq!(mutual_information(&[0.3, 0.7, 0.3, 0.7], 2), 0.0);
     }
 
     #[test]
-    fn calibration_error_by_hand_and_over_places() {
+    fn calibration_error_by_hand() {
         let mut all = Reliability::new(10);
         all.add(&[0.85, 0.15], 0);
         all.add(&[0.85, 0.15], 1);
-        let mut there = Reliability::new(10);
-        there.add(&[0.3, 0.7], 1);
-        there.add(&[0.0, 1.0], 1);
-        all.merge(&there);
+        all.add(&[0.3, 0.7], 1);
+        all.add(&[0.0, 1.0], 1);
         // Bins (0.8, 0.9]: |1 - 1.7|; (0.6, 0.7]: |1 - 0.7|; (0.9, 1]: 0; of four samples.
         assert!((all.expected_calibration_error() - (0.7 + 0.3) / 4.0).abs() < 1e-15);
         assert_eq!((all.count(), all.bins()[9].count, all.bins()[6].correct), (4.0, 1.0, 1.0));
-        assert_eq!(Reliability::from_bytes(&all.to_bytes()).unwrap(), all);
-        assert!(Reliability::from_bytes(&vec![1.0, -1.0, 0.0].to_bytes()).is_err());
         assert_eq!(Reliability::new(3).expected_calibration_error(), 0.0);
     }
 
@@ -198,12 +129,6 @@ mod tests {
         // five standard deviations of it (2 sqrt(N / 10)) above.
         assert!(honest.expected_calibration_error() < 0.015);
         assert!(overconfident.expected_calibration_error() > 0.1);
-    }
-
-    #[test]
-    fn intervals_cover_what_they_should() {
-        assert_eq!((quantile(&[1.0, 2.0], 0.25), quantile(&[3.0], 0.9)), (1.25, 3.0));
-        assert_eq!(coverage(&[(0.0, 1.0), (0.0, 1.0), (2.0, 3.0)], &[1.0, 1.5, 2.5]), 2.0 / 3.0);
     }
 
     #[test]

@@ -15,8 +15,7 @@ use whimbrel::parts::core::{
 };
 use whimbrel::parts::engine::client::sha256;
 use whimbrel::parts::engine::{
-    Chain, ClientMachine, Consent, Faults, Participant, Participation, Question, Reply, Sender,
-    Stage, StageMethod, Stopping, Summed, sum_upload,
+    Chain, ClientMachine, Consent, Participant, Question, Reply, Sender, Stage, Summed, sum_upload,
 };
 use whimbrel::parts::families::Offer;
 use whimbrel::parts::families::failure::{Failure, Result};
@@ -237,9 +236,7 @@ impl Shard {
 struct Built {
     index: usize,
     delivered: Vec<Artifact>,
-    name: &'static str,
-    method: StageMethod,
-    evaluate_every: Option<u32>,
+    stage: Stage,
 }
 
 /// A plan whose stages are built once per shard.
@@ -255,7 +252,7 @@ impl SharedPlan {
     fn method(&self) -> whimbrel::parts::core::Result<Arc<dyn DynMethod>> {
         let last = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let built = last.as_ref().ok_or_else(|| Error::peer("uploads before an enrolment"))?;
-        built.method.server().cloned()
+        built.stage.method.server().cloned()
     }
 }
 
@@ -286,22 +283,10 @@ fn built_once(
 ) -> whimbrel::parts::core::Result<Stage> {
     let mut last = cache.lock().unwrap_or_else(PoisonError::into_inner);
     if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
-        let Stage { name, method, evaluate_every, .. } = build()?;
-        let delivered = delivered.to_vec();
-        *last = Some(Built { index, delivered, name, method, evaluate_every });
+        *last = Some(Built { index, delivered: delivered.to_vec(), stage: build()? });
     }
-    let Some(Built { name, method, evaluate_every, .. }) = &*last else {
-        return Err(Error::internal("a stage was not built"));
-    };
-    // Clients do not use the other fields.
-    Ok(Stage {
-        name,
-        method: method.clone(),
-        participation: Participation::Everyone,
-        faults: Faults::default(),
-        evaluate_every: *evaluate_every,
-        stopping: Stopping::default(),
-    })
+    let built = last.as_ref().ok_or_else(|| Error::internal("a stage was not built"))?;
+    Ok(built.stage.clone())
 }
 
 /// The offer of a job to clients with their own rows: text for [`Offered`], and the clients' names.

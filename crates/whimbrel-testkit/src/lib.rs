@@ -10,3 +10,11 @@ mod data;
 
 pub use compare::{gap, pairs, relative_gap};
 pub use data::{data_file, skipped};
+
+/// A line of this process's status, in MB; zero where there is none.
+pub fn resident_mb(name: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kilobytes = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kilobytes.unwrap_or(0.0) / 1e3
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 use whimbrel::parts::core::{ClientId, Error, Wire};
 use whimbrel::parts::engine::keeper::Folder;
 use whimbrel::parts::engine::{
-    ClientMachine, Consent, Observer, Participant, Question, Remote, StepId, Transport, run_with,
+    ClientMachine, Consent, Participant, Question, Remote, StepId, Transport, run_with,
 };
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::family::RunData;
@@ -55,14 +55,10 @@ fn server(path: &Path, out: &Path) -> Result<()> {
     let mut carrier = Remote(Pipes { names, pipes });
     let mut keeper = Folder::create(out, Duration::from_secs(60))?;
     let calm = AtomicBool::new(false);
-    let outcome = run_with(&plan, &mut carrier, &mut keeper, job.seed, &calm, &mut Quiet)?;
+    let outcome = run_with(&plan, &mut carrier, &mut keeper, job.seed, &calm, &mut ())?;
     RunDir::adopt(out).finish(&job, &RunData::of(&loaded), &outcome, &plan)?;
     Ok(())
 }
-
-struct Quiet;
-
-impl Observer for Quiet {}
 
 /// One client: a machine between standard input and standard output.
 fn client(path: &Path, at: usize) -> Result<()> {

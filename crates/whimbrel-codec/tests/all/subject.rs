@@ -7,13 +7,13 @@ use whimbrel_testkit::codec::CodecUnderTest;
 /// Runs `test` on the codec over vectors of `T`.
 pub fn with<T: Convert>(codec: &Codec, test: impl FnOnce(&CodecUnderTest)) {
     let encode = |x: &[f64], key: Key| -> Result<Vec<u8>> {
-        Ok(codec.encode(&T::vector(x), key)?.into_bytes())
+        Ok(codec.encode(&T::vector(x), key)?.bytes().to_vec())
     };
     let encode_decoded = |x: &[f64], key: Key| {
         let x = T::vector(x);
         let mut decoded = vec![T::default(); x.len()];
         let packet = codec.encode_decoded(&x, key, &mut decoded)?;
-        Ok((packet.into_bytes(), T::doubles(&decoded)))
+        Ok((packet.bytes().to_vec(), T::doubles(&decoded)))
     };
     let decode = |bytes: &[u8], d: usize| {
         let mut out = vec![T::default(); d];

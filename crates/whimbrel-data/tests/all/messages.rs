@@ -1,7 +1,7 @@
 //! Messages about wrong data.
 
 use crate::{dirichlet, read};
-use whimbrel_data::{CsvOptions, Features, Source, by_client, hash_file, iid, read_csv};
+use whimbrel_data::{CsvOptions, Features, Source, by_client, hash_file, iid_rows, read_csv};
 
 const ALL: Features<'_> = Features::All { except: &[] };
 
@@ -144,8 +144,8 @@ fn impossible_splits_are_refused() {
     let data = read("label,x\na,1\nb,3\n").unwrap();
     let key = whimbrel_core::Key::root(1);
     assert_eq!(
-        iid(&data, 3, key).unwrap_err().to_string(),
-        "data.csv has 2 rows, which cannot be split over 3 clients
+        iid_rows(2, 3, key).unwrap_err().to_string(),
+        "the data set has 2 rows, which cannot be split over 3 clients
 hint: give a number of clients from 1 to 2"
     );
     assert_eq!(

@@ -3,7 +3,7 @@
 use crate::{dirichlet, read};
 use proptest::prelude::*;
 use whimbrel_core::Key;
-use whimbrel_data::{ClientRows, Dataset, by_column, iid};
+use whimbrel_data::{ClientRows, Dataset, by_column, iid_rows};
 use whimbrel_testkit::pairs;
 
 fn labelled(rows: usize, classes: usize) -> Dataset {
@@ -32,7 +32,7 @@ proptest! {
         let data = labelled(rows, classes);
         let clients = 1 + (share * (rows - 1) as f64) as usize;
         let key = Key::root(seed);
-        let even = iid(&data, clients, key).unwrap();
+        let even = iid_rows(rows, clients, key).unwrap();
         prop_assert!(is_partition(&even, rows));
         prop_assert_eq!(even.len(), clients);
         let sizes = even.iter().map(|c| c.rows.len());
@@ -50,7 +50,7 @@ fn a_split_depends_on_its_key_alone() {
     let split = |seed| dirichlet(&data, "label", 9, 0.5, Key::root(seed)).unwrap();
     assert_eq!(split(3), split(3));
     assert_ne!(split(3), split(4));
-    let split = |seed| iid(&data, 9, Key::root(seed)).unwrap();
+    let split = |seed| iid_rows(200, 9, Key::root(seed)).unwrap();
     assert_eq!(split(3), split(3));
     assert_ne!(split(3), split(4));
 }

@@ -4,8 +4,7 @@ use crate::toy::{SOUND, Toy, clients, erased};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Result, Wire};
 use whimbrel_engine::{
-    Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Stage,
-    StepId, Stopping,
+    Chain, ClientMachine, Consent, Participant, Purpose, Question, Stage, StepId,
 };
 
 /// Three rounds, an opening before them, and evaluations after every second; what it declares of its
@@ -20,14 +19,8 @@ impl Chain for Short {
     }
 
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: "toy",
-            method: erased(Toy { rounds: ROUNDS, up_bytes: self.0, ..SOUND }).into(),
-            participation: Participation::Everyone,
-            faults: Faults::default(),
-            evaluate_every: Some(2),
-            stopping: Stopping::default(),
-        })
+        let toy = Toy { rounds: ROUNDS, up_bytes: self.0, ..SOUND };
+        Ok(Stage { evaluate_every: Some(2), ..Stage::new("toy", erased(toy)) })
     }
 }
 

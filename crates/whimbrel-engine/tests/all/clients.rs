@@ -8,31 +8,25 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::{
-    Chain, ClientMachine, Consent, Limits, Observer, Outcome, Participant, Participation, Purpose,
+    ClientMachine, Consent, Limits, Observer, Outcome, Participant, Participation, Purpose,
     Question, Remote, Stage, StepId, Transport, run, run_with,
 };
 
 const COUNT: u32 = 4;
 const SEED: u64 = 12;
 
-/// Two stages.
-struct Two;
-
-impl Chain for Two {
-    fn len(&self) -> usize {
-        2
-    }
-
-    fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
-        let participation = Participation::Fixed(3);
-        let toy = Toy { rounds: 4 + index as u32, ..SOUND };
-        Ok(Stage { participation, evaluate_every: Some(2), ..stage(toy) })
-    }
+fn two() -> Vec<Stage> {
+    let build = |rounds| Stage {
+        participation: Participation::Fixed(3),
+        evaluate_every: Some(2),
+        ..stage(Toy { rounds, ..SOUND })
+    };
+    [4, 5].map(build).into()
 }
 
 fn participant(i: u32) -> Participant {
     let data = clients(COUNT).swap_remove(i as usize).1;
-    Participant { chain: Box::new(Two), data, seed: SEED, consent: Consent::default() }
+    Participant { chain: Box::new(two()), data, seed: SEED, consent: Consent::default() }
 }
 
 /// What each client has of its own.
@@ -89,7 +83,7 @@ impl Transport for Saved {
 }
 
 fn simulated(observer: &mut Collected) -> Outcome {
-    run(&Two, clients(COUNT), SEED, &Limits::default(), observer).unwrap()
+    run(&two(), clients(COUNT), SEED, &Limits::default(), observer).unwrap()
 }
 
 #[test]
@@ -99,7 +93,7 @@ fn clients_behind_bytes_give_the_simulations_bits() {
     let mut remote = Remote(Saved(vec![Vec::new(); COUNT as usize]));
     let calm = AtomicBool::new(false);
     let mut nobody = Collected::default();
-    let outcome = run_with(&Two, &mut remote, &mut Nowhere, SEED, &calm, &mut nobody).unwrap();
+    let outcome = run_with(&two(), &mut remote, &mut Nowhere, SEED, &calm, &mut nobody).unwrap();
     assert_eq!(outcome.delivered, wanted.delivered);
     assert_eq!((outcome.tallies, outcome.traffic), (wanted.tallies, wanted.traffic));
     assert_eq!(outcome.last.map(|row| row.figures), wanted.last.map(|row| row.figures));

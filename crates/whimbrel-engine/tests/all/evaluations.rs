@@ -2,7 +2,6 @@
 
 use crate::toy::{SOUND, Toy, clients, stage};
 use std::sync::atomic::AtomicBool;
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::journal::Line;
@@ -13,22 +12,10 @@ use whimbrel_engine::{
 };
 
 /// Forty rounds, evaluated one by one, that stop once nothing improves.
-#[derive(Clone, Default)]
-struct Patient {
-    replay: Option<Journal>,
-}
-
-impl Chain for Patient {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        let faults = Faults { replay: self.replay.clone(), ..Faults::default() };
-        let stopping = Stopping { patience: Some(3), ..Stopping::default() };
-        let toy = Toy { rounds: 40, ..SOUND };
-        Ok(Stage { faults, evaluate_every: Some(1), stopping, ..stage(toy) })
-    }
+fn patient(replay: Option<Journal>) -> Vec<Stage> {
+    let faults = Faults { replay, ..Faults::default() };
+    let stopping = Stopping { patience: Some(3), ..Stopping::default() };
+    vec![Stage { faults, evaluate_every: Some(1), stopping, ..stage(Toy { rounds: 40, ..SOUND }) }]
 }
 
 /// Keeps every evaluation, and dies before the stage can be left.
@@ -82,7 +69,7 @@ impl Keeper for Abrupt {
     }
 }
 
-fn run(chain: &Patient, keeper: &mut Abrupt) -> Result<Outcome> {
+fn run(chain: &dyn Chain, keeper: &mut Abrupt) -> Result<Outcome> {
     let mut simulation = Simulation::new(clients(3));
     run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut ())
 }
@@ -98,22 +85,22 @@ fn same(a: &Outcome, b: &Outcome) {
 
 #[test]
 fn a_stop_that_was_decided_and_not_kept_is_decided_again() {
-    let calm = run(&Patient::default(), &mut Abrupt::default()).unwrap();
+    let calm = run(&patient(None), &mut Abrupt::default()).unwrap();
     assert!(matches!(calm.ending, Ending::Early(_)), "{:?}", calm.ending);
     assert!(calm.rounds < 40);
     let mut keeper = Abrupt { dies: true, ..Abrupt::default() };
-    run(&Patient::default(), &mut keeper).err().expect("it was killed");
-    same(&run(&Patient::default(), &mut keeper).unwrap(), &calm);
+    run(&patient(None), &mut keeper).err().expect("it was killed");
+    same(&run(&patient(None), &mut keeper).unwrap(), &calm);
     // And once more, from a stage that is over: nobody is asked, and nothing is lost.
-    same(&run(&Patient::default(), &mut keeper).unwrap(), &calm);
+    same(&run(&patient(None), &mut keeper).unwrap(), &calm);
 }
 
 #[test]
 fn a_replay_evaluates_over_those_who_answered() {
     let mut keeper = Abrupt::default();
-    let calm = run(&Patient::default(), &mut keeper).unwrap();
+    let calm = run(&patient(None), &mut keeper).unwrap();
     let again = Journal::parse(&keeper.journal, 0).unwrap();
-    let replayed = Patient { replay: Some(again) };
+    let replayed = patient(Some(again));
     same(&run(&replayed, &mut Abrupt::default()).unwrap(), &calm);
 
     // Nobody is heard after round 1, and in the next three rounds two of three are.
@@ -123,7 +110,7 @@ fn a_replay_evaluates_over_those_who_answered() {
         let some = Line::evaluation(0, round, &[1, 2].map(ClientId)).to_text();
         journal = journal.replace(&everyone(round), &some);
     }
-    let chain = Patient { replay: Some(Journal::parse(&journal, 0).unwrap()) };
+    let chain = patient(Some(Journal::parse(&journal, 0).unwrap()));
     let mut keeper = Abrupt::default();
     // Without the first client the objective is lower: this run would stop later than the journal.
     let error = run(&chain, &mut keeper).err().expect("it stops where the other did").to_string();

@@ -6,7 +6,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Probability, Result, StateKind, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::keeper::{Progress, Snapshot};
@@ -15,26 +14,21 @@ use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Evaluated, Start, Step, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
-    Carrier, Chain, Ending, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage,
-    StageState, run_with,
+    Carrier, Ending, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage, StageState,
+    run_with,
 };
 
 /// Who joins late in each stage, and before which round.
 const LATE: (ClientId, u32) = (ClientId(2), 4);
 const COUNT: u32 = 6;
 
-struct Two;
-
-impl Chain for Two {
-    fn len(&self) -> usize {
-        2
-    }
-
-    fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
-        let participation = Participation::Bernoulli(Probability::new(0.6)?);
-        let toy = Toy { rounds: 5 + 3 * index as u32, ..SOUND };
-        Ok(Stage { participation, evaluate_every: (index == 1).then_some(2), ..stage(toy) })
-    }
+fn two() -> Vec<Stage> {
+    let build = |(rounds, evaluate_every)| Stage {
+        participation: Participation::Bernoulli(Probability::new(0.6).unwrap()),
+        evaluate_every,
+        ..stage(Toy { rounds, ..SOUND })
+    };
+    [(5, None), (8, Some(2))].map(build).into()
 }
 
 /// Kills the process at one of the places that ask.
@@ -307,7 +301,7 @@ fn federation(kills: &[u32]) -> End {
         };
         let mut keeper = Journalled { disk: disk.clone(), fate };
         let calm = AtomicBool::new(false);
-        match run_with(&Two, &mut post, &mut keeper, 3, &calm, &mut ()) {
+        match run_with(&two(), &mut post, &mut keeper, 3, &calm, &mut ()) {
             Err(error) => assert!(error.to_string().contains("killed"), "{error}"),
             Ok(outcome) => {
                 let homes = homes.borrow().iter().map(|home| home.client.clone()).collect();
@@ -355,7 +349,7 @@ fn a_coordinator_killed_anywhere_goes_on_exactly_there() {
 
 #[test]
 fn a_change_out_of_turn_is_refused() {
-    let stage = Two.build(0, &[]).unwrap();
+    let stage = two().remove(0);
     let method = stage.method.server().unwrap().clone();
     let keys = StageKeys::new(1, 0);
     let summary = 3u32.to_bytes();

@@ -4,21 +4,12 @@ use crate::toy::{SOUND, clients, stage};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{Error, Result};
+use whimbrel_core::Error;
 use whimbrel_engine::checkpoint::{Store, write_atomically};
-use whimbrel_engine::{Chain, Limits, Stage, run};
+use whimbrel_engine::{Limits, Stage, run};
 
-struct One;
-
-impl Chain for One {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage { evaluate_every: Some(3), ..stage(SOUND) })
-    }
+fn one() -> Vec<Stage> {
+    vec![Stage { evaluate_every: Some(3), ..stage(SOUND) }]
 }
 
 /// A folder with a checkpoint after every exchange.
@@ -31,7 +22,7 @@ fn limits(folder: &Path, resume: bool) -> Limits<'_> {
 fn finished() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let limits = limits(folder.path(), false);
-    run(&One, clients(3), 5, &limits, &mut ()).unwrap();
+    run(&one(), clients(3), 5, &limits, &mut ()).unwrap();
     folder
 }
 
@@ -100,7 +91,7 @@ fn a_journal_shorter_than_its_checkpoint_is_refused() {
 fn a_checkpoint_of_other_data_is_refused() {
     let folder = finished();
     let limits = limits(folder.path(), true);
-    let error = run(&One, clients(4), 5, &limits, &mut ()).err().unwrap();
+    let error = run(&one(), clients(4), 5, &limits, &mut ()).err().unwrap();
     assert_eq!(error.to_string(), "checkpoint: it holds 3 clients, the data have 4");
 }
 

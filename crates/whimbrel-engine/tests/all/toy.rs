@@ -19,7 +19,7 @@ use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Error, Key, Opaque, Result, Table, wire,
 };
-use whimbrel_engine::{Faults, Federation, Participation, Simulator, Stage, Stopping};
+use whimbrel_engine::{Federation, Simulator, Stage};
 
 pub struct Toy {
     pub rounds: u32,
@@ -290,14 +290,7 @@ pub fn federation(method: &dyn DynMethod, count: u32) -> Arc<Federation> {
 
 /// A stage of the toy: all clients take part, nothing is lost, and nothing is evaluated.
 pub fn stage(toy: Toy) -> Stage {
-    Stage {
-        name: "fit",
-        method: erased(toy).into(),
-        participation: Participation::Everyone,
-        faults: Faults::default(),
-        evaluate_every: None,
-        stopping: Stopping::default(),
-    }
+    Stage::new("fit", erased(toy))
 }
 
 pub fn view<T: 'static>(state: &Opaque) -> &T {

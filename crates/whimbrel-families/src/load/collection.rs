@@ -5,7 +5,7 @@ use super::{Loaded, hash_all, subset};
 use crate::failure::{Failure, Result};
 use crate::family::counted;
 use crate::job::{Collection, Concatenated, Data, Format, Partition};
-use whimbrel_core::{Key, Samples, Targets};
+use whimbrel_core::{ClientData, Key, Samples, Targets};
 use whimbrel_data::{
     Classes, ClientRows, LabelledImages, LeafClients, SpeechOptions, Speeches, read_cifar,
     read_jpeg_folder, read_jpegs, read_leaf, read_speeches,
@@ -40,7 +40,7 @@ pub(super) fn load(files: &Collection, data: &Data, key: Key) -> Result<Loaded> 
 pub(super) fn of_clients(clients: Vec<(String, Samples)>, hash: String) -> Loaded {
     let width = clients.first().map_or(0, |(_, samples)| samples.width());
     let columns = (0..width).map(|j| format!("p{j}")).collect();
-    Loaded::of_samples(clients, columns, hash)
+    Loaded { columns, ..Loaded::of(clients, ClientData::Samples, hash) }
 }
 
 fn share_out(images: LabelledImages, partition: &Partition, key: Key) -> Result<Loaded> {

@@ -15,10 +15,10 @@ pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Resul
         return Ok(());
     }
     for (name, data) in &mut loaded.clients {
-        if rows_of(data) == 0 {
+        if data.rows() == 0 {
             continue;
         }
-        let parts = Parts::draw(rows_of(data), asked.validation, asked.test, key, name);
+        let parts = Parts::draw(data.rows(), asked.validation, asked.test, key, name);
         let given = match data {
             ClientData::Samples(samples) => samples.held_out.test.take(),
             _ => None,
@@ -100,11 +100,11 @@ pub(super) fn count(loaded: &mut Loaded) {
     let (mut validation, mut test) = (0, 0);
     for ((_, data), rows) in loaded.clients.iter().zip(&mut loaded.rows) {
         if rows.is_some() && !matches!(data, ClientData::Cells(_)) {
-            *rows = Some(rows_of(data) as u64);
+            *rows = Some(data.rows() as u64);
         }
         let held_out = data.held_out();
-        validation += held_out.validation.map_or(0, |data| rows_of(&data));
-        test += held_out.test.map_or(0, |data| rows_of(&data));
+        validation += held_out.validation.map_or(0, |data| data.rows());
+        test += held_out.test.map_or(0, |data| data.rows());
     }
     for (rows, purpose) in [(validation, "validation"), (test, "tests")] {
         if rows > 0 {
@@ -123,16 +123,6 @@ pub(crate) fn of_client(
     if asked.validation == 0.0 && asked.test == 0.0 {
         return Ok(data);
     }
-    let (rows, key) = (rows_of(&data), data_key(data_seed));
+    let (rows, key) = (data.rows(), data_key(data_seed));
     Ok(Parts::draw(rows, asked.validation, asked.test, key, name).apply(&data)?)
-}
-
-pub(super) fn rows_of(data: &ClientData) -> usize {
-    match data {
-        ClientData::Table(table) => table.rows(),
-        ClientData::Labelled(rows) => rows.len(),
-        ClientData::Samples(samples) => samples.len(),
-        ClientData::Cells(cells) => cells.observed.len(),
-        ClientData::Stream(_) => 0,
-    }
 }

@@ -5,7 +5,7 @@ use super::{Layout, Loaded, collection, columns, hash_all};
 use crate::failure::{Failure, Result};
 use crate::job::data::idx::{LABEL, WRITER};
 use crate::job::{Idx, Partition};
-use whimbrel_core::{Key, Samples, Table, Targets};
+use whimbrel_core::{ClientData, Key, Samples, Table, Targets};
 use whimbrel_data::{
     Classes, ClientRows, CsvOptions, Dataset, Images, by_column, by_number, class_numbers,
     read_csv, read_idx_images, read_idx_numbers, standardize_table,
@@ -32,7 +32,7 @@ pub(super) fn from_idx(idx: &Idx, layout: &Layout, standardize: bool, key: Key) 
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
     };
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
-    let mut loaded = Loaded::of_tables(tables, hash(idx)?);
+    let mut loaded = Loaded::of(tables, ClientData::Table, hash(idx)?);
     loaded.notes.extend(note);
     let labels = match &idx.partition {
         Partition::Labels { .. } => "the labels (split the rows)",

@@ -1,11 +1,11 @@
 //! Rows with targets.
 
 use super::split::{Unsplit, split};
-use super::{Layout, Loaded, columns, held_out, samples, tables};
+use super::{Layout, Loaded, columns, samples, tables};
 use crate::failure::{AtKey, Failure, Result};
 use crate::family::refuse;
 use crate::job::{Csv, Libsvm, Partition};
-use whimbrel_core::{Key, Labelled};
+use whimbrel_core::{ClientData, Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
     by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients, read_libsvm,
@@ -39,12 +39,9 @@ pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key)
     };
     let given = Given { rows, table: Some(&data), classes, partition: &csv.partition };
     let mut loaded = given.share_out(layout, csv.standardize, csv.path.hash()?, key)?;
-    columns::say(&mut loaded, &data, csv, role);
+    tables::described(&mut loaded, &data, csv, role)?;
     if csv.classes.is_none() {
         columns::say_classes(&mut loaded);
-    }
-    if let Some(role) = role {
-        held_out::by_role(&mut loaded, &data, role)?;
     }
     Ok(loaded)
 }
@@ -69,7 +66,7 @@ pub(super) fn from_toy(toy: &LeastSquaresSpec, layout: &Layout, key: Key) -> Res
                 .at("model.kind")
         }
         Layout::Samples { classes: false } => samples::of_rows(clients, None, hash),
-        _ => Ok(Loaded::of_labelled(clients, hash)),
+        _ => Ok(Loaded::of(clients, ClientData::Labelled, hash)),
     }
 }
 
@@ -152,7 +149,7 @@ impl Given<'_> {
             Layout::Samples { classes: of_classes } => {
                 samples::of_rows(rows, of_classes.then_some(self.classes.len()), hash)?
             }
-            _ => Loaded::of_labelled(rows, hash),
+            _ => Loaded::of(rows, ClientData::Labelled, hash),
         };
         let mut loaded = loaded.standardized(found);
         loaded.places = clients;

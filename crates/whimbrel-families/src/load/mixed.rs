@@ -2,10 +2,10 @@
 
 use super::split::split;
 use super::tables::TableRows;
-use super::{Loaded, columns, held_out, tables};
+use super::{Loaded, tables};
 use crate::failure::Result;
 use crate::job::Csv;
-use whimbrel_core::Key;
+use whimbrel_core::{ClientData, Key};
 use whimbrel_data::ColumnType;
 
 /// The columns with levels; these are read as text.
@@ -28,16 +28,13 @@ pub(super) fn from_csv(
     let unsplit = TableRows { data: &data, features: None, standardize: false };
     let (places, _) = split(&csv.partition, &unsplit, key)?;
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
-    let mut loaded = Loaded { places, ..Loaded::of_tables(each, csv.path.hash()?) };
+    let mut loaded = Loaded { places, ..Loaded::of(each, ClientData::Table, csv.path.hash()?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();
     let gaps = table.values.iter().filter(|x| x.is_nan()).count();
     if gaps > 0 {
         let share = 100.0 * gaps as f64 / table.values.len() as f64;
         loaded.notes.push(format!("{gaps} cells are missing ({share:.1} %)"));
     }
-    columns::say(&mut loaded, &data, csv, role);
-    if let Some(role) = role {
-        held_out::by_role(&mut loaded, &data, role)?;
-    }
+    tables::described(&mut loaded, &data, csv, role)?;
     Ok(loaded)
 }

@@ -25,7 +25,7 @@ use crate::family::refuse;
 use crate::job::{DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
+use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Samples, Table};
 use whimbrel_data::{
     Attribute, ClientRows, ColumnType, Described, Entries, LogisticTruth, ReadHashes,
     RepresentationTruth, Sha256, Standardization, hash_path,
@@ -194,34 +194,17 @@ impl Loaded {
         (!rows.is_empty()).then_some(rows)
     }
 
-    fn of_tables(tables: Vec<(String, Table)>, hash: String) -> Self {
-        Self {
-            columns: tables.first().map_or_else(Vec::new, |(_, t)| t.columns.to_vec()),
-            rows: tables.iter().map(|(_, t)| Some(t.rows() as u64)).collect(),
-            clients: tables.into_iter().map(|(n, t)| (n, ClientData::Table(t))).collect(),
-            hash,
-            ..Self::default()
-        }
-    }
-
-    fn of_labelled(clients: Vec<(String, Labelled)>, hash: String) -> Self {
-        Self {
-            columns: clients.first().map_or_else(Vec::new, |(_, l)| l.columns.clone()),
-            rows: clients.iter().map(|(_, l)| Some(l.len() as u64)).collect(),
-            clients: clients.into_iter().map(|(n, l)| (n, ClientData::Labelled(l))).collect(),
-            hash,
-            ..Self::default()
-        }
-    }
-
-    fn of_samples(clients: Vec<(String, Samples)>, columns: Vec<String>, hash: String) -> Self {
-        Self {
-            columns,
-            rows: clients.iter().map(|(_, s)| Some(s.len() as u64)).collect(),
-            clients: clients.into_iter().map(|(n, s)| (n, ClientData::Samples(s))).collect(),
-            hash,
-            ..Self::default()
-        }
+    /// Clients with rows of one kind; samples have no column names of their own.
+    fn of<T>(clients: Vec<(String, T)>, kind: fn(T) -> ClientData, hash: String) -> Self {
+        let wrapped = clients.into_iter().map(|(name, rows)| (name, kind(rows)));
+        let clients: Vec<(String, ClientData)> = wrapped.collect();
+        let columns = match clients.first() {
+            Some((_, ClientData::Table(table))) => table.columns.to_vec(),
+            Some((_, ClientData::Labelled(rows))) => rows.columns.clone(),
+            _ => Vec::new(),
+        };
+        let rows = clients.iter().map(|(_, data)| Some(data.rows() as u64)).collect();
+        Self { clients, columns, rows, hash, ..Self::default() }
     }
 
     fn standardized(mut self, found: Option<Standardization>) -> Self {
@@ -329,7 +312,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
         }
     }
     let table = Table { held_out, ..Table::new(columns, values)? };
-    let pooled = Loaded::of_tables(vec![(POOLED.into(), table)], hash);
+    let pooled = Loaded::of(vec![(POOLED.into(), table)], ClientData::Table, hash);
     Ok(Loaded { standardization, levels, notes, warnings, ..pooled })
 }
 

@@ -1,6 +1,6 @@
 //! Samples of learners, and rows of generated samples.
 
-use super::{Layout, Loaded, Truth, held_out};
+use super::{Layout, Loaded, Truth};
 use crate::failure::{AtKey, Failure, Result};
 use whimbrel_core::{ClientData, HeldOut, Key, Labelled, Samples};
 use whimbrel_data::{
@@ -17,7 +17,7 @@ pub(super) fn of_rows(
     let columns = clients.first().map_or_else(Vec::new, |(_, rows)| rows.columns.clone());
     let convert = |(name, rows): (String, Labelled)| Ok((name, samples(&rows, classes)?));
     let clients = clients.into_iter().map(convert).collect::<Result<_>>()?;
-    Ok(Loaded::of_samples(clients, columns, hash))
+    Ok(Loaded { columns, ..Loaded::of(clients, ClientData::Samples, hash) })
 }
 
 /// Codes targets by class number, from 0, and returns the class names. `names` are the classes that
@@ -54,18 +54,18 @@ pub(super) fn from_synthetic(spec: &LogisticMixtureSpec, key: Key) -> Result<Loa
     let LogisticMixture { clients, tests, truth } = spec.draw(key)?;
     let columns = (1..=spec.dimension).map(|j| format!("x{j}")).collect();
     let hash = hash_samples(&clients);
-    let loaded = Loaded::of_samples(clients, columns, hash);
+    let loaded = Loaded::of(clients, ClientData::Samples, hash);
     let classes = vec!["0".into(), "1".into()];
     let truth = Some(Truth { law: truth, bayes_accuracy: Vec::new() });
-    Ok(Loaded { classes, truth, drawn_tests: tests, ..loaded })
+    Ok(Loaded { columns, classes, truth, drawn_tests: tests, ..loaded })
 }
 
 pub(super) fn from_representation(spec: &RepresentationSpec, key: Key) -> Result<Loaded> {
     let (clients, truth) = spec.draw(key)?;
     let columns = (1..=spec.raw).map(|j| format!("x{j}")).collect();
     let hash = hash_samples(&clients);
-    let loaded = Loaded::of_samples(clients, columns, hash);
-    Ok(Loaded { representation: Some(truth), ..loaded })
+    let loaded = Loaded::of(clients, ClientData::Samples, hash);
+    Ok(Loaded { columns, representation: Some(truth), ..loaded })
 }
 
 /// Replaces held-out test rows by generated test samples, and evaluates the Bayes rule on them.
@@ -100,8 +100,7 @@ pub(super) fn laid_out(mut loaded: Loaded, layout: &Layout) -> Result<Loaded> {
 
 /// Excludes clients without training rows from training.
 pub(super) fn leave_out_empty(loaded: &mut Loaded) {
-    let is_empty =
-        |data: &ClientData| matches!(data, ClientData::Samples(_)) && held_out::rows_of(data) == 0;
+    let is_empty = |data: &ClientData| matches!(data, ClientData::Samples(_)) && data.rows() == 0;
     let empty: Vec<usize> =
         (0..loaded.clients.len()).filter(|i| is_empty(&loaded.clients[*i].1)).collect();
     for i in empty {

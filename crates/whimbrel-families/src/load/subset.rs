@@ -1,6 +1,6 @@
 //! Random subsets of the data.
 
-use super::{Loaded, held_out};
+use super::Loaded;
 use crate::failure::Result;
 use crate::job::{KeptClients, Subset};
 use whimbrel_core::{ClientData, Key};
@@ -52,7 +52,7 @@ pub(super) fn take(loaded: &mut Loaded, subset: &Subset, key: Key) -> Result<()>
 
 /// A share of a client's training rows and of its given test rows.
 fn some_rows(data: &ClientData, share: f64, key: Key, name: &str) -> Result<ClientData> {
-    let rows = held_out::rows_of(data);
+    let rows = data.rows();
     let train = Parts::draw(rows, 0.0, 1.0 - share, key, name).train;
     let kept = Parts { train, ..Parts::default() }.apply(data)?;
     let (ClientData::Samples(all), ClientData::Samples(mut kept)) = (data, kept.clone()) else {

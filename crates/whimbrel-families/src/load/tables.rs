@@ -22,11 +22,19 @@ pub(super) fn from_csv(
     let features = features(csv, &except);
     let hash = csv.path.hash()?;
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
-    columns::say(&mut loaded, &data, csv, role);
-    if let Some(role) = role {
-        held_out::by_role(&mut loaded, &data, role)?;
-    }
+    described(&mut loaded, &data, csv, role)?;
     Ok(loaded)
+}
+
+/// Notes the columns of a csv file, and sets rows apart by their roles.
+pub(super) fn described(
+    loaded: &mut Loaded,
+    data: &Dataset,
+    csv: &Csv,
+    role: Option<&str>,
+) -> Result<()> {
+    columns::say(loaded, data, csv, role);
+    role.map_or(Ok(()), |role| held_out::by_role(loaded, data, role))
 }
 
 pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
@@ -80,7 +88,7 @@ fn share_out(
         _ => data.tables(&data.features(features)?, &places)?,
     };
     let notes = note.into_iter().collect();
-    Ok(Loaded { places, notes, ..Loaded::of_tables(tables, hash) })
+    Ok(Loaded { places, notes, ..Loaded::of(tables, ClientData::Table, hash) })
 }
 
 /// Rows of a table; without `features` they are mixed.
@@ -119,7 +127,7 @@ impl Unsplit for TableRows<'_> {
 pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
     let tables = Arc::new(Mixture::new(table.spec.clone(), key)?).tables()?;
     let hash = hash_tables(&tables);
-    Ok(Loaded::of_tables(tables, hash))
+    Ok(Loaded::of(tables, ClientData::Table, hash))
 }
 
 pub(super) fn streams(table: &MixtureTable, key: Key) -> Result<Loaded> {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
+use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
 use whimbrel_methods::masked::{MaskSecret, Masks};
@@ -498,14 +498,7 @@ impl Common {
     /// A stage without evaluations and losses, in which all clients except late joiners take part.
     pub fn quiet(&self, name: &'static str, method: Arc<dyn DynMethod>) -> Stage {
         let late = self.faults.late.keys().map(|id| (*id, u32::MAX)).collect();
-        Stage {
-            name,
-            method: method.into(),
-            participation: Participation::Everyone,
-            faults: Faults { late, ..Faults::default() },
-            evaluate_every: None,
-            stopping: Stopping::default(),
-        }
+        Stage { faults: Faults { late, ..Faults::default() }, ..Stage::new(name, method) }
     }
 
     /// The stage that fits the model; `rounds` sets the default interval of evaluations.

@@ -7,29 +7,7 @@ use whimbrel_families::table::keys::{EffectsKey, LowRankKeys};
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Family, Variance};
 
-pub const TABLE: &str = r#"name = "birds"
-seed = 1
-[data]
-source = "csv"
-path = "counts.csv"
-client = "observer"
-row = "site"
-column = "month"
-value = "count"
-holdout = 0.1
-[model]
-kind = "low-rank"
-family = "poisson"      # gaussian, poisson, bernoulli
-rank = 2
-lambda = 0.1
-[method]
-kind = "fedmiss"
-epochs = 150
-batch = 100
-step = "auto"
-[uplink]
-codec = { kind = "dithering", levels = 4, norm = 2 }
-"#;
+pub const TABLE: &str = include_str!("../jobs/birds.toml");
 
 /// [`TABLE`] with one line replaced.
 fn with(old: &str, new: &str) -> String {

@@ -14,26 +14,7 @@ use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_models::gmm::{Covariance, GmmPenalty, GmmSettings};
 
 /// Published as a job that runs as written.
-const GMM_CSV: &str = r#"name = "gmm-csv"
-seed = 1
-[data]
-source = "csv"
-path = "data.csv"
-client = "client"
-[model]
-kind = "gmm"
-components = 3
-covariance = "tied"
-init = "init.json"     # {"weights": [..], "means": [[..]], "covariance": [[..]]}
-[method]
-kind = "fedem"
-rounds = 200
-batch = "full"
-step = 1.0
-participation = 1.0
-[uplink]
-codec = "exact"
-"#;
+const GMM_CSV: &str = include_str!("../jobs/gmm-csv.toml");
 
 #[test]
 fn the_published_job_parses_as_written() {

@@ -23,8 +23,6 @@ mod samples;
 mod stages;
 mod variance;
 
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel_core::ClientData;
 use whimbrel_engine::{Limits, Observer, Outcome, run};
 use whimbrel_families::Job;
@@ -95,18 +93,8 @@ fn run_clients(
     seed: u64,
     observer: &mut dyn Observer,
 ) -> whimbrel_core::Result<Outcome> {
-    let limits = Limits {
-        folder: None,
-        resume: false,
-        checkpoint_every: Duration::MAX,
-        interrupt: &AtomicBool::new(false),
-    };
-    run(plan, clients, seed, &limits, observer)
+    run(plan, clients, seed, &Limits::default(), observer)
 }
-
-struct Nobody;
-
-impl Observer for Nobody {}
 
 /// The errors of a refused job.
 fn refusal(text: &str) -> String {

@@ -2,7 +2,7 @@
 //! from the offer's text and read their own files. Every job ends in the bits of the simulation, and
 //! with lost uploads in those of the journal's replay.
 
-use crate::{Nobody, run_clients};
+use crate::run_clients;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ impl Wards {
         if let Some(journal) = journal {
             plan = plan.replaying(journal);
         }
-        run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap()
+        run_clients(&plan, loaded.clients, job.seed, &mut ()).unwrap()
     }
 
     fn federated(&self, job: &Job, losses: bool) -> (Outcome, String) {
@@ -132,7 +132,7 @@ impl Wards {
         let mut post = Remote(Post { clients: self.files.iter().map(of).collect(), losses });
         let (calm, kept) = (AtomicBool::new(false), tempfile::tempdir().unwrap());
         let mut keeper = Folder::create(kept.path(), Duration::MAX).unwrap();
-        let outcome = run_with(&plan, &mut post, &mut keeper, job.seed, &calm, &mut Nobody);
+        let outcome = run_with(&plan, &mut post, &mut keeper, job.seed, &calm, &mut ());
         (outcome.unwrap(), fs::read_to_string(kept.path().join("journal")).unwrap())
     }
 

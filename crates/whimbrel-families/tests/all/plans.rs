@@ -1,7 +1,7 @@
 //! From jobs to runs: what is built, what it reduces to, and what is refused with the data at hand.
 
 use crate::gradient::A9A_MCM;
-use crate::{Nobody, has, parse, run_clients};
+use crate::{has, parse, run_clients};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use whimbrel_core::Key;
@@ -20,7 +20,7 @@ use whimbrel_testkit::pairs;
 pub fn run(job: &Job) -> Outcome {
     let loaded = load(job).unwrap();
     let plan = Plan::with_cache(job, &loaded, None).unwrap();
-    run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap()
+    run_clients(&plan, loaded.clients, job.seed, &mut ()).unwrap()
 }
 
 pub fn plan(job: &Job) -> Result<Plan> {
@@ -328,7 +328,7 @@ fn the_published_job_runs_on_rows_of_its_form() {
     assert_eq!((plan.vector_len(), plan.rounds()), (8, Some(400)));
     assert!(plan.warnings().is_empty(), "{:?}", plan.warnings());
     let f_star = plan.f_star().unwrap();
-    let outcome = run_clients(&plan, loaded.clients, job.seed, &mut Nobody).unwrap();
+    let outcome = run_clients(&plan, loaded.clients, job.seed, &mut ()).unwrap();
     assert!((0.0..0.1).contains(&excess(&outcome)), "{}", excess(&outcome));
     let objective = outcome.last.as_ref().unwrap().number("objective").unwrap();
     assert!((objective - f_star - excess(&outcome)).abs() < 1e-15);

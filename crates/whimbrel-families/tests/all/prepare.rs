@@ -2,11 +2,10 @@
 //! table prepared beforehand.
 
 use crate::plans::{read, run};
-use crate::{Nobody, PLAIN, has, refusal, run_clients};
+use crate::{PLAIN, has, refusal, run_clients};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_core::Key;
 use whimbrel_core::linalg::symmetric_eigen;
@@ -213,12 +212,8 @@ fn a_run_that_stops_between_stages_goes_on_in_the_same_bits() {
         let go = |resume: bool, stage: &str| {
             let loaded = load(&job).unwrap();
             let plan = Plan::with_cache(&job, &loaded, None).unwrap();
-            let limits = Limits {
-                folder: Some(out.path()),
-                resume,
-                checkpoint_every: Duration::from_secs(3600),
-                interrupt: &interrupt,
-            };
+            let (folder, interrupt) = (Some(out.path()), &interrupt);
+            let limits = Limits { folder, resume, interrupt, ..Limits::default() };
             let mut stop = Stop(stage, &interrupt);
             whimbrel_engine::run(&plan, loaded.clients, job.seed, &limits, &mut stop).unwrap()
         };
@@ -275,7 +270,7 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
         let failure = match Plan::with_cache(&job, &loaded, None) {
             Err(failure) => failure,
             Ok(plan) => {
-                let run = run_clients(&plan, loaded.clients, 1, &mut Nobody);
+                let run = run_clients(&plan, loaded.clients, 1, &mut ());
                 run.map(|_| ()).expect_err("the run was not refused").into()
             }
         };

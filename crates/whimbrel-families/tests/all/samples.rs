@@ -1,6 +1,6 @@
 //! Data for learners, from `[data]` to clients.
 
-use crate::{Nobody, has, parse, refusal, run_clients};
+use crate::{has, parse, refusal, run_clients};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Inputs, Samples, Targets};
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
@@ -109,7 +109,7 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
         let loaded = load(&job).unwrap();
         let plan = Plan::with_cache(&job, &loaded, None).unwrap();
         assert_eq!(plan.duties().len(), loaded.unseen.len());
-        let outcome = run_clients(&plan, loaded.clients, 1, &mut Nobody).unwrap();
+        let outcome = run_clients(&plan, loaded.clients, 1, &mut ()).unwrap();
         (outcome, loaded.unseen)
     };
     let (all, _) = run("");

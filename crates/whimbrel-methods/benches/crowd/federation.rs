@@ -3,15 +3,14 @@
 //! dithering, memories and a tenth of the clients per round.
 
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
-use whimbrel_codec::{Codec, Dithering, Norm};
+use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Protocol, Simulator};
 use whimbrel_methods::fedem::{
-    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
+    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
@@ -21,31 +20,30 @@ use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 
 const COMPONENTS: usize = 10;
 const COLUMNS: usize = 20;
-const ROWS: usize = 20;
-const PARTICIPATION: f64 = 0.1;
 
 /// The method, for as many rounds as anyone asks.
-pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
+pub fn method(
+    estimator: Estimator,
+    batch: Batch,
+    step: f64,
+) -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
     let model = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Tied))?;
     let q = model.statistic_len();
-    let codec = Codec::Dithering(Dithering::new(1, Norm::P(2), None)?);
+    let codec = Codec::dithering(1, Norm::P(2), None)?;
     let alpha = em_alpha(codec.omega(q).expect("dithering is unbiased"));
     let fit = FedEm {
         terms: Terms {
-            budget: Budget::Rounds(u32::MAX),
-            privacy: Default::default(),
-            weights: Weights::Samples,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
-            own_uplinks: BTreeMap::new(),
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
+            ..Terms::over(Codec::Exact, q, Budget::Rounds(u32::MAX))?
         },
         oracle: Em {
             initial: MixtureInitial::plain(MixtureStart::Moments),
-            step: Schedule::constant(0.01)?.into(),
+            step: Schedule::constant(step)?.into(),
             frame: FrameKind::Raw,
-            estimator: Estimator::Minibatch,
-            batch: Batch::Full,
+            estimator,
+            batch,
             form: Form::Pair,
             private: None,
             model,
@@ -54,15 +52,20 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
     Ok(Arc::new(Erased(fit, BindRows)))
 }
 
-/// Clients that each hold rows around two of the components' centres.
-pub fn federation(method: &dyn DynMethod, clients: usize) -> Result<Arc<Federation>> {
+/// Clients with so many rows, around the centres of components that `centre` names by client and row.
+pub fn federation(
+    method: &dyn DynMethod,
+    clients: usize,
+    rows: usize,
+    centre: impl Fn(usize, usize) -> usize + Sync,
+) -> Result<Arc<Federation>> {
     let columns: Vec<String> = (0..COLUMNS).map(|j| format!("x{j}")).collect();
     let one = |i: usize| {
         let mut stream = Key::root(5).child(i as u64).stream();
-        let mut values = vec![0.0; ROWS * COLUMNS];
+        let mut values = vec![0.0; rows * COLUMNS];
         stream.fill_normal(&mut values);
         for (row, x) in values.chunks_exact_mut(COLUMNS).enumerate() {
-            x[(i + row % 2) % COMPONENTS] += 4.0;
+            x[centre(i, row) % COMPONENTS] += 4.0;
         }
         method.bind(&ClientData::Table(Table::new(columns.clone(), values)?))
     };
@@ -72,9 +75,12 @@ pub fn federation(method: &dyn DynMethod, clients: usize) -> Result<Arc<Federati
     )))
 }
 
-/// The simulation with its openings done: the next step is the first round.
-pub fn open(method: Arc<dyn DynMethod>, federation: Arc<Federation>) -> Result<Simulator> {
-    let participation = Participation::Bernoulli(Probability::new(PARTICIPATION)?);
+/// The crowd with its openings done: the next step is the first round.
+#[allow(dead_code, reason = "not of every benchmark")]
+pub fn open(clients: usize) -> Result<Simulator> {
+    let method = method(Estimator::Minibatch, Batch::Full, 0.01)?;
+    let federation = federation(&*method, clients, 20, |i, row| i + row % 2)?;
+    let participation = Participation::Bernoulli(Probability::new(0.1)?);
     let keys = StageKeys::new(1, 0);
     let mut simulator =
         Simulator::start(method, federation, keys, participation, Faults::default())?;

@@ -5,9 +5,7 @@ mod federation;
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn rounds(c: &mut Criterion) {
-    let method = federation::method().expect("the settings are legal");
-    let clients = federation::federation(&*method, 100_000).expect("the rows are finite");
-    let mut simulator = federation::open(method, clients).expect("the openings succeed");
+    let mut simulator = federation::open(100_000).expect("the openings succeed");
     let mut group = c.benchmark_group("fedem");
     group.sample_size(20);
     group.bench_function("round, 10 % of 100,000 clients", |b| {

@@ -13,10 +13,7 @@ use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, FeatureRows, Inputs, Key, Labelled, Result, Samples,
     Shared, Table, Targets, Wire,
 };
-use whimbrel_engine::{
-    Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Stage,
-    StepId, Stopping,
-};
+use whimbrel_engine::{ClientMachine, Consent, Participant, Purpose, Question, Stage, StepId};
 use whimbrel_methods::fedem::{self, FirstMemories, Form};
 use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
 use whimbrel_methods::mixture::MixtureStart;
@@ -34,26 +31,6 @@ const ROUNDS: u32 = 199;
 /// The rule of the smallest group.
 const GROUP: Option<u32> = Some(5);
 
-/// One stage with this method.
-pub(crate) struct Fit(pub(crate) Arc<dyn DynMethod>);
-
-impl Chain for Fit {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        Ok(Stage {
-            name: "fit",
-            method: self.0.clone().into(),
-            participation: Participation::Everyone,
-            faults: Faults::default(),
-            evaluate_every: None,
-            stopping: Stopping::default(),
-        })
-    }
-}
-
 /// A coordinator with one client.
 pub(crate) struct Spy {
     client: ClientMachine,
@@ -64,7 +41,7 @@ pub(crate) struct Spy {
 
 impl Spy {
     pub(crate) fn new(method: Arc<dyn DynMethod>, data: ClientData) -> Self {
-        let (chain, consent) = (Box::new(Fit(method)), Consent::default());
+        let (chain, consent) = (Box::new(vec![Stage::new("fit", method)]), Consent::default());
         let client = ClientMachine::new(Participant { chain, data, seed: 3, consent });
         let mut spy = Self { client, next: 0, summary: Vec::new() };
         let nothing = Vec::<Artifact>::new().to_bytes();

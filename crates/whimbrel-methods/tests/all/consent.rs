@@ -1,6 +1,6 @@
 //! Consent of a client: exact statistics leave once, and messages outside the job are refused.
 
-use crate::attacks::{Fit, Spy};
+use crate::attacks::Spy;
 use crate::federation::*;
 use crate::personal;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Shared, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{
-    ClientMachine, Consent, Machine, Participant, Participation, Purpose, Question, StepId,
+    ClientMachine, Consent, Machine, Participant, Participation, Purpose, Question, Stage, StepId,
 };
 use whimbrel_methods::fedem::{self, Estimator, Form, OuterLoop};
 use whimbrel_methods::federated::{BindRows, Down, ExchangeKind};
@@ -38,7 +38,7 @@ fn the_exact_statistic_is_told_once() {
     let roster: Vec<(ClientId, &[u8])> =
         summaries.iter().zip(0..).map(|(s, i)| (ClientId(i), &s[..])).collect();
     let participant = Participant {
-        chain: Box::new(Fit(method.clone())),
+        chain: Box::new(vec![Stage::new("fit", method.clone())]),
         data: clients[0].clone(),
         seed: 3,
         consent: Consent::default(),

@@ -12,8 +12,8 @@ use whimbrel_core::{ClientData, Key, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Runner, Start, Step};
 use whimbrel_engine::{
-    Chain, Ending, Faults, Federation, Graphs, Limits, Neighbours, Observer, Outcome,
-    Participation, Stage, StageMethod, Stopping, Topology, Weighting,
+    Ending, Federation, Graphs, Limits, Neighbours, Observer, Outcome, Participation, Stage,
+    StageMethod, Topology, Weighting,
 };
 use whimbrel_methods::personal::{DecentralisedPersonal, PFedMe, Rates, Scaling};
 use whimbrel_methods::settings::Weights;
@@ -198,34 +198,15 @@ impl Observer for Mortal {
     }
 }
 
-/// One stage on these graphs.
-struct OneStage(Graphs);
-
-impl Chain for OneStage {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        let method = decentralised(&Setup::with_everyone(FEDAVG, ROUNDS, None), Scaling::Samples);
-        Ok(Stage {
-            name: "d-fedavg",
-            method: StageMethod::Neighbours(method, self.0.clone()),
-            participation: Participation::Everyone,
-            faults: Faults::default(),
-            evaluate_every: Some(1),
-            stopping: Stopping::default(),
-        })
-    }
-}
-
 /// A run through the engine's loop, with folder, journal and resume.
 fn engine_run(graphs: &Graphs, folder: Option<&Path>, resume: bool, life: u32) -> Result<Outcome> {
     let interrupt = &AtomicBool::new(false);
     let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, interrupt };
     let named = clients(true).into_iter().enumerate().map(|(i, data)| (format!("c{i}"), data));
-    let (chain, named) = (OneStage(graphs.clone()), named.collect::<Vec<_>>());
-    whimbrel_engine::run(&chain, named, 5, &limits, &mut Mortal(life))
+    let method = decentralised(&Setup::with_everyone(FEDAVG, ROUNDS, None), Scaling::Samples);
+    let stage = Stage::new("d-fedavg", StageMethod::Neighbours(method, graphs.clone()));
+    let chain = vec![Stage { evaluate_every: Some(1), ..stage }];
+    whimbrel_engine::run(&chain, named.collect::<Vec<_>>(), 5, &limits, &mut Mortal(life))
 }
 
 #[test]

@@ -20,7 +20,6 @@ mod spectrum;
 pub use examples::Examples;
 pub use penalty::Penalty;
 pub use solve::{Optimum, solve};
-pub use spectrum::{smoothness_of_mean, strong_convexity_of_mean};
 
 use crate::{Rows, Support};
 use kernels::BLOCK;

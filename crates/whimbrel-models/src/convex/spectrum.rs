@@ -3,7 +3,7 @@
 //! Up to [`DENSE_MAX`] columns the matrix is formed and diagonalised. For more columns, restarted
 //! Lanczos with full reorthogonalisation finds the largest eigenvalue from products alone.
 
-use super::{Examples, Problem};
+use super::Examples;
 use crate::Rows;
 use whimbrel_core::{Key, Result, linalg, vector};
 
@@ -17,17 +17,6 @@ const ACCURACY: f64 = 1e-11;
 
 /// Clients with their weights; all of one dimension.
 type Clients<'a> = [(f64, &'a Examples)];
-
-/// `L` of the weighted mean of the clients' losses: at most the mean of their own constants.
-pub fn smoothness_of_mean(problem: &Problem, clients: &Clients<'_>) -> f64 {
-    problem.curvature() * largest(clients) + problem.penalty().smoothness()
-}
-
-/// The smallest eigenvalue of the mean Gram matrix plus the ridge, to 1e-10 of the largest: `mu`
-/// of the weighted mean of least-squares losses.
-pub fn strong_convexity_of_mean(problem: &Problem, clients: &Clients<'_>) -> f64 {
-    smallest(clients) + problem.penalty().strong_convexity()
-}
 
 /// The largest eigenvalue of the mean Gram matrix; infinite where squares overflow.
 pub(super) fn largest(clients: &Clients<'_>) -> f64 {

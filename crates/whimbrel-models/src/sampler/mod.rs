@@ -92,22 +92,6 @@ impl Kernel {
         })
     }
 
-    /// Underdamped Langevin; refuses a friction that is not positive and finite.
-    pub fn underdamped(friction: f64) -> Result<Self> {
-        if friction > 0.0 && friction.is_finite() {
-            return Ok(Self::Underdamped { friction });
-        }
-        Err(Error::config(format!("friction {friction} is not a positive number")))
-    }
-
-    /// Hamiltonian Monte Carlo; refuses moves without leapfrog steps.
-    pub fn hmc(leapfrog: u32) -> Result<Self> {
-        if leapfrog > 0 {
-            return Ok(Self::Hmc { leapfrog });
-        }
-        Err(Error::config("hmc needs at least one leapfrog step"))
-    }
-
     /// The name in jobs.
     pub fn name(self) -> &'static str {
         match self {
@@ -259,11 +243,6 @@ impl ChainState {
     pub fn at(position: Vec<f64>) -> Self {
         let bound = curvature::GROWTH * (1.0 + vector::norm_inf(&position));
         Self { position, momentum: Vec::new(), proposed: 0, accepted: 0, bound }
-    }
-
-    /// The acceptance rate; `None` before the first proposal.
-    pub fn acceptance(&self) -> Option<f64> {
-        (self.proposed > 0).then(|| self.accepted as f64 / self.proposed as f64)
     }
 }
 

@@ -43,8 +43,6 @@ fn walk(kernel: Kernel, state: &mut ChainState, gamma: f64, key: Key, steps: usi
 fn names_come_back() {
     assert!(all().map(Kernel::name).eq(Kernel::NAMES));
     assert_eq!(Kernel::named("nuts"), None);
-    assert!(Kernel::underdamped(0.0).is_err() && Kernel::underdamped(f64::NAN).is_err());
-    assert!(Kernel::hmc(0).is_err());
 }
 
 #[test]
@@ -58,7 +56,7 @@ fn a_step_by_hand() {
         let expected = start[j] - 0.1 * [1.0, 4.0, 0.25][j] * start[j] + 0.2f64.sqrt() * noise[j];
         assert!((state.position[j] - expected).abs() < 1e-15);
     }
-    assert_eq!((state.proposed, state.acceptance()), (0, None));
+    assert_eq!(state.proposed, 0);
 }
 
 #[test]
@@ -77,7 +75,7 @@ fn a_unit_diagonal_is_ula_and_one_leapfrog_step_is_mala() {
     for _ in 0..50 {
         one.next_u64();
         Kernel::Mala.step(&mut mala, &mut bowl, 0.2, &mut one, &mut scratch).unwrap();
-        let single = Kernel::hmc(1).unwrap();
+        let single = Kernel::Hmc { leapfrog: 1 };
         single.step(&mut hmc, &mut bowl, 0.2, &mut other, &mut scratch).unwrap();
     }
     assert_eq!(mala, hmc);

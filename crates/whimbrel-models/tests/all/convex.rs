@@ -3,9 +3,7 @@
 use whimbrel_core::isa::{self, Isa};
 use whimbrel_core::{ClientData, Error, FeatureRows, Key, Labelled, Table, linalg, math, vector};
 use whimbrel_models::Rows;
-use whimbrel_models::convex::{
-    Examples, Penalty, Problem, smoothness_of_mean, strong_convexity_of_mean,
-};
+use whimbrel_models::convex::{Examples, Penalty, Problem};
 use whimbrel_testkit::gap;
 
 pub fn problems(ridge: f64, intercept: bool) -> [Problem; 2] {
@@ -195,24 +193,6 @@ fn wide_gram_matrices_have_the_eigenvalues_of_their_transposes() {
     let data = problem.bind(&data).unwrap();
     assert!((problem.smoothness(&data) - 601.0).abs() < 601e-10);
     assert!((problem.strong_convexity(&data) - 2.0).abs() < 601e-10);
-}
-
-#[test]
-fn the_mean_is_no_less_smooth_than_clients_are_on_average() {
-    let problem = Problem::least_squares(0.1, false).unwrap();
-    let bound: Vec<Examples> = (0..3)
-        .map(|c| {
-            let mut values = numbers(20 + c, 50 * 4);
-            values.iter_mut().skip(c as usize).step_by(4).for_each(|x| *x *= 5.0);
-            problem.bind(&labelled(4, FeatureRows::Dense(values), classes(c, 50))).unwrap()
-        })
-        .collect();
-    let clients: Vec<(f64, &Examples)> = bound.iter().map(|c| (1.0 / 3.0, c)).collect();
-    let own: f64 = bound.iter().map(|c| problem.smoothness(c) / 3.0).sum();
-    let joint = smoothness_of_mean(&problem, &clients);
-    assert!(joint < 0.9 * own && joint > own / 3.0, "{joint} {own}");
-    let least: f64 = bound.iter().map(|c| problem.strong_convexity(c) / 3.0).sum();
-    assert!(strong_convexity_of_mean(&problem, &clients) > least);
 }
 
 #[test]

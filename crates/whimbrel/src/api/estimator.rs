@@ -40,6 +40,27 @@ pub(super) mod sealed {
     pub trait Sealed {}
 }
 
+/// Declares kinds by the words of model and method, whether rows have targets, and the fit of a run.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $words:expr, $targets:expr, |$run:ident| $fit:ty: $made:expr;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum $kind {}
+
+        impl super::estimator::sealed::Sealed for $kind {}
+
+        impl super::Kind for $kind {
+            type Fit = $fit;
+            const WORDS: (&'static str, &'static str) = $words;
+            const TARGETS: bool = $targets;
+            fn finish($run: Run) -> Result<$fit> {
+                $made
+            }
+        }
+    )+};
+}
+pub(super) use kinds;
+
 impl<K: Kind> Estimator<K> {
     pub(super) fn start() -> Self {
         let (model, method) = K::WORDS;

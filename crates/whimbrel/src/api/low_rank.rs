@@ -1,6 +1,6 @@
 //! Tables with missing cells.
 
-use super::estimator::{Estimator, Kind, sealed::Sealed};
+use super::estimator::{Estimator, Kind, kinds};
 use super::rows::Rows;
 use super::run::Run;
 use std::path::Path;
@@ -31,22 +31,13 @@ use whimbrel_families::table::completed::{Completed, Estimate};
 /// ```
 pub type LowRank = Estimator<FedMiss>;
 
-/// The kind of [`LowRank`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum FedMiss {}
-
-impl Sealed for FedMiss {}
-
-impl Kind for FedMiss {
-    type Fit = LowRankFit;
-    const WORDS: (&'static str, &'static str) = ("low-rank", "fedmiss");
-    const TARGETS: bool = false;
-
-    fn finish(run: Run) -> Result<LowRankFit> {
+kinds! {
+    /// The kind of [`LowRank`].
+    FedMiss = ("low-rank", "fedmiss"), false, |run| LowRankFit: {
         let (rows, columns) = (run.names("rows"), run.names("columns"));
         let table = Completed::new(run.artifact(), rows, columns, run.flag("personal"))?;
         Ok(LowRankFit { run, table })
-    }
+    };
 }
 
 impl Estimator<FedMiss> {

@@ -1,6 +1,6 @@
 //! Gaussian mixtures.
 
-use super::estimator::{Estimator, Kind, sealed::Sealed};
+use super::estimator::{Estimator, Kind, kinds};
 use super::rows::Rows;
 use super::run::Run;
 use super::settings::Setting;
@@ -33,20 +33,9 @@ use whimbrel_models::gmm::Covariance;
 /// ```
 pub type GaussianMixture = Estimator<Gmm>;
 
-/// The kind of [`GaussianMixture`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Gmm {}
-
-impl Sealed for Gmm {}
-
-impl Kind for Gmm {
-    type Fit = MixtureFit;
-    const WORDS: (&'static str, &'static str) = ("gmm", "fedem");
-    const TARGETS: bool = false;
-
-    fn finish(run: Run) -> Result<MixtureFit> {
-        Ok(MixtureFit { run })
-    }
+kinds! {
+    /// The kind of [`GaussianMixture`].
+    Gmm = ("gmm", "fedem"), false, |run| MixtureFit: Ok(MixtureFit { run });
 }
 
 impl Estimator<Gmm> {

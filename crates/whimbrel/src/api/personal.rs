@@ -1,6 +1,6 @@
 //! Personal models.
 
-use super::estimator::{Estimator, Kind, sealed::Sealed};
+use super::estimator::{Estimator, kinds};
 use super::rows::Rows;
 use super::run::{Run, labels, numbers};
 use std::any::Any;
@@ -51,35 +51,11 @@ pub type MixtureOfLearners = Estimator<FedMix>;
 /// ```
 pub type BayesianRegression = Estimator<FedSoul>;
 
-/// The kind of [`MixtureOfLearners`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum FedMix {}
-
-/// The kind of [`BayesianRegression`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum FedSoul {}
-
-impl Sealed for FedMix {}
-impl Sealed for FedSoul {}
-
-impl Kind for FedMix {
-    type Fit = PersonalFit;
-    const WORDS: (&'static str, &'static str) = ("softmax", "fedmix");
-    const TARGETS: bool = true;
-
-    fn finish(run: Run) -> Result<PersonalFit> {
-        Ok(PersonalFit { run })
-    }
-}
-
-impl Kind for FedSoul {
-    type Fit = PersonalFit;
-    const WORDS: (&'static str, &'static str) = ("linear", "fedsoul");
-    const TARGETS: bool = true;
-
-    fn finish(run: Run) -> Result<PersonalFit> {
-        Ok(PersonalFit { run })
-    }
+kinds! {
+    /// The kind of [`MixtureOfLearners`].
+    FedMix = ("softmax", "fedmix"), true, |run| PersonalFit: Ok(PersonalFit { run });
+    /// The kind of [`BayesianRegression`].
+    FedSoul = ("linear", "fedsoul"), true, |run| PersonalFit: Ok(PersonalFit { run });
 }
 
 impl Estimator<FedMix> {

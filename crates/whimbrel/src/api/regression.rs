@@ -1,6 +1,6 @@
 //! Regressions by compressed gradients.
 
-use super::estimator::{Estimator, Kind, sealed::Sealed};
+use super::estimator::{Estimator, Kind, kinds};
 use super::rows::Rows;
 use super::run::{Run, labels, numbers};
 use std::path::Path;
@@ -28,41 +28,17 @@ pub type LinearRegression = Estimator<Linear>;
 /// Logistic regression with two classes by compressed gradients (`diana`).
 pub type LogisticRegression = Estimator<Logistic>;
 
-/// The kind of [`LinearRegression`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Linear {}
-
-/// The kind of [`LogisticRegression`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Logistic {}
-
-impl Sealed for Linear {}
-impl Sealed for Logistic {}
+kinds! {
+    /// The kind of [`LinearRegression`].
+    Linear = ("linear", "diana"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    /// The kind of [`LogisticRegression`].
+    Logistic = ("logistic", "diana"), true, |run| RegressionFit: Ok(RegressionFit { run });
+}
 
 /// The kinds of regressions.
 pub trait Regression: Kind {}
 impl Regression for Linear {}
 impl Regression for Logistic {}
-
-impl Kind for Linear {
-    type Fit = RegressionFit;
-    const WORDS: (&'static str, &'static str) = ("linear", "diana");
-    const TARGETS: bool = true;
-
-    fn finish(run: Run) -> Result<RegressionFit> {
-        Ok(RegressionFit { run })
-    }
-}
-
-impl Kind for Logistic {
-    type Fit = RegressionFit;
-    const WORDS: (&'static str, &'static str) = ("logistic", "diana");
-    const TARGETS: bool = true;
-
-    fn finish(run: Run) -> Result<RegressionFit> {
-        Ok(RegressionFit { run })
-    }
-}
 
 impl<K: Regression> Estimator<K> {
     /// A regression trained for this many rounds.

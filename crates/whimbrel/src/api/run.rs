@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::checkpoint::{MEASURES, measures_to_json};
@@ -24,24 +23,19 @@ use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
 
 /// A column of predicted numbers.
 pub(super) fn numbers(found: &Predicted, name: &str) -> Result<Vec<f64>> {
-    match found.numbers(name) {
-        none if none.is_empty() && found.rows() > 0 => {
-            let error = Error::config("this model does not predict such numbers");
-            Err(error.hint("`classes` predicts classes").into())
-        }
-        numbers => Ok(numbers),
-    }
+    not_empty(found, found.numbers(name), "such numbers", "`classes` predicts classes")
 }
 
 /// The predicted labels.
 pub(super) fn labels(found: &Predicted) -> Result<Vec<String>> {
-    match found.labels() {
-        none if none.is_empty() && found.rows() > 0 => {
-            let error = Error::config("this model does not predict classes");
-            Err(error.hint("`predict` predicts numbers").into())
-        }
-        labels => Ok(labels),
+    not_empty(found, found.labels(), "classes", "`predict` predicts numbers")
+}
+
+fn not_empty<T>(found: &Predicted, all: Vec<T>, what: &str, hint: &str) -> Result<Vec<T>> {
+    if all.is_empty() && found.rows() > 0 {
+        return Err(Error::config(format!("this model does not predict {what}")).hint(hint).into());
     }
+    Ok(all)
 }
 
 /// A list of names in a JSON object.
@@ -91,12 +85,7 @@ impl Run {
         let data = RunData::of(&loaded);
         let callback = Callback::new(watch);
         let stop = callback.interrupt();
-        let limits = Limits {
-            folder: None,
-            resume: false,
-            checkpoint_every: Duration::MAX,
-            interrupt: &stop,
-        };
+        let limits = Limits { interrupt: &stop, ..Limits::default() };
         let mut watching = callback.observer(plan.rounds());
         let clients = std::mem::take(&mut loaded.clients);
         let outcome = run_chain(&plan, clients, job.seed, &limits, &mut watching)?;

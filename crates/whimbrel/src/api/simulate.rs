@@ -4,11 +4,8 @@ use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
 use whimbrel_codec::{Codec::Grid, Inclusion};
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error, Probability};
-use whimbrel_engine::{
-    Chain, Ending, Faults, Limits, Observer, Participation, Row, Stage, StageMethod, Stopping, run,
-};
+use whimbrel_engine::{Ending, Limits, Observer, Participation, Row, Stage, StageMethod, run};
 use whimbrel_families::failure::Result;
 use whimbrel_families::job::codec::parse_codec;
 use whimbrel_methods::federated::{BindRows, Federated, Plain, Simple, Terms};
@@ -79,11 +76,12 @@ impl<S: Simple> Simulate<S> {
         };
         let terms = Terms::over(codec, dimension, Budget::Rounds(self.rounds))?;
         let oracle = Plain { method: self.method, columns };
-        let chain = OneStage {
-            method: StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows))),
+        let method = StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows)));
+        let chain = vec![Stage {
             participation: Participation::Bernoulli(Probability::new(self.participation)?),
-            evaluate_every: self.rounds.div_ceil(EVALUATIONS).max(1),
-        };
+            evaluate_every: Some(self.rounds.div_ceil(EVALUATIONS).max(1)),
+            ..Stage::new("fit", method)
+        }];
         let data: Vec<(String, ClientData)> =
             clients.into_iter().map(|(name, table)| (name, ClientData::Table(table))).collect();
         let mut losses = Losses(Vec::new());
@@ -97,30 +95,6 @@ impl<S: Simple> Simulate<S> {
             losses: losses.0,
             bits_up: 8 * outcome.traffic.up,
             bits_down: 8 * outcome.traffic.down,
-        })
-    }
-}
-
-/// A chain of a single stage.
-struct OneStage {
-    method: StageMethod,
-    participation: Participation,
-    evaluate_every: u32,
-}
-
-impl Chain for OneStage {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&self, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        Ok(Stage {
-            name: "fit",
-            method: self.method.clone(),
-            participation: self.participation.clone(),
-            faults: Faults::default(),
-            evaluate_every: Some(self.evaluate_every),
-            stopping: Stopping::default(),
         })
     }
 }

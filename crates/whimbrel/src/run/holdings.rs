@@ -45,7 +45,7 @@ impl Held {
     fn of(loaded: &Loaded, id: usize) -> Self {
         let (name, data) = &loaded.clients[id];
         let held_out = data.held_out();
-        let part = |data: Option<Box<ClientData>>| data.map_or(0, |data| rows(&data));
+        let part = |data: Option<Box<ClientData>>| data.map_or(0, |data| data.rows());
         let mut classes = vec![0; loaded.classes.len()];
         let mut count = |class: usize| classes.get_mut(class).into_iter().for_each(|n| *n += 1);
         match data {
@@ -61,19 +61,9 @@ impl Held {
         }
         Self {
             name: name.clone(),
-            rows: [rows(data), part(held_out.validation), part(held_out.test)],
+            rows: [data.rows(), part(held_out.validation), part(held_out.test)],
             classes,
             unseen: loaded.unseen.get(id).copied().unwrap_or_default(),
         }
-    }
-}
-
-fn rows(data: &ClientData) -> usize {
-    match data {
-        ClientData::Table(table) => table.rows(),
-        ClientData::Labelled(rows) => rows.len(),
-        ClientData::Samples(samples) => samples.len(),
-        ClientData::Cells(cells) => cells.observed.len(),
-        ClientData::Stream(_) => 0,
     }
 }

@@ -3,40 +3,16 @@
 use crate::same_bits::stop_in_the_middle;
 use crate::support::{Sandbox, number};
 use serde_json::Value;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::exp;
-use whimbrel::parts::engine::{Limits, Observer, run};
+use whimbrel::parts::engine::{Limits, run};
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::family::RunData;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
 use whimbrel::parts::runs::RunDir;
 
-const JOB: &str = r#"name = "birds"
-seed = 1
-[data]
-source = "csv"
-path = "counts.csv"
-client = "observer"
-row = "site"
-column = "month"
-value = "count"
-holdout = 0.1
-[model]
-kind = "low-rank"
-family = "poisson"      # gaussian, poisson, bernoulli
-rank = 2
-lambda = 0.1
-[method]
-kind = "fedmiss"
-epochs = 150
-batch = 100
-step = "auto"
-[uplink]
-codec = { kind = "dithering", levels = 4, norm = 2 }
-"#;
+const JOB: &str = include_str!("../../../whimbrel-families/tests/jobs/birds.toml");
 
 const SITES: usize = 30;
 const MONTHS: usize = 12;
@@ -499,13 +475,8 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     job.paths_mut().into_iter().for_each(|path| *path = sandbox.path("counts.csv"));
     let loaded = load(&job).unwrap();
     let (plan, facts) = (Plan::new(&job, &loaded).unwrap(), RunData::of(&loaded));
-    let limits = Limits {
-        folder: None,
-        resume: false,
-        checkpoint_every: Duration::MAX,
-        interrupt: &AtomicBool::new(false),
-    };
-    let mut outcome = run(&plan, loaded.clients, job.seed, &limits, &mut Quiet).unwrap();
+    let outcome = run(&plan, loaded.clients, job.seed, &Limits::default(), &mut ());
+    let mut outcome = outcome.unwrap();
     let model = outcome.delivered.last_mut().unwrap();
     model.tensors.retain(|tensor| tensor.name != "v");
     let dir = RunDir::adopt(&sandbox.path("out"));
@@ -516,7 +487,3 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     assert!(sandbox.path("out/model/model.safetensors").is_file());
     assert!(sandbox.read("out/summary.json").contains("cannot be described"));
 }
-
-struct Quiet;
-
-impl Observer for Quiet {}

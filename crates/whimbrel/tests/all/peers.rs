@@ -5,27 +5,7 @@ use serde_json::{Map, Value};
 use whimbrel_testkit::pairs;
 
 /// The documented job; covariance and rounds are replaced.
-const JOB: &str = r#"
-name = "gmm-csv"
-seed = 1
-[data]
-source = "csv"
-path = "data.csv"
-client = "client"
-[model]
-kind = "gmm"
-components = 3
-covariance = "tied"
-init = "init.json"     # {"weights": [..], "means": [[..]], "covariance": [[..]]}
-[method]
-kind = "fedem"
-rounds = 200
-batch = "full"
-step = 1.0
-participation = 1.0
-[uplink]
-codec = "exact"
-"#;
+const JOB: &str = include_str!("../../../whimbrel-families/tests/jobs/gmm-csv.toml");
 
 const COVARIANCES: [&str; 3] = ["tied", "diagonal", "full"];
 

@@ -77,9 +77,9 @@ impl Downlink {
                 None => state.into(),
             }]),
             _ => {
-                let each = end.tracks.iter().map(|track| match track.pending() {
-                    Some(packet) => moved(track.current(), packet),
-                    None => Ok(track.current().into()),
+                let each = end.tracks.iter().map(|track| match &track.pending {
+                    Some(packet) => moved(&track.current, packet),
+                    None => Ok((&track.current[..]).into()),
                 });
                 each.collect()
             }

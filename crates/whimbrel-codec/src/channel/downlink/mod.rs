@@ -326,7 +326,7 @@ impl Downlink {
                 let update = difference(&state, &end.previous);
                 let track = &mut end.tracks[0];
                 let (packet, value) =
-                    self.compress(0, &update, frames.at(track.current())?, key.child(0))?;
+                    self.compress(0, &update, frames.at(&track.current)?, key.child(0))?;
                 track.commit(packet, 1.0, &value);
                 track.note_spread(&state);
                 end.previous.clone_from(&state);
@@ -347,15 +347,15 @@ impl Downlink {
                 for (group, track) in end.tracks.iter_mut().enumerate() {
                     // H += alpha C(.) once a client has answered; otherwise the message was never used,
                     // and the next one starts from the same memory.
-                    if let Some(packet) = track.take_pending()
+                    if let Some(packet) = track.pending.take()
                         && fold.groups.binary_search(&(group as u32)).is_ok()
                     {
-                        let value = self.value(0, &packet, frames.at(track.current())?)?;
+                        let value = self.value(0, &packet, frames.at(&track.current)?)?;
                         track.commit(packet, alpha, &value);
                     }
                     // C(w − H)
-                    let omega = difference(&state, track.current());
-                    let (frame, key) = (frames.at(track.current())?, key.child(group as u64));
+                    let omega = difference(&state, &track.current);
+                    let (frame, key) = (frames.at(&track.current)?, key.child(group as u64));
                     let (packet, value) = self.compress(0, &omega, frame, key)?;
                     track.set_pending(packet, spread(&omega, &value));
                 }
@@ -411,7 +411,7 @@ impl Downlink {
             | DownRule::Preserved { memories: Memories::Groups(_), .. } => {
                 let at = peer.id as usize % end.tracks.len().max(1);
                 let track = &end.tracks[at];
-                next.spread = track.spread();
+                next.spread = track.spread;
                 next.version = Some(track.next_version());
                 let missed = track.missed(peer.version);
                 let make = || track.message(missed);
@@ -531,7 +531,7 @@ impl Downlink {
     ) -> Result<Vec<T>> {
         let track = &mut end.tracks[0];
         // v = update + c E; q = C(v); E = v − q
-        let mut v = difference(wanted, track.current());
+        let mut v = difference(wanted, &track.current);
         let share = match feedback {
             Feedback::Off => None,
             Feedback::Contractive => Some(1.0),
@@ -542,14 +542,14 @@ impl Downlink {
         {
             T::axpy(&mut v, c, &end.error);
         }
-        let frame = frames.at(track.current())?;
+        let frame = frames.at(&track.current)?;
         let (packet, value) = self.compress(0, &v, frame, key.child(0))?;
         track.commit(packet, 1.0, &value);
         if share.is_some() {
             T::axpy(&mut v, -1.0, &value);
             end.error = v;
         }
-        Ok(track.current().to_vec())
+        Ok(track.current.clone())
     }
 
     fn index(&self, id: u32) -> usize {

@@ -103,7 +103,7 @@ impl<T: Scalar> Walk<T> {
             DownRule::Degraded { .. } | DownRule::Detached => None,
             _ => {
                 let track = &self.server.tracks[i % self.server.tracks.len()];
-                (track.version() == version).then(|| track.current().to_vec())
+                (track.version == version).then(|| track.current.clone())
             }
         }
     }
@@ -121,7 +121,7 @@ fn both_ends_agree<T: Scalar>() {
         let mut compared = 0;
         for k in 0..60u64 {
             let draw = |i: u32, salt| Key::root(salt).child(k).child(u64::from(i)).uniform();
-            let replica = walk.server.tracks.first().map(|t| t.current().to_vec());
+            let replica = walk.server.tracks.first().map(|t| t.current.clone());
             let seen = walk.round(k, |i| draw(i, 1) < 0.6, |i| draw(i, 2) < 0.3);
             if matches!(rule, DownRule::Degraded { .. } | DownRule::Detached) {
                 for local in seen {
@@ -206,10 +206,10 @@ fn a_shared_memory_stands_still_while_nobody_answers() {
     let mut walk = Walk::<f64>::new(preserved(Memories::Groups(1)));
     walk.round(0, |_| true, |_| false);
     walk.round(1, |_| true, |_| false);
-    let before = walk.server.tracks[0].current().to_vec();
+    let before = walk.server.tracks[0].current.clone();
     walk.round(2, |_| true, |_| true);
     walk.round(3, |_| false, |_| false);
-    assert_eq!(walk.server.tracks[0].current(), before);
+    assert_eq!(walk.server.tracks[0].current, before);
 }
 
 #[test]

@@ -10,14 +10,14 @@ use whimbrel_core::wire;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track<T = f64> {
     /// The replica or memory, after all committed messages.
-    current: Vec<T>,
+    pub(super) current: Vec<T>,
     /// Number of committed messages.
-    version: u64,
+    pub(super) version: u64,
     /// The most recent ones in order, in total at most as long as a whole state.
     log: Vec<Packet>,
     /// The message of the current round, until it is committed.
-    pending: Option<Packet>,
-    spread: Option<Spread>,
+    pub(super) pending: Option<Packet>,
+    pub(super) spread: Option<Spread>,
 }
 
 wire!(Track<T: Scalar> { current, version, log, pending, spread });
@@ -25,22 +25,6 @@ wire!(Track<T: Scalar> { current, version, log, pending, spread });
 impl<T: Scalar> Track<T> {
     pub(super) fn new(state: &[T]) -> Self {
         Self { current: state.to_vec(), version: 0, log: Vec::new(), pending: None, spread: None }
-    }
-
-    pub(super) fn current(&self) -> &[T] {
-        &self.current
-    }
-
-    pub(super) fn spread(&self) -> Option<Spread> {
-        self.spread
-    }
-
-    pub(super) fn pending(&self) -> Option<&Packet> {
-        self.pending.as_ref()
-    }
-
-    pub(super) fn take_pending(&mut self) -> Option<Packet> {
-        self.pending.take()
     }
 
     /// Commits a message: adds `alpha` times its value.
@@ -102,10 +86,6 @@ fn framed(packet: &Packet) -> usize {
 
 #[cfg(test)]
 impl<T: Scalar> Track<T> {
-    pub(super) fn version(&self) -> u64 {
-        self.version
-    }
-
     pub(super) fn log_bytes(&self) -> usize {
         self.log.iter().map(framed).sum()
     }
