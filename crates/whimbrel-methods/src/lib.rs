@@ -14,6 +14,7 @@ pub mod lloyd;
 pub mod measures;
 mod mixed;
 pub mod mixture;
+pub mod newton;
 mod no_evaluation;
 pub mod one_shot;
 pub mod personal;

@@ -35,6 +35,7 @@ mod pki;
 mod places;
 mod predict;
 mod read;
+mod regression;
 mod report;
 mod same_bits;
 mod seeds;
