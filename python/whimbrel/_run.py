@@ -214,6 +214,12 @@ class Run:
             )
         return self.folder / name
 
+    def coefficients(self) -> Any:
+        """The coefficients of a regression: a `pandas.DataFrame` with a row per term."""
+        from pandas import DataFrame
+
+        return DataFrame(self.summary["coefficients"]).set_index("term")
+
     def client_model(self, client: str) -> Model:
         """A client's personal model."""
         path = _whimbrel.own_names(self.folder, client)

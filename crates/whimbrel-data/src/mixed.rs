@@ -117,6 +117,11 @@ impl Dataset {
         chosen.iter().map(column).collect()
     }
 
+    /// Number of distinct values of a column.
+    pub fn distinct(&self, column: usize) -> usize {
+        classes_present(self, column).len()
+    }
+
     /// The values of a column in byte order.
     fn levels(&self, name: &str) -> Result<Vec<String>> {
         let present = classes_present(self, self.column(name)?);

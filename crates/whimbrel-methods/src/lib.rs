@@ -15,6 +15,7 @@ pub mod masked;
 pub mod measures;
 mod mixed;
 pub mod mixture;
+pub mod newton;
 mod no_evaluation;
 pub mod one_shot;
 pub mod personal;

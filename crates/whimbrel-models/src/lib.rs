@@ -4,6 +4,8 @@
 
 pub mod calibration;
 pub mod convex;
+pub mod distributions;
+pub mod glm;
 pub mod gmm;
 pub mod kmeans;
 mod lane;

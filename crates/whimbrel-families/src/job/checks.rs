@@ -26,7 +26,16 @@ impl Job {
             Layout::Cells { .. } => self.check_cells(source),
             Layout::Rows | Layout::Mixed { .. } => {
                 self.check_no_cells(source);
-                if self.data.has_targets() {
+                let predicts = matches!(self.fit.layout(), Layout::Mixed { response: Some(_), .. });
+                if predicts && !self.data.has_targets() {
+                    let what = format!("{} predicts a target, and the data have none", self.model);
+                    source.report_at(
+                        &["data", "source"],
+                        what,
+                        "give a column of a csv file as `target`",
+                    );
+                }
+                if self.data.has_targets() && !predicts {
                     let what =
                         format!("{} fits rows without targets, and these have targets", self.model);
                     let hint = "use a csv file without `target` (a `label` is not a feature)";

@@ -6,7 +6,7 @@ use super::{Loaded, tables};
 use crate::failure::Result;
 use crate::job::Csv;
 use whimbrel_core::{ClientData, Key};
-use whimbrel_data::ColumnType;
+use whimbrel_data::{ColumnType, Dataset, Identifier, Kind};
 
 /// The columns with levels; these are read as text.
 pub(crate) fn leveled(types: &[(String, ColumnType)]) -> impl Iterator<Item = &String> {
@@ -14,16 +14,93 @@ pub(crate) fn leveled(types: &[(String, ColumnType)]) -> impl Iterator<Item = &S
     types.iter().filter(move |(_, kind)| has_levels(kind)).map(|(name, _)| name)
 }
 
+/// The columns of a regression beside its features.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Response {
+    /// Whether the target is one of several classes even if it is a number.
+    pub classes: bool,
+    /// Offset, weights and events.
+    pub columns: Vec<String>,
+}
+
+/// The target and the other columns beside the features that `columns` does not list.
+pub(crate) fn beside<'a>(
+    csv: &'a Csv,
+    response: Option<&'a Response>,
+) -> impl Iterator<Item = &'a String> {
+    let more = response.into_iter().flat_map(|it| csv.target.iter().chain(&it.columns));
+    more.filter(|name| csv.columns.as_ref().is_none_or(|columns| !columns.contains(name)))
+}
+
+/// The types with that of a target with classes.
+pub(crate) fn with_target(
+    csv: &Csv,
+    types: &[(String, ColumnType)],
+    response: Option<&Response>,
+) -> Vec<(String, ColumnType)> {
+    let mut types = types.to_vec();
+    if let (Some(response), Some(target)) = (response, &csv.target)
+        && (response.classes || csv.classes.is_some())
+        && types.iter().all(|(name, _)| name != target)
+    {
+        let classes = csv.classes.clone().unwrap_or_default();
+        types.push((target.clone(), ColumnType::Category(classes)));
+    }
+    types
+}
+
+/// The columns of a table and their types. In a regression, text without a type is a factor, unless its
+/// values are all equal or all distinct.
+pub(crate) fn settled(
+    data: &Dataset,
+    csv: &Csv,
+    types: &[(String, ColumnType)],
+    response: Option<&Response>,
+    except: &[&str],
+) -> (Option<Vec<String>>, Vec<(String, ColumnType)>) {
+    let mut types = types.to_vec();
+    if response.is_none() {
+        return (csv.columns.clone(), types);
+    }
+    let is_typed =
+        |types: &[(String, ColumnType)], name: &str| types.iter().any(|(n, _)| n == name);
+    let is_used = |at: &usize| {
+        let column = &data.columns()[*at];
+        let usable = match column.kind {
+            Kind::Number => data.identifier(*at) != Some(Identifier::OfRows),
+            Kind::Text => (2..data.rows()).contains(&data.distinct(*at)),
+        };
+        column.named
+            && !except.contains(&&*column.name)
+            && (usable || is_typed(&types, &column.name))
+    };
+    let all =
+        || (0..data.columns().len()).filter(is_used).map(|at| data.columns()[at].name.clone());
+    let mut listed = csv.columns.clone().unwrap_or_else(|| all().collect());
+    let more: Vec<String> =
+        beside(csv, response).filter(|name| !listed.contains(name)).cloned().collect();
+    listed.extend(more);
+    for column in data.columns().iter().filter(|column| column.kind == Kind::Text) {
+        if listed.contains(&column.name) && !is_typed(&types, &column.name) {
+            types.push((column.name.clone(), ColumnType::Category(Vec::new())));
+        }
+    }
+    (Some(listed), types)
+}
+
 pub(super) fn from_csv(
     csv: &Csv,
     types: &[(String, ColumnType)],
+    response: Option<&Response>,
     role: Option<&str>,
     key: Key,
 ) -> Result<Loaded> {
-    let leveled: Vec<&String> = leveled(types).collect();
+    let types = with_target(csv, types, response);
+    let leveled: Vec<&String> = leveled(&types).collect();
     let (data, set_apart) = tables::read_with(csv, role, &leveled)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
-    let found = data.mixed_columns(csv.columns.as_deref(), types, &except)?;
+    let (listed, types) = settled(&data, csv, &types, response, &except);
+    let found = data.mixed_columns(listed.as_deref(), &types, &except)?;
     let table = data.mixed_table(&found)?;
     let unsplit = TableRows { data: &data, features: None, standardize: false };
     let (places, _) = split(&csv.partition, &unsplit, key)?;

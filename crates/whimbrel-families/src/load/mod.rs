@@ -18,6 +18,7 @@ pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{described, of_client, read_side};
 pub(crate) use held_out::of_client as rows_of_client;
 pub(crate) use labelled::{class_names, number_declared};
+pub use mixed::Response;
 pub(crate) use samples::settle_classes;
 
 use crate::failure::{AtKey, Failure, Result};
@@ -56,6 +57,8 @@ pub enum Layout {
     Mixed {
         /// Types of columns by name; others hold numbers.
         types: Vec<(String, ColumnType)>,
+        /// Columns of a regression beside its features; `None` without a target.
+        response: Option<Response>,
     },
     /// Cells of a table with gaps.
     Cells {
@@ -255,8 +258,8 @@ fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
         Source::Csv(csv) if let Layout::Cells { entries, described } = layout => {
             cells::from_csv(csv, *entries, described, key)?
         }
-        Source::Csv(csv) if let Layout::Mixed { types } = layout => {
-            mixed::from_csv(csv, types, role, key)?
+        Source::Csv(csv) if let Layout::Mixed { types, response } = layout => {
+            mixed::from_csv(csv, types, response.as_ref(), role, key)?
         }
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
         Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,

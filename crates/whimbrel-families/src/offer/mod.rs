@@ -199,7 +199,9 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
                 // The schema has the labels.
                 (csv.cells.row_labels, csv.cells.column_labels) = (None, None);
             } else {
-                csv.columns = Some(schema.columns.clone());
+                let mut columns = schema.columns.clone();
+                columns.retain(|name| Some(name) != csv.target.as_ref());
+                csv.columns = Some(columns);
             }
         }
         DataSource::Npy(npy) => npy.path = elsewhere("npy"),

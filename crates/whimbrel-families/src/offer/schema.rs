@@ -139,7 +139,7 @@ impl Schema {
         client_name: &str,
         layout: &Layout,
     ) -> Result<ClientData> {
-        if let Layout::Mixed { types } = layout {
+        if let Layout::Mixed { types, .. } = layout {
             return self.read_mixed(rows, client_name, types);
         }
         let data = match (self.source, rows.file()) {

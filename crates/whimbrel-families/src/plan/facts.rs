@@ -65,8 +65,9 @@ impl Facts {
             facts.names.clone_from(names);
         }
         match (job.fit.layout(), &job.data.source) {
-            (Layout::Mixed { types }, DataSource::Csv(csv)) => {
-                for MixedColumn { name, levels, .. } in mixed_columns(csv, job, &types)? {
+            (Layout::Mixed { types, response }, DataSource::Csv(csv)) => {
+                let response = response.as_ref();
+                for MixedColumn { name, levels, .. } in mixed_columns(csv, job, &types, response)? {
                     facts.columns.push(name);
                     facts.levels.push(levels);
                 }
@@ -122,14 +123,22 @@ fn no_columns(path: impl std::fmt::Display) -> Failure {
 }
 
 /// The columns of a mixed table, from a sample file or from the job's list.
-fn mixed_columns(csv: &Csv, job: &Job, types: &[(String, ColumnType)]) -> Result<Vec<MixedColumn>> {
+fn mixed_columns(
+    csv: &Csv,
+    job: &Job,
+    types: &[(String, ColumnType)],
+    response: Option<&mixed::Response>,
+) -> Result<Vec<MixedColumn>> {
+    let typed = mixed::with_target(csv, types, response);
+    let types = &typed;
     if csv.path.exists() {
         let leveled: Vec<&String> = mixed::leveled(types).collect();
         let also = job.data.held_out.role.iter().chain(leveled.iter().copied());
         let (data, text) = read_sample(csv, also)?;
         let except = text.iter().filter(|name| !leveled.contains(name)).map(String::as_str);
         let except: Vec<&str> = except.collect();
-        return Ok(data.mixed_columns(csv.columns.as_deref(), types, &except)?);
+        let (listed, types) = mixed::settled(&data, csv, types, response, &except);
+        return Ok(data.mixed_columns(listed.as_deref(), &types, &except)?);
     }
     let column = |name: &String| {
         let kind = types.iter().find(|(known, _)| known == name).map(|(_, kind)| kind);
@@ -151,7 +160,7 @@ fn mixed_columns(csv: &Csv, job: &Job, types: &[(String, ColumnType)]) -> Result
         Ok(MixedColumn::of(name, kind, levels))
     };
     let columns = csv.columns.as_ref().ok_or_else(|| no_columns(&csv.path))?;
-    columns.iter().map(column).collect()
+    columns.iter().chain(mixed::beside(csv, response)).map(column).collect()
 }
 
 /// Row and column labels of a table; no client has all of its rows.

@@ -22,6 +22,7 @@ mod grouped;
 mod heterogeneous;
 mod invariants;
 mod mixed;
+mod newton;
 mod non_convex;
 mod oracle;
 mod own_uplinks;

@@ -2,6 +2,7 @@
 
 use super::estep::Scorer;
 use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters};
+use crate::distributions::upper_gamma;
 use whimbrel_core::{Error, Result, math};
 
 /// Predictions for rows.
@@ -170,40 +171,9 @@ pub(crate) fn normal_cdf(x: f64) -> f64 {
     (0.5 + sum * INVERSE_ROOT_TAU * math::exp(-0.5 * x * x)).clamp(0.0, 1.0)
 }
 
-/// `P(X <= x)` of a Poisson variable: the incomplete gamma function `Q(x + 1, rate)`, by its series or
-/// by Legendre's continued fraction (in Lentz's form).
+/// `P(X <= x)` of a Poisson variable.
 fn poisson_cdf(x: f64, rate: f64) -> f64 {
-    let a = x + 1.0;
-    if rate <= 0.0 {
-        return 1.0;
-    }
-    let front = math::exp(a * math::ln(rate) - rate - math::ln_gamma(a));
-    if rate < a + 1.0 {
-        let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
-        while term > 1e-16 * sum {
-            n += 1.0;
-            term *= rate / n;
-            sum += term;
-        }
-        return (1.0 - front * sum).clamp(0.0, 1.0);
-    }
-    let mut b = rate + 1.0 - a;
-    let mut c = f64::MAX;
-    let mut d = 1.0 / b;
-    let mut h = d;
-    for i in 1..10_000 {
-        let i = f64::from(i);
-        let an = -i * (i - a);
-        b += 2.0;
-        d = 1.0 / (an * d + b);
-        c = b + an / c;
-        let change = d * c;
-        h *= change;
-        if (change - 1.0).abs() < 1e-15 {
-            break;
-        }
-    }
-    (front * h).clamp(0.0, 1.0)
+    upper_gamma(x + 1.0, rate)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The typed interface: estimators over rows in memory, job files, and simulations of own methods.
 
 mod estimator;
+mod glm;
 mod jobs;
 mod low_rank;
 mod mixture;
@@ -13,6 +14,7 @@ mod settings;
 mod simulate;
 
 pub use estimator::{Estimator, Kind};
+pub use glm::{Glm, GlmFit};
 pub use jobs::Job;
 pub use low_rank::{LowRank, LowRankFit};
 pub use mixture::{GaussianMixture, MixtureFit};

@@ -19,6 +19,8 @@ use whimbrel_families::files::{pretty, read_artifact, read_object};
 use whimbrel_families::job::{Csv, DataSource};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Minima, Plan};
+use whimbrel_families::regression::RegressionFit;
+use whimbrel_models::glm::inference::Coefficient;
 use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
 
 /// A column of predicted numbers.
@@ -240,6 +242,14 @@ impl Run {
     /// The values of a tensor of the model, last index fastest; empty for an unknown name.
     pub fn tensor(&self, name: &str) -> &[f64] {
         self.model.tensor(name).map_or(&[], |tensor| &tensor.values)
+    }
+
+    /// The coefficients of a regression.
+    pub(super) fn coefficients(&self) -> Result<Vec<Coefficient>> {
+        let Some(fit) = self.job.fit_as::<RegressionFit>() else { return Ok(Vec::new()) };
+        let levels = self.keys.get("column_levels").cloned().unwrap_or_default();
+        let levels: Vec<Vec<String>> = serde_json::from_value(levels).unwrap_or_default();
+        fit.table(&self.job, &self.names("columns"), &levels, &self.model)
     }
 
     /// Predictions for new rows, as named columns.

@@ -36,6 +36,7 @@ mod places;
 mod predict;
 mod private;
 mod read;
+mod regression;
 mod report;
 mod same_bits;
 mod seeds;

@@ -47,12 +47,12 @@ define_keys! {
     pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default());
 }
 /// `types`.
-pub(in super::super) static TYPES: JobKey = JobKey::default(
+pub(crate) static TYPES: JobKey = JobKey::default(
     "types",
     "a table from columns to \"number\", \"count\", \"yes-no\", \"category\" or a list of levels",
     || write_types(&[]),
     "types of columns, such as `{ falls = \"count\", smoker = \"yes-no\", ward = \"category\" }`; text columns \
-     without a type are dropped. Clients receive the levels, and unknown levels are errors",
+     without a type are factors of a regression and are dropped by a mixture. Clients receive the levels, and unknown levels are errors",
 )
 .words(&WORDS);
 
@@ -102,7 +102,7 @@ impl MixedKeys {
     }
 }
 
-fn read_types(value: Value<'_>) -> Read<Vec<(String, ColumnType)>> {
+pub(crate) fn read_types(value: Value<'_>) -> Read<Vec<(String, ColumnType)>> {
     let entry = |(name, value): (String, Value<'_>)| {
         let kind = match value.shape() {
             Shape::Text => match value.text()?.as_str() {
@@ -130,7 +130,7 @@ fn read_types(value: Value<'_>) -> Read<Vec<(String, ColumnType)>> {
 }
 
 /// Types as TOML.
-pub(in super::super) fn write_types(types: &[(String, ColumnType)]) -> String {
+pub(crate) fn write_types(types: &[(String, ColumnType)]) -> String {
     let entry = |(name, kind): &(String, ColumnType)| {
         let kind = match kind {
             ColumnType::Number => text("number"),

@@ -5,7 +5,8 @@ mod predict;
 mod tables;
 
 pub use keys::MixedKeys;
-pub(super) use keys::{KEYS, NUMERIC, TYPES, write_types};
+pub(super) use keys::{KEYS, NUMERIC};
+pub(crate) use keys::{TYPES, read_types, write_types};
 
 use super::mixture::{Candidates, MixtureKeys, MixtureUse};
 use super::prepare::Preparing;
@@ -110,7 +111,7 @@ impl MixtureKeys for MixedKeys {
     }
 
     fn layout(&self) -> Layout {
-        Layout::Mixed { types: self.types.clone() }
+        Layout::Mixed { types: self.types.clone(), response: None }
     }
 
     fn preparing(&self, _: &Common, facts: &Facts, rows: Option<&Loaded>) -> Result<Preparing> {

@@ -1,0 +1,193 @@
+//! Regressions with inference: generalised linear models and Cox's model by `newton`.
+
+pub mod keys;
+
+mod plan;
+mod predict;
+mod results;
+
+use crate::em::mixed::TYPES;
+use crate::failure::Result;
+use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables, refuse};
+use crate::job::method::length::ROUNDS;
+use crate::job::method::stop::EVALUATE;
+use crate::job::{DataSource, Job};
+use crate::load::{Layout, Loaded, Response};
+use crate::plan::{Common, Facts, Files, Planned};
+use crate::template::{DataFacts, Suggestion};
+use keys::{
+    BY_CLIENT, CLASS_WEIGHTS, COLUMN_TYPES, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
+    HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
+    REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
+};
+use whimbrel_job::key::JobKey;
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::Writer;
+use whimbrel_models::glm::{self, Errors};
+
+pub static FAMILY: Family =
+    Family { name: "regression", models: &MODELS, methods: &METHODS, read, suggest };
+
+const GLM: &str = "glm";
+const COX: &str = "cox";
+
+static MODELS: [ModelKind; 2] = [
+    ModelKind::new(
+        GLM,
+        "generalised linear model with standard errors, tests and intervals",
+        &[
+            &FAMILY_KEY,
+            &OFFSET,
+            &WEIGHTS,
+            &WEIGHTS_ARE,
+            &CLASS_WEIGHTS,
+            &TYPES,
+            &REFERENCE,
+            &INTERACTIONS,
+            &INTERCEPT,
+            &RIDGE,
+            &BY_CLIENT,
+        ],
+    ),
+    ModelKind::new(
+        COX,
+        "Cox's proportional hazards, stratified by client; `target` is the time",
+        &[&EVENT, &TYPES, &REFERENCE, &INTERACTIONS, &RIDGE],
+    ),
+];
+static KEYS: &[&JobKey] = &[&ROUNDS, &ERRORS, &TESTS, &HETEROGENEITY, &EVALUATE];
+static METHODS: [MethodKind; 1] = [MethodKind {
+    converges: true,
+    ..MethodKind::new(
+        "newton",
+        "federated Fisher scoring: the pooled fit from clients' scores and information",
+        KEYS,
+    )
+}];
+
+fn suggest(_: Option<&DataFacts>) -> Option<Suggestion> {
+    None
+}
+
+fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+    let cox = tables.model_kind == COX;
+    let keys = REGRESSION.read(tables.model);
+    let types = tables.model.read(&TYPES, |v| COLUMN_TYPES.read(&v));
+    let inference = INFERENCE.read(tables.method);
+    let mut keys = RegressionKeys { types: types?, ..keys? };
+    keys.intercept &= !cox && !keys.by_client;
+    Ok(Box::new(RegressionFit { cox, keys, inference: inference? }))
+}
+
+/// A regression and the inference that the job asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegressionFit {
+    /// Whether the target is a time, in Cox's model.
+    pub cox: bool,
+    pub keys: RegressionKeys,
+    pub inference: InferenceKeys,
+}
+
+impl RegressionFit {
+    /// The family, with the classes of the target.
+    fn family(&self, classes: usize) -> glm::Family {
+        match self.keys.family {
+            _ if self.cox => glm::Family::Cox,
+            FamilyKey::Gaussian => glm::Family::Gaussian,
+            FamilyKey::Binomial => glm::Family::Binomial,
+            FamilyKey::Poisson => glm::Family::Poisson,
+            FamilyKey::NegativeBinomial => glm::Family::NegativeBinomial,
+            FamilyKey::Gamma => glm::Family::Gamma,
+            FamilyKey::Multinomial => glm::Family::Multinomial { classes: classes.max(2) },
+        }
+    }
+}
+
+impl Fit for RegressionFit {
+    fn describe(&self) -> String {
+        let ridge = match self.keys.ridge {
+            0.0 => String::new(),
+            ridge => format!(", ridge {ridge}"),
+        };
+        match self.cox {
+            true => format!("cox, stratified by client{ridge}"),
+            false => format!("glm, {}{ridge}", self.keys.family.name()),
+        }
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        out.put(&TYPES, COLUMN_TYPES.write(&self.keys.types));
+        let intercept = self.keys.intercept || self.keys.by_client;
+        REGRESSION.write(&RegressionKeys { intercept, ..self.keys.clone() }, out);
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        INFERENCE.write(&self.inference, out);
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        let report = |place: &[&str], what: &str, hint: &str| source.report_at(place, what, hint);
+        if !matches!(job.data.source, DataSource::Csv(_)) {
+            report(&["data", "source"], "a regression reads csv files", "use source = \"csv\"");
+        }
+        if !job.uplink.codec.is_exact() || !job.downlink.is_exact() {
+            let hint = "take [uplink] and [downlink] out, or use kind = \"logistic\" or \"linear\"";
+            report(&["uplink", "codec"], "newton sends exact sums", hint);
+        }
+        for place in [&["data", "prepare"][..], &["data", "standardize"]] {
+            if source.bool_at(place) != Some(false) && source.is_given(place) {
+                let what = "newton standardises columns by itself and reports data units";
+                report(place, what, "take it out");
+            }
+        }
+        let family = self.keys.family;
+        let classes = matches!(family, FamilyKey::Binomial | FamilyKey::Multinomial);
+        if !self.keys.class_weights.is_empty() && !classes {
+            let what = "`class_weights` is for binomial and multinomial targets";
+            report(&["model", "class_weights"], what, "take it out");
+        }
+        let additive =
+            matches!(family, FamilyKey::Gaussian | FamilyKey::Binomial | FamilyKey::Poisson);
+        if self.keys.by_client && !additive {
+            let what = "an intercept per client is profiled for gaussian, binomial and poisson";
+            report(&["model", "by_client"], what, "take it out, or use another family");
+        }
+        if family == FamilyKey::Gamma && !self.keys.intercept {
+            let what = "the inverse link needs an intercept: means must be positive";
+            report(&["model", "intercept"], what, "take it out");
+        }
+        if self.cox && self.inference.errors == Errors::Robust {
+            let what = "robust errors of Cox's model are by client";
+            report(&["method", "errors"], what, "write \"clustered\" or \"model\"");
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        let keys = &self.keys;
+        let columns = [&keys.offset, &keys.weights, &keys.event].into_iter().flatten().cloned();
+        let classes = !self.cox && keys.family == FamilyKey::Multinomial;
+        let response = Some(Response { classes, columns: columns.collect() });
+        Layout::Mixed { types: keys.types.clone(), response }
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        _: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Planned> {
+        plan::planned(common, self, facts)
+    }
+
+    fn keeps_groups(&self, _: &Job) -> KeepsGroups {
+        Ok(())
+    }
+
+    fn check_served(&self, job: &Job) -> Result<()> {
+        if job.method.evaluate_every.is_some() {
+            return refuse("newton needs no evaluations", "take `evaluate` out of [method]");
+        }
+        Ok(())
+    }
+}

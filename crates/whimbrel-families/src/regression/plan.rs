@@ -1,0 +1,171 @@
+//! The design of a regression, and its stage.
+
+use super::RegressionFit;
+use crate::failure::{AtKey, Failure, Result};
+use crate::family::refuse;
+use crate::job::{DataSource, Job};
+use crate::plan::channels::{Channels, Vectors};
+use crate::plan::{Common, Facts, FitStages, Planned};
+use std::sync::Arc;
+use whimbrel_core::Erased;
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::Stage;
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::newton::Newton;
+use whimbrel_models::glm::{Asked, Design, Errors, Factor, Model, Term};
+
+/// Most rounds unless the job gives them.
+const ROUNDS_MAX: u32 = 100;
+
+struct RegressionPlan(Newton);
+
+pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> Result<Planned> {
+    let model = asked.model(&common.job, &facts.columns, &facts.levels)?;
+    let p = model.parameters();
+    let method = Newton {
+        ridge: asked.keys.ridge,
+        asked: Asked {
+            errors: asked.inference.errors,
+            heterogeneity: asked.inference.heterogeneity,
+            min_group: common.privacy().min_group.unwrap_or(1) as usize,
+        },
+        tests: asked.inference.tests,
+        frequencies: asked.keys.frequencies,
+        rounds: common.budget().rounds_max().map_or(ROUNDS_MAX, |rounds| rounds.min(ROUNDS_MAX)),
+        min_group: common.privacy().min_group,
+        model,
+    };
+    let channels = Channels::new(common, &Vectors::gradients(&[p]))?;
+    let mut warnings = Vec::new();
+    if method.asked.errors == Errors::Clustered && common.clients <= p {
+        warnings.push(format!(
+            "{} clients and {p} coefficients: clustered errors need more clients than coefficients",
+            common.clients
+        ));
+    }
+    let notes = vec![format!("coefficients: {}", method.model.names().join(", "))];
+    Ok(Planned { notes, warnings, ..Planned::new(common, &channels, RegressionPlan(method)) })
+}
+
+impl FitStages for RegressionPlan {
+    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
+        Ok(common.fit(Arc::new(Erased(self.0.clone(), BindRows)), Some(self.0.rounds)))
+    }
+}
+
+impl RegressionFit {
+    /// The regression over these columns of the table.
+    pub(super) fn model(
+        &self,
+        job: &Job,
+        columns: &[String],
+        levels: &[Vec<String>],
+    ) -> Result<Model> {
+        let keys = &self.keys;
+        let at = |name: &String| {
+            let found = columns.iter().position(|known| known == name);
+            found.ok_or_else(|| Failure::config(format!("there is no column {name:?}")))
+        };
+        let place = |name: &Option<String>| name.as_ref().map(at).transpose();
+        let DataSource::Csv(csv) = &job.data.source else {
+            return refuse("a regression reads csv files", "write source = \"csv\" in [data]");
+        };
+        let Some(target) = place(&csv.target)? else {
+            return refuse(
+                "a regression predicts a target",
+                "name its column with `target` in [data]",
+            );
+        };
+        let event = if self.cox { place(&keys.event)? } else { None };
+        let (offset, weights) = (place(&keys.offset)?, place(&keys.weights)?);
+        let beside = [Some(target), event, offset, weights];
+        let factor = |column: usize| -> Result<Factor> {
+            let levels = levels.get(column).cloned().unwrap_or_default();
+            let stated = keys.reference.iter().find(|(name, _)| *name == columns[column]);
+            let reference = match stated {
+                None => 0,
+                Some((name, level)) => match levels.iter().position(|known| known == level) {
+                    Some(at) => at,
+                    None => {
+                        let what = format!("column {name:?} has no level {level:?}");
+                        return refuse(what, format!("its levels are {levels:?}"))
+                            .at("model.reference");
+                    }
+                },
+            };
+            Ok(Factor { column, levels, reference })
+        };
+        let mut terms = Vec::new();
+        for column in (0..columns.len()).filter(|column| !beside.contains(&Some(*column))) {
+            terms.push(Term { name: columns[column].clone(), factors: vec![factor(column)?] });
+        }
+        for name in &keys.interactions {
+            let parts: Vec<usize> = name
+                .split(':')
+                .map(|part| at(&part.to_owned()))
+                .collect::<Result<_>>()
+                .at("model.interactions")?;
+            if parts.len() < 2 || parts.iter().any(|part| beside.contains(&Some(*part))) {
+                return refuse(format!("{name:?} is not a product of features"), "write \"a:b\"")
+                    .at("model.interactions");
+            }
+            let factors = parts.into_iter().map(factor).collect::<Result<_>>()?;
+            terms.push(Term { name: name.clone(), factors });
+        }
+        for (name, _) in &keys.reference {
+            at(name).at("model.reference")?;
+        }
+        let classes = levels.get(target).cloned().unwrap_or_default();
+        let family = self.family(classes.len());
+        self.check_target(&csv.target, &classes)?;
+        let class_weights = self.class_weights(&classes)?;
+        let design = Design {
+            columns: columns.to_vec(),
+            target,
+            classes,
+            event,
+            offset,
+            weights,
+            class_weights,
+            intercept: keys.intercept,
+            terms,
+        };
+        let model = Model { family, design, by_client: keys.by_client };
+        if model.parameters() == 0 {
+            return refuse("the model has no coefficients", "name feature columns in [data]");
+        }
+        Ok(model)
+    }
+
+    fn check_target(&self, target: &Option<String>, classes: &[String]) -> Result<()> {
+        use super::keys::FamilyKey::{Binomial, Multinomial};
+        let fits = match self.keys.family {
+            Multinomial if !self.cox => classes.len() > 1,
+            Binomial if !self.cox => classes.is_empty() || classes.len() == 2,
+            _ => classes.is_empty(),
+        };
+        if fits {
+            return Ok(());
+        }
+        let name = target.as_deref().unwrap_or_default();
+        let what = format!("the target {name:?} holds {} classes: {classes:?}", classes.len());
+        refuse(what, "use family = \"binomial\" for two classes, \"multinomial\" for more")
+            .at("data.target")
+    }
+
+    fn class_weights(&self, classes: &[String]) -> Result<Vec<f64>> {
+        let given = &self.keys.class_weights;
+        if given.is_empty() {
+            return Ok(Vec::new());
+        }
+        let numbers = ["0".to_owned(), "1".to_owned()];
+        let classes = if classes.is_empty() { &numbers[..] } else { classes };
+        if let Some((name, _)) = given.iter().find(|(name, _)| !classes.contains(name)) {
+            let what = format!("the target has no class {name:?}");
+            return refuse(what, format!("its classes are {classes:?}")).at("model.class_weights");
+        }
+        let weight =
+            |class: &String| given.iter().find(|(name, _)| name == class).map_or(1.0, |(_, w)| *w);
+        Ok(classes.iter().map(weight).collect())
+    }
+}

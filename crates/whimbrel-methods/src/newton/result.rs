@@ -1,0 +1,169 @@
+//! The fitted model in the units of the data.
+
+use super::path::{penalised, select};
+use super::{End, Newton, Server};
+use whimbrel_core::linalg::{packed_len, unpack};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Result, math};
+use whimbrel_models::glm::inference::{Factored, congruent};
+use whimbrel_models::glm::{Errors, Family, Misfit, Scaling};
+
+/// The kind of the fitted model.
+pub const KIND: &str = "glm";
+
+impl Newton {
+    /// Coefficients and covariance in data units, and the figures of the fit; without covariance and
+    /// figures before the last exchange.
+    pub(super) fn result(&self, server: &Server) -> Result<Artifact> {
+        let (p, fit) = (self.model.parameters(), &server.paths[0]);
+        let scaling = Scaling { means: server.means.clone(), scales: server.scales.clone() };
+        let (coefficients, map) = self.model.in_data_units(&scaling, &fit.beta);
+        let mut model = Artifact::new(KIND).with("coefficients", &[p], coefficients);
+        if server.last.is_empty() {
+            return Ok(model);
+        }
+        let [misfit, bins, own_fits, _] = self.parts(server);
+        let misfit = Misfit::of(misfit);
+        let weighted =
+            !self.model.design.class_weights.is_empty() || self.model.design.weights.is_some();
+        let count = if weighted && self.frequencies { server.totals[1] } else { server.totals[0] };
+        let own = if self.model.by_client { f64::from(server.clients) } else { 0.0 };
+        let degrees = count - fit.free().len() as f64 - own;
+        let dispersion = match self.model.family.has_dispersion() {
+            true => misfit.pearson / degrees,
+            false => 1.0,
+        };
+        let covariance = self.covariance(server, &scaling, dispersion, count);
+        model.add("covariance", &[p, p], congruent(&map, &covariance, p));
+        let log_likelihood = self.log_likelihood(server, &misfit, dispersion, count, weighted);
+        let numbers = [
+            ("log_likelihood", log_likelihood),
+            ("null_log_likelihood", self.null(server)),
+            ("deviance", misfit.deviance),
+            ("pearson", misfit.pearson),
+            ("dispersion", dispersion),
+            ("rows", server.totals[0]),
+            ("dropped", server.dropped as f64),
+            ("clients", f64::from(server.clients)),
+            ("degrees", degrees),
+            ("parameters", fit.free().len() as f64 + own),
+            ("decrement", fit.decrement),
+            ("ended", f64::from(fit.end as u8)),
+        ];
+        numbers.into_iter().for_each(|(name, x)| model.add(name, &[], vec![x]));
+        let list = |places: &[u32]| places.iter().map(|at| f64::from(*at)).collect::<Vec<_>>();
+        model.add("separated", &[fit.separated.len()], list(&fit.separated));
+        model.add("fixed", &[fit.fixed.len()], list(&fit.fixed));
+        for (name, width, part) in [("bins", 3, bins), ("own_fits", 4, own_fits)] {
+            if !part.is_empty() {
+                model.add(name, &[part.len() / width, width], part.to_vec());
+            }
+        }
+        let tests = self.tests(server, dispersion, count);
+        if !tests.is_empty() {
+            model.add("tests", &[tests.len() / 2, 2], tests);
+        }
+        Ok(model)
+    }
+
+    /// The parts of the sums at the estimate.
+    fn parts<'a>(&self, server: &'a Server) -> [&'a [f64]; 4] {
+        let mut rest = &server.last[self.point_len()..];
+        self.model.misfit_parts(&self.asked).map(|length| {
+            let (part, others) = rest.split_at(length);
+            rest = others;
+            part
+        })
+    }
+
+    /// The covariance of the standardised coefficients; zero for fixed ones, NaN if singular.
+    fn covariance(
+        &self,
+        server: &Server,
+        scaling: &Scaling,
+        dispersion: f64,
+        count: f64,
+    ) -> Vec<f64> {
+        let (p, free) = (self.model.parameters(), server.paths[0].free());
+        let (d, information) = (free.len(), &server.last[2 + p..][..packed_len(p)]);
+        let mut out = vec![0.0; p * p];
+        let penalty = self.penalty(scaling, self.ridge * server.totals[1]);
+        let Ok(factored) = Factored::new(&select(&penalised(information, &penalty), &free), d)
+        else {
+            return vec![f64::NAN; p * p];
+        };
+        let bread = factored.inverse();
+        let [.., products] = self.parts(server);
+        // Model: φ I⁻¹; sandwiches: I⁻¹ M I⁻¹.
+        let (meat, factor) = match self.asked.errors {
+            Errors::Model => (information, dispersion),
+            Errors::Robust => (products, 1.0),
+            Errors::Clustered => {
+                let m = f64::from(server.clients);
+                (products, m / (m - 1.0) * (count - 1.0) / (count - d as f64))
+            }
+        };
+        let own = match self.asked.errors {
+            Errors::Model if self.ridge == 0.0 => bread,
+            _ => congruent(&bread, &unpack(&select(meat, &free), d), d),
+        };
+        for (i, a) in free.iter().enumerate() {
+            for (j, b) in free.iter().enumerate() {
+                out[a * p + b] = factor * own[i * d + j];
+            }
+        }
+        out
+    }
+
+    /// The log-likelihood with all its constants; NaN where they need sums that clients do not send.
+    fn log_likelihood(
+        &self,
+        server: &Server,
+        misfit: &Misfit,
+        dispersion: f64,
+        count: f64,
+        weighted: bool,
+    ) -> f64 {
+        match self.model.family {
+            Family::Gaussian => {
+                let log_w = if self.frequencies { 0.0 } else { misfit.log_w };
+                let log_variance = math::ln(std::f64::consts::TAU * misfit.deviance / count);
+                0.5 * log_w - 0.5 * count * (log_variance + 1.0)
+            }
+            Family::Gamma if weighted && !self.frequencies => f64::NAN,
+            Family::Gamma => {
+                let shape = 1.0 / dispersion;
+                shape * (-0.5 * misfit.deviance - count - count * math::ln(dispersion))
+                    - count * math::ln_gamma(shape)
+                    - misfit.log_y
+            }
+            _ => server.last[0],
+        }
+    }
+
+    /// The log-likelihood without covariates, where the first point is its maximum.
+    fn null(&self, server: &Server) -> f64 {
+        let design = &self.model.design;
+        let at_start = matches!(self.model.family, Family::Binomial | Family::Poisson)
+            && design.offset.is_none()
+            && design.intercept
+            || self.model.family == Family::Cox;
+        if at_start && self.ridge == 0.0 { server.paths[0].first } else { f64::NAN }
+    }
+
+    /// Statistic and degrees of freedom of each term's likelihood-ratio test.
+    fn tests(&self, server: &Server, dispersion: f64, count: f64) -> Vec<f64> {
+        let Some((fit, others)) = server.paths.split_first() else { return Vec::new() };
+        let each = others.iter().flat_map(|path| {
+            let gain = 2.0 * (fit.log_likelihood - path.log_likelihood);
+            let statistic = match self.model.family {
+                _ if path.end != End::Converged => f64::NAN,
+                // Profiled over the variance: n ln(RSS_0 / RSS_1).
+                Family::Gaussian => count * math::ln(path.log_likelihood / fit.log_likelihood),
+                _ => gain / dispersion,
+            };
+            [statistic, (path.fixed.len() - fit.fixed.len()) as f64]
+        });
+        each.collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! Cox's partial likelihood of one stratum, with Efron's approximation for ties.
+//!
+//! B. Efron (1977), *The efficiency of Cox's likelihood function for censored data*. At a time with `m`
+//! events, `φ_l = S_0 − (l/m) D_0` for `l = 0, ..., m − 1`, where `S_k` sums `exp(η) z^k` over the rows at
+//! risk and `D_k` over those with the event.
+
+use super::kernels::add_outer;
+use super::{Rows, Scaling, Sums};
+use whimbrel_core::linalg::packed_len;
+use whimbrel_core::{math, vector};
+
+/// Sums of `exp(η)`, `exp(η) z` and `exp(η) z z^T`.
+struct Risk {
+    zero: f64,
+    one: Vec<f64>,
+    two: Vec<f64>,
+}
+
+impl Risk {
+    fn new(d: usize) -> Self {
+        Self { zero: 0.0, one: vec![0.0; d], two: vec![0.0; packed_len(d)] }
+    }
+
+    fn add(&mut self, z: &[f64], hazard: f64, root: &mut [f64]) {
+        self.zero += hazard;
+        vector::axpy(&mut self.one, hazard, z);
+        let scale = hazard.sqrt();
+        root.iter_mut().zip(z).for_each(|(root, z)| *root = scale * z);
+        add_outer(root, &mut self.two);
+    }
+
+    fn clear(&mut self) {
+        self.zero = 0.0;
+        self.one.fill(0.0);
+        self.two.fill(0.0);
+    }
+}
+
+/// Rows are sorted by time, latest first.
+pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut Sums) {
+    let d = rows.width;
+    let mut z = rows.x.clone();
+    for row in z.chunks_exact_mut(d.max(1)) {
+        for ((z, mean), scale) in row.iter_mut().zip(&scaling.means).zip(&scaling.scales) {
+            *z = (*z - mean) / scale;
+        }
+    }
+    let z = |row: usize| &z[row * d..][..d];
+    let eta: Vec<f64> = (0..rows.len()).map(|row| vector::dot(z(row), beta)).collect();
+    let top = vector::largest(eta.iter().copied());
+    let (mut at_risk, mut tied) = (Risk::new(d), Risk::new(d));
+    let (mut mean, mut root) = (vec![0.0; d], vec![0.0; d]);
+    let mut from = 0;
+    while from < rows.len() {
+        let to = from + rows.y[from..].iter().take_while(|t| **t == rows.y[from]).count();
+        tied.clear();
+        let mut events = 0u32;
+        for row in from..to {
+            let hazard = math::exp(eta[row] - top);
+            at_risk.add(z(row), hazard, &mut root);
+            if rows.event.get(row).is_none_or(|event| *event == 1.0) {
+                events += 1;
+                tied.add(z(row), hazard, &mut root);
+                sums.log_likelihood += eta[row] - top;
+                vector::axpy(&mut sums.score, 1.0, z(row));
+            }
+        }
+        let (mut all, mut own) = (0.0, 0.0);
+        for l in 0..events {
+            let share = f64::from(l) / f64::from(events);
+            let phi = at_risk.zero - share * tied.zero;
+            sums.log_likelihood -= math::ln(phi);
+            (all, own) = (all + 1.0 / phi, own + share / phi);
+            for ((mean, s), d) in mean.iter_mut().zip(&at_risk.one).zip(&tied.one) {
+                *mean = (s - share * d) / phi;
+            }
+            vector::axpy(&mut sums.score, -1.0, &mean);
+            subtract_outer(&mean, &mut sums.information);
+        }
+        vector::axpy(&mut sums.information, all, &at_risk.two);
+        vector::axpy(&mut sums.information, -own, &tied.two);
+        sums.support += f64::from(events);
+        from = to;
+    }
+}
+
+fn subtract_outer(s: &[f64], out: &mut [f64]) {
+    let mut at = 0;
+    for (i, own) in s.iter().enumerate() {
+        vector::axpy(&mut out[at..=at + i], -own, &s[..=i]);
+        at += i + 1;
+    }
+}

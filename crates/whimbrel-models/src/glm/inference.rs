@@ -1,0 +1,185 @@
+//! Inference from score and information: covariances, tests and intervals of any likelihood.
+
+use crate::distributions::{chi2_tail, normal_tails, student_quantile, student_tails};
+use whimbrel_core::linalg::{self, unpack};
+use whimbrel_core::math;
+
+/// One minus the level of intervals.
+const LEVEL: f64 = 0.05;
+/// A pivot of the correlations below this belongs to a dependent column. Exact dependence leaves rounding
+/// errors of about 1e-15; columns correlated at 0.999999 have 2e-6.
+const PIVOT_MIN: f64 = 1e-11;
+
+/// A row of a table of coefficients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coefficient {
+    pub term: String,
+    pub estimate: f64,
+    pub se: f64,
+    /// `estimate / se`: z, or t with degrees of freedom.
+    pub statistic: f64,
+    pub p: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// A test of several coefficients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Test {
+    pub term: String,
+    pub statistic: f64,
+    pub degrees: f64,
+    pub p: f64,
+}
+
+impl Test {
+    /// A chi-squared test.
+    pub fn chi2(term: String, statistic: f64, degrees: f64) -> Self {
+        let p = chi2_tail(statistic.max(0.0), degrees);
+        Self { term, statistic, degrees, p }
+    }
+}
+
+/// The table of coefficients; with `degrees` of freedom by Student's distribution, else the normal one.
+pub fn table(
+    names: &[String],
+    estimates: &[f64],
+    covariance: &[f64],
+    degrees: Option<f64>,
+) -> Vec<Coefficient> {
+    let p = estimates.len();
+    let width = match degrees {
+        Some(degrees) => student_quantile(LEVEL, degrees),
+        None => math::normal_quantile(1.0 - 0.5 * LEVEL),
+    };
+    let row = |(at, (name, estimate)): (usize, (&String, &f64))| {
+        let se = covariance[at * p + at].sqrt();
+        let statistic = estimate / se;
+        Coefficient {
+            term: name.clone(),
+            estimate: *estimate,
+            se,
+            statistic,
+            p: degrees.map_or_else(|| normal_tails(statistic), |d| student_tails(statistic, d)),
+            low: estimate - width * se,
+            high: estimate + width * se,
+        }
+    };
+    names.iter().zip(estimates).enumerate().map(row).collect()
+}
+
+/// A column that the others determine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dependent {
+    pub column: usize,
+    /// The columns that determine it; empty if it is constant.
+    pub on: Vec<usize>,
+}
+
+/// The lower Cholesky factor of a packed matrix with unit diagonal after `roots` are divided out.
+pub struct Factored {
+    factor: Vec<f64>,
+    roots: Vec<f64>,
+}
+
+impl Factored {
+    pub fn new(packed: &[f64], p: usize) -> Result<Self, Dependent> {
+        let mut a = unpack(packed, p);
+        let roots: Vec<f64> = (0..p).map(|i| a[i * p + i].max(0.0).sqrt()).collect();
+        if let Some(column) = roots.iter().position(|root| !(*root > 0.0 && root.is_finite())) {
+            return Err(Dependent { column, on: Vec::new() });
+        }
+        for i in 0..p {
+            for j in 0..p {
+                a[i * p + j] /= roots[i] * roots[j];
+            }
+        }
+        let correlations = a.clone();
+        let pivot = match linalg::cholesky(&mut a, p) {
+            Ok(()) => (0..p).find(|i| a[i * p + i] * a[i * p + i] < PIVOT_MIN),
+            Err(failed) => Some(failed.pivot),
+        };
+        match pivot {
+            None => Ok(Self { factor: a, roots }),
+            Some(column) => Err(Dependent { column, on: partners(&correlations, p, column) }),
+        }
+    }
+
+    /// `A^-1 b`.
+    pub fn solve(&self, b: &[f64]) -> Vec<f64> {
+        let p = self.roots.len();
+        let mut x: Vec<f64> = b.iter().zip(&self.roots).map(|(b, root)| b / root).collect();
+        linalg::solve_lower(&self.factor, p, &mut x);
+        linalg::solve_lower_transposed(&self.factor, p, &mut x);
+        x.iter_mut().zip(&self.roots).for_each(|(x, root)| *x /= root);
+        x
+    }
+
+    /// `A^-1`.
+    pub fn inverse(&self) -> Vec<f64> {
+        let p = self.roots.len();
+        let unit = |i: usize| (0..p).map(|j| f64::from(u8::from(i == j))).collect::<Vec<_>>();
+        (0..p).flat_map(|i| self.solve(&unit(i))).collect()
+    }
+}
+
+/// The columns before `column` with a part in the combination that equals it.
+fn partners(correlations: &[f64], p: usize, column: usize) -> Vec<usize> {
+    let rows = (0..column).flat_map(|i| &correlations[i * p..][..column]);
+    let mut a: Vec<f64> = rows.copied().collect();
+    if linalg::cholesky(&mut a, column).is_err() {
+        return Vec::new();
+    }
+    let mut shares = correlations[column * p..][..column].to_vec();
+    linalg::solve_lower(&a, column, &mut shares);
+    linalg::solve_lower_transposed(&a, column, &mut shares);
+    (0..column).filter(|j| shares[*j].abs() > 1e-6).collect()
+}
+
+/// `A B A^T` of square matrices.
+pub fn congruent(a: &[f64], b: &[f64], p: usize) -> Vec<f64> {
+    let (mut ab, mut out) = (vec![0.0; p * p], vec![0.0; p * p]);
+    linalg::matmul(&mut ab, a, b, p, p, p);
+    for i in 0..p {
+        linalg::matvec(&mut out[i * p..][..p], a, &ab[i * p..][..p]);
+    }
+    out
+}
+
+/// Heterogeneity of a coefficient between clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heterogeneity {
+    /// Cochran's Q.
+    pub q: f64,
+    pub degrees: f64,
+    pub p: f64,
+    /// Share of the variation between estimates that is beyond chance.
+    pub i2: f64,
+}
+
+impl Heterogeneity {
+    /// From `Σ 1`, `Σ 1/v`, `Σ b/v` and `Σ b²/v` over clients; `None` for fewer than two.
+    pub fn of(sums: &[f64]) -> Option<Self> {
+        let &[count, weights, first, second] = sums else { return None };
+        if count < 2.0 {
+            return None;
+        }
+        let (q, degrees) = ((second - first * first / weights).max(0.0), count - 1.0);
+        let i2 = if q > 0.0 { ((q - degrees) / q).max(0.0) } else { 0.0 };
+        Some(Self { q, degrees, p: chi2_tail(q, degrees), i2 })
+    }
+}
+
+/// The area under the ROC curve from bins of `(rows, events, Σ p)` in the order of `p`, and half its
+/// uncertainty: pairs within a bin count one half.
+pub fn auc(bins: &[f64]) -> (f64, f64) {
+    let (mut events, mut others, mut above, mut ties) = (0.0, 0.0, 0.0, 0.0);
+    for bin in bins.chunks_exact(3) {
+        let (hits, misses) = (bin[1], bin[0] - bin[1]);
+        above += hits * others;
+        ties += 0.5 * hits * misses;
+        events += hits;
+        others += misses;
+    }
+    ((above + ties) / (events * others), ties / (events * others))
+}

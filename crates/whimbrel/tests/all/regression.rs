@@ -1,0 +1,136 @@
+//! Regressions end in the fits of statsmodels and lifelines (see `peers/glm.py`).
+
+use crate::support::{Sandbox, fixture, flat, number};
+use serde_json::{Map, Value};
+use whimbrel_testkit::pairs;
+
+fn job(target: &str, model: &str, method: &str) -> String {
+    format!(
+        "name = \"g\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"glm.csv\"\nclient = \"site\"\n\
+         target = \"{target}\"\ncolumns = [\"age\", \"bmi\", \"arm\"]\n[model]\n{model}\n[method]\n\
+         kind = \"newton\"\n{method}\n"
+    )
+}
+
+fn sandbox(job: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("glm.csv", &fixture("glm.csv"));
+    sandbox
+}
+
+fn column(summary: &Map<String, Value>, key: &str) -> Vec<f64> {
+    let rows = summary["coefficients"].as_array().expect("a list").iter();
+    rows.map(|row| row[key].as_f64().unwrap_or(f64::NAN)).collect()
+}
+
+/// Both sides stop at gradients of rounding size; their standard errors and tails differ by it.
+#[track_caller]
+fn close(found: &[f64], wanted: &[f64], what: &str) {
+    for (a, b) in pairs(found, wanted) {
+        assert!((a - b).abs() <= 1e-8 * b.abs().max(1e-6), "{what}: {a} is not {b}");
+    }
+}
+
+#[test]
+fn fits_are_those_of_pooled_software() {
+    let stored: Value = serde_json::from_str(&fixture("glm.json")).expect("JSON");
+    for fit in stored["fits"].as_array().expect("a list") {
+        let text = |key: &str| fit[key].as_str().expect("text");
+        let what = format!("{} {} {}", text("target"), text("model"), text("method"));
+        let sandbox = sandbox(&job(text("target"), text("model"), text("method")));
+        let summary = sandbox.run_job("out");
+        for key in ["estimate", "se", "p"] {
+            close(&column(&summary, key), &flat(&fit[key]), &format!("{what}: {key}"));
+        }
+        for key in ["log_likelihood", "aic"] {
+            if let (Some(known), false) = (fit[key].as_f64(), summary[key].is_null()) {
+                close(&[number(&summary, key)], &[known], &format!("{what}: {key}"));
+            }
+        }
+        if fit["tests"].is_array() {
+            let tests = summary["tests"].as_array().expect("a list").iter();
+            let found: Vec<f64> = tests.map(|test| test["statistic"].as_f64().unwrap()).collect();
+            close(&found, &flat(&fit["tests"]), &what);
+        }
+        assert!(number(&summary, "rounds") <= if fit["tests"].is_array() { 20.0 } else { 12.0 });
+    }
+}
+
+/// The job of the guide: text columns are factors, and the report shows table and forest plot.
+#[test]
+fn a_short_job_prints_and_shows_its_coefficients() {
+    let rows = fixture("glm.csv");
+    let cut = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        [0, 1, 2, 3, 6].map(|at| cells[at]).join(",")
+    };
+    let sandbox = Sandbox::with_job(
+        "name = \"g\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n\
+         target = \"sick\"\n[model]\nkind = \"glm\"\nfamily = \"binomial\"\n[method]\nkind = \"newton\"\n",
+    );
+    sandbox.write("d.csv", &rows.lines().map(cut).collect::<Vec<_>>().join("\n"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    for shown in ["arm[T.placebo]", "odds ratio", "97.5 %"] {
+        assert!(ran.stderr.contains(shown), "{}", ran.stderr);
+    }
+    let report = sandbox.read("out/report.html");
+    for shown in ["Coefficients", "arm[T.high]", "Calibration", "95 % intervals"] {
+        assert!(report.contains(shown), "{shown}");
+    }
+    sandbox.ok(&["predict", "out", "--data", "d.csv", "--out", "p.csv"]);
+    let predicted = sandbox.read("p.csv");
+    let events: f64 =
+        rows.lines().skip(1).map(|l| l.split(',').nth(6).unwrap().parse::<f64>().unwrap()).sum();
+    let expected: f64 = predicted
+        .lines()
+        .skip(1)
+        .map(|l| l.split(',').nth(1).unwrap().parse::<f64>().unwrap())
+        .sum();
+    // The score of the intercept is zero; predictions have seven digits.
+    assert!((events - expected).abs() < 1e-4, "{events} {expected}");
+}
+
+#[test]
+fn faults_of_the_design_are_named() {
+    let sandbox = Sandbox::with_job(&job("sick", "kind = \"glm\"\nfamily = \"binomial\"", ""));
+    let rows = fixture("glm.csv");
+    let write = |of: &dyn Fn(&[&str]) -> Vec<String>| {
+        let mut lines = vec!["site,age,bmi,arm,sick".to_owned()];
+        for line in rows.lines().skip(1) {
+            lines.push(of(&line.split(',').collect::<Vec<_>>()).join(","));
+        }
+        sandbox.write("glm.csv", &lines.join("\n"));
+        sandbox.run(&["run", "job.toml", "--out", "out", "--force"])
+    };
+    let plain = |c: &[&str]| [c[0], c[1], c[2], c[3], c[6]].map(String::from).to_vec();
+    // bmi = 2 age + 1
+    let ran = write(&|c| {
+        let twice = (2.0 * c[1].parse::<f64>().unwrap() + 1.0).to_string();
+        vec![c[0].into(), c[1].into(), twice, c[3].into(), c[6].into()]
+    });
+    assert!(
+        ran.code != 0 && ran.stderr.contains("\"bmi\" is a linear combination of \"age\""),
+        "{}",
+        ran.stderr
+    );
+    // No row of one arm is sick.
+    let ran = write(&|c| {
+        let mut row = plain(c);
+        if c[3] == "high" {
+            row[4] = "0".into();
+        }
+        row
+    });
+    assert!(ran.code != 0 && ran.stderr.contains("separation"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("arm[T.high]"), "{}", ran.stderr);
+    // Complete cases are used, and counted.
+    let ran = write(&|c| {
+        let mut row = plain(c);
+        if c[1].starts_with("61") {
+            row[2] = String::new();
+        }
+        row
+    });
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("with missing cells left out"), "{}", ran.stderr);
+}
