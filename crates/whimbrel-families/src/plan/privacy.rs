@@ -157,17 +157,17 @@ impl Private {
             PrivacyUnit::Client => "client",
         };
         let Guarantee { epsilon, delta } = self.guarantee;
+        let uploads = match self.honest {
+            Some(honest) => format!("uploads with shares of the noise, {honest} of which suffice,"),
+            None => "plain exact uploads".into(),
+        };
         let note = format!(
             "differential privacy of a {unit}: epsilon {epsilon} at delta {delta:.2e} in {} rounds, noise \
-             z = {z:.2} times a bound of {bound:.3}, nu = {shown}; plain exact uploads of all clients, no \
+             z = {z:.2} times a bound of {bound:.3}, nu = {shown}; {uploads} of all clients, no \
              evaluations unless asked for",
             self.rounds
         );
         let mut warnings = Vec::new();
-        let note = match self.honest {
-            Some(honest) => format!("{note}; each client adds a share, of which {honest} suffice"),
-            None => note,
-        };
         if let Some(nu) = nu.filter(|nu| *nu > 3.0) {
             warnings.push(format!(
                 "nu = {nu:.2} is above 3: the noise hides the model; use a diagonal covariance, fewer \
@@ -220,6 +220,9 @@ impl Plan {
 
     /// The privacy loss of each stage.
     pub fn charges(&self) -> Result<Vec<Charge>> {
+        if self.fit.private.is_none() {
+            return Ok(Vec::new());
+        }
         let agreed = self.agreements(&Consent::default())?;
         let noise = self.each_stage(|stage| Ok(stage.method.declare().noise))?;
         let charge = |(noise, agreed): (Option<f64>, &Agreement)| Charge {

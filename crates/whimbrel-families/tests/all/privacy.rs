@@ -181,7 +181,7 @@ fn shares_of_the_noise_survive_masks() {
     };
     let variance = (0..d).map(spread).sum::<f64>() / d as f64;
     let plan = plans::plan(&job("")).unwrap();
-    has(&plan.notes().join("\n"), "each client adds a share, of which 40 suffice");
+    has(&plan.notes().join("\n"), "shares of the noise, 40 of which suffice");
     let private = plan.private().unwrap();
     let share = Share::new(0.5, d, private.multiplier(), 40).unwrap();
     let step = f64::from(share.exponent).exp2();
@@ -194,7 +194,7 @@ fn shares_of_the_noise_survive_masks() {
     assert!((plan.privacy_spent(1).unwrap().0 - 2.0).abs() < 1e-6);
     // Colluders' shares do not count.
     let colluding = plans::plan(&job("colluders = 20")).unwrap();
-    has(&colluding.notes().join("\n"), "of which 20 suffice");
+    has(&colluding.notes().join("\n"), "20 of which suffice");
     has(&plans::failure(&job("colluders = 40")).0, "colluders alone");
     for (wrong, reason) in [("bits = 16", "words of 32 bits"), ("bits = 20", "words of 32 bits")] {
         has(&refusal(&job("").to_toml().replace("bits = 32", wrong)), reason);

@@ -21,7 +21,7 @@ fn method(unit: Unit, source: Source) -> FedEm<Gmm> {
     };
     let mut method = setup.typed();
     let releases = Releases { multiplier: 0.1, rate: 1.0 };
-    let release = Release { unit, releases, rounds: 6, source, stage: 0 };
+    let release = Release { unit, releases, rounds: 6, source, stage: 0, share: None };
     method.terms.privacy.release = Some(release);
     let row_bound = (unit == Unit::Row).then_some(3.0);
     method.oracle.private = Some(PrivateEm { row_bound, averaged: 4..6 });

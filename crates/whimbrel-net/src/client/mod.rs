@@ -108,7 +108,6 @@ impl Client {
             .map_err(|e| Error::storage(setup.folder.display(), e))?;
         restrict_to_owner(&setup.folder, 0o700)?;
         let lock = FolderLock::take(&setup.folder)?;
-        keep_invitation(&setup)?;
         let brought = setup.identity.is_some();
         let identity = match setup.identity.take() {
             Some(identity) => identity,
@@ -129,6 +128,7 @@ impl Client {
         }
         if let Some(enrolled) = read_offer(&self.setup.folder)? {
             self.check_client(&enrolled)?;
+            keep_invitation(&self.setup)?;
             return Ok(Some(enrolled));
         }
         let mut pause = Pause::new(self.setup.give_up);
@@ -139,6 +139,7 @@ impl Client {
                     let enrolment = Enrolment { invited, brought: self.brought };
                     let path = enrolment_path(&self.setup.folder);
                     versioned::write(&path, &enrolment.to_bytes())?;
+                    keep_invitation(&self.setup)?;
                     versioned::write(&offer_path(&self.setup.folder), &enrolled.to_bytes())?;
                     return Ok(Some(enrolled));
                 }

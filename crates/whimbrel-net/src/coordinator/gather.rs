@@ -306,21 +306,24 @@ impl Network {
                 }
                 self.finished(name);
             }
-            Event::Withdrew { name } => self.withdrew(&name)?,
+            Event::Withdrew { name } => self.withdrew(&name),
         }
         Ok(())
     }
 
     /// Revokes a client at its own request.
-    fn withdrew(&mut self, name: &str) -> Result<()> {
+    fn withdrew(&mut self, name: &str) {
+        if let Err(error) = self.shared.registry.stand(name, Standing::Revoked) {
+            // The client repeats its withdrawal.
+            tracing::warn!(%error, "not recorded that `{name}` left");
+            return;
+        }
         self.shared.audit.note("left", name, "");
-        self.shared.registry.stand(name, Standing::Revoked)?;
         self.shared.board.warn(&format!(
             "`{name}` left: its uploads so far stay in the model, and its memory in the sums until \
              memories are opened again; refit without it: whimbrel serve JOB --without {name}"
         ));
         self.refresh_registry();
-        Ok(())
     }
 
     fn arrived(

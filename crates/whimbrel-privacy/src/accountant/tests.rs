@@ -114,6 +114,23 @@ fn the_least_noise_spends_the_budget_and_nothing_more() {
     }
 }
 
+/// Shares spend the budget by zCDP: 20 releases of z = 5 have the epsilon of `dp-accounting`'s Renyi
+/// divergences, and every noise is larger than by the exact formula.
+#[test]
+fn shares_spend_the_budget_by_zcdp() {
+    let guarantee = Guarantee { epsilon: 4.1616, delta: 1e-5 };
+    let z = Releases::in_shares(guarantee, 20).unwrap().multiplier;
+    assert!((z - 5.0).abs() < 0.005, "{z}");
+    for (epsilon, rounds) in [(0.1, 1), (1.0, 80), (8.0, 40)] {
+        let guarantee = Guarantee { epsilon, delta: 1e-6 };
+        let z = Releases::in_shares(guarantee, rounds).unwrap().multiplier;
+        let spent = zcdp_epsilon(f64::from(rounds) / (2.0 * z * z), 1e-6);
+        assert!(spent <= epsilon && spent > 0.9999 * epsilon, "{spent}");
+        assert!(z > Releases::within(guarantee, rounds, 1.0).unwrap().multiplier);
+    }
+    assert!(Releases::in_shares(Guarantee { epsilon: 0.0, delta: 1e-5 }, 20).is_err());
+}
+
 /// `delta` and `epsilon` invert each other, also far in the tails.
 #[test]
 fn the_exact_formula_is_consistent() {
