@@ -199,7 +199,8 @@ fn broken() -> RunView {
         }
     }
     run.rows.truncate(40);
-    run.error = Some("||S|| grew by more than 1e6 since the start, at round 390".into());
+    run.ending = "diverged".into();
+    run.ending_detail = "||S|| grew by more than 1e6 since the start, at round 390".into();
     run.notes = vec!["3 of 100 clients hold fewer rows than the batch".into()];
     run
 }
