@@ -26,6 +26,8 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 CLIENTS = 10
+# The distance from exact EM, in nats per row, up to which bits are counted.
+NEAR = 0.01
 
 
 def rows_of(path, label, header=0):
@@ -89,9 +91,9 @@ SETS = {
     "iris": (lambda: rows_of(DATA / "classics" / "iris.csv", -1, 1), 3, "standardize = true", 1e-2),
 }
 COVARIANCES = ["full", "diagonal", "tied"]
-LEVELS = [1, 8]
+LEVELS = [1, 8, "auto"]
 SPLITS = ["iid", "by-class", "dominant"]
-PARTICIPATIONS = [1.0, 0.5]
+PARTICIPATIONS = [1.0, 0.5, 0.2, 0.1]
 METHODS = ["fedem", "vr-fedem"]
 
 
@@ -144,7 +146,7 @@ reg_covar = {reg}
 kind = "{method}"
 rounds = {rounds}
 participation = {participation}
-evaluate = {{ every = {rounds} }}
+evaluate = {{ every = {max(rounds // 100, 1)} }}
 {extra}
 [uplink]
 {uplink}
@@ -164,7 +166,11 @@ def run(binary, folder, key, text):
     done = subprocess.run(command, capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
     result = json.loads(lines[-1]) if lines else {}
+    metrics = out / "metrics.jsonl"
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    curve = [(row.get("bits_up"), row.get("objective")) for row in map(json.loads, lines)]
     found = {
+        "curve": curve,
         "exit": done.returncode,
         "ending": result.get("ending"),
         "objective": result.get("objective"),
@@ -185,7 +191,8 @@ def runs_of(asked, folder, cell, seed):
     exact_job = job(name, covariance, "fedem", "", split, 1.0, seed, asked.rounds, folder)
     bucket = f", bucket = {asked.bucket}" if asked.bucket else ""
     frame = f'\nframe = "{asked.frame}"' if asked.frame else ""
-    uplink = f'codec = {{ kind = "dithering", levels = {levels}{bucket} }}{frame}'
+    written = f'"{levels}"' if levels == "auto" else levels
+    uplink = f'codec = {{ kind = "dithering", levels = {written}{bucket} }}{frame}'
     key = (
         f"{method} {name} {covariance} {split} {participation} {levels} {seed} "
         f"{asked.rounds} {asked.bucket} {asked.frame}{asked.channels and f' {asked.channels}'}"
@@ -230,7 +237,7 @@ def main():
     (folder / "results").mkdir(parents=True, exist_ok=True)
 
     cells = [
-        (name, covariance, split, float(participation), int(levels), method)
+        (name, covariance, split, float(participation), levels, method)
         for name, covariance, split, participation, levels, method in itertools.product(
             asked.sets, asked.covariances, asked.splits, asked.participations, asked.levels, asked.methods
         )
@@ -246,10 +253,10 @@ def main():
             with ThreadPoolExecutor(asked.jobs) as pool:
                 list(pool.map(lambda item: run(asked.binary, folder, *item), part))
 
-    gaps, collapsed, left_out, parts, above = [], 0, 0, {}, []
+    gaps, collapsed, left_out, parts, above, reached = [], 0, 0, {}, [], {}
     for cell in cells:
         name, covariance, split, participation, levels, method = cell
-        own, repairs, bits, exact_bits = [], 0, [], []
+        own, repairs, bits, exact_bits, to_reach = [], 0, [], [], []
         for seed in asked.seeds:
             exact, found = [result(folder, key) for key, _ in runs_of(asked, folder, cell, seed)]
             if exact is None or found is None:
@@ -264,6 +271,8 @@ def main():
             own.append(found["objective"] - exact["objective"])
             if own[-1] > 0.05:
                 above.append((cell, seed, exact["objective"], own[-1]))
+            near = [sent for sent, value in found["curve"] if value <= exact["objective"] + NEAR]
+            to_reach.append(near[0] if near else float("inf"))
             repairs += int(found["repairs"] or 0)
             bits.append(found["bits_up"])
             exact_bits.append(exact["bits_up"])
@@ -271,6 +280,9 @@ def main():
             continue
         gaps += own
         part = parts.setdefault((method, name, covariance, levels), [[], 0, [], []])
+        reached.setdefault((method, participation, levels), []).extend(
+            ((name, covariance, split, seed), bits) for seed, bits in zip(asked.seeds, to_reach)
+        )
         part[0] += own
         part[1] += repairs
         part[2] += bits
@@ -289,10 +301,11 @@ def main():
         "degenerate there."
     )
     print(summary)
+    print("\n".join(bits_table(reached)))
     longer = list(again(asked, folder, above)) if asked.again else []
     print("\n".join(longer))
     if asked.out:
-        lines = [*table(parts), "", summary, "", *longer]
+        lines = [*table(parts), "", summary, "", *bits_table(reached), "", *longer]
         Path(asked.out).write_text("\n".join(lines) + "\n")
 
 
@@ -329,6 +342,18 @@ def shown(gap):
 
 def mean(bits):
     return f"{sum(bits) / len(bits) / 1e6:.2f}" if bits else "-"
+
+
+def bits_table(reached):
+    """Bits sent up until the objective is within `NEAR` of exact EM, by participation and levels."""
+    yield f"| method | p | levels | runs | within {NEAR} nats | median Mbit up to get there |"
+    yield "|---|---|---|---|---|---|"
+    for (method, participation, levels), found in reached.items():
+        bits = sorted(bits for _, bits in found)
+        within = sum(b < float("inf") for b in bits)
+        middle = bits[len(bits) // 2]
+        shown_bits = f"{middle / 1e6:.3f}" if middle < float("inf") else "not reached"
+        yield f"| {method} | {participation:g} | {levels} | {len(bits)} | {within} | {shown_bits} |"
 
 
 def table(parts):

@@ -266,11 +266,9 @@ def test_a_mixture_says_whether_it_converged(blobs: tuple) -> None:
     X, _, clients = blobs
     overlapping = np.random.default_rng(0).normal(size=(400, 3))
     for max_iter in (1, 3):
-        with pytest.warns(ConvergenceWarning, match=f"in {max_iter} rounds"):
+        with pytest.warns(ConvergenceWarning, match=f"stopped after {max_iter} rounds"):
             model = whimbrel.GaussianMixture(2, max_iter=max_iter, random_state=0).fit(overlapping)
         assert not model.converged_
-    with pytest.warns(ConvergenceWarning, match="in 1000 rounds"):
-        assert not whimbrel.GaussianMixture(2, random_state=0).fit(overlapping).converged_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert whimbrel.GaussianMixture(3).fit(X, clients=clients).converged_

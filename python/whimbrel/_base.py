@@ -115,7 +115,8 @@ def parameters(of: type[_Class]) -> type[_Class]:
 
 @parameters
 class Estimator(BaseEstimator):
-    """An estimator: a job over rows in memory."""
+    """An estimator: a job over rows in memory. A fit whose verdict is not `converged` sets `converged_` to
+    False and warns (`ConvergenceWarning`) how far it was and what to do."""
 
     method: Any = None
     uplink: Any = None
@@ -166,6 +167,7 @@ class Estimator(BaseEstimator):
         work = lambda place, listener: _whimbrel.run(text, place, listener)
         run = carry_out(work, TEMPORARY, "refuse", self.verbose)
         self.run_, self.history_ = run, run.metrics
+        self.converged_ = run.summary["ending"] == "converged"
         return run
 
     def _rows(self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any]) -> _whimbrel.Rows:

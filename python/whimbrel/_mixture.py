@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import field
 from typing import Any, Self
-from warnings import warn
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from ._base import Estimator, joined, parameters, table
 from ._sklearn import DensityMixin
@@ -20,8 +18,8 @@ class GaussianMixture(DensityMixin, Estimator):
     """A Gaussian mixture, fitted by federated EM to rows that clients hold.
 
     `n_components`, `covariance_type` ("full", "tied" or "diag"), `reg_covar`, `n_init` and `max_iter`
-    are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged,
-    after 1000 at most. One that has not converged by then warns (`converged_`). `method` is a word or a
+    are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged.
+    `method` is a word or a
     table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
     have. `uplink` is a codec's word or the table `[uplink]`; `downlink`, `data` and `simulation` are
     those tables, and `model` holds further keys of `[model]`.
@@ -79,15 +77,6 @@ class GaussianMixture(DensityMixin, Estimator):
         if self.covariance_type == "tied" and self.covariances_.ndim == 3:
             self.covariances_ = self.covariances_[0]
         self.n_iter_ = int(summary["rounds"])
-        # By the default rule, or by a rule of `stop` in `[method]`.
-        self.converged_ = bool(summary.get("converged")) or summary["ending"].startswith("stopped early")
-        if not self.converged_:
-            warn(
-                f"the fit has not converged in {self.n_iter_} rounds: increase `max_iter`, or omit it to run "
-                "until convergence",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
         self.lower_bound_ = -float(summary["objective"]) if "objective" in summary else None
         return self
 

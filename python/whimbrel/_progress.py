@@ -8,6 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from sklearn.exceptions import ConvergenceWarning
+
 _log = logging.getLogger("whimbrel")
 
 
@@ -26,6 +28,9 @@ class Listener:
 
     def warning(self, text: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=_caller())
+
+    def stopped(self, text: str) -> None:
+        warnings.warn(text, ConvergenceWarning, stacklevel=_caller())
 
     def stage(self, value: tuple[str, int, int, int | None]) -> None:
         name, index, of, rounds = value

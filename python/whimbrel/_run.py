@@ -323,6 +323,8 @@ def carry_out(
     done = Run._in(scratch, Path(where), learner)
     if ending == "interrupted":
         raise KeyboardInterrupt
+    if ending == "stopped":
+        listener.stopped(f"stopped {why}")
     if ending == "degenerate":
         error = _whimbrel.DegenerateFit(f"the fit is degenerate: {why}")
         error.run = done

@@ -58,6 +58,19 @@ impl Codec {
         TopK::new(k).map(Self::TopK)
     }
 
+    /// The same codec with this number of levels, if they are automatic.
+    pub fn settled(&self, levels: u16) -> Self {
+        match self {
+            Self::Dithering(dithering) => Self::Dithering(dithering.settled(levels)),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether its number of levels is still to be chosen.
+    pub fn is_automatic(&self) -> bool {
+        matches!(self, Self::Dithering(dithering) if dithering.is_automatic())
+    }
+
     /// The name used in jobs and reports.
     pub fn name(&self) -> &'static str {
         match self {

@@ -44,6 +44,23 @@ impl Dithering {
         Ok(Self { levels: levels as u16, norm, bucket })
     }
 
+    /// The same codec with a number of levels that is chosen later: [`settled`](Self::settled) must be
+    /// called before its use.
+    pub fn automatic(self) -> Self {
+        Self { levels: 0, ..self }
+    }
+
+    /// The same codec with this number of levels, if it is automatic.
+    pub fn settled(&self, levels: u16) -> Self {
+        let levels = if self.is_automatic() { levels } else { self.levels };
+        Self { levels, ..self.clone() }
+    }
+
+    /// Whether the number of levels is still to be chosen.
+    pub fn is_automatic(&self) -> bool {
+        self.levels == 0
+    }
+
     pub fn levels(&self) -> u16 {
         self.levels
     }

@@ -46,6 +46,17 @@ pub struct Measure {
     pub warning: Option<Text>,
     /// Whether the warning makes the run end as degenerate.
     pub defect: bool,
+    /// The value of a converged run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+}
+
+/// The value of a measure at which a run counts as converged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    pub at_most: f64,
+    /// The advice for a run that ends above it.
+    pub remedy: Text,
 }
 
 /// The unit of a figure.
@@ -171,6 +182,7 @@ impl Measure {
             per_client: false,
             warning: None,
             defect: false,
+            goal: None,
         }
     }
 
@@ -253,6 +265,13 @@ impl Measure {
     #[must_use]
     pub fn defect(self, text: impl Into<Text>) -> Self {
         Self { defect: true, ..self.warning(text) }
+    }
+
+    /// Sets the value of a converged run, and the advice for others.
+    #[must_use]
+    pub fn goal(mut self, at_most: f64, remedy: impl Into<Text>) -> Self {
+        self.goal = Some(Goal { at_most, remedy: remedy.into() });
+        self
     }
 
     /// Adds a value per client.

@@ -70,6 +70,10 @@ impl Dataset {
             return Ok(());
         }
         let name = &self.columns()[column].name;
+        if texts.iter().filter(is_number).all(|text| has_groups(text)) {
+            let what = format!("column {name:?} holds numbers with commas, as in {first}");
+            return Err(Error::format(self.name(), what).hint(THOUSANDS));
+        }
         let what = format!("column {name:?} holds numbers with decimal commas, as in {first}");
         Err(Error::format(self.name(), what).hint(
             "write decimals with a point, or separate columns with semicolons; `columns` can leave \
@@ -99,6 +103,19 @@ fn without_thousands(text: &str) -> Cow<'_, str> {
     } else {
         text.into()
     }
+}
+
+/// The advice for numbers such as `1,000`.
+pub(crate) const THOUSANDS: &str = "if the comma separates thousands, write thousands = \",\" in [data]; if it is a \
+     decimal comma, write a point";
+
+/// Whether commas part the digits in groups of three, as in `1,000`.
+pub(crate) fn has_groups(text: &str) -> bool {
+    let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
+    let mut groups = text.trim_start_matches('-').split(',');
+    let first = groups.next().is_some_and(|g| (1..=3).contains(&g.len()) && digits(g));
+    let mut rest = groups.peekable();
+    first && rest.peek().is_some() && rest.all(|g| g.len() == 3 && digits(g))
 }
 
 /// Whether the text is a number with a decimal comma.

@@ -23,6 +23,34 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Columns to read as text even if they hold numbers: a client `007` keeps its zeros.
     pub text: Vec<String>,
+    pub spelling: Spelling,
+}
+
+/// The spelling of numbers and gaps in a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spelling {
+    /// Cells without a value, beside empty ones, `NA` and `NaN`.
+    pub na: Vec<String>,
+    /// The mark between groups of three digits.
+    pub thousands: Option<u8>,
+}
+
+impl Spelling {
+    /// Classifies a cell by its own rules; `None` if none applies.
+    fn classify(&self, text: &[u8]) -> Option<Cell> {
+        if self.na.iter().any(|na| na.as_bytes() == text) {
+            return Some(Cell::Missing);
+        }
+        let mark = self.thousands.filter(|mark| text.contains(mark))?;
+        let whole = text.strip_prefix(b"-").unwrap_or(text);
+        let end = whole.iter().position(|b| *b == b'.' && mark != b'.').unwrap_or(whole.len());
+        let mut groups = whole[..end].split(|b| *b == mark);
+        let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
+        let first = groups.next().is_some_and(|g| (1..=3).contains(&g.len()) && digits(g));
+        let rest = groups.all(|group| group.len() == 3 && digits(group));
+        let joined: Vec<u8> = text.iter().copied().filter(|b| *b != mark).collect();
+        (first && rest).then(|| classify(&joined))
+    }
 }
 
 /// Reads delimited text, plain or gzipped. The first line must name the columns.
@@ -61,6 +89,7 @@ struct Layout {
     names: Vec<String>,
     /// Whether the column is text by request.
     forced: Vec<bool>,
+    spelling: Spelling,
 }
 
 impl Layout {
@@ -76,7 +105,8 @@ impl Layout {
         };
         let names = header_names(name, &first)?;
         let forced = names.iter().map(|n| options.text.contains(n)).collect();
-        Ok(Self { delimiter, line: first.line, names, forced })
+        let spelling = options.spelling.clone();
+        Ok(Self { delimiter, line: first.line, names, forced, spelling })
     }
 
     fn columns(&self, kinds: &[Kind]) -> Vec<Column> {
@@ -104,7 +134,8 @@ impl Layout {
     ) -> Result<Scan> {
         let mut records = Records::new(name, source.open()?, Some(self.delimiter))?;
         records.next()?;
-        let mut scan = Scan::new(self.columns(&kinds), self.delimiter == b';');
+        let spelling = self.spelling.clone();
+        let mut scan = Scan::new(self.columns(&kinds), self.delimiter == b';', spelling);
         while scan.rows < rows_max
             && let Some(record) = records.next()?
         {
@@ -178,12 +209,16 @@ struct Tally {
 struct Marks {
     /// The first line of each, by column; empty if a comma is not a decimal point.
     first: Vec<[Option<u64>; 2]>,
+    spelling: Spelling,
 }
 
 impl Marks {
     /// Classifies a cell, in which a comma may be the decimal point.
     fn classify(&mut self, text: &[u8], column: usize, line: u64) -> Cell {
-        let cell = classify(text);
+        let cell = match self.spelling.classify(text) {
+            Some(cell) => return cell,
+            None => classify(text),
+        };
         let Some([comma, point]) = self.first.get_mut(column) else { return cell };
         match cell {
             Cell::Number(_) if point.is_none() && text.contains(&b'.') => *point = Some(line),
@@ -229,10 +264,13 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(columns: Vec<Column>, decimal_comma: bool) -> Self {
+    fn new(columns: Vec<Column>, decimal_comma: bool, spelling: Spelling) -> Self {
         let text_width = columns.iter().filter(|c| c.kind == Kind::Text).count();
         Self {
-            marks: Marks { first: vec![[None; 2]; if decimal_comma { columns.len() } else { 0 }] },
+            marks: Marks {
+                first: vec![[None; 2]; if decimal_comma { columns.len() } else { 0 }],
+                spelling,
+            },
             slots: slots(&columns),
             number_width: columns.len() - text_width,
             rows: 0,
@@ -279,6 +317,9 @@ impl Scan {
                 (Kind::Number, _) => {
                     self.numbers.push(f64::NAN);
                     self.note(column, cell, text);
+                }
+                (Kind::Text, Cell::Missing) => {
+                    self.texts[self.slots[column]].categories.codes.push(MISSING_CODE);
                 }
                 (Kind::Text, _) => {
                     if !self.texts[self.slots[column]].push(text) {

@@ -1,6 +1,6 @@
 //! Unusable cells and rows, and their listing in messages.
 
-use crate::column_checks::has_decimal_comma;
+use crate::column_checks::{THOUSANDS, has_decimal_comma, has_groups};
 use crate::dataset::{Dataset, Kind, MISSING_CODE};
 use crate::{Error, Result};
 use std::fmt;
@@ -216,11 +216,17 @@ impl Dataset {
         let firsts: Vec<_> =
             columns.iter().flat_map(|&c| &self.bad[c].first).map(|cell| &cell.why).collect();
         let decimal_comma = |why: &&Why| matches!(why, Why::NotANumber(t) if has_decimal_comma(t));
+        let signs = |t: &str| t.starts_with(['$', '€', '£']) || t.ends_with('%');
+        let money = |why: &&Why| matches!(why, Why::NotANumber(t) if signs(t));
         if self.ragged.len() == self.rows() {
             "the first line must name every column; it may not be a header".into()
         } else if listed.iter().any(|row| row.reasons.iter().any(|(column, _)| column.is_none())) {
             "every row needs one cell per column; put quotes around text that holds the delimiter"
                 .into()
+        } else if firsts.iter().any(|why| matches!(why, Why::NotANumber(t) if has_groups(t))) {
+            THOUSANDS.into()
+        } else if firsts.iter().any(money) {
+            "remove the sign from these cells, and name the unit in the column's name".into()
         } else if firsts.iter().any(decimal_comma) {
             "write decimals with a point, as in 1.5".into()
         } else if firsts.iter().any(|why| **why == Why::NotUtf8) {

@@ -62,7 +62,7 @@ pub use cells::{
 pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use column_checks::Identifier;
-pub use csv::{CsvOptions, read_csv};
+pub use csv::{CsvOptions, Spelling, read_csv};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use defect::{BadRow, LISTED_MAX, Reasons};
 pub use embedding::read_embedding;

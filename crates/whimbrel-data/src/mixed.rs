@@ -195,8 +195,8 @@ impl Dataset {
     }
 
     /// Guesses the types of columns that are not plain numbers: text with few distinct values is a
-    /// category, two values are yes or no, and small non-negative integers with several values,
-    /// including 0 or 1, are counts (ages and pressures in whole numbers start higher).
+    /// category, two values are yes or no, and small non-negative integers with some values,
+    /// including 0 or 1, are counts (ages and pressures in whole numbers have many or start higher).
     pub fn guess_types(&self, except: &[&str]) -> Vec<(String, ColumnType)> {
         let mut types = Vec::new();
         for (at, column) in self.columns().iter().enumerate() {
@@ -218,7 +218,7 @@ impl Dataset {
                     let whole = cells().all(|x| x >= 0.0 && x.fract() == 0.0 && x <= COUNT_MAX);
                     match values {
                         2 if cells().all(|x| x == 0.0 || x == 1.0) => ColumnType::YesNo,
-                        3.. if whole && cells().any(|x| x <= 1.0) => ColumnType::Count,
+                        3..=LEVELS_MAX if whole && cells().any(|x| x <= 1.0) => ColumnType::Count,
                         _ => continue,
                     }
                 }
@@ -239,7 +239,7 @@ impl Dataset {
     }
 }
 
-/// Text with more distinct values is not guessed to be a category.
+/// Text with more distinct values is not guessed to be a category, and integers not to be counts.
 const LEVELS_MAX: usize = 30;
 /// Larger integers are guessed to be measurements.
 const COUNT_MAX: f64 = 1000.0;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use whimbrel_core::decentralised::Decentralised;
-use whimbrel_core::declare::{Better, Measure, Role};
+use whimbrel_core::declare::{Better, Goal, Measure, Role};
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
@@ -154,18 +154,46 @@ pub trait Observer {
 /// Ignores everything.
 impl Observer for () {}
 
+/// The verdict on a run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Ending {
-    /// The method is done.
-    Finished,
-    /// A stopping rule of the job was met.
-    Early(String),
+    /// A measure reached its declared goal.
+    Converged(String),
+    /// The budget is spent or a rule of the job was met: by which, the distance from the goal and the
+    /// remedy.
+    Stopped(String),
     /// The model is degenerate: its declared defects.
     Degenerate(String),
     /// Interrupted; the state is saved.
     Interrupted,
     /// The arithmetic failed; metrics and journal up to there are kept.
     Failed(Error),
+}
+
+impl Ending {
+    /// The word of summaries, tables and reports: `converged`, `stopped`, `degenerate` or `diverged`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Converged(_) => "converged",
+            Self::Stopped(_) | Self::Interrupted => "stopped",
+            Self::Degenerate(_) => "degenerate",
+            Self::Failed(_) => "diverged",
+        }
+    }
+
+    /// The reason behind the word.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Converged(why) | Self::Stopped(why) | Self::Degenerate(why) => why.clone(),
+            Self::Interrupted => "interrupted by the user".into(),
+            Self::Failed(error) => error.to_string(),
+        }
+    }
+
+    /// Whether the run ended by itself or by a rule of the job.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Converged(_) | Self::Stopped(_))
+    }
 }
 
 /// The result of a run.
@@ -241,7 +269,7 @@ pub fn run_with(
         let runner = carrier.open(&stage, &start)?;
         let result = work.run(runner, resumed.as_ref(), keeper, observer)?;
         let traffic = result.traffic;
-        let stage_is_over = matches!(result.ending, Ending::Finished | Ending::Early(_));
+        let stage_is_over = result.ending.is_over();
         match result.artifact {
             Some(artifact) if !last && stage_is_over => {
                 delivered.push(artifact);
@@ -321,7 +349,7 @@ impl Work<'_> {
         self.at(runner, &seen, |snapshot| keeper.opened(resumed.is_none(), snapshot))?;
         let ending = loop {
             if was_over {
-                break seen.stopped.clone().map_or(Ending::Finished, Ending::Early);
+                break Ending::Stopped(seen.stopped.clone().unwrap_or_default());
             }
             match self.advance(runner, &mut seen, keeper, observer) {
                 Ok(None) => {}
@@ -335,8 +363,8 @@ impl Work<'_> {
             keeper.failed()?;
         } else {
             seen.progress.finished = ending != Ending::Interrupted;
-            if let Ending::Early(reason) = &ending {
-                seen.stopped = Some(reason.clone());
+            if let Ending::Stopped(reason) = &ending {
+                seen.stopped = Some(reason.clone()).filter(|reason| !reason.is_empty());
             }
             self.at(runner, &seen, |snapshot| keeper.left(snapshot))?;
         }
@@ -345,7 +373,7 @@ impl Work<'_> {
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
-            Ending::Finished | Ending::Early(_) | Ending::Degenerate(_) => Some(artifact?),
+            _ => Some(artifact?),
         };
         if artifact.is_some() && self.last && ending != Ending::Interrupted {
             let names = runner.names();
@@ -354,7 +382,7 @@ impl Work<'_> {
         }
         let (last, own) = seen.latest.map(|latest| (latest.row, latest.own)).unzip();
         Ok(StageResult {
-            ending: self.judged(ending, last.as_ref()),
+            ending: self.judged(ending, runner.state().machine.round(), last.as_ref()),
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(&runner.state().tallies),
@@ -365,16 +393,35 @@ impl Work<'_> {
         })
     }
 
-    /// A fit whose last evaluation shows a defect ends as degenerate.
-    fn judged(&self, ending: Ending, last: Option<&Row>) -> Ending {
-        let is_over = matches!(ending, Ending::Finished | Ending::Early(_)) && self.last;
-        let Some(row) = last.filter(|_| is_over) else { return ending };
-        let defects = self.rules.measures.iter().filter(|measure| measure.defect);
+    /// The verdict by the last evaluation: a defect makes the fit degenerate; the first measure with a
+    /// goal decides whether it converged.
+    fn judged(&self, ending: Ending, rounds: u32, last: Option<&Row>) -> Ending {
+        let Ending::Stopped(rule) = ending else { return ending };
+        let measures = || self.rules.measures.iter();
+        let figures = |measure: &Measure| last.and_then(|row| row.figure(&measure.key));
+        let defects = measures().filter(|measure| measure.defect);
         let said: Vec<String> = defects
-            .filter_map(|measure| Some(measure.warnings(row.figure(&measure.key)?)))
+            .filter_map(|measure| Some(measure.warnings(figures(measure)?)))
             .flatten()
             .collect();
-        if said.is_empty() { ending } else { Ending::Degenerate(said.join("; ")) }
+        if !said.is_empty() && self.last {
+            return Ending::Degenerate(said.join("; "));
+        }
+        let why = if rule.is_empty() { String::new() } else { format!(": {rule}") };
+        let stopped = format!("after {rounds} rounds{why}");
+        let goal = measures().find_map(|measure| {
+            let value = last.and_then(|row| row.number(&measure.key))?;
+            measure.goal.as_ref().map(|goal| (&measure.name, goal, value))
+        });
+        match goal {
+            Some((name, goal, value)) if value <= goal.at_most => {
+                Ending::Converged(format!("{name} {value:.1e} after {rounds} rounds"))
+            }
+            Some((name, Goal { at_most, remedy }, value)) => Ending::Stopped(format!(
+                "{stopped}, not converged: {name} {value:.1e}, above {at_most:.0e}; {remedy}"
+            )),
+            None => Ending::Stopped(stopped),
+        }
     }
 
     /// Evaluates if due, then runs one exchange; the ending once the stage is over.
@@ -397,7 +444,7 @@ impl Work<'_> {
         }
         // An earlier process may have kept this round's evaluation and not lived to stop.
         if due && let Some(reason) = self.stops(seen) {
-            return Ok(Some(Ending::Early(reason)));
+            return Ok(Some(Ending::Stopped(reason)));
         }
         if self.interrupt.load(Ordering::Relaxed) {
             return Ok(Some(Ending::Interrupted));
@@ -409,7 +456,7 @@ impl Work<'_> {
                 runner.acknowledge()?;
                 return Ok(None);
             }
-            Step::Over => return Ok(Some(Ending::Finished)),
+            Step::Over => return Ok(Some(Ending::Stopped(String::new()))),
             Step::Interrupted => return Ok(Some(Ending::Interrupted)),
         };
         if done.round.is_some() {

@@ -82,6 +82,8 @@ pub struct MethodKind {
     pub auto_batch: bool,
     /// Whether the method can stop by itself, without `rounds` or `epochs`.
     pub converges: bool,
+    /// Whether it chooses the levels of automatic dithering.
+    pub auto_levels: bool,
     /// Default rule of the uplink.
     pub up_rule: UpRule<Auto>,
     /// Default weights of the clients.
@@ -106,6 +108,7 @@ impl MethodKind {
             pooled: false,
             auto_batch: false,
             converges: false,
+            auto_levels: false,
             up_rule: UpRule::Plain,
             weights: Weights::Samples,
             private: &[],

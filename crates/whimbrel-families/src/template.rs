@@ -1,5 +1,7 @@
 //! The commented job file that `whimbrel new` writes.
 
+use crate::failure::Result;
+use crate::family::refuse;
 use crate::job::data::{self, cells, file, held_out, mixture, prepare, split};
 use crate::job::{NAME, SEED};
 use crate::load::FileKind;
@@ -42,6 +44,10 @@ pub struct DataFacts {
     pub types: Option<Vec<(String, ColumnType)>>,
     /// The likely layout of a table with gaps.
     pub table: Option<TableFacts>,
+    /// Columns of numbers that are not features, with the reasons.
+    pub left_out: Vec<(String, &'static str)>,
+    /// Whether the user named the target.
+    pub asked: bool,
 }
 
 /// The layout of a table: one observation per line, or one row per line (`column` and `value` are
@@ -64,8 +70,8 @@ const COMPONENTS: usize = 20;
 /// Longest line of a comment.
 const LINE_BYTES_MAX: usize = 100;
 
-/// A commented job file for a data file, or for the built-in generator.
-pub fn template(facts: Option<&DataFacts>) -> String {
+/// A commented job file for a data file, or for the built-in generator, with a model of this kind.
+pub fn template(facts: Option<&DataFacts>, model: Option<&str>) -> Result<String> {
     let mut out = Template::default();
     out.say("A job for `whimbrel run`; `whimbrel check` explains it.");
     let stem = facts.map_or("mixture", |facts| facts.path.as_str());
@@ -76,8 +82,14 @@ pub fn template(facts: Option<&DataFacts>) -> String {
         None => out.generator(),
     }
     let registry = registry();
-    let suggested = registry.families().iter().find_map(|family| (family.suggest)(facts));
-    let Some(suggestion) = suggested else { return out.text };
+    let suggested = registry.families().iter().filter_map(|family| (family.suggest)(facts));
+    let is_it = |one: &Suggestion| model.is_none_or(|kind| one.model == kind);
+    let Some(suggestion) = suggested.clone().find(is_it) else {
+        let kinds: Vec<&str> = suggested.map(|one| one.model).collect();
+        let what =
+            format!("no job for a model {:?} can be guessed from this file", model.unwrap_or(""));
+        return refuse(what, format!("those that can: {}", kinds.join(", ")));
+    };
     out.table("model");
     out.key(registry.model_kind, &text(suggestion.model));
     suggestion.model_keys.iter().for_each(|(key, value)| out.key(key, value));
@@ -88,7 +100,7 @@ pub fn template(facts: Option<&DataFacts>) -> String {
         out.table("uplink");
         suggestion.uplink_keys.iter().for_each(|(key, value)| out.key(key, value));
     }
-    out.text
+    Ok(out.text)
 }
 
 #[derive(Default)]
@@ -155,7 +167,11 @@ impl Template {
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);
         // Not wrapped: names may contain spaces.
-        self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
+        let hides = if facts.left_out.is_empty() { "# " } else { "" };
+        self.text += &format!("{hides}{} = [{}]\n", file::COLUMNS.name, columns.join(", "));
+        for (name, why) in &facts.left_out {
+            self.say(&format!("left out: {}, since {why}", text(name)));
+        }
         if facts.client.is_none() {
             self.say("no column looks like a client's name: rows are split at random");
             self.split(facts.rows);

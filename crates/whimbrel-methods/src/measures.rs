@@ -1,5 +1,6 @@
 //! Figures that several methods report.
 
+use crate::settings::SMALL;
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Better, OverClients, Role, Unit};
 
@@ -14,15 +15,38 @@ pub fn field() -> Measure {
     field.log().better(Better::Down).result(3)
 }
 
+/// The largest relative norm of the mean field of a converged fit.
+pub const FIELD_MAX: f64 = 1e-4;
+
+/// The norm of the mean field relative to that of the mean statistic; decides on convergence.
+pub fn field_relative(remedy: String) -> Measure {
+    let caption = "Norm of the mean field over that of the mean statistic";
+    let field = Measure::new("field_relative", "‖h‖ / ‖s‖", "relative field", caption);
+    field.log().better(Better::Down).without_curve().summary().goal(FIELD_MAX, remedy)
+}
+
+/// The norm of the last update relative to the largest of the run; decides on convergence where
+/// nothing better is known.
+pub fn update_relative(remedy: &'static str) -> Measure {
+    channels().swap_remove(1).summary().goal(SMALL, remedy)
+}
+
 /// Figures of the channels: the server's direction, memories and local models.
-pub fn channels() -> [Measure; 4] {
-    [
+pub fn channels() -> Vec<Measure> {
+    let all = [
         Measure::new(
             "update_norm2",
             "‖H‖²",
             "update²",
             "Squared norm of the server’s update direction",
         ),
+        Measure::new(
+            "update_relative",
+            "Relative update",
+            "relative update",
+            "Norm of the server’s update direction over the largest of the run",
+        )
+        .without_curve(),
         Measure::new(
             "memory_gap2",
             "Uplink memory gap",
@@ -44,8 +68,8 @@ pub fn channels() -> [Measure; 4] {
             "Squared distance from the downlink’s memory to the server’s model",
         )
         .clients(OverClients::Mean),
-    ]
-    .map(Measure::log)
+    ];
+    all.map(Measure::log).into()
 }
 
 /// The size of a ghost downlink's compressed messages.

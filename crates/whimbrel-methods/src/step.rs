@@ -71,6 +71,19 @@ pub fn auto_step(omega: f64, p: f64, n_eff: f64) -> f64 {
     (p * n_eff.sqrt() / (constant * (1.0 + omega) * omega_p.sqrt())).min(0.5)
 }
 
+/// The share of the step without compression that automatic levels keep.
+const STEP_KEPT: f64 = 0.7;
+/// The most automatic levels.
+const LEVELS_MAX: u16 = 1024;
+
+/// The least number of levels at which compression takes at most three tenths of the automatic step:
+/// `auto_step(omega(levels), p, 1) >= 0.7 auto_step(0, p, 1)`. The shares of the clients are unknown
+/// when a codec is agreed, so that one client may hold nearly all rows (`n_eff = 1`).
+pub fn auto_levels(omega: impl Fn(u16) -> f64, p: f64) -> u16 {
+    let least = STEP_KEPT * auto_step(0.0, p, 1.0).min(0.5);
+    (1..LEVELS_MAX).find(|levels| auto_step(omega(*levels), p, 1.0) >= least).unwrap_or(LEVELS_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +104,17 @@ mod tests {
         assert_eq!(auto_step(0.1, 1.0, 100.0), 0.5);
         // omega = 0, p = 0.1: omega_p = 9, and the theorem's constant stays in.
         assert!((auto_step(0.0, 0.1, 100.0) - 1.0 / (3.0 * 8f64.sqrt())).abs() < 1e-15);
+    }
+
+    /// Buckets of 64 coordinates with the Euclidean norm.
+    #[test]
+    fn automatic_levels_grow_as_clients_take_part_less_often() {
+        let omega =
+            |s: u16| if s <= 4 { 8.0 / f64::from(s) - 1.0 } else { 16.0 / f64::from(s).powi(2) };
+        let levels = [1.0, 0.5, 0.2, 0.1].map(|p| auto_levels(omega, p));
+        assert_eq!(levels, [4, 9, 9, 8]);
+        assert_eq!(auto_levels(|_| 0.0, 1.0), 1);
+        assert_eq!(auto_levels(|_| 9.0, 1.0), LEVELS_MAX);
     }
 
     #[test]

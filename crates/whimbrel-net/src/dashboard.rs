@@ -227,8 +227,8 @@ fn view(status: &status::Status, about: &About) -> Status {
         state: status.phase,
         // A normal activity is shown in the log only.
         message: match status.phase {
-            RunState::Running | RunState::Done => String::new(),
-            RunState::Waiting | RunState::Paused | RunState::Failed => status.state.clone(),
+            RunState::Running => String::new(),
+            _ => status.state.clone(),
         },
         stage: status.stage_index,
         stages: status.stages,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::failure::Result;
 use whimbrel::parts::families::job::DataSource;
-use whimbrel::run::{Checked, Ready, draft, inspect_file, inspect_job, parse_job};
+use whimbrel::run::{Checked, Ready, Wishes, draft, inspect_file, inspect_job, parse_job};
 
 /// A job as Python passes it.
 #[derive(FromPyObject)]
@@ -55,7 +55,7 @@ pub fn estimate(py: Python<'_>, job: JobText, listener: &Bound<'_, PyAny>) -> Py
 #[pyfunction]
 #[pyo3(signature = (data=None))]
 pub fn new(py: Python<'_>, data: Option<PathBuf>) -> PyResult<String> {
-    detached(py, || draft(data.as_deref().map(Path::new), None))
+    detached(py, || draft(data.as_deref().map(Path::new), None, Wishes::default()))
 }
 
 /// A summary of a data file, as JSON.

@@ -58,13 +58,11 @@ pub fn ended(folder: &Path, ending: &Ending, job: &Job, reporter: &Reporter) -> 
     let (word, why) = match ending {
         Ending::Degenerate(why) if job.fit.allows_degenerate() => {
             reporter.warning(&format!("the fit is degenerate: {why}"));
-            ("finished", String::new())
+            ("converged", String::new())
         }
-        Ending::Finished => ("finished", String::new()),
-        Ending::Early(why) => ("early", why.clone()),
-        Ending::Degenerate(why) => ("degenerate", why.clone()),
         Ending::Interrupted => ("interrupted", String::new()),
         Ending::Failed(error) => return Err(error.clone().into()),
+        other => (other.word(), other.detail()),
     };
     Ok((folder.into(), word, why))
 }

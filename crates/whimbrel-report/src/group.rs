@@ -21,13 +21,11 @@ impl Group<'_> {
         self.runs.iter().find(|run| run.delivered).unwrap_or(&self.runs[0])
     }
 
-    /// The failure of a run of the group, in one word.
-    pub fn fault(&self) -> Option<&'static str> {
-        let any = |is: fn(&RunView) -> bool| self.runs.iter().any(|run| is(run));
-        if any(|run| run.error.is_some()) {
-            return Some("stopped");
-        }
-        any(|run| run.defect.is_some()).then_some("degenerate")
+    /// The worst verdict of its runs.
+    pub fn ending(&self) -> &str {
+        let words = ["diverged", "degenerate", "stopped"].into_iter();
+        let worst = words.filter(|word| self.runs.iter().any(|run| run.ending == *word)).next();
+        worst.unwrap_or(&self.runs[0].ending)
     }
 }
 

@@ -160,14 +160,16 @@ pub(crate) fn columns(groups: &[Group]) -> Vec<Column> {
 pub fn closing_table(runs: &[RunView]) -> String {
     let groups = groups(runs);
     let columns = columns(&groups);
+    let is_over = groups.iter().any(|group| !group.ending().is_empty());
     let mut headers = vec!["run"];
+    headers.extend(is_over.then_some("ending"));
     headers.extend(columns.iter().map(|column| column.name.as_str()));
     let rows: Vec<Vec<String>> = groups
         .iter()
         .map(|group| {
-            let fault = group.fault().map(|word| format!(" ({word})"));
-            let name = format!("{}{}", group.label, fault.unwrap_or_default());
-            std::iter::once(name).chain(columns.iter().map(|column| column.text(group))).collect()
+            let first = [group.label.clone()].into_iter();
+            let first = first.chain(is_over.then(|| group.ending().to_owned()));
+            first.chain(columns.iter().map(|column| column.text(group))).collect()
         })
         .collect();
     text_table(&headers, &rows)
@@ -219,13 +221,13 @@ mod tests {
             ..RunView::default()
         };
         let mut stopped = run("dem", 1, 3.25);
-        stopped.error = Some("diverged".into());
+        stopped.ending = "diverged".into();
         let runs = [run("fedem", 1, 2.5 + 1e-9), run("fedem", 2, 2.5 + 3e-9), stopped];
         insta::assert_snapshot!(closing_table(&runs), @r"
-        run               objective  gap to reference  rounds    sent up
-        -------------  ------------  ----------------  ------  ---------
-        fedem          2.5 ± 1.4e-9     2e-9 ± 1.4e-9   1,200  1.31 Mbit
-        dem (stopped)          3.25              0.75   1,200  1.31 Mbit
+        run      ending     objective  gap to reference  rounds    sent up
+        -----  --------  ------------  ----------------  ------  ---------
+        fedem            2.5 ± 1.4e-9     2e-9 ± 1.4e-9   1,200  1.31 Mbit
+        dem    diverged          3.25              0.75   1,200  1.31 Mbit
         ");
     }
 }

@@ -88,15 +88,17 @@ fn remarks(groups: &[Group]) -> String {
     let mut html = String::new();
     for group in groups {
         for run in &group.runs {
-            let faults = [("Stopped before the end.", &run.error), ("Degenerate.", &run.defect)];
-            for (what, why) in faults.iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
-                html += &format!(
-                    "<div class=\"banner error\" role=\"alert\"><strong>{what}</strong> \
-                     {}{}</div>\n",
-                    named(group, Some(run)),
-                    escape(why)
-                );
-            }
+            let class = match run.ending.as_str() {
+                "" => continue,
+                "converged" => "banner",
+                _ => "banner error",
+            };
+            html += &format!(
+                "<div class=\"{class}\" role=\"status\"><strong>{}.</strong> {}{}</div>\n",
+                escape(&capital(&run.ending)),
+                named(group, Some(run)),
+                escape(&run.ending_detail)
+            );
         }
     }
     let (mut notes, mut count) = (String::new(), 0);
@@ -151,9 +153,10 @@ fn headline(groups: &[Group]) -> String {
         .iter()
         .enumerate()
         .map(|(style, group)| {
-            let fault = group.fault();
-            let tag = fault.map(|word| format!("<span class=\"tag\">{word}</span>"));
-            let tag = tag.unwrap_or_default();
+            let tag = match group.ending() {
+                "" => String::new(),
+                word => format!("<span class=\"tag\">{}</span>", escape(word)),
+            };
             let cells: String = columns
                 .iter()
                 .zip(&best)

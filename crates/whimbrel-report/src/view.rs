@@ -45,10 +45,10 @@ pub struct RunView {
     pub notes: Vec<String>,
     /// Whether the run's model is the delivered one of a job with several seeds.
     pub delivered: bool,
-    /// The reason of an early failure.
-    pub error: Option<String>,
-    /// The reason why the fit is degenerate.
-    pub defect: Option<String>,
+    /// The verdict: `converged`, `stopped`, `degenerate` or `diverged`; empty for an unfinished run.
+    pub ending: String,
+    /// The reason behind the verdict.
+    pub ending_detail: String,
 }
 
 /// One client of a run: a line of `clients.csv`.

@@ -8,7 +8,7 @@ mod shown;
 
 pub use files::{model_keys, resolved, summary};
 pub use owned::owner;
-pub use seeds::{DELIVERED, aggregate, best_seed};
+pub use seeds::{DELIVERED, aggregate, best_seed, take_ending};
 pub use shown::Shown;
 
 use self::changes::changes;
@@ -188,12 +188,14 @@ impl RunDir {
         self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())
     }
 
-    /// The ending of the run; `None` while it can be resumed.
-    pub fn ending(&self) -> Option<String> {
+    /// The ending of the run, in a word and in detail; `None` while it can be resumed.
+    pub fn ending(&self) -> Option<[String; 2]> {
         let path = self.path.join("summary.json");
         let summary = path.is_file().then(|| read_object(&path).unwrap_or_default())?;
-        let ending = summary.get("ending").and_then(Value::as_str);
-        Some(ending.unwrap_or("finished").into())
+        Some(
+            ["ending", "ending_detail"]
+                .map(|key| summary.get(key).and_then(Value::as_str).unwrap_or_default().into()),
+        )
     }
 
     /// The declared figures; empty before the first evaluation.
@@ -257,7 +259,7 @@ impl RunDir {
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
         let mut summary = summary(job, data, outcome, objective, plan);
-        let mut warnings = warnings(job, outcome);
+        let mut warnings = warnings(outcome);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
             notes.extend(warnings.iter().cloned().map(Value::from));
         }

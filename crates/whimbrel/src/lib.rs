@@ -51,9 +51,9 @@ pub mod cli;
 pub mod run;
 
 pub use api::{
-    BayesianRegression, Codec, Estimator, GaussianMixture, Glm, GlmFit, Job, Kind, LinearRegression,
-    LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
-    Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
+    BayesianRegression, Codec, Estimator, GaussianMixture, Glm, GlmFit, Job, Kind,
+    LinearRegression, LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners,
+    Personal, PersonalFit, Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
 pub use whimbrel_core::{Key, Table};
 pub use whimbrel_families::failure::{Failure as Error, Result};

@@ -18,7 +18,7 @@ pub use share::{CellsOf, hold_out};
 
 use crate::dataset::{Kind, MISSING_CODE};
 use crate::defect::{BadRow, LISTED_MAX, Reasons};
-use crate::{CsvOptions, Dataset, Error, Features, Input, Result, Source, read_csv};
+use crate::{CsvOptions, Dataset, Error, Features, Input, Result, Source, Spelling, read_csv};
 use labels::Labels;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub struct CellOptions {
     pub column_labels: Option<Vec<String>>,
     /// The delimiter; `None`: detected from the header.
     pub delimiter: Option<u8>,
+    pub spelling: Spelling,
     /// Columns that describe the table's rows and columns, and are not part of the table.
     pub described: Described,
 }
@@ -154,7 +155,7 @@ impl CellOptions {
         // Values are numbers, even if listed as a description.
         let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
         let text = text.chain(factors).cloned().collect();
-        CsvOptions { delimiter: self.delimiter, text }
+        CsvOptions { delimiter: self.delimiter, text, spelling: self.spelling.clone() }
     }
 }
 

@@ -86,7 +86,7 @@ fn same(a: &Outcome, b: &Outcome) {
 #[test]
 fn a_stop_that_was_decided_and_not_kept_is_decided_again() {
     let calm = run(&patient(None), &mut Abrupt::default()).unwrap();
-    assert!(matches!(calm.ending, Ending::Early(_)), "{:?}", calm.ending);
+    assert!(matches!(calm.ending, Ending::Stopped(_)), "{:?}", calm.ending);
     assert!(calm.rounds < 40);
     let mut keeper = Abrupt { dies: true, ..Abrupt::default() };
     run(&patient(None), &mut keeper).err().expect("it was killed");

@@ -14,8 +14,7 @@ use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Evaluated, Start, Step, Tally, Traffic};
 use whimbrel_engine::runner_state::Change;
 use whimbrel_engine::{
-    Carrier, Ending, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage, StageState,
-    run_with,
+    Carrier, Keeper, Machine, Outcome, Participation, Protocol, Runner, Stage, StageState, run_with,
 };
 
 /// Who joins late in each stage, and before which round.
@@ -326,7 +325,7 @@ fn same(one: &End, other: &End, what: &str) {
 #[test]
 fn a_coordinator_killed_anywhere_goes_on_exactly_there() {
     let calm = federation(&[]);
-    assert_eq!(calm.outcome.ending, Ending::Finished);
+    assert!(calm.outcome.ending.is_over(), "{:?}", calm.outcome.ending);
     assert_eq!(calm.outcome.rounds, 8);
     let joined = Client::from_bytes(&calm.homes[LATE.0.0 as usize]).unwrap();
     assert!(joined.accepted > 0, "the late joiner is heard");

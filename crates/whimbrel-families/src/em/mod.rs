@@ -20,7 +20,7 @@ use crate::family::{
 };
 use crate::files::figure;
 use crate::job::channel::{Auto, Memories};
-use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
+use crate::job::method::length::{BATCH, BY_MINIBATCHES};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
@@ -73,6 +73,7 @@ static METHODS: [MethodKind; 4] = [
     },
     method("dem", "distributed EM without memories, the naive method", FEDERATED, UpRule::Plain),
     MethodKind {
+        auto_levels: true,
         private: &[PrivacyUnit::Row, PrivacyUnit::Client],
         ..method(
             "fedem",
@@ -83,6 +84,7 @@ static METHODS: [MethodKind; 4] = [
     },
     MethodKind {
         auto_batch: true,
+        auto_levels: true,
         ..method(
             "vr-fedem",
             "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
@@ -114,7 +116,7 @@ fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
 }
 
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let codec = "{ kind = \"dithering\", levels = 1 }";
+    let codec = "{ kind = \"dithering\", levels = \"auto\", bucket = 64 }";
     let mixed = facts.and_then(|facts| facts.types.as_ref());
     let init = (&keys::INIT, "\"federated-kmeans\"".into());
     let components = (&keys::COMPONENTS, "2".into());
@@ -131,7 +133,6 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
         },
         method: "fedem",
         method_keys: vec![
-            (&ROUNDS, "200".into()),
             (&BATCH, "\"full\"".into()),
             (&STEP, "\"auto\"".into()),
             (&PARTICIPATION, "1.0".into()),
@@ -287,6 +288,7 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         keys.insert("start".into(), chosen.start.into());
         if chosen.compared {
             keys.insert("bic".into(), number(chosen.bic));
+            keys.extend(choice.as_ref().map(|all| ("choice".into(), tables::compared(all))));
         }
         keys
     }
@@ -296,7 +298,8 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         let choice = Choice::of(&ended.outcome.delivered);
         let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
         sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
-        Ok(Results { sections, ..Results::default() })
+        let warnings = choice.as_ref().and_then(tables::edge).into_iter().collect();
+        Ok(Results { sections, warnings, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.

@@ -42,6 +42,9 @@ const PRIVATE_VARIANCE: f64 = 0.5;
 /// The address of the centres of a private start.
 const PRIVATE_START: u64 = 0xD9;
 
+/// The fewest starts by k-means++ where one client holds all rows.
+const STARTS_ALONE: u32 = 10;
+
 /// Groups of rows per component below which a smallest group costs likelihood: with some 17 rows per
 /// component a group of 5 costs at most 0.02 nats per row.
 const ROWS_PER_GROUP: usize = 3;
@@ -181,7 +184,6 @@ impl<K: MixtureKeys> EmPlan<K> {
             warnings.push("there are no more rows than components".into());
         }
         warnings.extend(outer_loops::warning(&self.work));
-        warnings.extend(self.preparing.warnings());
         let mut notes = self.preparing.notes();
         notes.extend(outer_loops::note(&self.work));
         if let Some(private) = &self.private {
@@ -222,7 +224,23 @@ impl<K: MixtureKeys> EmPlan<K> {
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&self.work, self.channels.opening())
+        match self.budget(common) {
+            Budget::Converged(most) => Some(most),
+            _ => common.rounds(&self.work, self.channels.opening()),
+        }
+    }
+
+    /// The length of the fit. The most rounds of a fit that ends by itself grow with `(1 + omega) / p`,
+    /// which slows it.
+    fn budget(&self, common: &Common) -> Budget {
+        match common.budget() {
+            Budget::Converged(most) => {
+                let slower = 1.0 + outer_loops::omega(&self.channels.uplinks);
+                let slower = slower / common.participation_mean();
+                Budget::Converged((f64::from(most) * slower).ceil() as u32)
+            }
+            given => given,
+        }
     }
 
     fn memory(&self) -> Option<&[f64]> {
@@ -247,7 +265,10 @@ impl<K: MixtureKeys> EmPlan<K> {
             averaged: private.averaged(),
         });
         Ok(FedEm {
-            terms: self.channels.private_terms(common, release),
+            terms: Terms {
+                budget: self.budget(common),
+                ..self.channels.private_terms(common, release)
+            },
             oracle: Em {
                 model,
                 initial,
@@ -366,14 +387,14 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
             Kind::Choose => {
-                let Candidates { init, components, starts } = mixture.candidates();
+                let Candidates { init, components, .. } = mixture.candidates();
                 let model = |k: &usize| {
                     let mixture = mixture.with_components(*k);
                     mixture.model_and_start(job, width, None, affine).map(|(m, _)| m)
                 };
                 let choice = MixtureChoice {
                     models: components.iter().map(model).collect::<Result<_, Error>>()?,
-                    starts,
+                    starts: starts(common, &mixture.candidates()),
                     clusters: *init == Init::FederatedKmeans,
                     rows_min: common.group_min(),
                     privacy: common.privacy(),
@@ -408,7 +429,8 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                     None => fit.erased(BindRows),
                     Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),
                 };
-                common.fit(fit, self.rounds(common))
+                let usual = common.rounds(&self.work, self.channels.opening());
+                common.fit(fit, usual)
             }
         })
     }
@@ -465,11 +487,18 @@ impl<K: MixtureKeys> EmPlan<K> {
     }
 }
 
+/// The starts of a fit. Where one client holds all rows, k-means has no second chance on the server.
+fn starts(common: &Common, candidates: &Candidates<'_>) -> u32 {
+    let by_clusters = *candidates.init == Init::FederatedKmeans;
+    let alone = common.clients == 1 && by_clusters && !common.job.privacy.masks;
+    if alone { candidates.starts.max(STARTS_ALONE) } else { candidates.starts }
+}
+
 fn stages(common: &Common, candidates: &Candidates<'_>, preparing: &Preparing) -> Vec<Kind> {
     let from_file = matches!(candidates.init, Init::File(_));
     let start = if common.private.is_some() {
         (!from_file).then_some(Kind::Lloyd)
-    } else if candidates.are_several() {
+    } else if candidates.components.len() > 1 || starts(common, candidates) > 1 {
         Some(Kind::Choose)
     } else {
         (*candidates.init == Init::FederatedKmeans).then_some(Kind::Kmeans)

@@ -64,6 +64,11 @@ impl Preparing {
         }
         if let Some(components) = self.asked.pca {
             Pca::new(self.left(), components).at("data.prepare.pca")?;
+        } else if !self.asked.drop_constant && !self.constant.is_empty() {
+            let (names, are) = named(&self.constant);
+            let error = Error::data(format!("{names} {are} constant: it has no density"));
+            let hint = "write drop_constant = true in [data.prepare], or name other `columns`";
+            return Err(error.hint(hint)).at("data.path");
         }
         Ok(self)
     }
@@ -121,14 +126,6 @@ impl Preparing {
             (1, Some(components)) => Pca::stand_in(self.left(), components),
             _ => Columns::stand_in(self.left()),
         }
-    }
-
-    pub fn warnings(&self) -> Vec<String> {
-        if self.asked.drop_constant || self.asked.pca.is_some() || self.constant.is_empty() {
-            return Vec::new();
-        }
-        let (names, are) = named(&self.constant);
-        vec![format!("{names} {are} constant: set drop_constant in [data.prepare], or reg_covar")]
     }
 
     pub fn notes(&self) -> Vec<String> {

@@ -1,10 +1,11 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
 use crate::files::figure;
+use serde_json::{Value, json};
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_engine::Outcome;
-use whimbrel_engine::metrics::Figure;
+use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_methods::choice::{Candidate, Choice};
 use whimbrel_methods::fedem::SHARES;
 
@@ -40,11 +41,47 @@ pub fn choice_note(choice: &Choice) -> Option<String> {
     Some(said.join("; "))
 }
 
+/// The best candidate of each number of components, for the summary.
+pub fn compared(choice: &Choice) -> Value {
+    let best = numbers_of_components(choice).into_iter().filter_map(|components| {
+        let own = |c: &&Candidate| c.components == components && c.compared && !c.failed;
+        choice
+            .candidates
+            .iter()
+            .filter(own)
+            .min_by(|a, b| a.clipped.cmp(&b.clipped).then(a.bic.total_cmp(&b.bic)))
+    });
+    let row = |c: &Candidate| {
+        json!({
+            "components": c.components, "bic": number(c.bic),
+            "log_likelihood": number(c.log_likelihood), "parameters": c.parameters,
+            "clipped": c.clipped, "chosen": c.chosen,
+        })
+    };
+    best.map(row).collect()
+}
+
+/// The warning about a choice at the edge of the grid.
+pub fn edge(choice: &Choice) -> Option<String> {
+    let (numbers, chosen) = (numbers_of_components(choice), choice.chosen().ok()?.components);
+    let (least, most) = (numbers.iter().min()?, numbers.iter().max()?);
+    let side = match chosen {
+        _ if least == most => return None,
+        n if n == *most => "more",
+        n if n == *least && n > 1 => "fewer",
+        _ => return None,
+    };
+    Some(format!(
+        "the lowest BIC is at the edge of the grid, {chosen} components: try {side} in `components`"
+    ))
+}
+
 /// The table of all candidates.
 pub fn of_choice(choice: &Choice) -> Section {
     let several = numbers_of_components(choice).len() > 1;
     let validated = choice.candidates.iter().any(|c| c.validation.is_some());
-    let mut heads = vec!["components", "start", "EM steps", "log-likelihood per row"];
+    let mut heads =
+        vec!["components", "start", "EM steps", "free parameters", "log-likelihood per row"];
     if several {
         heads.push("BIC");
     }
@@ -57,6 +94,7 @@ pub fn of_choice(choice: &Choice) -> Section {
             c.components.to_string(),
             c.start.to_string(),
             c.steps.to_string(),
+            c.parameters.to_string(),
             if c.failed { String::new() } else { format!("{:.5}", c.log_likelihood) },
         ];
         if several {
@@ -76,11 +114,11 @@ pub fn of_choice(choice: &Choice) -> Section {
         row
     };
     let sentence = if several {
-        "The best start of each number of components was continued; the fit starts from the \
-         parameters with the lowest BIC among runs without clipped parameters."
+        "The best starts of each number of components ran until convergence; the fit starts from \
+         the parameters with the lowest BIC among runs without clipped parameters."
     } else {
-        "Short runs of exact EM from each start; the fit starts from the parameters with the \
-         highest likelihood."
+        "Short runs of exact EM from each start, of which the best and the first ran until \
+         convergence; the fit starts from the parameters with the highest likelihood."
     };
     let table = Rows {
         heads: heads.into_iter().map(String::from).collect(),

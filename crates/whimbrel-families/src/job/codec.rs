@@ -42,7 +42,7 @@ pub(crate) const CODECS: Form<Codec> =
 static KIND: JobKey = JobKey::required("kind", "", "the codec").words(&KINDS);
 define_keys! {
     /// levels between zero and the norm
-    LEVELS = "levels", LEVEL_COUNTS, default(u32::from(Dithering::default().levels())), only (&["dithering"], "only dithering has levels");
+    LEVELS = "levels", AUTO_LEVELS, default(None), only (&["dithering"], "only dithering has levels");
     /// the norm, sent in full
     NORM = "norm", NORMS, default(Dithering::default().norm()),
         only (&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
@@ -68,6 +68,17 @@ define_keys! {
 
 /// Limited by the encoding of dithering.
 const LEVEL_COUNTS: Form<u32> = integer!(u32, 1 to 32767);
+
+form! {
+    /// `None` for "auto".
+    AUTO_LEVELS: Option<u32>, "an integer from 1 to 32767 or \"auto\"" {
+        /// the fewest at which compression takes at most three tenths of the automatic step, whatever
+        /// the shares of the clients (uplinks of fedem and vr-fedem); otherwise 1
+        "auto" => None,
+    }
+    number LEVEL_COUNTS => Some;
+}
+
 const BIT_COUNTS: Form<u32> = integer!(u32, 8 to 32);
 const SIZE_LISTS: Form<Vec<usize>> = list!(some COUNT, "a list of integers of at least 1");
 
@@ -104,8 +115,11 @@ pub fn parse_codec(written: &str) -> Result<Codec, Errors> {
     }
     let source = Source::new("codec", &line, root.get_ref(), &[]);
     let read = Reader::root(&source, &ALONE).read_as(&CODEC, &CODECS);
-    source.finish(read)
+    source.finish(read.map(|codec| codec.settled(LEVELS_USUAL)))
 }
+
+/// The levels of automatic dithering where nothing chooses them.
+pub(crate) const LEVELS_USUAL: u16 = 1;
 
 fn read_codec(value: &Value<'_>) -> Read<Codec> {
     let known = |v: &Value<'_>| {
@@ -131,10 +145,13 @@ fn read_settings(kind: &str, reader: &Reader<'_>) -> Read<whimbrel_core::Result<
         "natural" => Ok(Codec::Natural),
         "sign" => Ok(Codec::Sign),
         "dithering" => {
-            let levels = reader.read_as(&LEVELS, &LEVEL_COUNTS);
+            let levels = reader.read_as(&LEVELS, &AUTO_LEVELS);
             let norm = reader.read_as(&NORM, &NORMS);
             let bucket = reader.optional_as(&BUCKET, &COUNT);
-            Codec::dithering(levels?, norm?, bucket?)
+            let levels = levels?;
+            let given = Dithering::new(levels.unwrap_or(1), norm?, bucket?);
+            let settle = |d: Dithering| if levels.is_none() { d.automatic() } else { d };
+            given.map(|dithering| Codec::Dithering(settle(dithering)))
         }
         "block-p" => {
             let both = reader.refuse_both(&SIZE, &SIZES);
@@ -167,7 +184,8 @@ fn write_codec(codec: &Codec) -> String {
     match codec {
         Codec::Exact | Codec::ExactF32 | Codec::Natural | Codec::Sign => return text(codec.name()),
         Codec::Dithering(dithering) => {
-            out.put(&LEVELS, dithering.levels().to_string());
+            let levels = Some(u32::from(dithering.levels())).filter(|_| !dithering.is_automatic());
+            out.put(&LEVELS, AUTO_LEVELS.write(&levels));
             out.put(&NORM, NORMS.write(&dithering.norm()));
             if let Some(bucket) = dithering.bucket() {
                 out.put(&BUCKET, bucket.to_string());

@@ -34,6 +34,7 @@ pub fn cell_options(csv: &Csv, entries: Entries, described: Described) -> Result
         row_labels: read_side(cells.row_labels.as_ref())?,
         column_labels: read_side(cells.column_labels.as_ref())?,
         delimiter: csv.delimiter.map(|c| c as u8),
+        spelling: csv.spelling(),
         described,
     })
 }

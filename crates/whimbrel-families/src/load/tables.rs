@@ -62,7 +62,7 @@ pub(super) fn read_with(
     let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let all = text.iter().chain(more.iter().copied()).cloned().collect();
-    let options = CsvOptions { delimiter, text: all };
+    let options = CsvOptions { delimiter, text: all, spelling: csv.spelling() };
     Ok((csv.path.read_csv(&options)?, text))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
     Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Described, Entries, Features, Input,
-    MixedColumn, Parts, by_column, read_npy, samples,
+    MixedColumn, Parts, Spelling, by_column, read_npy, samples,
 };
 
 /// Most columns of a file, and most rows of a table with gaps.
@@ -94,6 +94,12 @@ impl Schema {
             DataSource::Npy(_) => return Ok(plain(SourceForm::Npy)),
             other => return Err(not_on_network(other)),
         };
+        if csv.spelling() != Spelling::default() {
+            let error = Error::config("`na` and `thousands` are not offered to clients");
+            return Err(error
+                .hint("clients write gaps as empty cells, and numbers plainly")
+                .into());
+        }
         let classes = facts.classes.clone();
         Ok(Self {
             target: csv.target.clone().map(|column| TargetForm { column, classes }),
@@ -172,7 +178,7 @@ impl Schema {
     fn csv_options<'a>(&'a self, more: impl IntoIterator<Item = &'a String>) -> CsvOptions {
         let text = self.client.iter().chain(&self.label).chain(&self.role).chain(more);
         let delimiter = self.delimiter.map(|c| c as u8);
-        CsvOptions { delimiter, text: text.cloned().collect() }
+        CsvOptions { delimiter, text: text.cloned().collect(), ..CsvOptions::default() }
     }
 
     /// Holds out rows by the column of roles.
@@ -221,7 +227,7 @@ impl Schema {
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];
             let delimiter = options.delimiter;
-            let lines = rows.read_csv(&CsvOptions { delimiter, text })?;
+            let lines = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }

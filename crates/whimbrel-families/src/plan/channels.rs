@@ -14,6 +14,7 @@ use whimbrel_core::Error;
 use whimbrel_engine::Participation;
 use whimbrel_methods::federated::{FirstMemories, Release, Terms};
 use whimbrel_methods::settings::Privacy;
+use whimbrel_methods::step::auto_levels;
 
 /// The memory step of `auto`, as a function of the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
@@ -116,14 +117,14 @@ pub fn uplinks(
     let first = match &job.uplink.codec {
         // 1/(1 + omega) for every family.
         Codec::Grid(grid) => {
-            uplink_with(job, &on_grid(common, grid), blocks, em_alpha).at("uplink.codec")?
+            uplink_with(common, &on_grid(common, grid), blocks, em_alpha).at("uplink.codec")?
         }
-        codec => uplink_with(job, codec, blocks, auto)?,
+        codec => uplink_with(common, codec, blocks, auto)?,
     };
     let mut uplinks = vec![first];
     let mut own = BTreeMap::new();
     for entry in &job.uplink.own {
-        let uplink = uplink_with(job, &entry.codec, blocks, auto)?;
+        let uplink = uplink_with(common, &entry.codec, blocks, auto)?;
         let known = uplinks.iter().position(|known| *known == uplink);
         let at = known.unwrap_or_else(|| {
             uplinks.push(uplink);
@@ -151,8 +152,13 @@ fn on_grid(common: &Common, grid: &SharedGrid) -> Codec {
     Codec::Grid(grid.clone().among(common.clients as u32, inclusion))
 }
 
-fn uplink_with(job: &Job, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {
-    let rule = job.uplink.rule.settled(auto(blocks_omega(codec, blocks).unwrap_or(0.0)));
+fn uplink_with(common: &Common, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {
+    let omega = |levels| blocks_omega(&codec.settled(levels), blocks).unwrap_or(0.0);
+    let codec = match codec.is_automatic() {
+        true => &codec.settled(auto_levels(omega, common.participation_mean())),
+        false => codec,
+    };
+    let rule = common.job.uplink.rule.settled(auto(blocks_omega(codec, blocks).unwrap_or(0.0)));
     Ok(Uplink::new(codec.clone(), rule, blocks.iter().sum())?.with_blocks(blocks)?)
 }
 
@@ -254,6 +260,9 @@ pub fn uncompressed(job: &Job) -> Option<String> {
 pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(up) = up.filter(|up| !up.codec().is_exact()) {
+        if let Codec::Dithering(dithering) = up.codec() {
+            parts.push(format!("levels {}", dithering.levels()));
+        }
         parts.extend(up.omega().map(|omega| format!("omega_up {omega:.4}")));
         if let UpRule::Memory { alpha } = up.rule() {
             parts.push(format!("alpha_up {alpha:.4}"));

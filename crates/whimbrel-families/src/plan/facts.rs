@@ -223,7 +223,7 @@ fn read_sample<'a>(
     };
     let mut text: Vec<String> = client.into_iter().chain(&csv.label).chain(also).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
-    let options = CsvOptions { delimiter, text: text.clone() };
+    let options = CsvOptions { delimiter, text: text.clone(), spelling: csv.spelling() };
     let data = csv.path.read_csv(&options)?;
     text.retain(|name| data.columns().iter().any(|column| column.name == *name));
     Ok((data, text))

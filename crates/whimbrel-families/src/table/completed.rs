@@ -46,10 +46,8 @@ pub struct Unsure {
 /// The estimate of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Expected value.
+    /// Mean of the draws.
     pub mean: f64,
-    /// Standard deviation of draws.
-    pub sd: f64,
     /// Lower limit of the 90 % interval.
     pub lower: f64,
     /// Upper limit.
@@ -117,8 +115,7 @@ impl Completed {
 
     pub fn estimate(&self, parameter: Parameter) -> Estimate {
         let (lower, upper) = self.fit.interval(parameter);
-        let mean = self.fit.model.family().mean(parameter.theta);
-        Estimate { mean, sd: self.fit.sd(parameter), lower, upper }
+        Estimate { mean: self.fit.expected(parameter), lower, upper }
     }
 
     /// Rows with one to four observations in the fit.

@@ -27,7 +27,7 @@ use crate::job::participation::PARTICIPATION;
 use crate::job::{Job, Step, codec};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
-use crate::template::{DataFacts, Suggestion};
+use crate::template::{DataFacts, Suggestion, TableFacts};
 use keys::{
     COPIES, COPIES_WORDS, EFFECTS, EXACT, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK,
     LowRankKeys, RANK, STARTS,
@@ -39,7 +39,7 @@ use whimbrel_job::form::{BOOLEAN, COUNT_U32};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{Writer, list, text};
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::lowrank;
@@ -84,7 +84,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
             (&ENTRIES, FAMILIES.write(&family_of(table.entries))),
             (&RANK, "\"auto\"".into()),
             (&LAMBDA, "\"auto\"".into()),
-            (&EFFECTS, "\"row+column\"".into()),
+            (&EFFECTS, effects_of(table)),
         ],
         method: "fedmiss",
         method_keys: vec![
@@ -94,6 +94,14 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
         ],
         uplink_keys: vec![(&codec::CODEC, codec.into())],
     })
+}
+
+/// Effects of a row and of each column that labels the table's columns, such as year and month.
+fn effects_of(table: &TableFacts) -> String {
+    match &table.column[..] {
+        [] | [_] => "\"row+column\"".into(),
+        several => list([&table.row].into_iter().chain(several).map(|name| text(name))),
+    }
 }
 
 /// A low-rank table and the settings of EM.
@@ -187,10 +195,13 @@ impl Fit for TableFit {
         &self,
         common: &Common,
         facts: &Facts,
-        _: Option<&Loaded>,
+        rows: Option<&Loaded>,
         _: Files<'_>,
     ) -> Result<Planned> {
-        plan::planned(common, self, facts)
+        let mut planned = plan::planned(common, self, facts)?;
+        let numbers = rows.filter(|_| self.entries() == Entries::Numbers);
+        planned.warnings.extend(numbers.and_then(plan::unlike_scales));
+        Ok(planned)
     }
 }
 

@@ -4,13 +4,14 @@ use super::keys::EffectsKey;
 use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::job::{MemoryStart, Step};
+use crate::load::Loaded;
 use crate::plan::{Common, Facts, FitStages, Planned, channels};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Erased, Error};
+use whimbrel_core::{ClientData, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, StepRule};
@@ -58,6 +59,38 @@ pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Resul
         uplink_is_known: common.total_rows.is_some(),
         ..Planned::over(common, uplinks[0].clone(), downlink, plan)
     })
+}
+
+/// The ratio of standard deviations from which columns are not of one scale.
+const SCALES_MAX: f64 = 10.0;
+
+/// The warning about columns of unlike scales: the largest alone determines the factors.
+pub(super) fn unlike_scales(loaded: &Loaded) -> Option<String> {
+    let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
+    let mut names = None;
+    for (_, data) in &loaded.clients {
+        let ClientData::Cells(cells) = data else { return None };
+        names.get_or_insert(&cells.columns);
+        for cell in &cells.observed {
+            let [count, mean, squares] = sums.entry(cell.column).or_default();
+            *count += 1.0;
+            let gap = cell.value - *mean;
+            *mean += gap / *count;
+            *squares += gap * (cell.value - *mean);
+        }
+    }
+    let sd = |(column, [count, _, squares]): (&u32, &[f64; 3])| ((squares / count).sqrt(), *column);
+    let each = || sums.iter().map(sd).filter(|(sd, _)| *sd > 0.0);
+    let (least, small) = each().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (most, large) = each().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let names = names.filter(|_| most > SCALES_MAX * least)?;
+    Some(format!(
+        "columns differ in scale: {:?} varies {:.0} times as much as {:?}, so that it dominates the fit; \
+         divide columns by their standard deviations, or write kind = \"mixture\" in [model]",
+        names[large as usize],
+        most / least,
+        names[small as usize]
+    ))
 }
 
 fn stages(asked: &TableFit, judged: bool) -> Vec<Kind> {

@@ -16,9 +16,6 @@ use whimbrel_engine::{Ending, Outcome};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
-/// Relative norm of the field above which the fit has not converged.
-const FIELD_MAX: f64 = 1e-4;
-
 impl FitReport for TableFit {
     fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
         let mut object = Map::new();
@@ -75,8 +72,7 @@ impl FitReport for TableFit {
         if let Some(all) = &totals {
             put("totals", table.columns.iter().zip(all).map(total_of).collect());
         }
-        let field_relative = field_relative(&table.fit, ended.outcome);
-        summary.extend(figures(&table, ended.outcome, field_relative));
+        summary.extend(figures(&table, ended.outcome));
         if let Some(selection) = &selection {
             let names = term_names(self, &ended.data.facts);
             summary.insert("selection".into(), tried(selection, &names));
@@ -90,9 +86,9 @@ impl FitReport for TableFit {
         let verdict = compared.verdict();
         let (all, said) = (totals.as_deref(), verdict.as_deref());
         let section = exhibits::section(&table, cells, all, said, selection.as_ref());
-        let notes = [unconverged(field_relative), shortened(&ended.job.method.step, &summary)];
+        let notes = shortened(&ended.job.method.step, &summary);
         Ok(Results {
-            notes: notes.into_iter().flatten().collect(),
+            notes: notes.into_iter().collect(),
             warnings: table.warning_of_few().into_iter().collect(),
             said: verdict.into_iter().collect(),
             sections: vec![section],
@@ -146,11 +142,7 @@ fn last(outcome: &Outcome, name: &str) -> Option<f64> {
 }
 
 /// Figures of the fit, for the summary.
-fn figures(
-    table: &Completed,
-    outcome: &Outcome,
-    field_relative: Option<f64>,
-) -> Map<String, Value> {
+fn figures(table: &Completed, outcome: &Outcome) -> Map<String, Value> {
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
@@ -166,7 +158,6 @@ fn figures(
     put("holdout_rmse", known(last(outcome, "held_out_rmse")));
     put("coverage", known(calibration.and_then(|c| c.coverage)));
     put("dispersion", known(calibration.map(|c| c.dispersion)));
-    put("field_relative", known(field_relative));
     put("intervals", table.intervals_without_effects().into());
     put("hardly_observed_rows", table.hardly_observed().into());
     summary
@@ -210,24 +201,6 @@ fn term_names(asked: &TableFit, facts: &Facts) -> Vec<String> {
 fn ridges_of(names: &[String], ridges: &[f64]) -> Value {
     let ridges = names.iter().zip(ridges).map(|(name, ridge)| (name.clone(), number(*ridge)));
     ridges.collect::<Map<String, Value>>().into()
-}
-
-/// `||h|| / ||psi'(theta)||` at the last evaluation.
-fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
-    let field = last(outcome, "field_norm2")?;
-    let (rows, columns) = (fit.model.rows(), fit.model.columns());
-    let row = |row| (0..columns).map(move |column| fit.mean(row, column).powi(2)).sum::<f64>();
-    let table: f64 = (0..rows).map(row).sum();
-    (table > 0.0).then(|| (field / table).sqrt())
-}
-
-/// The note on a fit that has not converged.
-fn unconverged(field_relative: Option<f64>) -> Option<String> {
-    let relative = field_relative.filter(|relative| *relative > FIELD_MAX)?;
-    Some(format!(
-        "not converged: the relative norm of the field is {relative:.1e} at the last evaluation, \
-         above {FIELD_MAX:.0e}; use more rounds, a larger lambda, larger batches or a finer codec"
-    ))
 }
 
 /// The selection by cross-validation, if the job leaves a choice.

@@ -11,6 +11,8 @@ pub use super::completed::Place;
 
 /// Significant digits of estimates and draws.
 const DIGITS: usize = 6;
+/// Draws behind a standard error, which is then known to about 7 %.
+const SD_DRAWS: u32 = 100;
 /// Random stream of imputations.
 const DRAWS: u64 = 0xD4A5;
 /// Random stream of errors that cells of an imputation share.
@@ -52,6 +54,18 @@ impl Sheet<'_> {
         fit.draw(*parameter, deviation, &mut key.child(place).stream())
     }
 
+    /// The standard error of a cell: the standard deviation of its first draws.
+    fn sd(&self, cell: &Unsure, row: usize, column: usize) -> f64 {
+        let draws = (1..=SD_DRAWS).map(|k| self.draw_of(cell, row, column, k));
+        let (mut mean, mut squares) = (0.0, 0.0);
+        for (n, x) in draws.enumerate() {
+            let gap = x - mean;
+            mean += gap / (n + 1) as f64;
+            squares += gap * (x - mean);
+        }
+        (squares / f64::from(SD_DRAWS - 1)).sqrt()
+    }
+
     /// The estimates of all cells, row by row.
     pub(crate) fn predicted(&self) -> Predicted {
         let width = self.table.columns.len();
@@ -60,19 +74,24 @@ impl Sheet<'_> {
             Predictions::Labels { of, names }
         };
         let names = self.rows.iter().map(|(name, _)| name.clone()).collect();
-        let cells = (0..self.rows.len() * width).map(|at| self.cell(at / width, at % width));
-        let estimates: Vec<Estimate> =
-            cells.map(|cell| self.table.estimate(cell.parameter)).collect();
-        let numbers =
-            |of: &dyn Fn(&Estimate) -> f64| Predictions::Wide(estimates.iter().map(of).collect());
+        let estimate = |at: usize| {
+            let cell = self.cell(at / width, at % width);
+            let sd = self.sd(&cell, at / width, at % width);
+            (self.table.estimate(cell.parameter), sd)
+        };
+        let cells = 0..self.rows.len() * width;
+        let estimates: Vec<(Estimate, f64)> = cells.map(estimate).collect();
+        let numbers = |of: &dyn Fn(&(Estimate, f64)) -> f64| {
+            Predictions::Wide(estimates.iter().map(of).collect())
+        };
         Predicted {
             columns: vec![
                 ("row".into(), labels(&|at| at / width, names)),
                 ("column".into(), labels(&|at| at % width, self.table.columns.clone())),
-                ("estimate".into(), numbers(&|cell| cell.mean)),
-                ("se".into(), numbers(&|cell| cell.sd)),
-                ("lower".into(), numbers(&|cell| cell.lower)),
-                ("upper".into(), numbers(&|cell| cell.upper)),
+                ("estimate".into(), numbers(&|(cell, _)| cell.mean)),
+                ("se".into(), numbers(&|(_, sd)| *sd)),
+                ("lower".into(), numbers(&|(cell, _)| cell.lower)),
+                ("upper".into(), numbers(&|(cell, _)| cell.upper)),
             ],
             figures: Vec::new(),
             words: "estimates of all cells".into(),
@@ -98,7 +117,8 @@ impl Sheet<'_> {
                 let shown = value.map_or(String::new(), |value| value.to_string());
                 write!(out, "{name},{label},{observed},{shown}")?;
                 let cell = self.cell(row, column);
-                let Estimate { mean, sd, lower, upper } = self.table.estimate(cell.parameter);
+                let Estimate { mean, lower, upper } = self.table.estimate(cell.parameter);
+                let sd = self.sd(&cell, row, column);
                 for x in [mean, sd, lower, upper] {
                     write!(out, ",{}", brief(x))?;
                 }

@@ -48,7 +48,7 @@ fn every_key_is_on_a_page() {
 
 #[test]
 fn templates_parse() {
-    let built_in = parse(&template(None));
+    let built_in = parse(&template(None, None).unwrap());
     assert_eq!(built_in.data.clients(), Some(100));
 
     let mut facts = DataFacts {
@@ -58,17 +58,17 @@ fn templates_parse() {
         rows: 120,
         ..DataFacts::default()
     };
-    let job = parse(&template(Some(&facts)));
+    let job = parse(&template(Some(&facts), None).unwrap());
     assert_eq!(job.name, "ward-data");
     assert_eq!(job.data.clients(), None);
     assert!(job.data.standardize(), "columns of a file have scales of their own");
 
     facts.client = None;
-    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));
+    assert_eq!(parse(&template(Some(&facts), None).unwrap()).data.clients(), Some(10));
     facts.rows = 4;
-    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
+    assert_eq!(parse(&template(Some(&facts), None).unwrap()).data.clients(), Some(4));
     facts.path = "array.npy".into();
-    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
+    assert_eq!(parse(&template(Some(&facts), None).unwrap()).data.clients(), Some(4));
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn a_template_for_a_table_with_gaps_parses() {
         }),
         ..DataFacts::default()
     };
-    let job = parse(&template(Some(&facts)));
+    let job = parse(&template(Some(&facts), None).unwrap());
     assert_eq!((job.model, job.method.name()), ("low-rank", "fedmiss"));
     facts.client = None;
-    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));
+    assert_eq!(parse(&template(Some(&facts), None).unwrap()).data.clients(), Some(10));
 }
 
 #[test]
 fn a_template_explains_itself() {
-    let text = template(None);
+    let text = template(None, None).unwrap();
     let start = text.find("# (\"em\"").expect("the methods");
     let methods = text[start..].split_inclusive(')').next().expect("the methods");
     assert_eq!(methods.replace("\n#", ""), format!("# ({})", method_words()));

@@ -32,6 +32,8 @@ fn the_published_job_parses_as_written() {
             cells: Default::default(),
             standardize: false,
             delimiter: None,
+            na: Vec::new(),
+            thousands: None,
         })
     );
     let GmmSettings { components, covariance, .. } =

@@ -348,7 +348,7 @@ proptest! {
 
     #[test]
     fn damaged_jobs_are_refused_or_accepted(
-        text in prop_oneof![job(), prop::sample::select(examples()), Just(template(None))],
+        text in prop_oneof![job(), prop::sample::select(examples()), Just(template(None, None).unwrap())],
         damage in vec((any::<prop::sample::Index>(), 0usize..12, edit()), 1..5),
     ) {
         let mut bytes = text.into_bytes();

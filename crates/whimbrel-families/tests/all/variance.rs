@@ -2,7 +2,7 @@
 
 use crate::plans::{plan, run};
 use crate::{has, parse, refusal, says};
-use whimbrel_engine::{Ending, Outcome};
+use whimbrel_engine::Outcome;
 use whimbrel_families::Job;
 use whimbrel_families::em::EmFit;
 use whimbrel_families::job::Batch;
@@ -79,7 +79,7 @@ fn it_runs_with_every_kind_of_step_and_ends_below_fedem() {
         let vr = run(&job(&format!(
             "kind = \"vr-fedem\"\nepochs = 60\ninner = 15\nbatch = 3\nstep = {step}\n{DITHERING}"
         )));
-        assert_eq!(vr.ending, Ending::Finished);
+        assert!(vr.ending.is_over(), "{:?}", vr.ending);
         assert!((60.0..63.0).contains(&number(&vr, "epoch")), "{}", number(&vr, "epoch"));
         let field = number(&vr, "field_norm2");
         assert!(field < limit, "step = {step}: {field:e}");
@@ -152,7 +152,7 @@ fn clients_of_the_em_methods_may_have_codecs_of_their_own() {
              for = [{{ clients = [\"client-2\"], codec = \"exact\" }}]\n"
         );
         let outcome = run(&job(&own));
-        assert_eq!(outcome.ending, Ending::Finished);
+        assert!(outcome.ending.is_over(), "{:?}", outcome.ending);
         let bytes: Vec<u64> = outcome.tallies.iter().map(|tally| tally.bytes_up).collect();
         let others = bytes.iter().enumerate().filter(|(id, _)| *id != 2).map(|(_, b)| *b).max();
         assert!(bytes[2] > 2 * others.unwrap(), "{method}: {bytes:?}");

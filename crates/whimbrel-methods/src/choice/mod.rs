@@ -1,10 +1,11 @@
 //! The choice of a mixture before it is fitted: its start and its number of components.
 //!
 //! *Starts* are compared by emEM (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM
-//! from each, ended once a step gains at most 1 % of the run's gain; the parameters of the highest
-//! likelihood are the start of the fit. *Numbers of components* are compared by BIC (Schwarz, 1978),
-//! `-2 sum ln p + p ln n`, of the best start of each, which runs until the remaining gain of EM,
-//! estimated by Aitken's rule (Böhning et al., 1994), is below [`REMAINS_MAX`] nats in total. Everyone
+//! from each, ended once a step gains at most 1 % of the run's gain. The best [`FINALISTS`] and the first
+//! then run until the remaining gain of EM, estimated by Aitken's rule (Böhning et al., 1994), is below
+//! [`REMAINS_MAX`] nats in total, and the parameters of the highest likelihood are the start of the fit:
+//! a job with one start has the first one, so more starts are not worse. *Numbers of components* are
+//! compared by BIC (Schwarz, 1978), `-2 sum ln p + p ln n`, of the best start of each. Everyone
 //! takes part in every exact EM step; a client sends only sums over its rows for every running
 //! candidate. Validation rows are scored, too, but do not affect the choice.
 
@@ -33,6 +34,8 @@ const SHORT_MAX: u32 = 50;
 /// The largest remaining gain of total log-likelihood where BICs are compared; a difference of BIC
 /// below 2 is "not worth more than a bare mention" (Kass and Raftery, 1995).
 pub const REMAINS_MAX: f64 = 0.1;
+/// The best short runs that are continued, beside the first.
+pub const FINALISTS: usize = 3;
 /// Most steps of a long run.
 const LONG_MAX: u32 = 1000;
 /// Restarts of the server's k-means for the first start, as for a single start.
@@ -133,20 +136,19 @@ impl<M: Mixture> MixtureChoice<M> {
         }
     }
 
-    /// After the short runs, starts the long runs: those of the best start of each of several numbers
-    /// of components.
+    /// After the short runs, starts the long runs: those of the best starts, and of the first, of each
+    /// number of components.
     fn run_on(&self, server: &mut Server) {
         if server.ran_on || server.running().next().is_some() {
             return;
         }
         server.ran_on = true;
-        if self.models.len() < 2 {
-            return;
-        }
         for model in 0..self.models.len() as u32 {
-            if let Some(best) = best_start(&server.slots, model) {
-                server.slots[best].phase = CandidateState::Long;
-                server.slots[best].compared = true;
+            let ranked = ranked(&server.slots, model);
+            let first = ranked.iter().copied().find(|at| server.slots[*at].start == 0);
+            for at in ranked.iter().copied().take(FINALISTS).chain(first) {
+                server.slots[at].phase = CandidateState::Long;
+                server.slots[at].compared = true;
             }
         }
     }
@@ -175,14 +177,19 @@ impl<M: Mixture> MixtureChoice<M> {
 
 /// The start of the highest likelihood, if possible among those without clipping.
 fn best_start(slots: &[Slot], model: u32) -> Option<usize> {
+    ranked(slots, model).first().copied()
+}
+
+/// The usable starts: those without clipping first, then by likelihood.
+fn ranked(slots: &[Slot], model: u32) -> Vec<usize> {
     let usable =
         |at: &usize| slots[*at].model == model && slots[*at].phase != CandidateState::Failed;
-    let is_better = |a: &Slot, b: &Slot| {
-        let clean = (a.repairs == 0).cmp(&(b.repairs == 0));
-        clean.then(a.last.total_cmp(&b.last)).is_gt()
-    };
-    let better = |best: usize, at| if is_better(&slots[at], &slots[best]) { at } else { best };
-    (0..slots.len()).filter(usable).reduce(better)
+    let mut all: Vec<usize> = (0..slots.len()).filter(usable).collect();
+    let clipped = |at: usize| slots[at].repairs > 0;
+    all.sort_by(|a, b| {
+        clipped(*a).cmp(&clipped(*b)).then(slots[*b].last.total_cmp(&slots[*a].last))
+    });
+    all
 }
 
 impl<M: Mixture> Method for MixtureChoice<M> {
@@ -198,8 +205,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     type Fold = Fold;
 
     fn declare(&self) -> Declaration {
-        let long = if self.models.len() < 2 { 0 } else { LONG_MAX };
-        let exchanges = vec![Allowance::rounds(Some(SHORT_MAX + long))];
+        let exchanges = vec![Allowance::rounds(Some(SHORT_MAX + LONG_MAX))];
         Declaration { exchanges, disclosures: self.disclosures(), ..Declaration::default() }
     }
 
@@ -393,6 +399,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             components: self.model(slot).components() as u32,
             start: slot.start + 1,
             steps: slot.steps,
+            parameters: self.model(slot).free_parameters() as u32,
             log_likelihood: slot.last - self.log_scale,
             bic: self.bic(slot, server.rows as f64),
             validation: (server.validation > 0).then_some(slot.validation - self.log_scale),

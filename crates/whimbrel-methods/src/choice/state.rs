@@ -160,6 +160,8 @@ pub struct Candidate {
     pub start: u32,
     /// EM steps.
     pub steps: u32,
+    /// Free parameters.
+    pub parameters: u32,
     /// Mean log-likelihood of the training rows.
     pub log_likelihood: f64,
     pub bic: f64,
@@ -184,7 +186,7 @@ pub struct Choice {
 
 const KIND: &str = "choice";
 /// Numbers per candidate in the artifact.
-const WIDTH: usize = 11;
+const WIDTH: usize = 12;
 
 impl Choice {
     pub(super) fn artifact(&self, theta: &[f64]) -> Artifact {
@@ -202,6 +204,7 @@ impl Choice {
                 flag(c.failed),
                 flag(c.chosen),
                 flag(c.compared),
+                f64::from(c.parameters),
             ]
         };
         let table: Vec<f64> = self.candidates.iter().flat_map(numbers).collect();
@@ -227,6 +230,7 @@ impl Choice {
             failed: n[8] != 0.0,
             chosen: n[9] != 0.0,
             compared: n[10] != 0.0,
+            parameters: n[11] as u32,
         };
         Some(Self { candidates: table.values.chunks_exact(WIDTH).map(candidate).collect() })
     }

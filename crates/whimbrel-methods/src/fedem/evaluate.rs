@@ -119,16 +119,18 @@ impl<M: Mixture> Judge for Em<M> {
         let baseline = self.model.baseline(&mean, &global.moments(context.total));
         let baseline_gap = baseline.map(|baseline| -likelihood - baseline);
         // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
+        let norm2 = vector::norm2_squared(&mean);
         let mut field = mean;
         vector::axpy(&mut field, -1.0, &global.s_hat);
+        let field2 = vector::norm2_squared(&field);
         let started = context.kind == ExchangeKind::Round;
         let objective = self.model.penalty(&theta) + self.initial.log_scale() - likelihood;
         // Components are counted from one, as in predictions.
         let numbers = |components: &[u32]| components.iter().map(|k| f64::from(*k) + 1.0).collect();
         let mut metrics = vec![
             Metric::number("objective", objective),
-            optional("field_norm2", started.then(|| vector::norm2_squared(&field))),
-            Metric::number("converged", f64::from(u8::from(context.converged))),
+            optional("field_norm2", started.then_some(field2)),
+            optional("field_relative", started.then(|| (field2 / norm2).sqrt())),
             Metric::number("repairs", global.repairs as f64),
             Metric::list("weights", self.model.weights(&theta)),
         ];
@@ -157,9 +159,7 @@ impl<M: Mixture> Em<M> {
         vec![
             Measure::objective("Penalised negative log-likelihood per row, which is minimised"),
             measures::field(),
-            number("converged", "Converged", "converged", "1 after three small updates in a row")
-                .unit(Unit::Count)
-                .summary(),
+            measures::field_relative(self.to_converge()),
             measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
             Measure::new("weights", "Mixture weights", "weights", "One line per component")
                 .unit(Unit::Share)
@@ -180,9 +180,20 @@ impl<M: Mixture> Em<M> {
         ]
     }
 
+    /// The advice for a fit that has not converged.
+    fn to_converge(&self) -> String {
+        let noise = self.noise();
+        format!("{noise}run more rounds (`rounds` in [method])")
+    }
+
     /// The advice for a degenerate fit.
     pub(super) fn remedy(&self) -> String {
-        let noise = match &self.step {
+        format!("{}{}", self.noise(), self.model.remedy())
+    }
+
+    /// The advice against noise.
+    fn noise(&self) -> &'static str {
+        match &self.step {
             Step::Given(schedule) if schedule.at(0) < 1.0 => "leave step = \"auto\", or ",
             Step::Auto(auto) if auto.omega > 0.0 => match self.frame {
                 FrameKind::Raw => "write frame = \"fisher\" in [uplink] or use more levels, or ",
@@ -190,7 +201,6 @@ impl<M: Mixture> Em<M> {
             },
             Step::Auto(auto) if auto.p < 1.0 => "let more clients take part, or ",
             _ => "",
-        };
-        format!("{noise}{}", self.model.remedy())
+        }
     }
 }

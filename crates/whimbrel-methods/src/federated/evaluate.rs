@@ -92,6 +92,7 @@ impl<O: Judge> Evaluate for Federated<O> {
         metrics.extend(pooled.metrics());
         metrics.extend([
             optional("update_norm2", server.update_norm2),
+            optional("update_relative", server.update_relative()),
             optional("memory_gap2", memory_gap2),
             optional("local_variance", server.spread.map(|s| s.local2)),
             optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),

@@ -17,7 +17,7 @@ use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
 };
-use whimbrel_core::{ClientId, Error, Key, Result};
+use whimbrel_core::{ClientId, Error, Key, Measure, Result};
 
 impl<O: Oracle> Federated<O> {
     /// The uplink for everything that does not depend on the codec.
@@ -34,7 +34,6 @@ impl<O: Oracle> Federated<O> {
             rows: server.rows,
             clients: server.clients,
             cohort: 0.0,
-            converged: server.has_converged(),
         }
     }
 }
@@ -77,7 +76,14 @@ impl<O: Judge> Method for Federated<O> {
         declared.noise = self.terms.privacy.release.map(|release| release.releases.multiplier);
         declared.measures.insert(0, measures::epoch());
         declared.measures.extend(held_out::measures(&self.oracle.scores()));
-        declared.measures.extend(measures::channels());
+        let has = |own: &[Measure], new: &Measure| own.iter().any(|m| m.key == new.key);
+        let channels = measures::channels().into_iter();
+        let channels: Vec<_> = channels.filter(|new| !has(&declared.measures, new)).collect();
+        declared.measures.extend(channels);
+        if self.terms.privacy.release.is_some() {
+            // The noise sets the distance from the optimum, and the budget the rounds.
+            declared.measures.iter_mut().for_each(|measure| measure.goal = None);
+        }
         if self.terms.privacy.min_group.is_some() {
             declared.measures.push(measures::withheld());
         }

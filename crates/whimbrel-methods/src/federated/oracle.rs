@@ -307,6 +307,4 @@ pub struct Context {
     pub clients: u32,
     /// The total weight of the clients in the fold; zero outside the server step.
     pub cohort: f64,
-    /// Whether the updates have become small: a fit without a number of rounds ends there.
-    pub converged: bool,
 }

@@ -93,6 +93,12 @@ impl<G, T> Server<G, T> {
         self.small_rounds >= SMALL_ROUNDS
     }
 
+    /// The norm of the last estimate relative to the largest so far.
+    pub fn update_relative(&self) -> Option<f64> {
+        let most = self.update_norm2_max;
+        self.update_norm2.map(|norm2| if most > 0.0 { (norm2 / most).sqrt() } else { 0.0 })
+    }
+
     /// Passes over the pooled rows.
     pub fn epoch(&self) -> f64 {
         self.rows_used as f64 / self.rows.max(1) as f64

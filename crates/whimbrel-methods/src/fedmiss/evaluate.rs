@@ -13,6 +13,9 @@ use whimbrel_models::lowrank::{
     Calibration, Ceiling, Delivered, Factors, Observed, ScoreSums, Scores,
 };
 
+/// The advice for a fit that has not converged.
+const REMEDY: &str = "use more rounds, a larger lambda, larger batches or a finer codec";
+
 /// The fit that clients evaluate on their cells.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -122,7 +125,7 @@ impl Evaluate for FedMiss {
         let scores = scores.value();
         let copies = self.copies_of(server);
         let push = self.on_table(server, &residual, copies)?;
-        let field_norm2 = self.model.field_norm2(&server.s_hat, &server.factors, &push);
+        let [field_norm2, table_norm2] = self.model.norms2(&server.s_hat, &server.factors, &push);
         // F = (1/n) Σ_c L^c + penalties                                              (F.2)
         let objective = loss / clients + self.model.penalty(&server.factors);
         let settings = self.model.settings();
@@ -130,8 +133,10 @@ impl Evaluate for FedMiss {
         let calibration = Calibration::new(settings, &scores, parameters, &[]);
         let (observed, held_out) = (&scores.observed, &scores.held_out);
         let known = (server.phase != Phase::Memory).then_some(field_norm2);
+        let relative = known.filter(|_| table_norm2 > 0.0).map(|h| (h / table_norm2).sqrt());
         let values = [
             ("field_norm2", known),
+            ("field_relative", relative),
             ("update_norm2", server.update_norm2),
             ("memory_gap2", gaps.map(|gap| gap / clients)),
             ("train_rmse", observed.rmse()),
@@ -183,6 +188,7 @@ impl FedMiss {
             Measure::objective(objective).clients(OverClients::Mean),
             plain(per_objective).without_curve(),
             measures::field(),
+            measures::field_relative(REMEDY.into()),
         ];
         all.extend(measures::channels());
         all.extend(per_cell.map(|one| plain(one).clients(OverClients::Rows).better(Better::Down)));

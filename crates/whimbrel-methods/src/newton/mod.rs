@@ -271,7 +271,7 @@ impl Method for Newton {
         Status { next, magnitude: 1.0 + norm }
     }
 
-    fn open(&self, server: &Server) -> Result<((), Fold)> {
+    fn open(&self, server: &Server, _: &[ClientId]) -> Result<((), Fold)> {
         let length = self.points(server).map_or(0, |(all, last)| self.upload_len(all.len(), last));
         Ok(((), Fold { sums: ExactSum::new(length), count: 0 }))
     }

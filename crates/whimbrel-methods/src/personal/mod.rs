@@ -62,6 +62,7 @@ use crate::federated::{
     Computed, Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Publish,
     Received, Terms, Told, aggregate,
 };
+use crate::measures;
 use crate::settings::{add_sums, largest_norm};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -264,7 +265,9 @@ impl Oracle for Personal {
         if terms.opens() {
             disclosures.push(aggregate("up", "once: its first change, exactly", whole));
         }
-        let (measures, batch) = (vec![evaluate::objective()], self.learner.clients_at_once());
+        let settled = measures::update_relative("run more rounds, or use a smaller step");
+        let (measures, batch) =
+            (vec![evaluate::objective(), settled], self.learner.clients_at_once());
         Declaration { disclosures, measures, batch, ..Declaration::default() }
     }
 

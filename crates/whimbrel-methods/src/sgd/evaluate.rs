@@ -4,12 +4,19 @@ use super::{Global, Gradient};
 use crate::federated::{
     Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, optional,
 };
+use crate::measures;
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::Examples;
+
+/// The largest relative excess loss of a converged run.
+const EXCESS_MAX: f64 = 1e-6;
+/// The advice for a run that has not converged.
+const REMEDY: &str =
+    "run more rounds, write standardize = true in [data], or use a smaller step or larger batches";
 
 /// The question: the loss at this model, and the distance of the memory from its limit.
 #[derive(Clone, Debug)]
@@ -121,6 +128,7 @@ impl Judge for Gradient {
         let mut metrics = vec![
             Metric::number("objective", objective),
             optional("excess_loss", reference.map(|r| objective - r.f_star)),
+            optional("excess_relative", reference.map(|r| (objective - r.f_star) / objective)),
             optional("distance2", distance2),
         ];
         // ||∇F(w)||², bounded by Theorem S11
@@ -183,6 +191,16 @@ pub(super) fn measures() -> Vec<Measure> {
         ))
         .role(Role::Excess)
         .result(3),
+        lower(Measure::new(
+            "excess_relative",
+            "Relative excess loss",
+            "relative excess loss",
+            "(F(w) − F★) / F(w)",
+        ))
+        .without_curve()
+        .summary()
+        .goal(EXCESS_MAX, REMEDY),
+        measures::update_relative(REMEDY),
         Measure::objective("The minimised function, over all clients’ rows"),
         lower(Measure::new("distance2", "Distance to the optimum", "distance²", "‖w − w★‖²"))
             .summary(),

@@ -250,7 +250,6 @@ const CONTEXT: Context = Context {
     rows: 1000,
     clients: 20,
     cohort: 0.0,
-    converged: false,
 };
 
 #[test]

@@ -214,20 +214,22 @@ impl LowRank {
 
     /// `|psi'(theta) - S + residuals|^2`, with extrapolated counts cut to the largest observed one of
     /// their row.
-    pub fn field_norm2(&self, s: &[f64], factors: &Factors, residuals: &Residuals) -> f64 {
+    pub fn norms2(&self, s: &[f64], factors: &Factors, residuals: &Residuals) -> [f64; 2] {
         let row_means = RowMeans::new(self, factors);
         let (columns, rows) = (self.columns(), chunk_rows(self.rows()));
         let chunks = s.par_chunks(columns * rows).enumerate().map(|(c, chunk)| {
             let (mut mean, mut h) = (vec![0.0; columns], vec![0.0; columns]);
-            let mut sum = 0.0;
+            let mut sums = [0.0; 2];
             for (i, s) in chunk.chunks_exact(columns).enumerate() {
                 let row = c * rows + i;
                 row_means.field(residuals, row, s, [&mut mean, &mut h]);
-                sum += residuals.norms2(self, row, [s, &mean, &h])[0];
+                let [field, table] = residuals.norms2(self, row, [s, &mean, &h]);
+                sums = [sums[0] + field, sums[1] + table];
             }
-            sum
+            sums
         });
-        chunks.collect::<Vec<f64>>().iter().sum()
+        let add = |[a, b]: [f64; 2], [c, d]: &[f64; 2]| [a + c, b + d];
+        chunks.collect::<Vec<_>>().iter().fold([0.0; 2], add)
     }
 
     /// Moves the table and maps it to factors: `S += gamma H`, `theta = T(S)`, starting from the current

@@ -66,6 +66,8 @@ pub struct Coordinator {
     folder: PathBuf,
     stop: Arc<AtomicBool>,
     last_stage: u32,
+    /// The verdict on the fit, once it is over.
+    verdict: String,
 }
 
 impl Coordinator {
@@ -97,7 +99,8 @@ impl Coordinator {
         let listener = into_async(listener, &runtime)?;
         runtime.spawn(listen(listener, tls, shared));
         runtime.spawn(write_changes(board.clone(), folder.clone()));
-        Ok(Self { runtime, network, run, seed, board, folder, stop, last_stage: 0 })
+        let verdict = "delivered".into();
+        Ok(Self { runtime, network, run, seed, board, folder, stop, last_stage: 0, verdict })
     }
 
     /// Runs the job to its end, or until it is told to stop.
@@ -109,19 +112,20 @@ impl Coordinator {
         let ended = run_with(chain, network, run, self.seed, &self.stop, &mut observer);
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
-                self.board.state(RunState::Failed, format!("failed: {error}"));
+                self.board.state(RunState::Failed, format!("diverged: {error}"));
                 self.goodbye(&format!("{}{error}", crate::JOB_FAILED), true);
             }
             Ok(Outcome { ending: Ending::Interrupted, .. }) => {
                 self.board.state(RunState::Paused, "stopped; all state is saved");
                 self.goodbye(RESUMABLE, false);
             }
-            Ok(Outcome { ending: Ending::Degenerate(why), .. }) => {
-                let line = format!("the fit is degenerate: {why}");
-                self.board.warn(&line);
-                self.board.state(RunState::Running, line);
+            Ok(Outcome { ending, .. }) => {
+                self.verdict = format!("{}: {}", ending.word(), ending.detail());
+                if !matches!(ending, Ending::Converged(_)) {
+                    self.board.warn(&self.verdict);
+                }
+                self.board.state(RunState::Running, &*self.verdict);
             }
-            Ok(_) => self.board.state(RunState::Running, "the fit is done"),
             Err(error) => {
                 self.board.state(RunState::Failed, format!("stopped: {error}"));
                 self.goodbye("the coordinator stopped", false);
@@ -180,7 +184,7 @@ impl Coordinator {
             self.board.warn(&line);
         }
         self.board.change(|s| (s.finished, s.eta_s) = (true, None));
-        self.board.state(RunState::Done, "finished");
+        self.board.state(RunState::Done, &*self.verdict);
         self.goodbye("the job is over", true);
         Ok(true)
     }

@@ -131,7 +131,7 @@ fn with_a_deadline_a_stopping_rule_is_replayed_from_the_respondents() {
     let restless = town.join(0);
     let (left, _) = serving.end_with(steady);
     restless.halt();
-    assert!(matches!(left.ending, Ending::Early(_)), "{:?}", left.ending);
+    assert!(matches!(left.ending, Ending::Stopped(_)), "{:?}", left.ending);
     assert!(left.journal.contains("\"answered\":\"1-2\""), "it always answered");
     assert_eq!(left, replay(&toys, 3, &left.journal));
     assert_ne!(left.metrics, simulate(&toys, 3).0.metrics, "the respondents made no difference");

@@ -11,14 +11,11 @@ use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::family::RunData;
 use whimbrel_families::files::quoted;
-use whimbrel_families::job::{Budget, DataSource, Job};
+use whimbrel_families::job::{DataSource, Job};
 use whimbrel_families::plan::Plan;
 
 /// Larger tensors are only in `model.safetensors`.
 const READABLE_MAX: usize = 100_000;
-
-/// The ending of a run that has spent its privacy budget.
-const BUDGET: &str = "stopped (budget)";
 
 /// The prefix of the tensors of a model's preparation.
 const PREPARE: &str = "prepare.";
@@ -87,12 +84,13 @@ pub fn summary(
     if !unseen.is_empty() {
         put("unseen", json!(unseen));
     }
-    let ending = match ending(&outcome.ending) {
+    put("ending", outcome.ending.word().into());
+    let mut detail = outcome.ending.detail();
+    if plan.private().is_some() && matches!(outcome.ending, Ending::Stopped(_)) {
         // The rounds of a private run are those that the budget allows.
-        _ if outcome.ending == Ending::Finished && plan.private().is_some() => BUDGET.into(),
-        ending => ending,
-    };
-    put("ending", ending.into());
+        detail = format!("privacy budget spent {detail}");
+    }
+    put("ending_detail", detail.into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }
@@ -102,7 +100,7 @@ pub fn summary(
         put("theory", Value::Object(constants.collect()));
     }
     let mut notes = plan.notes();
-    if outcome.last.is_none() && matches!(outcome.ending, Ending::Finished | Ending::Early(_)) {
+    if outcome.last.is_none() && outcome.ending.is_over() {
         notes.push(
             "clients were not asked for evaluations: there is no objective, and held-out rows were not used"
                 .into(),
@@ -117,31 +115,11 @@ pub fn summary(
 }
 
 /// Warnings from the last figures of a run.
-pub(super) fn warnings(job: &Job, outcome: &Outcome) -> Vec<String> {
+pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
     // Defects are reported as the ending.
     let measures = outcome.measures.iter().filter(|measure| !measure.defect);
-    let mut all: Vec<String> = measures
-        .flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value)))
-        .collect();
-    if let (Budget::Converged(most), Ending::Finished) = (job.method.length, &outcome.ending)
-        && outcome.last.as_ref().is_some_and(|row| row.round >= most)
-    {
-        all.push(format!(
-            "the run ended after {most} rounds without convergence: set `rounds` in [method] for more"
-        ));
-    }
-    all
-}
-
-fn ending(ending: &Ending) -> String {
-    match ending {
-        Ending::Finished => "finished".into(),
-        Ending::Early(why) => format!("stopped early: {why}"),
-        Ending::Degenerate(why) => format!("degenerate: {why}"),
-        Ending::Interrupted => "interrupted".into(),
-        Ending::Failed(error) => format!("failed: {error}"),
-    }
+    measures.flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value))).collect()
 }
 
 /// The content of `clients.csv`.

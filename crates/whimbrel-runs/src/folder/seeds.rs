@@ -39,14 +39,18 @@ pub fn aggregate(
             object.insert(key.into(), if whole { (mean as i64).into() } else { number(mean) });
         }
     }
-    let endings = || summaries.iter().filter_map(|summary| summary.get("ending")?.as_str());
-    let worst = ["failed", "degenerate"];
-    let worst = worst.iter().find_map(|word| endings().find(|ending| ending.starts_with(word)));
-    if let Some(ending) = worst {
-        object.insert("ending".into(), ending.into());
+    let of = |word: &&str| summaries.iter().find(|one| one.get("ending") == Some(&(*word).into()));
+    if let Some(worst) = ["diverged", "degenerate", "stopped"].iter().find_map(of) {
+        take_ending(&mut object, worst);
     }
     object.insert("seeds".into(), summaries.len().into());
     object
+}
+
+/// Gives a summary the ending of another.
+pub fn take_ending(to: &mut Map<String, Value>, from: &Map<String, Value>) {
+    let keys = ["ending", "ending_detail"].into_iter();
+    to.extend(keys.filter_map(|key| Some((key.into(), from.get(key)?.clone()))));
 }
 
 /// The key of `summary.json` for the seed whose model a job delivers.
@@ -56,7 +60,7 @@ pub const DELIVERED: &str = "delivered_seed";
 pub fn best_seed(summaries: &[Map<String, Value>]) -> Option<u64> {
     let has_failed = |summary: &Map<String, Value>| {
         let ending = summary.get("ending").and_then(Value::as_str).unwrap_or_default();
-        ending.starts_with("failed") || ending.starts_with("degenerate")
+        ["diverged", "degenerate"].contains(&ending)
     };
     let sound = summaries.iter().filter(|summary| !has_failed(summary));
     let ranked =
@@ -81,7 +85,7 @@ mod tests {
         let run = |objective: f64, bits: u64| {
             let object = json!({
                 "name": "a", "seed": 1, "objective": objective, "bits_up": bits, "f_star": 0.25,
-                "ending": "finished",
+                "ending": "converged",
             });
             object.as_object().unwrap().clone()
         };

@@ -218,9 +218,15 @@ impl Run {
         self.figure("bits_down").unwrap_or_default() as u64
     }
 
-    /// The ending: `finished`, `interrupted`, or the rule or defect that ended the run.
+    /// The verdict: `converged`, `stopped` (by the budget, a rule or the caller), `degenerate` or
+    /// `diverged`.
     pub fn ending(&self) -> &str {
-        self.summary.get("ending").and_then(Value::as_str).unwrap_or("finished")
+        self.summary.get("ending").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The reason behind the verdict: the distance from convergence and the remedy.
+    pub fn ending_detail(&self) -> &str {
+        self.summary.get("ending_detail").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Remarks of the run that deserve attention.

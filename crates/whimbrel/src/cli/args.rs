@@ -64,6 +64,12 @@ pub enum Command {
     New {
         /// A CSV, .npy, LIBSVM or idx file to write the job for
         data: Option<PathBuf>,
+        /// The column to predict
+        #[arg(long, value_name = "COLUMN", requires = "data")]
+        target: Option<String>,
+        /// The kind of the model
+        #[arg(long, value_name = "KIND")]
+        model: Option<String>,
         /// Output file; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,

@@ -55,8 +55,8 @@ pub fn run_command(args: &Run) -> Result<u8> {
             ));
             return Ok(INTERRUPTED);
         }
-        Ending::Early(why) => note(&format!("stopped after round {}: {why}", done.rounds)),
-        Ending::Finished | Ending::Degenerate(_) => {}
+        Ending::Degenerate(_) => {}
+        ending => verdict(ending),
     }
     if !args.json {
         report::tables(&done.views)?;
@@ -65,6 +65,14 @@ pub fn run_command(args: &Run) -> Result<u8> {
     match done.ending {
         Ending::Degenerate(why) => degenerate(&job, &why).map(|()| 0),
         _ => Ok(0),
+    }
+}
+
+/// Prints whether a fit has converged.
+pub fn verdict(ending: &Ending) {
+    match ending {
+        Ending::Stopped(why) => warning(&format!("stopped {why}")),
+        other => note(&format!("{}: {}", other.word(), other.detail())),
     }
 }
 

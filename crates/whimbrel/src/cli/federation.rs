@@ -17,7 +17,12 @@ use whimbrel_runs::RunDir;
 pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bool) -> Result<u8> {
     let registry = open(run)?;
     if let Some(ending) = RunDir::adopt(run).ending() {
-        let error = Error::config(format!("the run in {} is over: {ending}", run.display())).hint(
+        let error = Error::config(format!(
+            "the run in {} is over: {}",
+            run.display(),
+            ending.join(": ")
+        ))
+        .hint(
             "no client can join it any more; `whimbrel serve --resume` delivers the model to those \
              that took part",
         );
@@ -77,7 +82,7 @@ pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     }
     let ending = RunDir::adopt(run).ending();
     let mut text = table(&status);
-    if let Some(why) = ending.as_deref().and_then(defect) {
+    if let Some(why) = ending.as_ref().and_then(defect) {
         text = format!("the fit is degenerate: {why}\n{text}");
     }
     data(&text)?;

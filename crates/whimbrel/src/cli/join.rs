@@ -102,7 +102,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));
-            match RunDir::adopt(&folder).ending().as_deref().and_then(defect) {
+            match RunDir::adopt(&folder).ending().as_ref().and_then(defect) {
                 Some(why) => degenerate(&job, &printable(why)).map(|()| 0),
                 None => Ok(0),
             }

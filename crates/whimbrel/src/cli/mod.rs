@@ -22,7 +22,7 @@ mod serve;
 mod sources;
 mod studies;
 
-use crate::run::threads_of;
+use crate::run::{Wishes, threads_of};
 use args::{Args, Command, DataCommand, PaperCommand};
 use clap::Parser;
 use std::process::ExitCode;
@@ -60,8 +60,9 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Run(run)) => execute::run_command(run),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
-        Some(Command::New { data, out, force }) => {
-            new::new_command(data.as_deref(), out.as_deref(), *force)
+        Some(Command::New { data, target, model, out, force }) => {
+            let wishes = Wishes { target: target.as_deref(), model: model.as_deref() };
+            new::new_command(data.as_deref(), out.as_deref(), *force, wishes)
         }
         Some(Command::Report(report)) => report::report_command(report),
         Some(Command::Serve(serve)) => serve::serve_command(serve),

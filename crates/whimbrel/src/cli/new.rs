@@ -2,16 +2,21 @@
 
 use super::messages::note;
 use super::output::Output;
-use crate::run::draft;
 use crate::run::execute::shell_word;
+use crate::run::{Wishes, draft};
 use std::path::Path;
 use whimbrel_families::failure::Result;
 
 /// Writes a commented job file.
-pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Result<u8> {
+pub fn new_command(
+    data: Option<&Path>,
+    out: Option<&Path>,
+    force: bool,
+    wishes: Wishes<'_>,
+) -> Result<u8> {
     let output = Output::check(out.unwrap_or(Path::new("-")), force, data)?;
     let job = out.filter(|_| !output.is_standard());
-    output.write(&draft(data, job)?)?;
+    output.write(&draft(data, job, wishes)?)?;
     if let Some(job) = job {
         note(&format!("wrote {}; next: whimbrel check {}", output.shown(), shell_word(job)));
     }

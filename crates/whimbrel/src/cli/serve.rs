@@ -1,7 +1,7 @@
 //! `whimbrel serve`: coordinates a job whose clients are on a network.
 
 use super::args::{LogForm, Serve};
-use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
+use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::privacy::Spending;
@@ -75,11 +75,12 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     if ended.is_none() {
         dir.keep_noise(&mut plan)?;
     }
-    if let Some(why) = ended.as_deref().filter(|ending| ending.starts_with("failed")) {
+    if let Some([_, why]) = ended.as_ref().filter(|ending| ending[0] == "diverged") {
         let folder = dir.path().display();
-        let error =
-            Error::config(format!("there is no model to deliver: the run in {folder} {why}"))
-                .hint("begin a new run in another folder, or with --force");
+        let error = Error::config(format!(
+            "there is no model to deliver: the run in {folder} diverged: {why}"
+        ))
+        .hint("begin a new run in another folder, or with --force");
         return Err(error.into());
     }
     let setup = Setup {
@@ -122,7 +123,7 @@ fn deliver(args: &Serve, job: &Job, dir: &RunDir, coordinator: &mut Coordinator)
         return Ok(interrupted(args, dir));
     }
     note(&format!("report: {}", dir.path().join("report.html").display()));
-    match dir.ending().as_deref().and_then(defect) {
+    match dir.ending().as_ref().and_then(defect) {
         Some(why) => degenerate(job, why).map(|()| 0),
         None => Ok(0),
     }
@@ -261,11 +262,11 @@ fn run(
     match outcome.ending {
         Ending::Failed(error) => Err(error.into()),
         Ending::Interrupted => Ok(Some(interrupted(args, dir))),
-        Ending::Early(why) => {
-            note(&format!("stopped after round {}: {why}", outcome.rounds));
+        Ending::Degenerate(_) => Ok(None),
+        ending => {
+            verdict(&ending);
             Ok(None)
         }
-        Ending::Finished | Ending::Degenerate(_) => Ok(None),
     }
 }
 

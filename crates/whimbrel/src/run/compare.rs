@@ -106,7 +106,8 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
                 failed |= !job.job.fit.allows_degenerate();
                 to.warning(&format!("{name} is degenerate: {why}"));
             }
-            Ending::Early(_) | Ending::Finished => {}
+            Ending::Stopped(why) => to.warning(&format!("{name} stopped {why}")),
+            Ending::Converged(_) => {}
         }
         page::write_or_warn(&name, &done.views, &dir.path().join("report.html"), to);
         let mut summary = done.summary;

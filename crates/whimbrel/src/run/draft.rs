@@ -4,7 +4,8 @@ use super::execute::in_text;
 use super::inspect::targets;
 use std::path::{Path, PathBuf};
 use whimbrel_data::{
-    Dataset, Features, Kind, class_numbers, guess_table, read_idx_images, read_libsvm,
+    ColumnType, Dataset, Entries, Features, Kind, TableGuess, class_numbers, guess_table,
+    read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
@@ -34,13 +35,29 @@ const TARGET_NAMES: [&str; 5] = ["label", "class", "target", "outcome", "y"];
 /// Largest number of values of a column of classes.
 const CLASSES_MAX: usize = 20;
 
-/// A commented job for a data file, or for the generator; `job` is the file it will be in.
-pub fn draft(data: Option<&Path>, job: Option<&Path>) -> Result<String> {
-    let facts = data.map(|file| look(file, job)).transpose()?;
-    Ok(template(facts.as_ref()))
+/// Names of columns that identify things, beside those that end in `id`.
+const IDENTIFIERS: [&str; 9] =
+    ["patient", "zip", "zipcode", "postcode", "phone", "email", "name", "index", "ssn"];
+
+/// The ratio of the columns' standard deviations from which they have different units.
+const UNITS_MIN: f64 = 10.0;
+
+/// The wishes of a user for a draft.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes<'a> {
+    /// The column to predict.
+    pub target: Option<&'a str>,
+    /// The kind of the model.
+    pub model: Option<&'a str>,
 }
 
-fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
+/// A commented job for a data file, or for the generator; `job` is the file it will be in.
+pub fn draft(data: Option<&Path>, job: Option<&Path>, wishes: Wishes<'_>) -> Result<String> {
+    let facts = data.map(|file| look(file, job, wishes)).transpose()?;
+    template(facts.as_ref(), wishes.model)
+}
+
+fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts> {
     let kind = FileKind::of(file);
     let path = in_text(&seen_from(job, file))?.into();
     let known = DataFacts { path, kind, ..DataFacts::default() };
@@ -59,8 +76,19 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
         FileKind::Csv | FileKind::Npy => {}
     }
     let data = read_any(&file.into(), None)?;
-    let guess = guess_table(&data);
-    let target = guess.is_none().then(|| target_column(&data)).flatten();
+    let guess = match (wishes.target, wishes.model) {
+        (None, Some("low-rank")) => guess_table(&data),
+        (None, None) => guess_table(&data).filter(|table| !has_units(&data, table)),
+        _ => None,
+    };
+    let target = match wishes.target {
+        Some(name) => {
+            let classes = class_numbers(&data, &data.columns()[data.column(name)?].name)?.1.len();
+            Some((name.to_owned(), if classes <= CLASSES_MAX { classes } else { 0 }))
+        }
+        None if guess.is_none() => target_column(&data),
+        None => None,
+    };
     let (target, classes) = target.map_or((None, 0), |(name, count)| (Some(name), count));
     let client = match &guess {
         Some(table) => table.client.clone(),
@@ -74,9 +102,17 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     });
     let except: Vec<&str> = client.as_deref().into_iter().chain(target.as_deref()).collect();
     let columns = data.features(&Features::All { except: &except }).unwrap_or_default();
-    let columns: Vec<String> =
-        columns.into_iter().map(|at| data.columns()[at].name.clone()).collect();
-    let mut facts = DataFacts { columns, client, rows: data.rows(), table, ..known };
+    let left_out: Vec<(String, &'static str)> = columns
+        .iter()
+        .filter(|_| kind == FileKind::Csv && table.is_none())
+        .filter_map(|&at| Some((data.columns()[at].name.clone(), useless(&data, at)?)))
+        .collect();
+    let is_used = |name: &String| left_out.iter().all(|(out, _)| out != name);
+    let columns = columns.into_iter().map(|at| data.columns()[at].name.clone());
+    let columns: Vec<String> = columns.filter(is_used).collect();
+    let asked = wishes.target.is_some();
+    let rows = data.rows();
+    let mut facts = DataFacts { columns, client, rows, table, left_out, asked, ..known };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
     if target.is_some() && !named.is_empty() && !data.has_gaps(&named) {
         return Ok(DataFacts { target, classes, ..facts });
@@ -87,9 +123,38 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     Ok(facts)
 }
 
-/// Treats a file with gaps, or with text columns of few values, as a mixed table.
+/// Whether the lines of a wide file are rows of numbers in different units, not one table.
+fn has_units(data: &Dataset, table: &TableGuess) -> bool {
+    let other = |name: &str| name == table.row || table.client.as_deref() == Some(name);
+    let sd = |at: usize| {
+        let values: Vec<f64> = (0..data.rows()).filter_map(|row| data.number(row, at)).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        (squares / values.len() as f64).sqrt()
+    };
+    let numbers = (0..data.columns().len()).filter(|at| data.columns()[*at].kind == Kind::Number);
+    let each = numbers.filter(|at| !other(&data.columns()[*at].name)).map(sd);
+    let (low, high) = each.fold((f64::MAX, 0f64), |(low, high), sd| (low.min(sd), high.max(sd)));
+    table.value.is_empty() && table.entries == Entries::Numbers && high > UNITS_MIN * low
+}
+
+/// The reason why a column of numbers is not a feature: it identifies things, or it is constant.
+fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
+    let name = data.columns()[at].name.to_lowercase();
+    let whole =
+        || (0..data.rows()).all(|row| data.number(row, at).is_none_or(|x| x.fract() == 0.0));
+    if (IDENTIFIERS.contains(&name.as_str()) || name == "id" || name.ends_with("_id")) && whole() {
+        return Some("it looks like an identifier");
+    }
+    let mut values = (0..data.rows()).filter_map(|row| data.number(row, at));
+    let first = values.next()?;
+    values.all(|x| x == first).then_some("it is constant")
+}
+
+/// Treats a file with gaps, with 0/1 columns or with text columns of few values as a mixed table.
 fn mixed_columns(data: &Dataset, facts: &mut DataFacts) {
-    let except: Vec<&str> = facts.client.as_deref().into_iter().collect();
+    let out = facts.left_out.iter().map(|(name, _)| name.as_str());
+    let except: Vec<&str> = facts.client.as_deref().into_iter().chain(out).collect();
     let types = data.guess_types(&except);
     let is_text =
         |name: &str| data.column(name).is_ok_and(|at| data.columns()[at].kind == Kind::Text);
@@ -99,7 +164,8 @@ fn mixed_columns(data: &Dataset, facts: &mut DataFacts) {
     };
     let used: Vec<&str> =
         data.columns().iter().map(|column| column.name.as_str()).filter(named).collect();
-    if data.has_gaps(&used) || types.iter().any(|(name, _)| is_text(name)) {
+    let odd = |(name, of): &(String, ColumnType)| is_text(name) || *of == ColumnType::YesNo;
+    if data.has_gaps(&used) || types.iter().any(odd) {
         facts.columns = used.into_iter().map(String::from).collect();
         facts.types = Some(types);
     }

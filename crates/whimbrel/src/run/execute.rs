@@ -18,7 +18,9 @@ use whimbrel_families::family::RunData;
 use whimbrel_families::load::{Loaded, load};
 use whimbrel_families::plan::Plan;
 use whimbrel_report::RunView;
-use whimbrel_runs::{DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved};
+use whimbrel_runs::{
+    DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, take_ending,
+};
 
 /// A job to run, with its destination.
 pub struct Request<'a> {
@@ -71,8 +73,8 @@ impl Request<'_> {
 }
 
 /// The defect in the ending of a degenerate fit.
-pub fn defect(ending: &str) -> Option<&str> {
-    ending.strip_prefix("degenerate: ")
+pub fn defect(ending: &[String; 2]) -> Option<&str> {
+    (ending[0] == "degenerate").then_some(&ending[1])
 }
 
 /// Refuses to replace a run that the job reads from.
@@ -92,7 +94,7 @@ pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
 fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
     let folder = dir.path().display();
     if let Some(ending) = dir.ending() {
-        let error = Error::config(format!("the run in {folder} has ended: {ending}"));
+        let error = Error::config(format!("the run in {folder} has ended: {}", ending.join(": ")));
         return Err(error.hint(format!("{}, or {}", remedy::OPEN, remedy::REPLACE)).into());
     }
     if !dir.is_started() {
@@ -222,7 +224,7 @@ impl Ready {
             return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
-        let (mut last, mut degenerate) = (Ending::Finished, Vec::new());
+        let (mut last, mut degenerate) = (Ending::Converged(String::new()), Vec::new());
         for job in self.job.each_seed() {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
@@ -241,11 +243,12 @@ impl Ready {
                 Ending::Failed(error) => last = Ending::Failed(error),
                 Ending::Degenerate(why) => {
                     degenerate.push(job.seed.to_string());
-                    if last == Ending::Finished {
+                    if last.is_over() {
                         last = Ending::Degenerate(why);
                     }
                 }
-                Ending::Early(_) | Ending::Finished => {}
+                Ending::Stopped(why) if last.word() == "converged" => last = Ending::Stopped(why),
+                Ending::Stopped(_) | Ending::Converged(_) => {}
             }
             rounds = rounds.max(done.rounds);
             summaries.push(done.summary);
@@ -262,8 +265,11 @@ impl Ready {
                 let seeds = degenerate.join(", ");
                 to.warning(&format!("the fits of these seeds are degenerate: {seeds}"));
                 summary.insert("degenerate_seeds".into(), degenerate.into());
-                summary.insert("ending".into(), "finished".into());
-                last = Ending::Finished;
+                let is_it =
+                    |one: &&Map<_, _>| one.get("seed").and_then(Value::as_u64) == Some(seed);
+                let best = summaries.iter().find(is_it);
+                best.into_iter().for_each(|best| take_ending(&mut summary, best));
+                last = verdict(&view::ending(&summary));
             }
         }
         view::mark_delivered(&mut views, &summary);
@@ -349,15 +355,19 @@ fn number(loaded: &mut Loaded, job: &Job, journal: &str, to: &dyn Listener) -> R
 }
 
 /// The outcome of a seed that an earlier process finished.
-fn finished_before(dir: &RunDir, ending: &str, to: &dyn Listener) -> Result<Executed> {
+fn finished_before(dir: &RunDir, ending: &[String; 2], to: &dyn Listener) -> Result<Executed> {
     let view = view::load(dir, to)?;
-    let ending = match (&view.error, &view.defect) {
-        (Some(_), _) => {
-            Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display())))
-        }
-        (None, Some(why)) => Ending::Degenerate(why.clone()),
-        (None, None) => Ending::Finished,
-    };
     let rounds = view.last("round").unwrap_or(0.0) as u32;
-    Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })
+    let (ending, summary) = (verdict(ending), view::summary(dir)?);
+    Ok(Executed { ending, rounds, summary, views: vec![view] })
+}
+
+/// The ending behind the words of a summary.
+fn verdict([word, detail]: &[String; 2]) -> Ending {
+    match word.as_str() {
+        "converged" => Ending::Converged(detail.clone()),
+        "degenerate" => Ending::Degenerate(detail.clone()),
+        "diverged" => Ending::Failed(Error::numerical(detail.clone())),
+        _ => Ending::Stopped(detail.clone()),
+    }
 }

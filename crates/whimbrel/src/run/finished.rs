@@ -1,6 +1,5 @@
 //! Use of a finished run.
 
-use super::execute::defect;
 use super::{Listener, view};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -32,11 +31,12 @@ impl<'a> FinishedRun<'a> {
     /// Opens a folder; warns of unfinished and degenerate runs.
     pub fn read(folder: &'a Path, to: &dyn Listener) -> Result<Self> {
         let dir = RunDir::existing(folder)?;
-        if dir.ending().is_none() {
-            to.warning(&format!("the run in {} is not finished", folder.display()));
-        }
-        if let Some(why) = dir.ending().as_deref().and_then(defect) {
-            to.warning(&format!("the fit of this run is degenerate: {}", printable(why)));
+        match dir.ending() {
+            None => to.warning(&format!("the run in {} is not finished", folder.display())),
+            Some([word, _]) if word == "converged" => {}
+            Some([word, why]) => {
+                to.warning(&format!("the fit of this run is {word}: {}", printable(&why)));
+            }
         }
         if let Some(first) = dir.seeds().first() {
             let summary = view::summary(&dir)?;

@@ -15,7 +15,7 @@ pub(crate) mod view;
 
 pub use check::{Checked, Costs, Findings};
 pub use compare::{Compared, Comparison, compare};
-pub use draft::draft;
+pub use draft::{Wishes, draft};
 pub use execute::{CarriedOut, Executed, Ready, Request, parse_job, read_job};
 pub use finished::FinishedRun;
 pub use holdings::inspect_job;

@@ -20,14 +20,11 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     let mut summary = summary(dir)?;
     let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
     let [version, isa, data_hash] = ["version", "isa", "data_hash"].map(text);
-    let ending = text("ending");
+    let [ending, ending_detail] = ending(&summary);
     let number = |key: &str| summary.get(key).and_then(Value::as_f64);
     let mut notes = Vec::new();
     if summary.is_empty() {
         notes.push("the run is not finished".into());
-    }
-    if ending.starts_with("stopped") {
-        notes.push(ending.clone());
     }
     if let Some((epsilon, delta)) = number("epsilon_spent").zip(number("delta")) {
         notes.push(format!("privacy loss: epsilon {epsilon:.3} at delta {delta:.2e}"));
@@ -60,8 +57,8 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
         clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
         sections: shown.sections,
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
-        error: ending.strip_prefix("failed: ").map(String::from),
-        defect: ending.strip_prefix("degenerate: ").map(String::from),
+        ending,
+        ending_detail,
         delivered: false,
         reference_objective: None,
         pooled: shown.pooled,
@@ -69,6 +66,12 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
         summary,
         notes,
     })
+}
+
+/// The ending in a summary, in a word and in detail.
+pub fn ending(summary: &Map<String, Value>) -> [String; 2] {
+    let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().into();
+    ["ending", "ending_detail"].map(text)
 }
 
 /// A note that names the delivered seed.

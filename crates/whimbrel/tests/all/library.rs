@@ -133,11 +133,11 @@ fn a_callback_ends_a_fit() {
         if progress.round >= 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     let fit = fit.unwrap();
-    assert_eq!((fit.run().rounds(), rounds, fit.run().ending()), (7, 7, "interrupted"));
+    assert_eq!((fit.run().rounds(), rounds, fit.run().ending()), (7, 7, "stopped"));
     let folder = tempfile::tempdir().unwrap();
     fit.run().save(folder.path().join("run")).unwrap();
     let again = Run::open(folder.path().join("run")).unwrap();
-    assert_eq!((again.rounds(), again.ending()), (7, "interrupted"));
+    assert_eq!((again.rounds(), again.ending()), (7, "stopped"));
     assert_eq!(again.bits_up(), fit.run().bits_up());
 }
 

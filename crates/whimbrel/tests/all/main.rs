@@ -1,5 +1,6 @@
 //! The program as a user meets it: files in, files and messages out.
 
+mod answers;
 mod bayes;
 mod chaos;
 mod choice;

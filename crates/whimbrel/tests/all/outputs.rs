@@ -63,7 +63,7 @@ fn the_summary_is_what_json_prints() {
     assert_eq!(printed["seed"], 3);
     assert_eq!(printed["method"], "fedem");
     assert_eq!(printed["rounds"], 12);
-    assert_eq!(printed["ending"], "finished");
+    assert_eq!(printed["ending"], "stopped");
 }
 
 #[test]

@@ -23,12 +23,18 @@ fn private_wards(rounds: u32, privacy: &str) -> Sandbox {
     sandbox
 }
 
+fn budget_is_spent(summary: &serde_json::Map<String, serde_json::Value>) {
+    assert_eq!(summary["ending"], "stopped");
+    let detail = summary["ending_detail"].as_str().unwrap();
+    assert!(detail.starts_with("privacy budget spent after"), "{detail}");
+}
+
 #[test]
 fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     let sandbox = private_wards(8, PRIVACY);
     serve_to_end(&sandbox);
     let summary = sandbox.object("served/summary.json");
-    assert_eq!(summary["ending"], "stopped (budget)");
+    budget_is_spent(&summary);
     let spent = number(&summary, "epsilon_spent");
     assert!(spent <= 2.0 && spent > 1.9999, "{spent}");
     assert_eq!(number(&summary, "delta"), 1e-4);
@@ -78,7 +84,7 @@ fn clients_under_masks_share_the_noise() {
     for run in ["first", "second"] {
         serve_to_end(&sandbox);
         let summary = sandbox.object("served/summary.json");
-        assert_eq!(summary["ending"], "stopped (budget)");
+        budget_is_spent(&summary);
         let spent = number(&summary, "epsilon_spent");
         assert!(spent <= 8.0 && spent > 7.99, "{spent}");
         let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;
@@ -145,7 +151,7 @@ fn a_killed_private_coordinator_keeps_its_noise() {
     fails(&sandbox, &["repair", "served"], 2, "which the epsilon of this run does not cover");
     fs::write(&secret, kept).unwrap();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
-    assert_eq!(sandbox.object("served/summary.json")["ending"], "stopped (budget)");
+    budget_is_spent(&sandbox.object("served/summary.json"));
     let ledger = sandbox.ok(&["ledger", "client-west"]).stdout;
     assert!(ledger.contains("2.0000 of         2.0000"), "{ledger}");
 }

@@ -205,7 +205,8 @@ fn a_seed_that_failed_stays_failed() {
     let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let summary = sandbox.object("out/summary.json");
-    assert!(summary["ending"].as_str().unwrap().starts_with("failed: round "), "{summary:?}");
+    assert_eq!(summary["ending"], "diverged");
+    assert!(summary["ending_detail"].as_str().unwrap().starts_with("round "), "{summary:?}");
     sandbox.ok(&["report", "out"]);
     std::fs::remove_file(sandbox.path("out/summary.json")).unwrap();
     std::fs::remove_dir_all(sandbox.path("out/seed-3")).unwrap();

@@ -113,7 +113,7 @@ fn a_small_field_stops_the_run() {
     let (sandbox, stderr) = ran("init = \"moments\"", &method.replace("80", "1000"));
     let summary = sandbox.object("out/summary.json");
     assert!(stderr.contains("stopped after round"), "{stderr}");
-    assert!(summary["ending"].as_str().unwrap().starts_with("stopped early: ‖h‖²"));
+    assert!(summary["ending_detail"].as_str().unwrap().contains(": ‖h‖²"));
     assert!(number(&summary, "rounds") < 1000.0);
     let rows = sandbox.metrics("out");
     let (last, earlier) = rows.split_last().unwrap();
@@ -131,7 +131,7 @@ fn patience_runs_out() {
         ran("init = \"moments\"", &FEDEM.replace("step", stop).replace("80", "5000"));
     let summary = sandbox.object("out/summary.json");
     assert!(stderr.contains("stopped after round"), "{stderr}");
-    assert!(summary["ending"].as_str().unwrap().contains("the objective has stayed at"));
+    assert!(summary["ending_detail"].as_str().unwrap().contains("the objective has stayed at"));
     assert!(number(&summary, "rounds") < 5000.0);
 }
 

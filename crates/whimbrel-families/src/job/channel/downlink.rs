@@ -2,7 +2,7 @@
 
 use super::own::{OWN_CODECS, OwnCodec};
 use super::read_rule;
-use crate::job::codec::{CODEC, CODECS};
+use crate::job::codec::{CODEC, CODECS, LEVELS_USUAL};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset};
@@ -117,7 +117,7 @@ pub(crate) static DOWNLINK: Section = Section {
 impl Downlink {
     /// Reads `[downlink]` for a method.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
-        let codec = reader.read_as(&CODEC, &CODECS);
+        let codec = reader.read_as(&CODEC, &CODECS).map(|codec| codec.settled(LEVELS_USUAL));
         let given = reader.optional(&RULE, |v| {
             read_rule(&v, asked, &RULES, |preset| preset.downlink(), ["downlink", "exact"])
         })?;
@@ -149,7 +149,9 @@ impl Downlink {
                 "set memories = \"per-client\", or take [[downlink.for]] out",
             ))
         });
-        let down = Self { codec: codec?, rule: rule?, own: own? };
+        let mut own = own?;
+        own.iter_mut().for_each(|own| own.codec = own.codec.settled(LEVELS_USUAL));
+        let down = Self { codec: codec?, rule: rule?, own };
         if !asked.unclear || reader.has(&RULE) {
             down.check(reader, asked)?;
         }

@@ -2,7 +2,7 @@
 
 use super::own::{OWN_CODECS, OwnCodec};
 use super::read_rule;
-use crate::job::codec::{CODEC, CODECS};
+use crate::job::codec::{CODEC, CODECS, LEVELS_USUAL};
 use crate::job::preset::Asked;
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
@@ -141,7 +141,11 @@ impl Uplink {
             UpRule::Memory { .. } => read_memory(reader),
             rule => Ok((rule, MemoryStart::Zero)),
         };
-        let (codec, own) = (codec?, own?);
+        let (mut codec, mut own) = (codec?, own?);
+        if !asked.kind.is_some_and(|kind| kind.auto_levels) {
+            codec = codec.settled(LEVELS_USUAL);
+            own.iter_mut().for_each(|own| own.codec = own.codec.settled(LEVELS_USUAL));
+        }
         check_grid(reader, &codec, &own, rule)?;
         let mut codecs = std::iter::once(&codec).chain(own.iter().map(|own| &own.codec));
         let biased = codecs.find(|codec| !codec.is_unbiased() && rule != UpRule::Feedback);

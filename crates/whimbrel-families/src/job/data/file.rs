@@ -3,7 +3,7 @@
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
-use whimbrel_data::Input;
+use whimbrel_data::{Input, Spelling};
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
 use whimbrel_job::key::Word;
 use whimbrel_job::matrix::read_all;
@@ -31,6 +31,10 @@ pub struct Csv {
     pub standardize: bool,
     /// Separator of cells; `None`: detected in the header.
     pub delimiter: Option<char>,
+    /// Cells without a value, beside empty ones, NA and NaN.
+    pub na: Vec<String>,
+    /// The mark between groups of three digits.
+    pub thousands: Option<char>,
 }
 
 /// A two-dimensional `.npy` array.
@@ -105,6 +109,10 @@ table! {
             only (&["csv"], "the targets are where the source has them");
         /// separator of cells
         delimiter: DELIMITER = "delimiter", DELIMITERS, default(None), only (&["csv"], "only csv files have a delimiter");
+        /// cells without a value, beside empty ones, NA and NaN; `[data] na = ["n/a", "."]`
+        na: NA = "na", NA_LIST, default(Vec::new()), only (&["csv"], "only csv files have such cells");
+        /// mark between groups of three digits, as in "1,000"
+        thousands: THOUSANDS = "thousands", DELIMITERS, default(None), only (&["csv"], "only csv files have such marks");
         ..{ partition: Partition::Pooled }
     }
 }
@@ -145,7 +153,14 @@ const DELIMITERS: Form<Option<char>> = Form::new(
 )
 .words(&[Word { name: "auto", doc: "detected in the header line" }]);
 
+const NA_LIST: Form<Vec<String>> = list!(TEXT, "a list of strings");
+
 impl Csv {
+    /// The spelling of numbers and gaps.
+    pub(crate) fn spelling(&self) -> Spelling {
+        Spelling { na: self.na.clone(), thousands: self.thousands.map(|mark| mark as u8) }
+    }
+
     pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {
         let csv = CSV.read(reader);
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {

@@ -1,0 +1,188 @@
+//! Verdicts on runs, automatic settings, and drafts of jobs.
+
+use crate::support::{Sandbox, mixture_job, number};
+use serde_json::json;
+use whimbrel::parts::core::Key;
+
+/// The verdict is the same word everywhere; one that is not `converged` says how far the fit is.
+#[test]
+fn every_fit_says_whether_it_converged() {
+    let init = "init = \"moments\"\ncovariance = \"tied\"";
+    let sandbox = Sandbox::with_job(&mixture_job(init, "kind = \"fedem\"\nrounds = 3"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "short"]);
+    let said = "warning: stopped after 3 rounds, not converged: relative field ";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert!(ran.stdout.contains("  stopped  "), "{}", ran.stdout);
+    let summary = sandbox.object("short/summary.json");
+    assert_eq!(summary["ending"], "stopped");
+    let detail = summary["ending_detail"].as_str().unwrap();
+    assert!(detail.contains("above 1e-4; ") && detail.contains("run more rounds"), "{detail}");
+    assert!(number(&summary, "field_relative") > 1e-4);
+    assert!(sandbox.read("short/report.html").contains("<strong>Stopped.</strong>"));
+    sandbox.write("rows.csv", "x1,x2\n0,0\n");
+    let used = sandbox.run(&["predict", "short", "--data", "rows.csv", "--out", "p.csv"]);
+    assert!(used.stderr.contains("the fit of this run is stopped"), "{}", used.stderr);
+
+    sandbox.write("job.toml", &mixture_job(init, "kind = \"fedem\""));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "free"]);
+    assert!(ran.stderr.contains("converged: relative field "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+    let summary = sandbox.object("free/summary.json");
+    assert_eq!(summary["ending"], "converged");
+    assert!(number(&summary, "field_relative") < 1e-4);
+    assert!(sandbox.read("free/report.html").contains("<strong>Converged.</strong>"));
+}
+
+/// Columns of unlike scales: gradient descent is far from the minimum that the program solved for.
+#[test]
+fn a_regression_is_compared_with_its_minimum() {
+    let mut stream = Key::root(5).stream();
+    let mut rows = String::from("a,b,y,client\n");
+    for i in 0..200 {
+        let (a, b) = (500.0 + 100.0 * stream.normal(), 0.1 * stream.normal());
+        let y = 3.0 * a + 1000.0 * b + 10.0 * stream.normal();
+        rows += &format!("{a},{b},{y},c{}\n", i % 4);
+    }
+    let job = |standardize: bool| {
+        format!(
+            "seed = 1\n[data]\nsource = \"csv\"\npath = \"rows.csv\"\nclient = \"client\"\n\
+             target = \"y\"\nstandardize = {standardize}\n[model]\nkind = \"linear\"\n\
+             [method]\nkind = \"sgd\"\nbatch = \"full\"\nrounds = 300\n"
+        )
+    };
+    let sandbox = Sandbox::with_job(&job(false));
+    sandbox.write("rows.csv", &rows);
+    let raw = sandbox.run_job("raw");
+    assert_eq!(raw["ending"], "stopped");
+    let detail = raw["ending_detail"].as_str().unwrap();
+    assert!(
+        detail.contains("relative excess loss 9.") && detail.contains("standardize"),
+        "{detail}"
+    );
+    sandbox.write("job.toml", &job(true));
+    let scaled = sandbox.run_job("scaled");
+    assert_eq!(scaled["ending"], "converged", "{scaled:?}");
+    assert!(number(&scaled, "excess_relative") <= 1e-6);
+}
+
+/// The first start of several is that of a single one, and it is among those that run on.
+#[test]
+fn more_starts_are_not_worse() {
+    for seed in 1..=6 {
+        let objective = |starts: u32| {
+            let model = format!("covariance = \"full\"\nstarts = {starts}");
+            let job = mixture_job(&model, "kind = \"fedem\"\nallow_degenerate = true");
+            let job = job.replace("seed = 3", &format!("seed = {seed}"));
+            let job =
+                job.replace("components = 2", "components = 4").replace("rows = 40", "rows = 80");
+            number(&Sandbox::with_job(&job).run_job("out"), "objective")
+        };
+        let [one, five] = [1, 5].map(objective);
+        // The choice ends with at most 0.1 nats of 480 rows to gain.
+        assert!(five <= one + 0.1 / 480.0, "seed {seed}: {five} after {one}");
+    }
+}
+
+#[test]
+fn the_choice_of_components_is_in_the_summary_and_its_edge_is_named() {
+    let job = mixture_job("", "kind = \"fedem\"\nrounds = 30\nallow_degenerate = true");
+    let sandbox = Sandbox::with_job(&job.replace("components = 2", "components = [4, 5, 6]"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let summary = sandbox.object("out/summary.json");
+    let tried = summary["choice"].as_array().unwrap();
+    let components: Vec<_> = tried.iter().map(|row| row["components"].clone()).collect();
+    assert_eq!(components, [json!(4), json!(5), json!(6)]);
+    for row in tried {
+        let (bic, log_likelihood) = (row["bic"].as_f64().unwrap(), row["log_likelihood"].as_f64());
+        let parameters = row["parameters"].as_f64().unwrap();
+        let from = parameters * 240f64.ln() - 2.0 * 240.0 * log_likelihood.unwrap();
+        assert!((bic - from).abs() < 1e-6 * bic.abs(), "{row}");
+    }
+    let least = tried
+        .iter()
+        .min_by(|a, b| a["bic"].as_f64().unwrap().total_cmp(&b["bic"].as_f64().unwrap()));
+    assert_eq!(least.unwrap()["chosen"], true);
+    let edge = [4, 6].contains(&summary["components"].as_u64().unwrap());
+    assert_eq!(ran.stderr.contains("at the edge of the grid"), edge, "{}", ran.stderr);
+}
+
+/// Levels follow from the participation; a job that names them keeps its own.
+#[test]
+fn levels_are_chosen_by_participation() {
+    let codec = |levels: &str, p: f64| {
+        let method = format!("kind = \"fedem\"\nrounds = 5\nparticipation = {p}");
+        let uplink = format!("[uplink]\ncodec = {{ kind = \"dithering\", bucket = 64{levels} }}\n");
+        let sandbox = Sandbox::with_job(&(mixture_job("", &method) + &uplink));
+        let ran = sandbox.ok(&["check", "job.toml"]);
+        let all = ran.stderr + &ran.stdout;
+        let at = all.find("levels ").expect("the levels in use") + "levels ".len();
+        all[at..].chars().take_while(char::is_ascii_digit).collect::<String>()
+    };
+    assert_eq!(codec(", levels = 1", 0.2), "1");
+    let [always, rarely] = [1.0, 0.2].map(|p| codec("", p).parse::<u32>().unwrap());
+    assert!(1 < always && always < rarely, "{always} {rarely}");
+    assert_eq!(codec(", levels = \"auto\"", 0.2), rarely.to_string());
+}
+
+/// 0/1 columns, identifiers, constants, ages: the draft runs without an edit.
+#[test]
+fn a_draft_treats_columns_as_a_person_would() {
+    let mut stream = Key::root(8).stream();
+    let mut rows = String::from("patient,ward,age,sick,weight,device\n");
+    for i in 0..300 {
+        let (old, sick) = (stream.below(2), stream.below(2));
+        let age = (1.0 + 40.0 * old as f64 + 30.0 * stream.uniform()).floor();
+        let weight = 60.0 + 12.0 * sick as f64 + 5.0 * stream.normal();
+        rows += &format!("{},w{},{age},{sick},{weight:.1},7\n", 1000 + i, i % 5);
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("kind = \"mixture\""), "{job}");
+    assert!(job.contains("columns = [\"age\", \"sick\", \"weight\"]"), "{job}");
+    assert!(job.contains("left out: \"patient\", since it looks like an identifier"), "{job}");
+    assert!(job.contains("left out: \"device\", since it is constant"), "{job}");
+    assert!(!job.contains("rounds ="), "{job}");
+    assert_eq!(sandbox.run_job("out")["ending"], "converged");
+
+    sandbox.ok(&["new", "d.csv", "--target", "sick", "--out", "job.toml", "--force"]);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("target = \"sick\"") && job.contains("kind = \"logistic\""), "{job}");
+    let ran = sandbox.run(&["new", "d.csv", "--model", "low-rank"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+/// Marks of gaps and of thousands; `1,000` is never advised into 1.000.
+#[test]
+fn a_job_names_the_spelling_of_numbers() {
+    let mut stream = Key::root(9).stream();
+    let mut rows = String::from("x,y,client\n");
+    for i in 0..120 {
+        let x = 1000.0 + 8000.0 * stream.uniform();
+        let y = if i % 40 == 7 { "n/a".into() } else { format!("{:.3}", stream.normal()) };
+        rows += &format!("\"{},{:03}\",{y},c{}\n", x as u32 / 1000, x as u32 % 1000, i % 3);
+    }
+    let job = "[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"client\"\nSPELLING\n\
+               [model]\nkind = \"mixture\"\ncomponents = 1\n[method]\nkind = \"fedem\"\n";
+    let sandbox = Sandbox::with_job(&job.replace("SPELLING\n", ""));
+    sandbox.write("d.csv", &rows);
+    let refused = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    assert!(refused.stderr.contains("thousands = \",\""), "{}", refused.stderr);
+    let spelling = "na = [\"n/a\"]\nthousands = \",\"\n";
+    sandbox.write("job.toml", &job.replace("SPELLING\n", spelling));
+    sandbox.run_job("out");
+    let text = sandbox.read("out/job.toml");
+    assert!(text.contains("na = [\"n/a\"]") && text.contains("thousands = \",\""), "{text}");
+    // The same numbers, written plainly.
+    let plain = rows.lines().map(|line| match line.strip_prefix('"') {
+        Some(quoted) => quoted.replacen(',', "", 1).replacen('"', "", 1).replace("n/a", "") + "\n",
+        None => format!("{line}\n"),
+    });
+    sandbox.write("d.csv", &plain.collect::<String>());
+    sandbox.write("job.toml", &job.replace("SPELLING\n", ""));
+    sandbox.run_job("plain");
+    let model = |run: &str| sandbox.read(&format!("{run}/model/model.json"));
+    assert_eq!(model("out"), model("plain"));
+}
