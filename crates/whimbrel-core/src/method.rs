@@ -230,6 +230,15 @@ pub enum Next {
     Round(Cohort),
     /// The method is done.
     Stop,
+    /// The method is done because it has converged by its own rule.
+    Converged,
+}
+
+impl Next {
+    /// Whether no exchange follows.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Stop | Self::Converged)
+    }
 }
 
 /// A kind of exchange, with the number that a client answers at most.

@@ -181,7 +181,7 @@ impl Machine {
         let enrolled = self.enrolled();
         let asks_everyone = matches!(self.next, Next::Uncounted | Next::Round(Cohort::Everyone));
         let (round, mut cohort) = match &self.next {
-            Next::Stop => return Ok(None),
+            Next::Stop | Next::Converged => return Ok(None),
             Next::Uncounted => (None, everyone(&enrolled)),
             Next::Continued(ids) => (None, everyone(ids)),
             Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
@@ -370,7 +370,7 @@ impl Machine {
 impl Protocol for Machine {
     fn next_is_round(&self) -> Result<Option<bool>> {
         Ok(match &self.next {
-            Next::Stop => None,
+            Next::Stop | Next::Converged => None,
             Next::Uncounted | Next::Continued(_) => Some(false),
             Next::Round(_) => Some(true),
         })
@@ -382,6 +382,10 @@ impl Protocol for Machine {
 
     fn exchanges(&self) -> u32 {
         self.exchange
+    }
+
+    fn has_converged(&self) -> bool {
+        self.next == Next::Converged
     }
 
     fn artifact(&self) -> Result<Artifact> {

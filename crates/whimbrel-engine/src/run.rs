@@ -5,7 +5,7 @@ use crate::keeper::{Keeper, Progress, Snapshot};
 use crate::keys::StageKeys;
 use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
-use crate::runner::{Carrier, Done, Runner, Start, Step, Tally, Traffic};
+use crate::runner::{Carrier, Done, Protocol, Runner, Start, Step, Tally, Traffic};
 use crate::simulator::Duty;
 use crate::topology::Graphs;
 use std::sync::Arc;
@@ -382,7 +382,7 @@ impl Work<'_> {
         }
         let (last, own) = seen.latest.map(|latest| (latest.row, latest.own)).unzip();
         Ok(StageResult {
-            ending: self.judged(ending, runner.state().machine.round(), last.as_ref()),
+            ending: self.judged(ending, &runner.state().machine, last.as_ref()),
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(&runner.state().tallies),
@@ -394,8 +394,9 @@ impl Work<'_> {
     }
 
     /// The verdict by the last evaluation: a defect makes the fit degenerate; the first measure with a
-    /// goal decides whether it converged.
-    fn judged(&self, ending: Ending, rounds: u32, last: Option<&Row>) -> Ending {
+    /// goal decides whether it converged, and without one the method's own rule.
+    fn judged(&self, ending: Ending, machine: &dyn Protocol, last: Option<&Row>) -> Ending {
+        let rounds = machine.round();
         let Ending::Stopped(rule) = ending else { return ending };
         let measures = || self.rules.measures.iter();
         let figures = |measure: &Measure| last.and_then(|row| row.figure(&measure.key));
@@ -420,6 +421,9 @@ impl Work<'_> {
             Some((name, Goal { at_most, remedy }, value)) => Ending::Stopped(format!(
                 "{stopped}, not converged: {name} {value:.1e}, above {at_most:.0e}; {remedy}"
             )),
+            None if machine.has_converged() => {
+                Ending::Converged(format!("by the method's own rule, after {rounds} rounds"))
+            }
             None => Ending::Stopped(stopped),
         }
     }

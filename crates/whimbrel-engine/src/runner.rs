@@ -50,6 +50,10 @@ pub trait Protocol: Send + Sync {
     fn exchanges(&self) -> u32;
     /// Whether the next exchange is a round (`false`: an opening); `None` when the method is done.
     fn next_is_round(&self) -> Result<Option<bool>>;
+    /// Whether the method ended because it converged by its own rule.
+    fn has_converged(&self) -> bool {
+        false
+    }
     /// The clients that take part, in id order.
     fn enrolled(&self) -> Vec<ClientId>;
     /// The model, or the input of the next stage.

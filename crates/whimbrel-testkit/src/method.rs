@@ -46,7 +46,7 @@ pub fn laws(test: &MethodUnderTest) {
     let mut run = Run::start(test);
     for number in 0..test.exchanges {
         run.evaluation_is_declared_and_robust(number);
-        if run.next() == Next::Stop {
+        if run.next().is_over() {
             break;
         }
         run.exchange(number);

@@ -116,7 +116,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
     let allowances = declared.exchanges;
     let mut answered = vec![Answered::default(); ids.len()];
     let (mut number, mut round) = (0, 0);
-    while method.status(&server).next != Next::Stop {
+    while !method.status(&server).next.is_over() {
         let continues = matches!(method.status(&server).next, Next::Continued(_));
         for id in ids.iter().filter(|_| !continues) {
             let i = id.0 as usize;
@@ -128,7 +128,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
         let at = keys().exchange_of(number, declared.steps);
         let (this_round, mut cohort) = match method.status(&server).next {
-            Next::Stop => break,
+            Next::Stop | Next::Converged => break,
             Next::Uncounted => (None, everyone(&enrolled)),
             Next::Continued(ids) => (None, everyone(&ids)),
             Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),

@@ -14,13 +14,13 @@ use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
 use std::path::{Path, PathBuf};
-use whimbrel_codec::Codec;
+use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Key, vector};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
-use whimbrel_methods::fedem::{
+use whimbrel_methods::fedem::{MOMENTS, Moments,
     AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, PrivateEm,
     Step as EmStep,
 };
@@ -30,7 +30,7 @@ use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Preparation, Prepared};
-use whimbrel_methods::settings::Budget;
+use whimbrel_methods::settings::{Budget, Privacy};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -73,6 +73,8 @@ pub(super) struct EmPlan<K: MixtureKeys> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Prepare,
+    /// Pooled moments, where sums hide their terms.
+    Moments,
     Choose,
     Kmeans,
     /// Noisy k-means, under differential privacy.
@@ -130,7 +132,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let channels = Channels::new(common, &Vectors { read_memory: Some(&read), ..vectors })?;
         let work = outer_loops::work(common, &asked, &channels.uplinks, q)?;
         form.check(&channels.uplinks[0], &channels.downlink)?;
-        let stages = stages(common, &asked.mixture.candidates(), &preparing);
+        let stages = stages(common, &asked.mixture.candidates(), &preparing, model.moments_len());
         let starts = stages.contains(&Kind::Lloyd);
         let private = common.private.clone();
         let private = private.map(|private| if starts { private.with_start() } else { private });
@@ -277,6 +279,7 @@ impl<K: MixtureKeys> EmPlan<K> {
                 batch: self.work.batch,
                 form: self.form,
                 frame: common.job.uplink.frame.unwrap_or(FrameKind::Raw),
+                moments: None,
                 private,
             },
         })
@@ -386,6 +389,23 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         };
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
+            Kind::Moments => {
+                let codec = Codec::Grid(SharedGrid::default().among(
+                    common.clients as u32,
+                    Inclusion::Equal(1.0),
+                ));
+                let terms = Terms::over(codec, model.moments_len(), Budget::Rounds(1))?;
+                let privacy = Privacy { min_group: None, ..common.privacy() };
+                let terms = Terms { weights: common.weights(), privacy, ..terms };
+                let oracle = Moments { model };
+                let method = match preparation {
+                    None => Federated { oracle, terms }.erased(BindRows),
+                    Some(preparation) => {
+                        Federated { oracle, terms }.erased(Prepared { preparation, then: BindRows })
+                    }
+                };
+                common.quiet("moments", method)
+            }
             Kind::Choose => {
                 let Candidates { init, components, .. } = mixture.candidates();
                 let model = |k: &usize| {
@@ -424,7 +444,11 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             }
             Kind::Prepare | Kind::Fit => {
                 let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
-                let fit = self.fit(common, model, initial, step)?;
+                let mut fit = self.fit(common, model, initial, step)?;
+                if let Some(found) = delivered.iter().find(|a| a.kind == MOMENTS) {
+                    let length = self.model.moments_len();
+                    fit.oracle.moments = Some(found.values(MOMENTS, length)?);
+                }
                 let fit = match preparation {
                     None => fit.erased(BindRows),
                     Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),
@@ -439,6 +463,10 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         match self.stages[index] {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => Artifact::new(THEORY).with("gamma", &[], vec![1.0]),
+            Kind::Moments => {
+                let length = self.model.moments_len();
+                Artifact::new(MOMENTS).with(MOMENTS, &[length], vec![0.0; length])
+            }
             Kind::Choose => Choice::stand_in(self.model.components() as u32),
             Kind::Kmeans => Artifact::new("start"),
             Kind::Lloyd => Artifact::new("simple"),
@@ -494,7 +522,12 @@ fn starts(common: &Common, candidates: &Candidates<'_>) -> u32 {
     if alone { candidates.starts.max(STARTS_ALONE) } else { candidates.starts }
 }
 
-fn stages(common: &Common, candidates: &Candidates<'_>, preparing: &Preparing) -> Vec<Kind> {
+fn stages(
+    common: &Common,
+    candidates: &Candidates<'_>,
+    preparing: &Preparing,
+    moments: usize,
+) -> Vec<Kind> {
     let from_file = matches!(candidates.init, Init::File(_));
     let start = if common.private.is_some() {
         (!from_file).then_some(Kind::Lloyd)
@@ -505,7 +538,9 @@ fn stages(common: &Common, candidates: &Candidates<'_>, preparing: &Preparing) -
     };
     let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
     let prepare = vec![Kind::Prepare; preparing.stages()];
-    prepare.into_iter().chain(start).chain(constants).chain([Kind::Fit]).collect()
+    let sums = (common.job.uplink.is_on_grid() && common.private.is_none() && moments > 0)
+        .then_some(Kind::Moments);
+    prepare.into_iter().chain(sums).chain(start).chain(constants).chain([Kind::Fit]).collect()
 }
 
 /// The first memory that the coordinator sent.

@@ -45,6 +45,7 @@ pub fn method(
             estimator,
             batch,
             form: Form::Pair,
+            moments: None,
             private: None,
             model,
         },

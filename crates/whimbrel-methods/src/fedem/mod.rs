@@ -47,6 +47,7 @@ mod estimator;
 mod evaluate;
 mod form;
 mod iterate;
+mod moments;
 mod state;
 mod step;
 
@@ -55,6 +56,7 @@ pub use crate::settings::{Batch, Budget, Weights};
 pub use estimator::{Decoded, Estimator, Running};
 pub use evaluate::SHARES;
 pub use form::Form;
+pub use moments::{MOMENTS, Moments};
 pub(crate) use state::list_bytes;
 pub use state::{Global, OuterLoop, Own, Record, Summary};
 pub use step::{AutoStep, DownNoise, Step};
@@ -95,6 +97,8 @@ pub struct Em<M: Mixture> {
     pub form: Form,
     /// The coordinates in which channels compress.
     pub frame: FrameKind,
+    /// The pooled moments, if an earlier stage found them: clients then send none.
+    pub moments: Option<Vec<f64>>,
     /// Settings under differential privacy.
     pub private: Option<PrivateEm>,
 }
@@ -154,7 +158,10 @@ impl<M: Mixture> Oracle for Em<M> {
     }
 
     fn enroll(&self, data: &M::Data, key: Key) -> Result<(Own, Summary)> {
-        let moments = self.model.moments(data)?;
+        let moments = match self.moments {
+            Some(_) => Vec::new(),
+            None => self.model.moments(data)?,
+        };
         let offers = self.initial.offer(&self.model, data, key)?;
         Ok((Own::default(), Summary { moments, offers }))
     }
@@ -166,6 +173,7 @@ impl<M: Mixture> Oracle for Em<M> {
         key: Key,
     ) -> Result<Global> {
         let (mean, offers) = pooled(roster)?;
+        let mean = self.moments.clone().unwrap_or(mean);
         let theta = self.initial.first(&self.model, &mean, &offers, key)?;
         let s_hat = match self.private {
             None => vec![0.0; self.model.statistic_len()],
@@ -181,8 +189,9 @@ impl<M: Mixture> Oracle for Em<M> {
     }
 
     fn admit(&self, global: &mut Global, member: &Member<&Summary>) -> Result<Record> {
-        let moments = &member.summary.moments;
-        check_moments(member.id, moments, global.moments_sum.len())?;
+        let length = if self.moments.is_some() { 0 } else { global.moments_sum.len() };
+        check_moments(member.id, &member.summary.moments, length)?;
+        let moments = self.moments.as_ref().unwrap_or(&member.summary.moments);
         vector::axpy(&mut global.moments_sum, member.weight, moments);
         global.weights_squared += member.weight * member.weight;
         Ok(Record::default())
@@ -374,7 +383,8 @@ impl<M: Mixture> Oracle for Em<M> {
 impl<M: Mixture> Em<M> {
     /// Disclosures at enrolment.
     pub(crate) fn summary_disclosures(&self) -> Vec<Disclosure> {
-        state::summary_disclosures(self.model.moments_len(), self.initial.offers_max(&self.model))
+        let moments = if self.moments.is_some() { 0 } else { self.model.moments_len() };
+        state::summary_disclosures(moments, self.initial.offers_max(&self.model))
     }
 
     /// The most full passes in a number of rounds: one for each outer loop, and as many again for lost

@@ -179,6 +179,7 @@ impl<O: Judge> Method for Federated<O> {
             self.terms.privacy.release.as_ref().is_some_and(|r| server.round >= r.rounds);
         let done = converged || released || budget.is_spent(server.round, server.epoch());
         let next = match server.kind {
+            _ if converged => Next::Converged,
             _ if done => Next::Stop,
             ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
             ExchangeKind::OpenMemories => Next::Uncounted,

@@ -265,6 +265,7 @@ impl Method for Newton {
     fn status(&self, server: &Server) -> Status {
         let next = match self.points(server) {
             Some(_) => Next::Round(Cohort::Everyone),
+            None if server.paths[0].end == End::Converged => Next::Converged,
             None => Next::Stop,
         };
         let norm = vector::norm2_squared(&server.paths[0].beta).sqrt();

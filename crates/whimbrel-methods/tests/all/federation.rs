@@ -180,6 +180,7 @@ impl Setup {
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,
+                moments: None,
                 private: None,
                 model,
             },

@@ -185,6 +185,7 @@ fn fit(
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,
+            moments: None,
             private: None,
             frame,
             model,
