@@ -230,21 +230,11 @@ impl Model {
     fn block(&self, rows: &Rows, scaling: &Scaling, from: usize, z: &mut [f64]) -> usize {
         let (k, q) = (rows.width, self.columns());
         let count = (rows.len() - from).min(BLOCK);
-        z.fill(0.0);
-        for (at, z) in z.chunks_exact_mut(q).take(count).enumerate() {
-            let z = if self.design.intercept {
-                z[0] = 1.0;
-                &mut z[1..]
-            } else {
-                z
-            };
-            let x = &rows.x[(from + at) * k..][..k];
-            for (((z, x), mean), scale) in
-                z.iter_mut().zip(x).zip(&scaling.means).zip(&scaling.scales)
-            {
-                *z = (x - mean) / scale;
-            }
-        }
+        z[count * q..].fill(0.0);
+        let x = &rows.x[from * k..][..count * k];
+        let inverses: Vec<f64> = scaling.scales.iter().map(|scale| 1.0 / scale).collect();
+        let intercept = self.design.intercept;
+        kernels::standardise(x, &scaling.means, &inverses, intercept, &mut z[..count * q]);
         count
     }
 
