@@ -363,16 +363,16 @@ impl Model {
             }
             column.fill(0.0);
             for a in 0..classes {
-                for at in 0..count {
+                for (at, x) in column[..count].iter_mut().enumerate() {
                     let hit = f64::from(u8::from(rows.y[from + at] as usize == a + 1));
-                    column[at] = rows.weight(from + at) * (hit - shares(a + 1, at));
+                    *x = rows.weight(from + at) * (hit - shares(a + 1, at));
                 }
                 add_rows(&z, q, &column, &mut sums.score[a * q..][..q]);
                 for b in 0..=a {
-                    for at in 0..count {
+                    for (at, x) in column[..count].iter_mut().enumerate() {
                         let same = f64::from(u8::from(a == b));
                         let spread = shares(a + 1, at) * (same - shares(b + 1, at));
-                        column[at] = rows.weight(from + at) * spread;
+                        *x = rows.weight(from + at) * spread;
                     }
                     gram.fill(0.0);
                     add_gram(&z, q, &column, &mut gram);
