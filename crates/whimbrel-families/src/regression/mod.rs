@@ -8,7 +8,7 @@ mod results;
 
 use crate::em::mixed::TYPES;
 use crate::failure::Result;
-use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables, refuse};
+use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables};
 use crate::job::method::length::ROUNDS;
 use crate::job::method::stop::EVALUATE;
 use crate::job::{DataSource, Job};
@@ -181,13 +181,6 @@ impl Fit for RegressionFit {
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
-        Ok(())
-    }
-
-    fn check_served(&self, job: &Job) -> Result<()> {
-        if job.method.evaluate_every.is_some() {
-            return refuse("newton needs no evaluations", "take `evaluate` out of [method]");
-        }
         Ok(())
     }
 }

@@ -44,7 +44,13 @@ pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> 
         ));
     }
     let notes = vec![format!("coefficients: {}", method.model.names().join(", "))];
-    Ok(Planned { notes, warnings, ..Planned::new(common, &channels, RegressionPlan(method)) })
+    let rounds = Some(method.rounds);
+    Ok(Planned {
+        rounds,
+        notes,
+        warnings,
+        ..Planned::new(common, &channels, RegressionPlan(method))
+    })
 }
 
 impl FitStages for RegressionPlan {

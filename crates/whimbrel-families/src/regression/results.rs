@@ -41,10 +41,11 @@ impl FitReport for RegressionFit {
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
         put("aic", number(2.0 * parameters - 2.0 * log_likelihood));
-        for key in ["null_log_likelihood", "deviance", "dispersion", "rows"] {
+        for key in ["null_log_likelihood", "deviance", "dispersion"] {
             put(key, number(of(key)));
         }
-        put("rows_missing", number(of("dropped")));
+        put("rows_used", (of("rows") as u64).into());
+        put("rows_missing", (of("dropped") as u64).into());
         put("df_residual", number(of("degrees")));
         if !tests.is_empty() {
             put("tests", tests.iter().map(test_json).collect());

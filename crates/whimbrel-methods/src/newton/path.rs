@@ -212,6 +212,12 @@ impl Path {
         } else if model.family.can_separate() {
             let grown = (0..p).filter(|i| variances[*i] > SEPARATED * self.variances[*i]);
             self.separated = grown.map(|i| free[i] as u32).collect();
+            // The intercept of centred columns moves with every infinite slope.
+            let intercepts = model.intercepts();
+            let is_slope = |at: &u32| !intercepts.contains(&(*at as usize));
+            if self.separated.iter().any(is_slope) {
+                self.separated.retain(is_slope);
+            }
             if !self.separated.is_empty() {
                 self.end = End::Separated;
             }

@@ -55,13 +55,13 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
         let to = from + rows.y[from..].iter().take_while(|t| **t == rows.y[from]).count();
         tied.clear();
         let mut events = 0u32;
-        for row in from..to {
-            let hazard = math::exp(eta[row] - top);
+        for (row, eta) in (from..).zip(&eta[from..to]) {
+            let hazard = math::exp(eta - top);
             at_risk.add(z(row), hazard, &mut root);
             if rows.event.get(row).is_none_or(|event| *event == 1.0) {
                 events += 1;
                 tied.add(z(row), hazard, &mut root);
-                sums.log_likelihood += eta[row] - top;
+                sums.log_likelihood += eta - top;
                 vector::axpy(&mut sums.score, 1.0, z(row));
             }
         }

@@ -75,6 +75,22 @@ impl Term {
     }
 }
 
+impl Term {
+    /// Appends the columns of a row; only products allocate.
+    fn fill(&self, row: &[f64], out: &mut Vec<f64>) {
+        let is_at = |factor: &Factor, level: usize| row[factor.column] == level as f64;
+        match &self.factors[..] {
+            [one] if one.levels.is_empty() => out.push(row[one.column]),
+            [one] => out.extend(one.coded().map(|level| f64::from(u8::from(is_at(one, level))))),
+            _ => out.extend(self.products(
+                1.0,
+                |factor, x| x * row[factor.column],
+                |factor, level, x| if is_at(factor, level) { *x } else { 0.0 },
+            )),
+        }
+    }
+}
+
 impl Design {
     /// Number of columns without the intercept.
     pub fn width(&self) -> usize {
@@ -126,13 +142,7 @@ impl Design {
                 rows.dropped += 1;
                 continue;
             }
-            for term in &self.terms {
-                rows.x.extend(term.products(
-                    1.0,
-                    |factor, x| x * row[factor.column],
-                    |factor, level, x| if row[factor.column] == level as f64 { *x } else { 0.0 },
-                ));
-            }
+            self.terms.iter().for_each(|term| term.fill(row, &mut rows.x));
             rows.kept.push(at as u32);
             rows.offset.extend(self.offset.map(|column| row[column]));
             if target {

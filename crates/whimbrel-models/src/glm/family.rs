@@ -78,7 +78,7 @@ impl Family {
 
     /// Sorts the rows of Cox's model by time, latest first.
     pub(super) fn order(self, rows: &mut Rows) {
-        if self != Self::Cox {
+        if self != Self::Cox || rows.y.is_empty() {
             return;
         }
         let mut order: Vec<usize> = (0..rows.y.len()).collect();

@@ -14,20 +14,43 @@ kernel! {
             return;
         }
         for (z, w) in z.chunks_exact(TOGETHER * q).zip(w.chunks_exact(TOGETHER)) {
-            let rows: [&[f64]; TOGETHER] = std::array::from_fn(|r| &z[r * q..][..q]);
             let mut at = 0;
             for i in 0..q {
+                let n = i + 1;
+                let rows: [&[f64]; TOGETHER] = std::array::from_fn(|r| &z[r * q..][..n]);
                 let own: [f64; TOGETHER] = std::array::from_fn(|r| w[r] * rows[r][i]);
-                let rows: [&[f64]; TOGETHER] = std::array::from_fn(|r| &rows[r][..=i]);
-                let out = &mut out[at..at + i + 1];
-                for j in 0..=i {
+                let out = &mut out[at..][..n];
+                for j in 0..n {
                     let mut sum = out[j];
                     for r in 0..TOGETHER {
                         sum = own[r].mul_add(rows[r][j], sum);
                     }
                     out[j] = sum;
                 }
-                at += i + 1;
+                at += n;
+            }
+        }
+    }
+}
+
+kernel! {
+    /// Writes `(x − mean) inverse` of each row, after a one if there is an intercept.
+    pub(super) fn standardise(
+        x: &[f64],
+        means: &[f64],
+        inverses: &[f64],
+        intercept: bool,
+        z: &mut [f64],
+    ) {
+        let k = means.len();
+        let first = usize::from(intercept);
+        for (row, z) in z.chunks_exact_mut((k + first).max(1)).enumerate() {
+            if intercept {
+                z[0] = 1.0;
+            }
+            let (x, z) = (&x[row * k..][..k], &mut z[first..][..k]);
+            for j in 0..k {
+                z[j] = (x[j] - means[j]) * inverses[j];
             }
         }
     }

@@ -230,21 +230,11 @@ impl Model {
     fn block(&self, rows: &Rows, scaling: &Scaling, from: usize, z: &mut [f64]) -> usize {
         let (k, q) = (rows.width, self.columns());
         let count = (rows.len() - from).min(BLOCK);
-        z.fill(0.0);
-        for (at, z) in z.chunks_exact_mut(q).take(count).enumerate() {
-            let z = if self.design.intercept {
-                z[0] = 1.0;
-                &mut z[1..]
-            } else {
-                z
-            };
-            let x = &rows.x[(from + at) * k..][..k];
-            for (((z, x), mean), scale) in
-                z.iter_mut().zip(x).zip(&scaling.means).zip(&scaling.scales)
-            {
-                *z = (x - mean) / scale;
-            }
-        }
+        z[count * q..].fill(0.0);
+        let x = &rows.x[from * k..][..count * k];
+        let inverses: Vec<f64> = scaling.scales.iter().map(|scale| 1.0 / scale).collect();
+        let intercept = self.design.intercept;
+        kernels::standardise(x, &scaling.means, &inverses, intercept, &mut z[..count * q]);
         count
     }
 
@@ -373,16 +363,16 @@ impl Model {
             }
             column.fill(0.0);
             for a in 0..classes {
-                for at in 0..count {
+                for (at, x) in column[..count].iter_mut().enumerate() {
                     let hit = f64::from(u8::from(rows.y[from + at] as usize == a + 1));
-                    column[at] = rows.weight(from + at) * (hit - shares(a + 1, at));
+                    *x = rows.weight(from + at) * (hit - shares(a + 1, at));
                 }
                 add_rows(&z, q, &column, &mut sums.score[a * q..][..q]);
                 for b in 0..=a {
-                    for at in 0..count {
+                    for (at, x) in column[..count].iter_mut().enumerate() {
                         let same = f64::from(u8::from(a == b));
                         let spread = shares(a + 1, at) * (same - shares(b + 1, at));
-                        column[at] = rows.weight(from + at) * spread;
+                        *x = rows.weight(from + at) * spread;
                     }
                     gram.fill(0.0);
                     add_gram(&z, q, &column, &mut gram);
