@@ -40,7 +40,8 @@ const SGD: &str = "sgd";
 
 /// For data with classes: a mixture of learners if the file names clients, otherwise `fedavg`.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let facts = facts.filter(|facts| facts.target.is_some())?;
+    let regression = |facts: &DataFacts| facts.asked && matches!(facts.classes, 0 | 2);
+    let facts = facts.filter(|facts| facts.target.is_some() && !regression(facts))?;
     let mut method_keys = vec![
         (&ROUNDS, "100".into()),
         (&BATCH, "32".into()),

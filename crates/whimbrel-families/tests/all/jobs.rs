@@ -32,7 +32,7 @@ fn the_published_job_parses_as_written() {
             cells: Default::default(),
             standardize: false,
             delimiter: None,
-            na: Vec::new(),
+            na: None,
             thousands: None,
         })
     );

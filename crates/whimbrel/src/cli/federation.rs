@@ -20,7 +20,7 @@ pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bo
         let error = Error::config(format!(
             "the run in {} is over: {}",
             run.display(),
-            ending.join(": ")
+            ending[0]
         ))
         .hint(
             "no client can join it any more; `whimbrel serve --resume` delivers the model to those \

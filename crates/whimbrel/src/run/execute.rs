@@ -94,7 +94,7 @@ pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
 fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
     let folder = dir.path().display();
     if let Some(ending) = dir.ending() {
-        let error = Error::config(format!("the run in {folder} has ended: {}", ending.join(": ")));
+        let error = Error::config(format!("the run in {folder} has ended: {}", ending[0]));
         return Err(error.hint(format!("{}, or {}", remedy::OPEN, remedy::REPLACE)).into());
     }
     if !dir.is_started() {

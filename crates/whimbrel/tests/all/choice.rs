@@ -61,8 +61,8 @@ fn several_starts_are_compared_by_likelihood() {
             serde_json::from_str(&sandbox.read("out/exhibits.json")).unwrap();
         let rows = exhibits["sections"][0]["exhibits"][1]["rows"].as_array().unwrap().clone();
         assert_eq!(rows.len(), 8, "{init}");
-        let likelihood = |row: &serde_json::Value| row[3].as_str().unwrap().parse::<f64>().unwrap();
-        let chosen = rows.iter().find(|row| row[5] == "chosen" || row[4] == "chosen").unwrap();
+        let likelihood = |row: &serde_json::Value| row[4].as_str().unwrap().parse::<f64>().unwrap();
+        let chosen = rows.iter().find(|row| row[6] == "chosen" || row[5] == "chosen").unwrap();
         assert!(rows.iter().all(|row| likelihood(row) <= likelihood(chosen)), "{init}");
     }
 }
@@ -122,8 +122,8 @@ fn degenerate_seeds_are_named_beside_a_sound_one() {
 
 #[test]
 fn a_run_that_ends_at_its_cap_says_so() {
-    let slow = FIT.replace("rounds = 20\n", "").replace("step = 1.0", "step = 0.00001");
-    let sandbox = Sandbox::with_job(&job("components = 3", &slow));
+    let slow = "kind = \"fedem\"\nstep = 0.00001";
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", slow));
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
     let said = "stopped after 1000 rounds, not converged: relative field";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);

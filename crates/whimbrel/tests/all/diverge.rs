@@ -24,7 +24,7 @@ fn the_message_names_the_round_and_what_was_computed_is_kept() {
     let last = rows.last().expect("metrics up to there")["round"].as_u64().unwrap();
     assert!(last < round && round <= last + 1, "round {round} after {last}");
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("Stopped before the end."), "the banner");
+    assert!(page.contains("<strong>Diverged.</strong>"), "the banner");
     assert!(page.contains(&format!("round {round}: ")), "and why");
     assert!(!sandbox.path("out/model").exists(), "a model that failed is not a model");
     let summary = sandbox.object("out/summary.json");
@@ -42,7 +42,7 @@ fn it_can_be_reported_again_and_not_resumed_or_used() {
     assert_eq!(sandbox.read("page.html"), sandbox.read("out/report.html"));
     let resumed = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
     assert_eq!(resumed.code, 2);
-    assert!(resumed.stderr.contains("the run in out has ended: failed"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("the run in out has ended: diverged"), "{}", resumed.stderr);
     sandbox.write("rows.csv", "x1,x2\n0,0\n");
     let used = sandbox.run(&["predict", "out", "--data", "rows.csv", "--out", "p.csv"]);
     assert_eq!(used.code, 2);
@@ -58,7 +58,7 @@ fn a_comparison_goes_on_without_it() {
     let ran = sandbox.run(&["compare", "wild.toml", "tame.toml", "--out", "both"]);
     assert_eq!(ran.code, 1, "one of them failed");
     assert!(ran.stderr.contains("warning: wild failed: round "), "{}", ran.stderr);
-    assert!(ran.stdout.contains("wild (stopped)"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("wild  diverged "), "{}", ran.stdout);
     let ran = sandbox.run(&["compare", "wild.toml", "--out", "alone"]);
     assert_eq!(ran.code, 1, "nothing is left to compare");
 }

@@ -230,7 +230,7 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     assert!(told.contains("messages that would leave this machine:"), "{told}");
     sandbox.ok(&["predict", "client-north", "--data", "north.csv", "--out", "labels.csv"]);
     let status = sandbox.ok(&["status", "served"]);
-    assert!(status.stdout.starts_with("wards: finished\n"), "{}", status.stdout);
+    assert!(status.stdout.starts_with("wards: stopped: after "), "{}", status.stdout);
     assert!(sandbox.read("served/report.html").contains("wards"));
     assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
     // The coordinator knows the stated number of rows.

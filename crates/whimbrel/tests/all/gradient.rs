@@ -122,7 +122,7 @@ fn a_small_excess_stops_the_run() {
         .replace("rounds = 120", "rounds = 5000");
     let sandbox = sandbox(&job);
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
-    assert!(ran.stderr.contains("stopped after round"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("stopped after "), "{}", ran.stderr);
     let summary = sandbox.object("out/summary.json");
     assert_eq!(summary["ending"], "stopped", "{summary:?}");
     assert!(number(&summary, "rounds") < 5000.0);
@@ -140,7 +140,7 @@ fn a_run_that_diverges_keeps_what_it_has() {
     assert!(ran.stderr.contains("error: round "), "{}", ran.stderr);
     assert!(ran.stderr.contains("hint: take a smaller step"), "{}", ran.stderr);
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("Stopped before the end.") && page.trim_end().ends_with("</html>"));
+    assert!(page.contains("<strong>Diverged.</strong>") && page.trim_end().ends_with("</html>"));
     assert!(!sandbox.path("out/model").exists());
     sandbox.ok(&["report", "out", "--out", "page.html"]);
     assert_eq!(sandbox.read("page.html"), page);
@@ -152,7 +152,7 @@ fn an_absurd_step_on_a_logistic_loss_is_a_divergence_too() {
     let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("error: round 1: the state diverged"), "{}", ran.stderr);
-    assert!(sandbox.read("out/report.html").contains("Stopped before the end."));
+    assert!(sandbox.read("out/report.html").contains("<strong>Diverged.</strong>"));
 }
 
 /// An MCM memory that never moves, or that carries all noise on, fails as the paper says.

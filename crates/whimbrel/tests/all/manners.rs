@@ -74,7 +74,7 @@ fn a_comparison_with_a_failed_run_fails() {
     let ran = sandbox.run(&["compare", "job.toml", "bad.toml", "--out", "both"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("bad failed"), "{}", ran.stderr);
-    assert!(ran.stdout.contains("small") && ran.stdout.contains("bad (stopped)"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("small") && ran.stdout.contains("diverged"), "{}", ran.stdout);
 }
 
 #[test]

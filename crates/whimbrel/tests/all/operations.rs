@@ -51,12 +51,12 @@ fn status_reports_running_finished_and_missing_runs() {
     }
     finish(&sandbox, coordinator);
     let over = sandbox.ok(&["status", "served"]);
-    assert!(over.stdout.starts_with("wards: finished\n"), "{}", over.stdout);
+    assert!(over.stdout.starts_with("wards: stopped: after "), "{}", over.stdout);
     assert!(!over.stderr.contains("no coordinator"), "{}", over.stderr);
     let json = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(json["finished"], true);
     // No client can join a finished run.
-    fails(&sandbox, &["invite", "served", "south"], 2, "is over: finished");
+    fails(&sandbox, &["invite", "served", "south"], 2, "is over: stopped");
     assert!(!sandbox.read("served/federation.json").contains("south"));
 }
 

@@ -162,7 +162,7 @@ fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
     assert!(left_out.as_str().unwrap().contains("diverged"), "{record}");
     // The run is over, and no candidate runs again to say so.
     let said = refused(&sandbox, &["run", "job.toml", "--out", "out", "--resume"], 2);
-    assert!(said.contains("has ended: finished") && !said.contains("search step"), "{said}");
+    assert!(said.contains("has ended: stopped") && !said.contains("search step"), "{said}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use whimbrel_job::key::Word;
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, list as listed, text};
-use whimbrel_job::{define_keys, list, table};
+use whimbrel_job::{define_keys, form, list, table};
 
 /// A CSV file with a header.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Csv {
     /// Separator of cells; `None`: detected in the header.
     pub delimiter: Option<char>,
     /// Cells without a value, beside empty ones, NA and NaN.
-    pub na: Vec<String>,
+    pub na: Option<Vec<String>>,
     /// The mark between groups of three digits.
     pub thousands: Option<char>,
 }
@@ -109,10 +109,11 @@ table! {
             only (&["csv"], "the targets are where the source has them");
         /// separator of cells
         delimiter: DELIMITER = "delimiter", DELIMITERS, default(None), only (&["csv"], "only csv files have a delimiter");
-        /// cells without a value, beside empty ones, NA and NaN; `[data] na = ["n/a", "."]`
-        na: NA = "na", NA_LIST, default(Vec::new()), only (&["csv"], "only csv files have such cells");
+        /// cells without a value, beside empty ones, NA and NaN
+        na: NA = "na", NA_LIST, unset "none", only (&["csv"], "only csv files have such cells");
         /// mark between groups of three digits, as in "1,000"
-        thousands: THOUSANDS = "thousands", DELIMITERS, default(None), only (&["csv"], "only csv files have such marks");
+        thousands: THOUSANDS = "thousands", MARKS, unset "none",
+            only (&["csv"], "only csv files have such marks");
         ..{ partition: Partition::Pooled }
     }
 }
@@ -153,12 +154,26 @@ const DELIMITERS: Form<Option<char>> = Form::new(
 )
 .words(&[Word { name: "auto", doc: "detected in the header line" }]);
 
-const NA_LIST: Form<Vec<String>> = list!(TEXT, "a list of strings");
+const NA_LIST: Form<Vec<String>> = list!(some TEXT, "a list of strings");
+
+form! {
+    MARKS: char {
+        /// a comma
+        "," => ',',
+        /// a point
+        "." => '.',
+        /// an apostrophe
+        "'" => '\'',
+        /// a space
+        " " => ' ',
+    }
+}
 
 impl Csv {
     /// The spelling of numbers and gaps.
     pub(crate) fn spelling(&self) -> Spelling {
-        Spelling { na: self.na.clone(), thousands: self.thousands.map(|mark| mark as u8) }
+        let na = self.na.clone().unwrap_or_default();
+        Spelling { na, thousands: self.thousands.map(|mark| mark as u8) }
     }
 
     pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {

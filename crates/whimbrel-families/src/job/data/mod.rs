@@ -121,7 +121,8 @@ const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1"
 /// Keys of most sources.
 pub(crate) const GENERAL: &[&JobKey] = keys! {
     &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT, &file::LABEL],
-    &[&file::TARGET, &file::CLASSES, &file::STANDARDIZE, &file::DELIMITER, &split::SPLIT],
+    &[&file::TARGET, &file::CLASSES, &file::STANDARDIZE, &file::DELIMITER, &file::NA],
+    &[&file::THOUSANDS, &split::SPLIT],
     subset::SUBSET.section.keys,
     &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE, &SEED],
 };
