@@ -119,8 +119,8 @@ fn a_template_explains_itself() {
 
     [model]
     # the model
-    # ("gmm", "mixture", "linear", "logistic", "linear-representation", "softmax", "mlp", "cnn",
-    # "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
+    # ("gmm", "mixture", "linear", "logistic", "glm", "cox", "linear-representation", "softmax", "mlp",
+    # "cnn", "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
     kind = "gmm"
     # number of components; given a list, the value with the lowest BIC, chosen before the fit by exact
     # EM on sums of the clients
@@ -137,8 +137,6 @@ fn a_template_explains_itself() {
     # the algorithm
     # (METHODS)
     kind = "fedem"
-    # number of rounds
-    rounds = 200
     # rows (of a table with gaps: observed cells) per local step of a client
     # (an integer of at least 1, "full" or "auto")
     batch = "full"
@@ -152,6 +150,6 @@ fn a_template_explains_itself() {
     [uplink]
     # compression and encoding of vectors
     # (a codec's name, or a table with its `kind` and settings)
-    codec = { kind = "dithering", levels = 1 }
+    codec = { kind = "dithering", levels = "auto", bucket = 64 }
     "#);
 }
