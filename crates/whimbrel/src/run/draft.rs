@@ -192,12 +192,16 @@ fn target_column(data: &Dataset) -> Option<(String, usize)> {
     (2..=CLASSES_MAX).contains(&classes.len()).then(|| (column.name.clone(), classes.len()))
 }
 
-/// A column with a usual name, else the only text column beside the target.
+/// A column with a usual name, else the only text column beside the target if its values repeat.
 fn client_column(data: &Dataset, target: Option<&str>) -> Option<String> {
     let is_target = |name: &str| target == Some(name);
     let names = || data.columns().iter().filter(|c| c.named && !is_target(&c.name));
     let usual = names().find(|c| CLIENT_NAMES.contains(&c.name.to_lowercase().as_str()));
     let mut texts = names().filter(|c| c.kind == Kind::Text);
     let only = texts.next().filter(|_| texts.next().is_none());
+    let repeats = |name: &str| {
+        class_numbers(data, name).is_ok_and(|(_, classes)| 2 * classes.len() <= data.rows())
+    };
+    let only = only.filter(|column| repeats(&column.name));
     usual.or(only).map(|c| c.name.clone())
 }
