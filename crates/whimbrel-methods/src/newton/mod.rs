@@ -284,6 +284,11 @@ impl Method for Newton {
     }
 
     fn local_step(&self, (): &(), down: &Down, rows: &Rows, _: Key) -> Result<((), Vec<f64>)> {
+        let k = self.model.design.width();
+        let asked = if self.tests { self.model.terms().len().max(1) } else { 1 };
+        if down.means.len() != k || down.scales.len() != k || down.points.len() > asked {
+            return Err(Error::peer("the server asks for the sums of another model"));
+        }
         let scaling = Scaling { means: down.means.clone(), scales: down.scales.clone() };
         let mut up = Vec::with_capacity(self.upload_len(down.points.len(), down.last));
         for point in &down.points {
