@@ -224,7 +224,7 @@ mod tests {
         stopped.ending = "diverged".into();
         let runs = [run("fedem", 1, 2.5 + 1e-9), run("fedem", 2, 2.5 + 3e-9), stopped];
         insta::assert_snapshot!(closing_table(&runs), @r"
-        run      ending     objective  gap to reference  rounds    sent up
+        run    ending       objective  gap to reference  rounds    sent up
         -----  --------  ------------  ----------------  ------  ---------
         fedem            2.5 ± 1.4e-9     2e-9 ± 1.4e-9   1,200  1.31 Mbit
         dem    diverged          3.25              0.75   1,200  1.31 Mbit

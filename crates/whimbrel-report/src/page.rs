@@ -88,13 +88,13 @@ fn remarks(groups: &[Group]) -> String {
     let mut html = String::new();
     for group in groups {
         for run in &group.runs {
-            let class = match run.ending.as_str() {
+            let (class, role) = match run.ending.as_str() {
                 "" => continue,
-                "converged" => "banner",
-                _ => "banner error",
+                "converged" | "stopped" => ("banner", "status"),
+                _ => ("banner error", "alert"),
             };
             html += &format!(
-                "<div class=\"{class}\" role=\"status\"><strong>{}.</strong> {}{}</div>\n",
+                "<div class=\"{class}\" role=\"{role}\"><strong>{}.</strong> {}{}</div>\n",
                 escape(&capital(&run.ending)),
                 named(group, Some(run)),
                 escape(&run.ending_detail)

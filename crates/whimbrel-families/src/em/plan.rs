@@ -14,15 +14,15 @@ use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
 use std::path::{Path, PathBuf};
-use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
+use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Key, vector};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
-use whimbrel_methods::fedem::{MOMENTS, Moments,
-    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, PrivateEm,
-    Step as EmStep,
+use whimbrel_methods::fedem::{
+    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, MOMENTS,
+    Moments, PrivateEm, Step as EmStep,
 };
 use whimbrel_methods::federated::{BindRows, Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -390,10 +390,9 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
             Kind::Moments => {
-                let codec = Codec::Grid(SharedGrid::default().among(
-                    common.clients as u32,
-                    Inclusion::Equal(1.0),
-                ));
+                let codec = Codec::Grid(
+                    SharedGrid::default().among(common.clients as u32, Inclusion::Equal(1.0)),
+                );
                 let terms = Terms::over(codec, model.moments_len(), Budget::Rounds(1))?;
                 let privacy = Privacy { min_group: None, ..common.privacy() };
                 let terms = Terms { weights: common.weights(), privacy, ..terms };

@@ -29,6 +29,10 @@ impl Job {
             }
             return;
         }
+        if self.privacy.colluders.is_some() && self.privacy.epsilon.is_none() {
+            let what = "`colluders` has no meaning without noise";
+            source.report_at(&["privacy", "colluders"], what, "take it out, or write epsilon");
+        }
         let bits = match &self.uplink.codec {
             Codec::Grid(grid) => Some(grid.bits()),
             _ => None,

@@ -46,7 +46,7 @@ pub struct Unsure {
 /// The estimate of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Mean of the draws.
+    /// Expected value at the fitted parameter.
     pub mean: f64,
     /// Lower limit of the 90 % interval.
     pub lower: f64,
@@ -115,7 +115,7 @@ impl Completed {
 
     pub fn estimate(&self, parameter: Parameter) -> Estimate {
         let (lower, upper) = self.fit.interval(parameter);
-        Estimate { mean: self.fit.expected(parameter), lower, upper }
+        Estimate { mean: self.fit.model.family().mean(parameter.theta), lower, upper }
     }
 
     /// Rows with one to four observations in the fit.

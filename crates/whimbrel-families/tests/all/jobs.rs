@@ -126,10 +126,11 @@ fn every_codec_parses_by_name_and_by_table() {
     let codec = |codec: &str, rule: &str| {
         parse(&format!("{PLAIN}[uplink]\ncodec = {codec}\nrule = \"{rule}\"\n")).uplink.codec
     };
-    let dithering = Codec::dithering(1, Norm::P(2), None).unwrap();
     assert_eq!(codec("\"exact\"", "plain"), Codec::Exact);
     assert_eq!(codec("{ kind = \"exact-f32\" }", "plain"), Codec::ExactF32);
-    assert_eq!(codec("\"dithering\"", "memory"), dithering);
+    let automatic = codec("\"dithering\"", "memory");
+    assert!(automatic.is_automatic());
+    assert_eq!(automatic.settled(3), Codec::dithering(3, Norm::P(2), None).unwrap());
     assert_eq!(
         codec("{ kind = \"dithering\", levels = 4, norm = \"inf\", bucket = 256 }", "plain"),
         Codec::dithering(4, Norm::Infinity, Some(256)).unwrap()

@@ -297,14 +297,16 @@ fn constant_columns_are_named() {
     let plan = |prepare: &str| {
         std::fs::write(&path, format!("{PLAIN}{prepare}\n")).unwrap();
         let job = read(&path);
-        Plan::with_cache(&job, &load(&job).unwrap(), None).unwrap()
+        Plan::with_cache(&job, &load(&job).unwrap(), None)
     };
-    let dropped = plan("[data.prepare]\ndrop_constant = true\npca = 2");
+    let dropped = plan("[data.prepare]\ndrop_constant = true\npca = 2").unwrap();
     assert!(dropped.warnings().is_empty());
     let notes = dropped.notes();
     assert_eq!(notes[1], "column `x2` is constant and left out");
     assert_eq!(notes[2], "likelihoods refer to 2 principal components, not to the columns");
-    has(&plan("").warnings()[0], "column `x2` is constant: set drop_constant");
+    let refused = plan("").err().unwrap().to_string();
+    has(&refused, "column `x2` is constant: it has no density");
+    has(&refused, "drop_constant = true");
 }
 
 #[test]

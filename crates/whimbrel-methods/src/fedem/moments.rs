@@ -80,13 +80,7 @@ impl<M: Mixture> Oracle for Moments<M> {
         Ok(())
     }
 
-    fn step(
-        &self,
-        _: &mut Vec<f64>,
-        _: Vec<f64>,
-        _: &Context,
-        _: Publish<'_, f64>,
-    ) -> Result<f64> {
+    fn step(&self, _: &mut Vec<f64>, _: Vec<f64>, _: &Context, _: Publish<'_, f64>) -> Result<f64> {
         Err(Error::internal("moments take one exchange"))
     }
 
@@ -114,13 +108,7 @@ impl<M: Mixture> Judge for Moments<M> {
         Ok(())
     }
 
-    fn answer(
-        &self,
-        (): &(),
-        (): &(),
-        _: &Split<M::Data>,
-        _: &Terms,
-    ) -> Result<Answered<Self>> {
+    fn answer(&self, (): &(), (): &(), _: &Split<M::Data>, _: &Terms) -> Result<Answered<Self>> {
         Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
 

@@ -113,6 +113,12 @@ impl Newton {
         self.model.misfit_parts(&self.asked).iter().sum()
     }
 
+    /// The most rounds: a round in which clients were missing is repeated, and the sums at the
+    /// estimate take one more.
+    fn rounds_max(&self) -> u32 {
+        self.rounds.saturating_mul(2).saturating_add(1)
+    }
+
     /// The points of the next exchange; `None` once the fit is complete.
     fn points(&self, server: &Server) -> Option<(Vec<Vec<f64>>, bool)> {
         let open = server.paths.iter().filter(|path| path.end == End::None);
@@ -177,7 +183,7 @@ impl Method for Newton {
         let separated =
             Measure::new("separated", "Separation", "separated", "Infinite coefficients");
         Declaration {
-            exchanges: vec![Allowance::rounds(Some(self.rounds + 1))],
+            exchanges: vec![Allowance::rounds(Some(self.rounds_max()))],
             disclosures,
             measures: vec![
                 Measure::objective("Mean negative log-likelihood"),
@@ -335,6 +341,12 @@ impl Method for Newton {
         }
         if server.rounds >= self.rounds {
             server.paths.iter_mut().for_each(Path::give_up);
+        }
+        if server.rounds >= self.rounds_max() && self.points(&server).is_some() {
+            return Err(Error::peer(format!(
+                "clients were missing in too many of {} rounds: each round of newton needs them all",
+                server.rounds
+            )));
         }
         Ok(server)
     }

@@ -27,7 +27,7 @@ fn writes_at_the_end_are_retried_and_the_model_precedes_the_report() {
     fs::remove_dir(&blocked[1]).unwrap();
     coordinator.ends(&sandbox, "serve");
     assert!(blocked[1].is_file());
-    assert!(sandbox.ok(&["status", "served"]).stdout.starts_with("wards: stopped: after "));
+    assert!(sandbox.ok(&["status", "served"]).stdout.starts_with("wards: converged: "));
     same_model(&sandbox);
 
     // As after a kill in between: the report is written again, and rounds keep their count.

@@ -230,7 +230,7 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     assert!(told.contains("messages that would leave this machine:"), "{told}");
     sandbox.ok(&["predict", "client-north", "--data", "north.csv", "--out", "labels.csv"]);
     let status = sandbox.ok(&["status", "served"]);
-    assert!(status.stdout.starts_with("wards: stopped: after "), "{}", status.stdout);
+    assert!(status.stdout.starts_with("wards: converged: "), "{}", status.stdout);
     assert!(sandbox.read("served/report.html").contains("wards"));
     assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
     // The coordinator knows the stated number of rows.
@@ -282,7 +282,10 @@ pub(crate) fn write_classes(sandbox: &Sandbox) {
 fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = served_classes("kind = \"mcm\"\nstep = \"1/L\"");
     // A simulation also measures the distance to the solution.
-    same_but_for(&sandbox, &["excess_loss", "distance2", "memory_gap2", "bits_eval"]);
+    same_but_for(
+        &sandbox,
+        &["excess_loss", "excess_relative", "distance2", "memory_gap2", "bits_eval"],
+    );
     let summary = sandbox.object("served/summary.json");
     assert!(summary["bits_down"].as_u64().is_some_and(|bits| bits > 0), "{summary:?}");
     // The held-out rows are those of the simulation.

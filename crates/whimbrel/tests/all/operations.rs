@@ -51,12 +51,12 @@ fn status_reports_running_finished_and_missing_runs() {
     }
     finish(&sandbox, coordinator);
     let over = sandbox.ok(&["status", "served"]);
-    assert!(over.stdout.starts_with("wards: stopped: after "), "{}", over.stdout);
+    assert!(over.stdout.starts_with("wards: converged: "), "{}", over.stdout);
     assert!(!over.stderr.contains("no coordinator"), "{}", over.stderr);
     let json = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(json["finished"], true);
     // No client can join a finished run.
-    fails(&sandbox, &["invite", "served", "south"], 2, "is over: stopped");
+    fails(&sandbox, &["invite", "served", "south"], 2, "is over: converged");
     assert!(!sandbox.read("served/federation.json").contains("south"));
 }
 
@@ -195,7 +195,7 @@ fn a_run_with_a_deadline_kills_and_a_stopping_rule_is_replayed() {
     let journal = sandbox.read("served/journal");
     let evaluation = journal.lines().find(|line| line.contains("\"evaluated\":1,")).unwrap();
     assert!(!evaluation.contains("\"answered\":\"0"), "the first client was absent: {evaluation}");
-    assert_eq!(sandbox.object("served/summary.json")["ending"], "stopped");
+    assert_eq!(sandbox.object("served/summary.json")["ending"], "converged");
 }
 
 /// A client invited during the job gets the next id, whatever its name; the journal records the name.
