@@ -239,6 +239,10 @@ impl Ledger {
             Some(last) if last.stage == stage && last.enrolled != asked => Err(behind(format!(
                 "it asks for a second enrolment in stage {stage}, with another message"
             ))),
+            // A new state would forget what the exchanges so far must not be repeated with.
+            Some(last) if last.stage == stage && last.last.is_some() => Err(behind(format!(
+                "it asks for a second enrolment in stage {stage}, after exchanges of it"
+            ))),
             _ => Ok(()),
         }
     }
@@ -401,6 +405,14 @@ impl Ledger {
                 bytes: 0,
             });
             self.sent(bytes);
+        }
+    }
+
+    /// Notes an exchange whose answer failed: only the same message may be tried again.
+    pub(crate) fn attempted(&mut self, number: u32, asked: &[u8]) {
+        self.entries += 1;
+        if let Some(answered) = self.stages.last_mut() {
+            answered.last = Some((number, asked.to_vec()));
         }
     }
 

@@ -322,7 +322,13 @@ impl ClientMachine {
         self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(number, open.steps);
         let key = keys.local(question.client);
-        let (state, upload) = method.local_step(&state, message, &open.data, key)?;
+        let (state, upload) = match method.local_step(&state, message, &open.data, key) {
+            Ok(done) => done,
+            Err(error) => {
+                self.ledger.attempted(number, asked);
+                return Err(error);
+            }
+        };
         let state = state.save();
         self.ledger.check_bytes(&open.agreement, (Purpose::Exchange, at), upload.len())?;
         let agreed = open.agreement.kinds.get(kind).copied();

@@ -137,6 +137,7 @@ fn an_exchange_is_answered_once() {
     let other = vec![Artifact::new("other")].to_bytes();
     let again = client.ask(Purpose::Enrol, StepId::enrolment(0), other);
     refused(again, "a second enrolment in stage 0, with another message");
+    refused(client.enrol(0), "a second enrolment in stage 0, after exchanges of it");
     let forgotten = client.with(|client| client.forget()).unwrap_err().to_string();
     assert!(forgotten.contains("begins this stage anew"), "{forgotten}");
     client.enrol(1).unwrap();

@@ -48,6 +48,11 @@ pub(super) fn planned(
     rule.check(&shape)?;
     let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
     let own_solvers = OwnTraining::solvers(&asked.own, common, &solver(asked, job), rate(job))?;
+    if job.privacy.masks && !own_solvers.0.is_empty() {
+        let what = "masks need one message to all, and solvers of single clients differ";
+        return refuse(what, "take the solvers of single clients out, or `masks`")
+            .at("privacy.masks");
+    }
     let mut warnings = Vec::new();
     if let Some(fedmix) = asked.setting::<FedMix>()
         && fedmix.components > common.clients

@@ -26,6 +26,8 @@ impl Plan {
 
     /// A client's plan from an offered job and its facts.
     pub(crate) fn on_client(job: &Job, facts: &Facts, memory: Option<&[f64]>) -> Result<Self> {
+        // An offer comes from a peer, who must not know the noise.
+        check_private(job)?;
         Self::without_rows(job, facts, Files::Sent { memory })
     }
 

@@ -21,12 +21,13 @@ impl<O: Judge> Sums for Federated<O> {
         self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
     }
 
-    /// Kind, note, grid and state. The client knows its own weight.
+    /// Everything but the client's own weight, which it knows.
     fn common(&self, down: &DownOf<O>) -> Result<Vec<u8>> {
         let mut common = (down.kind, down.uplink).to_bytes();
         if let Some(note) = &down.note {
             note.put(&mut common);
         }
+        down.private.put(&mut common);
         down.grid.put(&mut common);
         down.state.get()?.put(&mut common);
         Ok(common)

@@ -120,6 +120,10 @@ impl<M: Sums> Masked<M> {
         key: Key,
     ) -> Result<(Client<M::Client>, Up)> {
         let mut masks = client.masks.clone();
+        // A repeated question is answered by the stored upload.
+        if masks.last_exchange().is_some_and(|last| asked.exchange <= last) {
+            return Err(Error::peer(format!("exchange {} is over", asked.exchange)));
+        }
         if !asked.newcomers.is_empty() {
             let known = match masks.roster() {
                 Some(roster) => roster.clone(),
@@ -129,7 +133,7 @@ impl<M: Sums> Masked<M> {
         }
         let words = self.method.words(&up)?;
         let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
-        let content = self.content(&asked.message)?;
+        let content = self.content(&asked.message, &asked.voids)?;
         let (exchange, cohort) = (asked.exchange, asked.cohort.clone());
         let task = MaskTask { exchange, cohort, layout, content };
         let upload = masks.upload(&task, &words)?;
@@ -138,9 +142,9 @@ impl<M: Sums> Masked<M> {
         Ok((Client { own, pending, masks, key: Some(key) }, Up::Words(upload)))
     }
 
-    /// The hash of the message's common part.
-    fn content(&self, message: &M::Down) -> Result<Hash> {
-        Ok(hash_bytes(&self.method.common(message)?))
+    /// The hash of the message's common part and of the void exchanges.
+    fn content(&self, message: &M::Down, voids: &[u32]) -> Result<Hash> {
+        Ok(hash_bytes(&(self.method.common(message)?, voids.to_vec()).to_bytes()))
     }
 
     /// The clients' half of the later steps.
@@ -292,7 +296,7 @@ impl<M: Sums> Method for Masked<M> {
         };
         let own = peer.settled(&server.voids);
         let (staged, message) = self.method.downlink(&server.own, message, own, key)?;
-        let (exchange, content) = (server.exchange, self.content(&message)?);
+        let (exchange, content) = (server.exchange, self.content(&message, &server.voids)?);
         let staged = Peer {
             id: peer.id,
             own: own.clone(),
@@ -400,12 +404,19 @@ impl<M: Sums> Method for Masked<M> {
             }
             Step::Share => {
                 let outcome = if open { Some(server.masks.finish()?) } else { None };
-                let own = match (outcome, server.fold.take()) {
-                    (Some(Outcome::Sum { segments, .. }), Some(mut own)) => {
-                        self.method.absorb_words(&mut own, &segments)?;
-                        own
+                let mut sum = server.fold.take();
+                if let (Some(Outcome::Sum { segments, .. }), Some(own)) = (outcome, &mut sum) {
+                    // A client's false words spoil the exchange, not the run.
+                    match self.method.absorb_words(own, &segments) {
+                        Err(Error::Peer { .. }) => sum = None,
+                        done => done?,
                     }
-                    _ => {
+                } else {
+                    sum = None;
+                }
+                let own = match sum {
+                    Some(own) => own,
+                    None => {
                         server.voids.push(server.exchange);
                         self.method.open(&server.own, &[])?.1
                     }

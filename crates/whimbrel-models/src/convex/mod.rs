@@ -85,7 +85,8 @@ impl Problem {
             Rows::All => data.rows(),
             Rows::These(chosen) => chosen.len(),
         };
-        self.sum_of_gradients(w, data, rows, count as f64, out, |_, _| {})
+        let loss = self.sum_of_gradients(w, data, rows, count as f64, out, |_, _| {})?;
+        finite(loss, out)
     }
 
     /// The gradient with a bounded influence of each row: a row's gradient, without the penalty, is
@@ -98,13 +99,16 @@ impl Problem {
         bound: f64,
         out: &mut [f64],
     ) -> Result<f64> {
-        self.sum_of_gradients(w, data, rows, count, out, |chosen, slopes| {
+        let loss = self.sum_of_gradients(w, data, rows, count, out, |chosen, slopes| {
             for (slope, row) in slopes.iter_mut().zip(chosen) {
-                // The gradient of a row is its slope times its features.
+                // The gradient of a row is its slope times its features. One that is not finite counts
+                // as zero: a failure would tell of single rows.
                 let norm = slope.abs() * data.norm(*row);
-                *slope *= (bound / norm).min(1.0);
+                *slope = if norm.is_finite() { *slope * (bound / norm).min(1.0) } else { 0.0 };
             }
-        })
+        })?;
+        finite(0.0, out)?;
+        Ok(loss)
     }
 
     /// The sum of gradients over `count`; `adjust` may change the slopes `d loss / d <x, w>` of a
@@ -132,7 +136,7 @@ impl Problem {
         let mean = 1.0 / count;
         vector::scale(out, mean);
         let penalty = self.penalty.add_gradient(w, out);
-        finite(total * mean + penalty, out)
+        Ok(total * mean + penalty)
     }
 
     /// The support of the gradient over `rows` at `w`: each row weighs the norm of its own gradient.

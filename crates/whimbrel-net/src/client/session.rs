@@ -422,7 +422,14 @@ impl ActiveSession {
 
     /// Reports to the coordinator why this client stops.
     async fn fail(&self, error: &Error) {
-        let failed = client_frame::Frame::Failed(proto::Failed { reason: error.to_string() });
+        // Errors of rows and arithmetic may contain values, which stay here.
+        let reason = match error {
+            Error::Data { .. } | Error::Numerical { .. } => {
+                "its rows or their arithmetic failed; its own log has the reason".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        let failed = client_frame::Frame::Failed(proto::Failed { reason });
         // Frames leave in order: once heartbeats have filled the queue, the report has left.
         let beat = client_frame::Frame::Heartbeat(proto::Heartbeat {});
         for frame in [failed].into_iter().chain(vec![beat; FRAMES_AHEAD + 1]) {

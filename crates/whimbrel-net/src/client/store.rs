@@ -124,7 +124,13 @@ impl ClientStore {
             // Written first, so that the stage can be rebuilt after a crash.
             versioned::write(&stage_path(&self.folder, at.stage), message)?;
         }
-        let answer = self.machine.answer(&question)?;
+        let answer = match self.machine.answer(&question) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.keep_ledger()?;
+                return Err(error);
+            }
+        };
         let accepted = self.machine.committed().map(|record| record.at);
         if let Some(record) = self.machine.staged()
             && let Err(error) = self.slots.write(record, accepted)

@@ -71,6 +71,11 @@ impl MaskClient {
         Enrolment { identity: public_identity(&identity), key, signature }
     }
 
+    /// The latest exchange with an upload.
+    pub fn last_exchange(&self) -> Option<u32> {
+        self.last.as_ref().map(|last| last.task.exchange)
+    }
+
     /// The agreed roster, if there is one.
     pub fn roster(&self) -> Option<&Roster> {
         self.agreed.as_ref().map(|(_, roster)| roster)

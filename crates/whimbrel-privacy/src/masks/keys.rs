@@ -111,6 +111,11 @@ impl AgreementKey {
     }
 }
 
+/// Whether a public key can agree on a secret.
+pub(super) fn is_sound(key: &[u8; 32]) -> bool {
+    StaticSecret::from([1; 32]).diffie_hellman(&PublicKey::from(*key)).was_contributory()
+}
+
 /// Seals `content` for the holder of `key`. The nonce travels in front of it; equal nonces under one
 /// key are allowed for equal contents only.
 pub(super) fn seal(key: &Hash, nonce: [u8; NONCE_LEN], about: &[u8], content: &[u8]) -> Vec<u8> {

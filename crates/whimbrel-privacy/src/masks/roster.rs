@@ -1,6 +1,6 @@
 //! The clients of a run with their public keys, and the rules they agreed to.
 
-use super::keys::{Hash, Signature, hash, is_signed};
+use super::keys::{Hash, Signature, hash, is_signed, is_sound};
 use super::{refuse, two_thirds};
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 
@@ -88,6 +88,9 @@ impl Roster {
         let same = |other: &Enrolment| other.identity == keys.identity || other.key == keys.key;
         if self.members.iter().any(|(other, its)| *other == id || same(its)) {
             return refuse("two clients of a roster have the same number or key");
+        }
+        if !is_sound(&keys.key) {
+            return refuse(format!("the key of client {id} has low order"));
         }
         let statement = Enrolment::statement(&self.rules.run, &keys.key);
         if !is_signed(&keys.identity, &statement, &keys.signature) {

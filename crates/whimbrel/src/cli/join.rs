@@ -19,7 +19,7 @@ use whimbrel_engine::versioned;
 use whimbrel_engine::{Agreement, Consent};
 use whimbrel_families::Offer;
 use whimbrel_families::failure::{Failure, Result};
-use whimbrel_families::job::{Federation, Job, Participation};
+use whimbrel_families::job::{Federation, Job};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::Plan;
 use whimbrel_net::client::{
@@ -290,18 +290,11 @@ fn group_sentence(job: &Job) -> String {
 /// Masked sums in one sentence; `None` without them.
 fn mask_sentence(job: &Job, plan: &Plan) -> Option<String> {
     let least = job.privacy.least_masked(plan.clients())?;
-    let sampled = match job.method.participation {
-        Participation::Probability(p) if p >= 1.0 => "",
-        _ => {
-            "; clients are drawn for each round, and from the sums of many rounds single clients' \
-              vectors can be computed unless memories hide them"
-        }
-    };
     Some(format!(
-        "the coordinator sees sums over at least {least} clients instead of your rounds' messages, \
-         as long as fewer than a third of them work with it and it invented none{sampled}; a client \
-         that was away for many rounds stands out in the sum, and what it sends at enrolment and in \
-         evaluations is not masked"
+        "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
+         as it hands out the clients' true keys and fewer than a third of them work with it; from sums of \
+         several rounds over different clients it can compute single clients' vectors, a client that was \
+         away for many rounds stands out, and enrolment and evaluations are not masked"
     ))
 }
 
