@@ -447,7 +447,11 @@ impl<K: MixtureKeys> EmFit<K> {
         if matches!(init, Init::FederatedKmeans | Init::Examples) {
             let what =
                 "this start sends cluster centres or rows of each client, which masks do not hide";
-            source.report_at(&["model", "init"], what, "write init = \"moments\", or give a file");
+            let hint = match job.privacy.epsilon {
+                None => "write init = \"moments\", or give a file",
+                Some(_) => "give a file: init = \"start.json\"",
+            };
+            source.report_at(&["model", "init"], what, hint);
         }
         if self.keys.form == Some(Form::State) {
             let what =

@@ -54,21 +54,7 @@ static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
     ..MethodKind::new("sgd", "stochastic gradients; with `channels`, every other name below", KEYS)
 });
 
-/// The regression for a target that the user names: the one place that picks its model and method.
-fn suggest_regression(facts: &DataFacts) -> Suggestion {
-    Suggestion {
-        model: if facts.classes == 2 { LOGISTIC } else { LINEAR },
-        model_keys: vec![(&RIDGE, "1e-4".into())],
-        method: "sgd",
-        method_keys: vec![(&ROUNDS, "2000".into()), (&BATCH, "\"full\"".into())],
-        ..Suggestion::default()
-    }
-}
-
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    if let Some(facts) = facts.filter(|facts| facts.asked && matches!(facts.classes, 0 | 2)) {
-        return Some(suggest_regression(facts));
-    }
     let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
     Some(Suggestion {
         model: if facts.classes == 2 { LOGISTIC } else { LINEAR },

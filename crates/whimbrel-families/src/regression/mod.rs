@@ -65,8 +65,16 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     )
 }];
 
-fn suggest(_: Option<&DataFacts>) -> Option<Suggestion> {
-    None
+/// The regression for a target that the user names.
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    let facts = facts.filter(|facts| facts.asked && matches!(facts.classes, 0 | 2))?;
+    let family = if facts.classes == 2 { "\"binomial\"" } else { "\"gaussian\"" };
+    Some(Suggestion {
+        model: GLM,
+        model_keys: vec![(&FAMILY_KEY, family.into())],
+        method: "newton",
+        ..Suggestion::default()
+    })
 }
 
 fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {

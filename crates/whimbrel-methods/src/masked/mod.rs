@@ -418,6 +418,7 @@ impl<M: Sums> Method for Masked<M> {
                     Some(own) => own,
                     None => {
                         server.voids.push(server.exchange);
+                        server.check_voids()?;
                         self.method.open(&server.own, &[])?.1
                     }
                 };

@@ -96,6 +96,23 @@ impl Wire for Step {
     }
 }
 
+/// Consecutive void exchanges after which a run fails: its model would not be a fit.
+const VOIDS_MAX: u32 = 10;
+
+impl<S, F> Server<S, F> {
+    /// Refuses to go on after too many void exchanges in a row.
+    pub(super) fn check_voids(&self) -> Result<()> {
+        let last = (0..VOIDS_MAX).map(|back| self.exchange.checked_sub(back));
+        if last.into_iter().all(|exchange| exchange.is_some_and(|e| self.voids.contains(&e))) {
+            return Err(Error::peer(format!(
+                "{VOIDS_MAX} consecutive rounds were void: fewer clients answered than a masked sum takes"
+            ))
+            .hint("wait until more clients are connected, and resume; or begin without the others"));
+        }
+        Ok(())
+    }
+}
+
 impl<P> Peer<P> {
     /// The record, given the void exchanges.
     pub(super) fn settled(&self, voids: &[u32]) -> &P {

@@ -299,7 +299,18 @@ impl Method for Newton {
         let mut up = Vec::with_capacity(self.upload_len(down.points.len(), down.last));
         for point in &down.points {
             let sums = self.model.evaluate(rows, &scaling, point)?;
-            if self.min_group.is_some_and(|group| sums.support < f64::from(group)) {
+            let few = self.min_group.is_some_and(|group| sums.support < f64::from(group));
+            let all = sums.score.iter().chain(&sums.information).chain([&sums.log_likelihood]);
+            let finite = all.into_iter().all(|x| x.abs() < MAGNITUDE_MAX);
+            let many = rows.y.len() >= self.min_group.unwrap_or(0) as usize;
+            if !down.last && (few && many || !finite) {
+                // Far from the estimate few rows may determine the sums, or overflow them: such a
+                // point counts as one without a likelihood, and the server takes a shorter step.
+                up.extend([0.0, rows.y.len() as f64]);
+                up.resize(up.len() + sums.score.len() + sums.information.len(), 0.0);
+                continue;
+            }
+            if few {
                 return Err(Error::data(format!(
                     "its sums rest on {:.1} rows, fewer than min_group = {}",
                     sums.support,
@@ -311,7 +322,10 @@ impl Method for Newton {
             up.extend(&sums.score);
             up.extend(&sums.information);
             if down.last {
-                up.extend(self.model.misfit(rows, &scaling, point, &self.asked, &sums.score)?);
+                // At infinite coefficients some sums do not exist.
+                let misfit = self.model.misfit(rows, &scaling, point, &self.asked, &sums.score)?;
+                let defined = |x: f64| if x.abs() < MAGNITUDE_MAX { x } else { 0.0 };
+                up.extend(misfit.into_iter().map(defined));
             }
         }
         Ok(((), up))

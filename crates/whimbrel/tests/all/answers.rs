@@ -148,7 +148,9 @@ fn a_draft_treats_columns_as_a_person_would() {
 
     sandbox.ok(&["new", "d.csv", "--target", "sick", "--out", "job.toml", "--force"]);
     let job = sandbox.read("job.toml");
-    assert!(job.contains("target = \"sick\"") && job.contains("kind = \"logistic\""), "{job}");
+    assert!(job.contains("target = \"sick\"") && job.contains("kind = \"glm\""), "{job}");
+    assert!(job.contains("family = \"binomial\""), "{job}");
+    assert_eq!(sandbox.run_job("regression")["ending"], "converged");
     let ran = sandbox.run(&["new", "d.csv", "--model", "low-rank"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
