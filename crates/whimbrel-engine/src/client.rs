@@ -325,7 +325,10 @@ impl ClientMachine {
         let (state, upload) = match method.local_step(&state, message, &open.data, key) {
             Ok(done) => done,
             Err(error) => {
-                self.ledger.attempted(number, asked);
+                // That the rows failed tells of them; a refused message does not.
+                if matches!(error, Error::Data { .. } | Error::Numerical { .. }) {
+                    self.ledger.attempted(number, asked);
+                }
                 return Err(error);
             }
         };

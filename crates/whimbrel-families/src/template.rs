@@ -63,6 +63,13 @@ pub struct TableFacts {
     pub entries: Entries,
 }
 
+impl DataFacts {
+    /// Whether the user named a target of two classes or of many values.
+    pub(crate) fn is_regression(&self) -> bool {
+        self.asked && matches!(self.classes, 0 | 2)
+    }
+}
+
 /// Most clients of a split of a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Principal components of images.
@@ -150,7 +157,7 @@ impl Template {
             self.key(&prepare::PCA, &facts.columns.len().min(COMPONENTS).to_string());
             return;
         }
-        if facts.types.is_none() {
+        if facts.types.is_none() && !facts.is_regression() {
             self.key(&file::STANDARDIZE, "true");
         }
         if facts.kind != FileKind::Csv {

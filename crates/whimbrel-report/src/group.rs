@@ -23,8 +23,8 @@ impl Group<'_> {
 
     /// The worst verdict of its runs.
     pub fn ending(&self) -> &str {
-        let words = ["diverged", "degenerate", "stopped"].into_iter();
-        let worst = words.filter(|word| self.runs.iter().any(|run| run.ending == *word)).next();
+        let mut words = ["diverged", "degenerate", "stopped"].into_iter();
+        let worst = words.find(|word| self.runs.iter().any(|run| run.ending == *word));
         worst.unwrap_or(&self.runs[0].ending)
     }
 }

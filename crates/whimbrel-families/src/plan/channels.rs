@@ -154,9 +154,10 @@ fn on_grid(common: &Common, grid: &SharedGrid) -> Codec {
 
 fn uplink_with(common: &Common, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {
     let omega = |levels| blocks_omega(&codec.settled(levels), blocks).unwrap_or(0.0);
-    let codec = match codec.is_automatic() {
-        true => &codec.settled(auto_levels(omega, common.participation_mean())),
-        false => codec,
+    let codec = if codec.is_automatic() {
+        &codec.settled(auto_levels(omega, common.participation_mean()))
+    } else {
+        codec
     };
     let rule = common.job.uplink.rule.settled(auto(blocks_omega(codec, blocks).unwrap_or(0.0)));
     Ok(Uplink::new(codec.clone(), rule, blocks.iter().sum())?.with_blocks(blocks)?)

@@ -67,7 +67,7 @@ static METHODS: [MethodKind; 1] = [MethodKind {
 
 /// The regression for a target that the user names.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let facts = facts.filter(|facts| facts.asked && matches!(facts.classes, 0 | 2))?;
+    let facts = facts.filter(|facts| facts.is_regression())?;
     let family = if facts.classes == 2 { "\"binomial\"" } else { "\"gaussian\"" };
     Some(Suggestion {
         model: GLM,
@@ -117,9 +117,10 @@ impl Fit for RegressionFit {
             0.0 => String::new(),
             ridge => format!(", ridge {ridge}"),
         };
-        match self.cox {
-            true => format!("cox, stratified by client{ridge}"),
-            false => format!("glm, {}{ridge}", self.keys.family.name()),
+        if self.cox {
+            format!("cox, stratified by client{ridge}")
+        } else {
+            format!("glm, {}{ridge}", self.keys.family.name())
         }
     }
 

@@ -214,7 +214,7 @@ fn a_run_that_stops_between_stages_goes_on_in_the_same_bits() {
             let plan = Plan::with_cache(&job, &loaded, None).unwrap();
             let (folder, interrupt) = (Some(out.path()), &interrupt);
             let limits = Limits { folder, resume, interrupt, ..Limits::default() };
-            let mut stop = Stop(stage, &interrupt);
+            let mut stop = Stop(stage, interrupt);
             whimbrel_engine::run(&plan, loaded.clients, job.seed, &limits, &mut stop).unwrap()
         };
         assert_eq!(go(false, stage).ending, Ending::Interrupted, "{stage}");

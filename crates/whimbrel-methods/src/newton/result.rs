@@ -29,10 +29,8 @@ impl Newton {
         let count = if weighted && self.frequencies { server.totals[1] } else { server.totals[0] };
         let own = if self.model.by_client { f64::from(server.clients) } else { 0.0 };
         let degrees = count - fit.free().len() as f64 - own;
-        let dispersion = match self.model.family.has_dispersion() {
-            true => misfit.pearson / degrees,
-            false => 1.0,
-        };
+        let has_dispersion = self.model.family.has_dispersion();
+        let dispersion = if has_dispersion { misfit.pearson / degrees } else { 1.0 };
         let covariance = self.covariance(server, &scaling, dispersion, count);
         model.add("covariance", &[p, p], congruent(&map, &covariance, p));
         let log_likelihood = self.log_likelihood(server, &misfit, dispersion, count, weighted);

@@ -99,9 +99,8 @@ impl Design {
 
     /// Names of the columns without the intercept: `age`, `arm[T.drug]`, `arm[T.drug]:age`.
     pub fn names(&self) -> Vec<String> {
-        let joined = |before: &String, name: String| match before.is_empty() {
-            true => name,
-            false => format!("{before}:{name}"),
+        let joined = |before: &String, name: String| {
+            if before.is_empty() { name } else { format!("{before}:{name}") }
         };
         let each = self.terms.iter().flat_map(|term| {
             term.products(
@@ -125,12 +124,11 @@ impl Design {
 
     /// The complete rows of a table. `target` is false for new rows, whose target is unknown.
     pub fn rows(&self, table: &Table, family: Family, target: bool) -> Result<Rows> {
-        let used: Vec<usize> = match target {
-            true => self.used(),
-            false => {
-                let factors = self.terms.iter().flat_map(|term| &term.factors).map(|f| f.column);
-                factors.chain(self.offset).collect()
-            }
+        let used: Vec<usize> = if target {
+            self.used()
+        } else {
+            let factors = self.terms.iter().flat_map(|term| &term.factors).map(|f| f.column);
+            factors.chain(self.offset).collect()
         };
         if table.width() != self.columns.len() {
             return Err(Error::data("the rows have other columns than the design"));

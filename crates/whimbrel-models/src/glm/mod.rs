@@ -157,10 +157,8 @@ impl Model {
 
     /// Places of the intercepts.
     pub fn intercepts(&self) -> Vec<usize> {
-        match self.design.intercept {
-            true => (0..self.family.predictors()).map(|c| c * self.columns()).collect(),
-            false => Vec::new(),
-        }
+        let count = if self.design.intercept { self.family.predictors() } else { 0 };
+        (0..count).map(|c| c * self.columns()).collect()
     }
 
     /// The scale of a parameter's column; `None` for intercepts and `ln alpha`.

@@ -252,6 +252,7 @@ impl Run {
 
     /// The coefficients of a regression.
     pub(super) fn coefficients(&self) -> Result<Vec<Coefficient>> {
+        // tidy: allow(kinds): only regressions have coefficients with names
         let Some(fit) = self.job.fit_as::<RegressionFit>() else { return Ok(Vec::new()) };
         let levels = self.keys.get("column_levels").cloned().unwrap_or_default();
         let levels: Vec<Vec<String>> = serde_json::from_value(levels).unwrap_or_default();
