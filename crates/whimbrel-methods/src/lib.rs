@@ -5,6 +5,7 @@
 
 pub mod bayes;
 pub mod choice;
+pub mod clustering;
 pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
@@ -19,6 +20,7 @@ pub mod newton;
 mod no_evaluation;
 pub mod one_shot;
 pub mod personal;
+pub mod pooled;
 pub mod prepare;
 pub mod settings;
 pub mod sgd;

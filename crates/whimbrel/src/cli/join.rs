@@ -294,7 +294,8 @@ fn mask_sentence(job: &Job, plan: &Plan) -> Option<String> {
         "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
          as it hands out the clients' true keys and fewer than a third of them work with it; from sums of \
          several rounds over different clients it can compute single clients' vectors, a client that was \
-         away for many rounds stands out, and enrolment and evaluations are not masked"
+         away for many rounds stands out, and the messages above without the words \"under masks\" are not \
+         masked"
     ))
 }
 
