@@ -83,7 +83,7 @@ impl MixtureKeys for GmmKeys {
     ) -> Result<Preparing> {
         match rows {
             Some(loaded) => Preparing::seen(common, loaded),
-            None => Preparing::unseen(common, &self.init, facts.columns.len()),
+            None => Preparing::unseen(common, &self.init, &facts.columns),
         }
     }
 

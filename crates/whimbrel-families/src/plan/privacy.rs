@@ -6,6 +6,7 @@ use crate::family::refuse;
 use crate::job::{Job, PrivacyUnit};
 use whimbrel_engine::{Agreement, Consent};
 use whimbrel_methods::federated::{Release, Unit};
+use whimbrel_nn::Learner;
 use whimbrel_privacy::accountant::{
     Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
 };
@@ -251,6 +252,16 @@ impl Common {
         };
         let (note, warnings) = private.messages(dimension, clip);
         Ok((Some(note), warnings))
+    }
+
+    /// Refuses a learner whose start depends on the rows without noise.
+    pub fn check_private_start(&self, learner: &dyn Learner) -> Result<()> {
+        if self.private.is_some() && (!learner.classifies() || learner.start_sums_len() > 0) {
+            let what = "this learner starts from exact sums over the clients' rows";
+            return refuse(what, "use a classifier that starts from random parameters")
+                .at("model.kind");
+        }
+        Ok(())
     }
 
     /// Whether clients are asked for evaluations: under privacy only if the job asks for them.

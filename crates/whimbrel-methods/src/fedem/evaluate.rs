@@ -74,19 +74,15 @@ impl<M: Mixture> Judge for Em<M> {
         Ok(Answered { answer, memory_limit: Some(limit), parts })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
         if answer.statistic.len() != self.model.statistic_len() {
             return Err(Error::peer(format!("client {id} sent a statistic of another length")));
         }
         check_figures(id, &answer.statistic)?;
-        check_figures(id, &[answer.log_likelihood])
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        let mut own = vec![Metric::loss(self.initial.log_scale() - answer.log_likelihood)];
+        check_figures(id, &[answer.log_likelihood])?;
+        let loss = Metric::loss(self.initial.log_scale() - answer.log_likelihood);
         let shares = answer.statistic[..self.model.components()].to_vec();
-        own.push(Metric::list(SHARES, shares));
-        own
+        Ok(vec![loss, Metric::list(SHARES, shares)])
     }
 
     fn scores(&self) -> Scores {

@@ -112,12 +112,8 @@ impl<M: Mixture> Judge for Moments<M> {
         Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
 
-    fn check(&self, _: ClientId, (): &()) -> Result<()> {
-        Ok(())
-    }
-
-    fn own(&self, (): &()) -> Vec<Metric> {
-        Vec::new()
+    fn own(&self, _: ClientId, (): &()) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
     }
 
     fn conclude(

@@ -312,12 +312,12 @@ impl<M: Sums> Method for Masked<M> {
         Ok((staged, Down::Upload(asked)))
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
         match down {
             Down::Upload(asked) => {
                 self.method.allowance(client.settled(&asked.voids), &asked.message)
             }
-            _ => self.kinds,
+            _ => Ok(self.kinds),
         }
     }
 
@@ -461,12 +461,13 @@ impl<M: Sums> Evaluate for Masked<M> {
         self.method.answer(client.settled(voids), ask, data)
     }
 
-    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
-        self.method.check(id, &peer.own, answer)
-    }
-
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        self.method.own(answer)
+    fn own(
+        &self,
+        id: ClientId,
+        peer: Option<&Self::Peer>,
+        answer: &Self::Answer,
+    ) -> Result<Vec<Metric>> {
+        self.method.own(id, peer.map(|peer| &peer.own), answer)
     }
 
     fn conclude(

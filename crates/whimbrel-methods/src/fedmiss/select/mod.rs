@@ -448,8 +448,8 @@ impl Method for Select {
         Ok(peers)
     }
 
-    fn allowance(&self, _: &Client, down: &Down) -> usize {
-        usize::from(down.fit.is_none())
+    fn allowance(&self, _: &Client, down: &Down) -> Result<usize> {
+        Ok(usize::from(down.fit.is_none()))
     }
 
     fn status(&self, server: &Server) -> Status {
