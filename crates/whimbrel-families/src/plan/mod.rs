@@ -28,7 +28,7 @@ use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
-use whimbrel_methods::masked::{MaskSecret, Masks};
+use whimbrel_methods::masked::{MaskSecret, Masks, Trust};
 use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 
 /// Default number of evaluations of a run.
@@ -150,6 +150,8 @@ pub struct Common {
     pub private: Option<Private>,
     /// The origin of a client's masks.
     pub secret: MaskSecret,
+    /// The client's identity under masks, and the user's view of rosters.
+    pub trust: Trust,
 }
 
 /// Treatment of the minimum of a convex loss, to which excess losses refer.
@@ -405,6 +407,7 @@ impl Common {
             unseen: facts.unseen.clone(),
             private: Private::of(job, facts.clients, facts.total_rows)?,
             secret: MaskSecret::Simulated,
+            trust: Trust::default(),
         })
     }
 
@@ -481,6 +484,7 @@ impl Common {
                 clients: self.clients,
                 seed: self.job.seed,
                 secret: self.secret,
+                trust: self.trust,
             }),
             release: None,
         }

@@ -2,10 +2,11 @@
 
 use crate::{has, parse, plans, refusal};
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Sha256;
 use whimbrel_engine::Outcome;
-use whimbrel_families::Job;
 use whimbrel_families::job::{Budget, UpRule};
 use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_families::{Job, Offer};
 use whimbrel_privacy::accountant::Releases;
 use whimbrel_privacy::noise::Share;
 
@@ -94,6 +95,19 @@ fn settings_without_a_guarantee_are_refused() {
     }
 }
 
+/// An offer of a coordinator that changed the job's text.
+fn forged(offer: &Offer, from: &str, to: &str) -> String {
+    let quoted = |text: &str| serde_json::to_string(text).unwrap().trim_matches('"').to_owned();
+    let bare = offer.to_json().replace(offer.hash(), "");
+    // Inner quotation marks keep their backslash.
+    let (from, to) = (quoted(from), quoted(to));
+    assert!(bare.contains(&from), "{bare}");
+    let bare = bare.replacen(&from, &to, 1);
+    let mut hash = Sha256::new();
+    hash.update(bare.as_bytes());
+    bare.replace("\"hash\":\"\"", &format!("\"hash\":\"{}\"", hash.hex()))
+}
+
 /// Settings that a simulation allows, with the reason for which a network refuses them.
 #[test]
 fn a_network_refuses_what_its_clients_could_undo() {
@@ -114,6 +128,18 @@ fn a_network_refuses_what_its_clients_could_undo() {
         ("evaluate = { every = 5 }", "delta = 1e-5", "have no noise"),
     ] {
         let Err(failure) = planned(method, privacy) else { panic!("{privacy} was accepted") };
+        has(&failure.to_string(), reason);
+    }
+    // A client refuses such an offer, too, whatever its coordinator's program checked.
+    let honest = job("", "delta = 1e-5");
+    let offer = Offer::of(&honest, &Facts::on_network(&honest).unwrap()).unwrap();
+    offer.plan().unwrap();
+    for (from, to, reason) in [
+        ("epsilon = 1", "noise_seed = 3\nepsilon = 1", "could remove noise"),
+        ("kind = \"fedem\"\n", "kind = \"fedem\"\nevaluate = { every = 5 }\n", "have no noise"),
+    ] {
+        let offer = Offer::from_json(forged(&offer, from, to).as_bytes()).unwrap();
+        let Err(failure) = offer.plan() else { panic!("{to} was accepted") };
         has(&failure.to_string(), reason);
     }
     let plan = planned("", "delta = 1e-5").unwrap();

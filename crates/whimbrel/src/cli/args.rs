@@ -144,6 +144,11 @@ pub enum Command {
         /// The client's folder [default: every folder in joined/]
         folder: Option<PathBuf>,
     },
+    /// Show a client's identity under masks, a line for the rosters of the others
+    Identity {
+        /// The client's folder, which may be new
+        folder: PathBuf,
+    },
     /// Withdraw a client from its federation: it answers nothing more
     Leave {
         /// The client's folder
@@ -304,6 +309,13 @@ pub struct Join {
     /// about single rows [default: the job's `min_group`]
     #[arg(long, value_name = "N")]
     pub min_group: Option<u32>,
+    /// Send masked messages only to these clients: the fingerprint of their roster, or @FILE with
+    /// their lines of `whimbrel identity` [default: those that the coordinator names]
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub roster: Option<String>,
+    /// Take part in masked rounds that may leave clients out
+    #[arg(long)]
+    pub partial_rounds: bool,
     /// Largest number of rounds to answer if the job sets no limit [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,

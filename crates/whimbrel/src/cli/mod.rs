@@ -18,6 +18,7 @@ mod predict;
 mod privacy;
 mod repair;
 mod report;
+mod roster;
 mod serve;
 mod sources;
 mod studies;
@@ -75,6 +76,7 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Verify { run }) => repair::verify_command(run),
         Some(Command::Repair { run, keep_prefix }) => repair::repair_command(run, *keep_prefix),
         Some(Command::Ledger { folder }) => join::ledger_command(folder.as_deref()),
+        Some(Command::Identity { folder }) => roster::identity_command(folder),
         Some(Command::Leave { folder, cert, key }) => {
             join::leave_command(folder, cert.as_deref().zip(key.as_deref()))
         }

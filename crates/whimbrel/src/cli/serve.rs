@@ -5,6 +5,7 @@ use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::privacy::Spending;
+use super::roster::trust_of_coordinator;
 use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
@@ -51,7 +52,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
-    let mut plan = Plan::on_network(&job, &facts)?;
+    let board = Board::new(&job.name);
+    let mut plan = Plan::watched(&job, &facts, trust_of_coordinator(&board, &facts.names))?;
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
@@ -93,7 +95,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
         next_certificate,
-        board: Board::new(&job.name),
+        board,
         stop: interrupt_flag(),
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());

@@ -39,6 +39,7 @@ mod private;
 mod read;
 mod regression;
 mod report;
+mod rosters;
 mod same_bits;
 mod seeds;
 mod settings;
