@@ -444,11 +444,14 @@ impl<K: MixtureKeys> EmFit<K> {
         if !job.privacy.masks {
             return;
         }
-        if matches!(init, Init::FederatedKmeans | Init::Examples) {
-            let what =
-                "this start sends cluster centres or rows of each client, which masks do not hide";
+        let by_sums = match job.privacy.epsilon {
+            None => *init != Init::Examples,
+            Some(_) => matches!(init, Init::File(_)),
+        };
+        if !by_sums {
+            let what = "this start needs rows of each client, or their sums without noise";
             let hint = match job.privacy.epsilon {
-                None => "write init = \"moments\", or give a file",
+                None => "write init = \"federated-kmeans\" or \"moments\", or give a file",
                 Some(_) => "give a file: init = \"start.json\"",
             };
             source.report_at(&["model", "init"], what, hint);

@@ -12,6 +12,7 @@ use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::one_shot::Once;
+use whimbrel_methods::pooled::{self, ExactSums, Pooled};
 use whimbrel_methods::prepare::{Columns, Outside, Pca, Preparation, Prepared};
 
 /// Most columns named in a message.
@@ -106,7 +107,15 @@ impl Preparing {
         Ok(match (found, self.asked.pca) {
             (Some(found), Some(components)) => {
                 let pca = Pca::new(found.width(), components)?;
-                common.quiet("principal components", bound(Once(pca), Some(found)))
+                let method = match common.job.uplink.is_on_grid() {
+                    true => exact_sums(common, pooled::Stage(pca), Some(found)),
+                    false => bound(Once(pca), Some(found)),
+                };
+                common.quiet("principal components", method)
+            }
+            _ if common.job.uplink.is_on_grid() => {
+                let columns = pooled::Stage(self.of_columns());
+                common.quiet("columns", exact_sums(common, columns, None))
             }
             _ => common.quiet("columns", bound(Once(self.of_columns()), None)),
         })
@@ -180,6 +189,19 @@ where
     match preparation {
         None => Arc::new(Erased(method, BindRows)),
         Some(preparation) => Arc::new(Erased(method, Prepared { preparation, then: BindRows })),
+    }
+}
+
+/// A stage of exact sums over raw or prepared rows, under masks if the job asks for them.
+pub(super) fn exact_sums<P: Pooled>(
+    common: &Common,
+    method: P,
+    preparation: Option<Preparation>,
+) -> Arc<dyn DynMethod> {
+    let exact = ExactSums { method, masks: common.privacy().masks };
+    match preparation {
+        None => exact.erased(BindRows),
+        Some(preparation) => exact.erased(Prepared { preparation, then: BindRows }),
     }
 }
 

@@ -412,17 +412,17 @@ impl Common {
     }
 
     /// The number of clients that train.
-    fn trained(&self) -> usize {
+    pub fn trained(&self) -> usize {
         self.clients - self.unseen.iter().filter(|unseen| **unseen).count()
     }
 
-    /// Refuses a stage with exchanges that are not masked, if the job asks for masks.
+    /// Refuses a stage whose messages are not masked, if the job asks for masks.
     fn check_masked(&self, stage: &Stage) -> whimbrel_core::Result<()> {
         let declared = stage.method.declare();
-        if !self.job.privacy.masks || declared.enrols_only || declared.steps > 1 {
+        if !self.job.privacy.masks || declared.steps > 1 {
             return Ok(());
         }
-        let what = format!("the exchanges of the stage `{}` cannot be masked", stage.name);
+        let what = format!("the messages of the stage `{}` cannot be masked", stage.name);
         Err(Error::config(what).hint("take `masks` out of [privacy], or use another method"))
     }
 

@@ -192,4 +192,8 @@ impl Fit for RegressionFit {
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
     }
+
+    fn sends_exact_sums(&self) -> bool {
+        true
+    }
 }

@@ -14,7 +14,9 @@
 //! was not void. The key of a later step is a child of the upload's key: a client answers each step
 //! of an exchange once, whatever the server sends.
 //!
-//! Enrolment messages and evaluations are not masked.
+//! Enrolment messages and evaluations are not masked: stages of [exact sums](crate::pooled) replace the
+//! former. Masked evaluations would need exchanges that move no state of the method and clients that are
+//! only evaluated: a kind of exchange of its own in the engine.
 //!
 //! Reduces to the method itself, to the bit, if no exchange is void.
 

@@ -308,8 +308,8 @@ fn mask_sentence(job: &Job, plan: &Plan, has_roster: bool) -> Option<String> {
     Some(format!(
         "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
          as {keys} fewer than a third of them work with it; from sums of several rounds over different \
-         clients it can compute single clients' vectors, {}, as can one that joins late, and enrolment \
-         and evaluations are not masked",
+         clients it can compute single clients' vectors, {}, as can one that joins late, and the messages \
+         above without the words \"under masks\" are not masked",
         roster::RETURNS
     ))
 }
