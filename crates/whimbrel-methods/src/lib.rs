@@ -5,6 +5,7 @@
 
 pub mod bayes;
 pub mod choice;
+pub mod describe;
 pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
