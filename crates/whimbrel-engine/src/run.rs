@@ -421,6 +421,9 @@ impl Work<'_> {
             Some((name, Goal { at_most, remedy }, value)) => Ending::Stopped(format!(
                 "{stopped}, not converged: {name} {value:.1e}, above {at_most:.0e}; {remedy}"
             )),
+            None if machine.has_converged() && rounds == 0 => {
+                Ending::Converged("complete with the messages at enrolment".into())
+            }
             None if machine.has_converged() => {
                 Ending::Converged(format!("by the method's own rule, after {rounds} rounds"))
             }

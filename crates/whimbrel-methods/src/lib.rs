@@ -7,6 +7,7 @@
 pub mod bayes;
 pub mod choice;
 pub mod clustering;
+pub mod describe;
 pub mod fedem;
 pub mod federated;
 pub mod fedmiss;

@@ -6,7 +6,7 @@ use crate::group::{Group, geometric, groups, mean_sd};
 use crate::table::text_table;
 use crate::view::RunView;
 use whimbrel_core::Measure;
-use whimbrel_core::declare::{Better, OverSeeds, Unit};
+use whimbrel_core::declare::{Better, Exhibit, OverSeeds, Unit};
 
 /// Reads one figure of a run.
 type Read = Box<dyn Fn(&RunView) -> Option<f64>>;
@@ -173,6 +173,22 @@ pub fn closing_table(runs: &[RunView]) -> String {
         })
         .collect();
     text_table(&headers, &rows)
+}
+
+/// Sentences and open tables of a run's sections, for runs without measures.
+pub fn section_tables(run: &RunView) -> String {
+    let mut text = String::new();
+    for exhibit in run.sections.iter().flat_map(|section| &section.exhibits) {
+        match exhibit {
+            Exhibit::Text { text: words } => text += &format!("{words}\n\n"),
+            Exhibit::Table(rows) if !rows.collapsed => {
+                let heads: Vec<&str> = rows.heads.iter().map(String::as_str).collect();
+                text += &format!("{}\n", text_table(&heads, &rows.rows));
+            }
+            _ => {}
+        }
+    }
+    text
 }
 
 #[cfg(test)]

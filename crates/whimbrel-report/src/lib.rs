@@ -37,7 +37,7 @@ pub mod view;
 
 pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
-pub use headline::closing_table;
+pub use headline::{closing_table, section_tables};
 pub use page::html;
 pub use plot::hero::hero;
 pub use table::text_table;

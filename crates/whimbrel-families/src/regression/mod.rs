@@ -175,7 +175,7 @@ impl Fit for RegressionFit {
         let keys = &self.keys;
         let columns = [&keys.offset, &keys.weights, &keys.event].into_iter().flatten().cloned();
         let classes = !self.cox && keys.family == FamilyKey::Multinomial;
-        let response = Some(Response { classes, columns: columns.collect() });
+        let response = Some(Response { classes, columns: columns.collect(), optional: false });
         Layout::Mixed { types: keys.types.clone(), response }
     }
 

@@ -87,6 +87,8 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
+    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
     /// Make the HTML report of one run, or of several side by side
@@ -205,6 +207,25 @@ pub struct Run {
     /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
+    /// Print the summary as one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel describe`.
+#[derive(clap::Args, Debug)]
+pub struct Describe {
+    /// A job file with rows from a CSV file; its model and method are not run
+    pub job: PathBuf,
+    /// A column of categories: one survival curve each, and a log-rank test
+    #[arg(long, value_name = "COLUMN")]
+    pub by: Option<String>,
+    /// The run's folder, new or empty [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Replace the run in --out
+    #[arg(long)]
+    pub force: bool,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,

@@ -59,6 +59,7 @@ fn dispatch(args: &Args) -> Result<u8> {
     match &args.command {
         None => demo::demo(args.out.as_deref()),
         Some(Command::Run(run)) => execute::run_command(run),
+        Some(Command::Describe(describe)) => execute::describe_command(describe),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
         Some(Command::New { data, target, model, out, force }) => {

@@ -9,7 +9,7 @@ use crate::run::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel_families::failure::Result;
-use whimbrel_report::{LEVELS, RunView, bits_to_reach, closing_table, html};
+use whimbrel_report::{LEVELS, RunView, bits_to_reach, closing_table, html, section_tables};
 use whimbrel_runs::RunDir;
 
 /// The page of a run, in its folder.
@@ -87,6 +87,9 @@ fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
 
 /// The closing tables, on standard output.
 pub fn tables(views: &[RunView]) -> Result<()> {
+    for view in views.iter().filter(|view| view.measures.is_empty()) {
+        data(&section_tables(view))?;
+    }
     data(&closing_table(views))?;
     if let Some(reached) = bits_to_reach(views, &LEVELS) {
         data(&format!("\n{}", reached.text()))?;

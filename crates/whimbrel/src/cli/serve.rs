@@ -61,7 +61,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
-    if !plan.evaluates() && plan.private().is_none() {
+    if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
         warning(UNEVALUATED);
     }
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;

@@ -8,6 +8,7 @@ mod damaged;
 mod deaths;
 mod degenerate;
 mod deploy;
+mod describe;
 mod diverge;
 mod drive;
 mod effects;
