@@ -347,12 +347,12 @@ fn test_json(test: &Test) -> Value {
     })
 }
 
-fn p_value(p: f64) -> String {
+pub(super) fn p_value(p: f64) -> String {
     if p < 1e-4 { "<0.0001".into() } else { format!("{p:.4}") }
 }
 
 /// Columns of text; the first is aligned to the left.
-fn aligned(cells: &[Vec<String>]) -> String {
+pub(super) fn aligned(cells: &[Vec<String>]) -> String {
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let line = |row: &Vec<String>| {
         let cells = row.iter().enumerate().map(|(at, cell)| match at {

@@ -26,7 +26,8 @@ impl Newton {
         let misfit = Misfit::of(misfit);
         let weighted =
             !self.model.design.class_weights.is_empty() || self.model.design.weights.is_some();
-        let count = if weighted && self.frequencies { server.totals[1] } else { server.totals[0] };
+        let count =
+            if weighted && self.asked.frequencies { server.totals[1] } else { server.totals[0] };
         let own = if self.model.by_client { f64::from(server.clients) } else { 0.0 };
         let degrees = count - fit.free().len() as f64 - own;
         let has_dispersion = self.model.family.has_dispersion();
@@ -96,9 +97,12 @@ impl Newton {
         let (meat, factor) = match self.asked.errors {
             Errors::Model => (information, dispersion),
             Errors::Robust => (products, 1.0),
+            // As R and lifelines have it.
+            Errors::Clustered if self.model.family == Family::Cox => (products, 1.0),
             Errors::Clustered => {
                 let m = f64::from(server.clients);
-                (products, m / (m - 1.0) * (count - 1.0) / (count - d as f64))
+                let d = d as f64 + if self.model.by_client { m } else { 0.0 };
+                (products, m / (m - 1.0) * (count - 1.0) / (count - d))
             }
         };
         let own = match self.asked.errors {
@@ -124,11 +128,11 @@ impl Newton {
     ) -> f64 {
         match self.model.family {
             Family::Gaussian => {
-                let log_w = if self.frequencies { 0.0 } else { misfit.log_w };
+                let log_w = if self.asked.frequencies { 0.0 } else { misfit.log_w };
                 let log_variance = math::ln(std::f64::consts::TAU * misfit.deviance / count);
                 0.5 * log_w - 0.5 * count * (log_variance + 1.0)
             }
-            Family::Gamma if weighted && !self.frequencies => f64::NAN,
+            Family::Gamma if weighted && !self.asked.frequencies => f64::NAN,
             Family::Gamma => {
                 let shape = 1.0 / dispersion;
                 shape * (-0.5 * misfit.deviance - count - count * math::ln(dispersion))
