@@ -155,7 +155,7 @@ form! {
         "model" => Errors::Model,
         /// sandwich over rows (HC0)
         "robust" => Errors::Robust,
-        /// sandwich over clients, with the correction m/(m - 1) (n - 1)/(n - d)
+        /// sandwich over clients, with the correction m/(m - 1) (n - 1)/(n - d), except in Cox's model
         "clustered" => Errors::Clustered,
     }
 }

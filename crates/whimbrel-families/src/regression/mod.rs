@@ -3,6 +3,7 @@
 pub mod keys;
 
 mod plan;
+mod pool;
 mod predict;
 mod results;
 
@@ -20,6 +21,7 @@ use keys::{
     HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
     REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
+pub use pool::pool;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;

@@ -348,7 +348,7 @@ fn test_json(test: &Test) -> Value {
 }
 
 /// Columns of text; the first is aligned to the left.
-fn aligned(cells: &[Vec<String>]) -> String {
+pub(super) fn aligned(cells: &[Vec<String>]) -> String {
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let line = |row: &Vec<String>| {
         let cells = row.iter().enumerate().map(|(at, cell)| match at {

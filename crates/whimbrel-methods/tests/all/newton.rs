@@ -24,9 +24,8 @@ fn newton(family: Family, errors: Errors, tests: bool, table: &Table) -> Newton 
     Newton {
         model: Model { family, design, by_client: false },
         ridge: 0.0,
-        asked: Asked { errors, heterogeneity: tests, min_group: 1 },
+        asked: Asked { errors, heterogeneity: tests, frequencies: false, min_group: 1 },
         tests,
-        frequencies: false,
         rounds: 30,
         min_group: None,
     }

@@ -91,6 +91,8 @@ pub enum Command {
     Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
+    /// Pool regressions over completed data sets by Rubin's rules
+    Pool(Pool),
     /// Make the HTML report of one run, or of several side by side
     Report(Report),
     /// Coordinate a job whose clients are on a network; prints one invitation per client
@@ -371,6 +373,17 @@ pub struct Compare {
     #[arg(long)]
     pub force: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel pool`.
+#[derive(clap::Args, Debug)]
+pub struct Pool {
+    /// Folders of the runs, one for each completed data set
+    #[arg(required = true, num_args = 2..)]
+    pub runs: Vec<PathBuf>,
+    /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,
 }

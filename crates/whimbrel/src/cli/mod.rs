@@ -14,6 +14,7 @@ mod messages;
 mod new;
 mod output;
 mod paper;
+mod pool;
 mod predict;
 mod privacy;
 mod repair;
@@ -83,6 +84,7 @@ fn dispatch(args: &Args) -> Result<u8> {
         }
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
+        Some(Command::Pool(pool)) => pool::pool_command(pool),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
         Some(Command::Data(DataCommand::List { json })) => sources::list_command(*json),
         Some(Command::Data(DataCommand::Inspect { file, json, .. }))
