@@ -25,18 +25,22 @@ pub struct Preparing {
     columns: usize,
     /// Columns that are constant over all rows of all clients except late joiners.
     constant: Vec<String>,
+    /// Whether a constant column has a density: the fitted variances stay positive.
+    regularised: bool,
 }
 
 impl Preparing {
-    /// The preparation of rows in a simulation.
-    pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
+    /// The preparation of rows in a simulation. Constant columns that are kept are refused unless
+    /// the variances are `regularised`.
+    pub fn seen(common: &Common, loaded: &Loaded, regularised: bool) -> Result<Self> {
         let constant = constant_columns(common, loaded);
-        Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
+        let asked = Self::asked(&common.job, loaded.columns.len());
+        Self { constant, regularised, ..asked }.checked()
     }
 
     /// No preparation.
     pub fn nothing(columns: usize) -> Self {
-        Self { asked: Prepare::default(), columns, constant: Vec::new() }
+        Self { asked: Prepare::default(), columns, constant: Vec::new(), regularised: false }
     }
 
     /// The preparation on a network: constant columns are known after clients have sent their sums.
@@ -55,7 +59,7 @@ impl Preparing {
     }
 
     fn asked(job: &Job, columns: usize) -> Self {
-        Self { asked: job.data.preparation(), columns, constant: Vec::new() }
+        Self { asked: job.data.preparation(), columns, constant: Vec::new(), regularised: false }
     }
 
     fn checked(self) -> Result<Self> {
@@ -64,10 +68,11 @@ impl Preparing {
         }
         if let Some(components) = self.asked.pca {
             Pca::new(self.left(), components).at("data.prepare.pca")?;
-        } else if !self.asked.drop_constant && !self.constant.is_empty() {
+        } else if !(self.asked.drop_constant || self.regularised || self.constant.is_empty()) {
             let (names, are) = named(&self.constant);
-            let error = Error::data(format!("{names} {are} constant: it has no density"));
-            let hint = "write drop_constant = true in [data.prepare], or name other `columns`";
+            let error = Error::data(format!("{names} {are} constant: the likelihood is unbounded"));
+            let hint = "write drop_constant = true in [data.prepare], name other `columns`, or set \
+                        reg_covar";
             return Err(error.hint(hint)).at("data.path");
         }
         Ok(self)

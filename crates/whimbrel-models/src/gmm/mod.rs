@@ -125,6 +125,13 @@ impl GmmSettings {
         }
     }
 
+    /// Whether every variance is positive whatever the rows are.
+    pub fn is_regularised(&self) -> bool {
+        matches!(self.covariance, Covariance::Known(_))
+            || self.reg_covar > 0.0
+            || self.penalty.wishart_scale > 0.0
+    }
+
     fn check(&self) -> Result<()> {
         if self.components == 0 || self.columns == 0 {
             return Err(Error::config(format!(
