@@ -45,3 +45,4 @@ mod settings;
 mod support;
 mod takeover;
 mod trust;
+mod units;
