@@ -82,7 +82,7 @@ impl MixtureKeys for GmmKeys {
         rows: Option<&Loaded>,
     ) -> Result<Preparing> {
         match rows {
-            Some(loaded) => Preparing::seen(common, loaded),
+            Some(loaded) => Preparing::seen(common, loaded, self.settings.is_regularised()),
             None => Preparing::unseen(common, &self.init, &facts.columns),
         }
     }

@@ -42,7 +42,7 @@ use whimbrel_engine::metrics::number;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{self, Writer};
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 
@@ -56,6 +56,12 @@ const SHARED: &[&JobKey] = keys! {
 };
 static FEDERATED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&STEP], SHARED };
 static REDUCED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&INNER, &STEP], SHARED };
+
+/// Rows per column from which a draft has one full covariance.
+const TIED_ROWS: usize = 10;
+/// `reg_covar` of drafts, as in scikit-learn: columns that depend on each other linearly, or hold one value
+/// often, have no bounded likelihood without it.
+const REG_COVAR: f64 = 1e-6;
 
 const MIXTURE: &str = "mixture";
 static MODELS: [ModelKind; 2] = [
@@ -119,6 +125,9 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
     let codec = "{ kind = \"dithering\", levels = \"auto\", bucket = 64 }";
     let mixed = facts.and_then(|facts| facts.types.as_ref());
     let init = (&keys::INIT, "\"federated-kmeans\"".into());
+    let is_wide = |facts: &DataFacts| facts.rows < TIED_ROWS * facts.columns.len();
+    let covariance = if facts.is_some_and(is_wide) { "\"diagonal\"" } else { "\"tied\"" };
+    let reg = writer::number(REG_COVAR);
     let components = (&keys::COMPONENTS, "2".into());
     Some(Suggestion {
         model: if mixed.is_some() { MIXTURE } else { "gmm" },
@@ -127,9 +136,14 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
                 components,
                 (&mixed::NUMERIC, "\"diagonal\"".into()),
                 (&mixed::TYPES, mixed::write_types(types)),
+                (&mixed::REG_COVAR, reg),
                 init,
             ],
-            None => vec![components, (&keys::COVARIANCE, "\"tied\"".into()), init],
+            None if facts.is_some() => {
+                let covariance = (&keys::COVARIANCE, covariance.into());
+                vec![components, covariance, (&keys::REG_COVAR, reg), init]
+            }
+            None => vec![components, (&keys::COVARIANCE, covariance.into()), init],
         },
         method: "fedem",
         method_keys: vec![

@@ -28,18 +28,23 @@ pub struct Preparing {
     constant: Vec<String>,
     /// The map by ranges that the job states.
     known: Option<Preparation>,
+    /// Whether a constant column has a density: the fitted variances stay positive.
+    regularised: bool,
 }
 
 impl Preparing {
-    /// The preparation of rows in a simulation.
-    pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
+    /// The preparation of rows in a simulation. Constant columns that are kept are refused unless
+    /// the variances are `regularised`.
+    pub fn seen(common: &Common, loaded: &Loaded, regularised: bool) -> Result<Self> {
         let constant = constant_columns(common, loaded);
-        Self { constant, ..Self::asked(common, &loaded.columns)? }.checked()
+        let asked = Self::asked(common, &loaded.columns)?;
+        Self { constant, regularised, ..asked }.checked()
     }
 
     /// No preparation.
     pub fn nothing(columns: usize) -> Self {
-        Self { asked: Prepare::default(), columns, constant: Vec::new(), known: None }
+        let (asked, constant) = (Prepare::default(), Vec::new());
+        Self { asked, columns, constant, known: None, regularised: false }
     }
 
     /// The preparation on a network: constant columns are known after clients have sent their sums.
@@ -61,7 +66,8 @@ impl Preparing {
         let asked = common.job.data.preparation();
         let outside = if common.private.is_some() { Outside::Clip } else { Outside::Refuse };
         let known = by_ranges(&asked.ranges, columns, outside).at("data.prepare.ranges")?;
-        Ok(Self { asked, columns: columns.len(), constant: Vec::new(), known })
+        let (columns, constant) = (columns.len(), Vec::new());
+        Ok(Self { asked, columns, constant, known, regularised: false })
     }
 
     fn checked(self) -> Result<Self> {
@@ -70,10 +76,11 @@ impl Preparing {
         }
         if let Some(components) = self.asked.pca {
             Pca::new(self.left(), components).at("data.prepare.pca")?;
-        } else if !self.asked.drop_constant && !self.constant.is_empty() {
+        } else if !(self.asked.drop_constant || self.regularised || self.constant.is_empty()) {
             let (names, are) = named(&self.constant);
-            let error = Error::data(format!("{names} {are} constant: it has no density"));
-            let hint = "write drop_constant = true in [data.prepare], or name other `columns`";
+            let error = Error::data(format!("{names} {are} constant: the likelihood is unbounded"));
+            let hint = "write drop_constant = true in [data.prepare], name other `columns`, or set \
+                        reg_covar";
             return Err(error.hint(hint)).at("data.path");
         }
         Ok(self)

@@ -342,8 +342,23 @@ fn constant_columns_are_named() {
     assert_eq!(notes[1], "column `x2` is constant and left out");
     assert_eq!(notes[2], "likelihoods refer to 2 principal components, not to the columns");
     let refused = plan("").err().unwrap().to_string();
-    has(&refused, "column `x2` is constant: it has no density");
+    has(&refused, "column `x2` is constant: the likelihood is unbounded");
     has(&refused, "drop_constant = true");
+}
+
+/// A positive `reg_covar` or a known covariance gives a constant column a density.
+#[test]
+fn a_constant_column_is_fitted_where_variances_stay_positive() {
+    let folder = TempDir::new().unwrap();
+    write(&folder.path().join("data.csv"), &with_constant_column(), COLUMNS, |i| i % 5);
+    for covariance in ["full", "diagonal", "tied"] {
+        let model = format!("covariance = \"{covariance}\"\nreg_covar = 1e-6");
+        let codec = "[uplink]\ncodec = { kind = \"dithering\", levels = 8 }";
+        let outcome = fit(folder.path(), "", &model, codec);
+        assert!(!matches!(outcome.ending, Ending::Degenerate(_)), "{:?}", outcome.ending);
+        let means = tensor(&outcome, outcome.delivered.len() - 1, "means");
+        means.chunks(COLUMNS).for_each(|mean| assert!((mean[2] - 7.5).abs() < 1e-6, "{mean:?}"));
+    }
 }
 
 #[test]

@@ -147,7 +147,8 @@ impl<M: Mixture> Oracle for Em<M> {
         disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
-        let (exchanges, measures) = (vec![full_passes], self.measures());
+        let measures = self.measures(terms.privacy.min_group);
+        let exchanges = vec![full_passes];
         Declaration { exchanges, disclosures, measures, ..Declaration::default() }
     }
 

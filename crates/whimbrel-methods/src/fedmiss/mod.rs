@@ -39,6 +39,7 @@ pub mod select;
 mod server;
 mod settings;
 mod state;
+pub mod units;
 
 pub use settings::{Copies, FedMiss, PERSONAL_MAX, StepRule, auto_step};
 pub use state::{Broadcast, Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};

@@ -47,3 +47,4 @@ mod settings;
 mod support;
 mod takeover;
 mod trust;
+mod units;
