@@ -59,7 +59,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
         ending => verdict(ending),
     }
     if !args.json {
-        report::tables(&done.views)?;
+        report::tables(&done.views, args.diagnostics)?;
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));
     match done.ending {

@@ -124,9 +124,19 @@ pub fn in_text(path: &Path) -> Result<&str> {
 
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
+    if path.extension().is_some_and(|ending| DATA.iter().any(|data| ending == *data)) {
+        let shown = path.display();
+        let hint = format!("`whimbrel new {shown} --out job.toml` writes a job for it");
+        return Err(Error::config(format!("{shown} holds data; a job is a TOML file"))
+            .hint(hint)
+            .into());
+    }
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }
+
+/// Endings of data files.
+const DATA: [&str; 5] = ["csv", "tsv", "npy", "libsvm", "gz"];
 
 /// Reads the text of a job; `name` is its file in messages.
 pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {

@@ -16,6 +16,7 @@ mod examples;
 mod faults;
 mod federation;
 mod gradient;
+mod guides;
 mod held_out;
 mod impute;
 mod inputs;
