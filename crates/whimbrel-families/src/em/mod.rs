@@ -43,6 +43,7 @@ use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{self, Writer};
+use whimbrel_methods::mixture::Mixture;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 
@@ -313,7 +314,12 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
         sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
         let warnings = choice.as_ref().and_then(tables::edge).into_iter().collect();
-        Ok(Results { sections, warnings, ..Results::default() })
+        let mut summary = Map::new();
+        if let Some(model) = model.filter(|_| ended.outcome.ending.is_over()) {
+            let shape = self.free_parameters(model, ended);
+            summary.extend(tables::answer(model, ended, shape, choice.is_none()));
+        }
+        Ok(Results { sections, warnings, summary, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.
@@ -346,6 +352,18 @@ fn has_single_memories(job: &Job) -> bool {
 }
 
 impl<K: MixtureKeys> EmFit<K> {
+    /// The degrees of freedom of the fitted mixture; `None` if its start is a file.
+    fn free_parameters(&self, model: &Artifact, ended: &Ended<'_>) -> Option<usize> {
+        let components = model.tensor("weights")?.values.len();
+        let columns = match model.tensor("prepare.axes") {
+            Some(_) => model.tensor("means")?.values.len() / components.max(1),
+            None => ended.data.used_columns(model).len(),
+        };
+        let mixture = self.mixture.with_components(components).over(&ended.data.facts).ok()?;
+        let (fitted, _) = mixture.model_and_start(ended.job, columns, None, None).ok()?;
+        Some(Mixture::free_parameters(&fitted))
+    }
+
     fn check_step(&self, job: &Job, source: &Source<'_>) {
         let report = |what: &str, hint: &str| {
             source.report_at(&["method", "step"], what, hint);

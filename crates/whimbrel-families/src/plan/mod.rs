@@ -232,6 +232,7 @@ impl Plan {
         if plan.private().is_some() {
             plan.warnings.extend(privacy::unscaled(loaded));
         }
+        plan.warnings.extend(same_but_for_case(&facts.names));
         if job.federation.is_some() {
             plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());
         }
@@ -355,6 +356,15 @@ impl Plan {
         all.extend(channels::memory_note(downlink, self.common.clients));
         all
     }
+}
+
+/// The warning about names of clients that differ by case only, such as `Ward` and `ward`.
+fn same_but_for_case(names: &[String]) -> Option<String> {
+    let mut known: BTreeMap<String, &String> = BTreeMap::new();
+    names.iter().find_map(|name| {
+        let other = known.insert(name.to_lowercase(), name).filter(|other| *other != name)?;
+        Some(format!("clients `{other}` and `{name}` differ by case only: are they the same one?"))
+    })
 }
 
 /// The advice for clients with this number of rows each.

@@ -1,5 +1,6 @@
 //! Arguments of the command line.
 
+use crate::run::Example;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -209,6 +210,9 @@ pub struct Run {
     /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
+    /// Add norms of the optimiser and tail means to the table
+    #[arg(long)]
+    pub diagnostics: bool,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,
@@ -295,6 +299,16 @@ pub struct Serve {
     pub json: bool,
 }
 
+impl clap::ValueEnum for Example {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()).help(self.about()))
+    }
+}
+
 /// Formats of log lines.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogForm {
@@ -372,6 +386,12 @@ pub struct Compare {
     /// Replace the runs in --out
     #[arg(long)]
     pub force: bool,
+    /// Title of the report [default: the folder of the jobs]
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Add norms of the optimiser and tail means to the table
+    #[arg(long)]
+    pub diagnostics: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output
     #[arg(long)]
     pub json: bool,
@@ -394,6 +414,9 @@ pub struct Report {
     /// Folders of runs
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
+    /// Title [default: the names of the runs]
+    #[arg(long)]
+    pub title: Option<String>,
     /// Output file, or - [default: report.html in the run's folder; for several runs, here]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -489,6 +512,17 @@ pub enum DataCommand {
         /// Print one JSON object to standard output
         #[arg(long)]
         json: bool,
+    },
+    /// Write simulated example data with a job
+    Make {
+        /// The example
+        name: Example,
+        /// The folder, new or empty [default: the example's name]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Seed of the simulation
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Show shape, types, missing cells and clients of a file, or the clients of a job
     Inspect {

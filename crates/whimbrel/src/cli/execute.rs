@@ -72,7 +72,7 @@ fn carry_out(args: &Run, job: Job) -> Result<u8> {
         ending => verdict(ending),
     }
     if !args.json {
-        report::tables(&done.views)?;
+        report::tables(&done.views, args.diagnostics)?;
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));
     match done.ending {

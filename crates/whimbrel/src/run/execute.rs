@@ -139,6 +139,9 @@ pub fn read_job(path: &Path) -> Result<Job> {
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }
 
+/// Endings of data files.
+const DATA: [&str; 5] = ["csv", "tsv", "npy", "libsvm", "gz"];
+
 /// Reads the text of a job; `name` is its file in messages.
 pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {
     let mut job = Job::parse(text, name)?;

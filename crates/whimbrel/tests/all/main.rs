@@ -17,6 +17,7 @@ mod examples;
 mod faults;
 mod federation;
 mod gradient;
+mod guides;
 mod held_out;
 mod impute;
 mod inputs;
