@@ -28,7 +28,10 @@ pub fn describe_command(args: &Describe) -> Result<u8> {
     let job = described(&read_job(&args.job)?, args.by.as_deref())?;
     let Describe { job: path, out, force, json, .. } = args;
     let (path, out, resume, replay) = (path.clone(), out.clone(), false, None);
-    carry_out(&Run { job: path, out, resume, force: *force, replay, json: *json }, job)
+    carry_out(
+        &Run { job: path, out, resume, force: *force, replay, json: *json, diagnostics: false },
+        job,
+    )
 }
 
 fn carry_out(args: &Run, job: Job) -> Result<u8> {
@@ -37,12 +40,8 @@ fn carry_out(args: &Run, job: Job) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let request = Request {
-        job,
-        out: args.out.as_deref(),
-        existing,
-        replay: args.replay.as_deref(),
-    };
+    let request =
+        Request { job, out: args.out.as_deref(), existing, replay: args.replay.as_deref() };
     let Some(CarriedOut { job, dir, done, report }) = request.carry_out(&Terminal)? else {
         return Ok(INTERRUPTED);
     };

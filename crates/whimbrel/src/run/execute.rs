@@ -124,7 +124,7 @@ pub fn in_text(path: &Path) -> Result<&str> {
 }
 
 /// Endings of files that hold data.
-const DATA_ENDS: [&str; 4] = ["csv", "tsv", "gz", "npy"];
+const DATA_ENDS: [&str; 5] = ["csv", "tsv", "gz", "libsvm", "npy"];
 
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
@@ -138,9 +138,6 @@ pub fn read_job(path: &Path) -> Result<Job> {
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }
-
-/// Endings of data files.
-const DATA: [&str; 5] = ["csv", "tsv", "npy", "libsvm", "gz"];
 
 /// Reads the text of a job; `name` is its file in messages.
 pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {
