@@ -28,7 +28,6 @@ use whimbrel_methods::personal::{
     Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Local, LocalRule, Mocha, PFedMe, Sampling,
     Scaffold, ServerStep, Weighing,
 };
-use whimbrel_methods::settings::Weights;
 
 /// The keys of local steps.
 const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
@@ -162,7 +161,6 @@ const ROWS: &[RuleKind] = &[
 /// `sgd` and its presets for learners: the gradient of one minibatch per round.
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
-        weights: Weights::Equal,
         private: &[PrivacyUnit::Client],
         ..MethodKind::new(
             PRESETS[0].name,
