@@ -156,7 +156,8 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             let peer = peers[i].as_ref().expect("an enrolled client");
             let (peer, down) =
                 method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
-            answered[i].add(&allowances, method.allowance(&clients[i], &down));
+            let allowance = method.allowance(&clients[i], &down).expect("its own message");
+            answered[i].add(&allowances, allowance);
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
             if !faults.loses(number, this_round, id, at.loss()) {

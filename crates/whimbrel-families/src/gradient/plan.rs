@@ -5,6 +5,7 @@ use super::keys::Regression;
 use super::optimum::{Minimum, optimum};
 use crate::failure::Result;
 use crate::family::refuse;
+use crate::job::method::WEIGHT_WORDS;
 use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
@@ -84,7 +85,11 @@ impl GradientPlan {
         let (up, down) = (&channels.uplinks[0], &channels.downlink);
         let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
         let (private, warnings) = common.private_messages(self.dimension)?;
-        let mut notes = vec![format!("{}: {row}", common.job.method.name())];
+        let weights = WEIGHT_WORDS.name(&common.job.method.weights);
+        let mut notes = vec![
+            format!("{}: {row}", common.job.method.name()),
+            format!("weights of clients: {weights}"),
+        ];
         notes.extend(private);
         Ok(Planned {
             rounds: common.rounds(&common.work(), (0, 0.0)),
@@ -253,12 +258,15 @@ fn theory_alpha(omega: f64) -> f64 {
 }
 
 fn problem(asked: &GradientFit) -> Result<Problem> {
-    let Regression { ridge, nonconvex, intercept } = asked.regression;
-    if !asked.logistic {
-        return Ok(Problem::least_squares(ridge, intercept)?);
-    }
-    let penalty = if nonconvex > 0.0 { Penalty::Bounded(nonconvex) } else { Penalty::Ridge(ridge) };
-    Ok(Problem::penalised_logistic(penalty, intercept)?)
+    let Regression { ridge, nonconvex, intercept, penalize_intercept } = asked.regression;
+    let problem = match asked.logistic {
+        true if nonconvex > 0.0 => {
+            return Ok(Problem::penalised_logistic(Penalty::Bounded(nonconvex), intercept)?);
+        }
+        true => Problem::logistic(ridge, intercept)?,
+        false => Problem::least_squares(ridge, intercept)?,
+    };
+    Ok(if penalize_intercept { problem } else { problem.with_free_intercept() })
 }
 
 fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
@@ -281,7 +289,7 @@ fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
 /// The average in the theorem behind the step, if the job determines it: a ridge makes the loss
 /// strongly convex, and Theorem S11 uses gradients at the models themselves.
 fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
-    let ridge = settings.ridge > 0.0;
+    let ridge = settings.ridge > 0.0 && (settings.penalize_intercept || !settings.intercept);
     match (job.method.step, job.method.batch) {
         (Step::Theory, _) if settings.nonconvex > 0.0 => Ok(Average::Last),
         (Step::Theory, Batch::Full) if ridge => Ok(Average::Last),
@@ -289,7 +297,7 @@ fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
         (Step::Theory, _) => refuse(
             "the average of step = \"theory\" depends on whether the loss is strongly convex, \
                  which is unknown without the rows",
-            "set `average` in [method], or a ridge in [model]",
+            "set `average` in [method], or a ridge in [model] with penalize_intercept = true",
         ),
         _ => Ok(Average::Last),
     }

@@ -69,13 +69,7 @@ pub(super) fn planned(
     let (private, more) = common.private_messages(channels.uplinks[0].dimension())?;
     notes.extend(private);
     warnings.extend(more);
-    if common.private.is_some() && (!learner.classifies() || learner.start_sums_len() > 0) {
-        return refuse(
-            "this learner starts from exact sums over the clients' rows",
-            "use a classifier that starts from random parameters",
-        )
-        .at("model.kind");
-    }
+    common.check_private_start(&*learner)?;
     let graphs = match &asked.neighbours {
         None => None,
         Some(neighbours) => {

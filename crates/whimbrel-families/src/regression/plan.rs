@@ -30,10 +30,10 @@ pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> 
         asked: Asked {
             errors: asked.inference.errors,
             heterogeneity: asked.inference.heterogeneity,
+            frequencies: asked.keys.frequencies,
             min_group: common.privacy().min_group.unwrap_or(1) as usize,
         },
         tests: asked.inference.tests,
-        frequencies: asked.keys.frequencies,
         rounds: common.budget().rounds_max().map_or(ROUNDS_MAX, |rounds| rounds.min(ROUNDS_MAX)),
         min_group: common.privacy().min_group,
         model,

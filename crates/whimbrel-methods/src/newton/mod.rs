@@ -48,8 +48,6 @@ pub struct Newton {
     pub asked: Asked,
     /// Whether each term has a likelihood-ratio test.
     pub tests: bool,
-    /// Whether weights are numbers of equal rows rather than precisions.
-    pub frequencies: bool,
     /// Most rounds.
     pub rounds: u32,
     /// Fewest rows behind a client's sums.

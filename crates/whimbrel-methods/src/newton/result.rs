@@ -29,7 +29,7 @@ impl Newton {
         let misfit = Misfit::of(misfit);
         let weighted =
             !self.model.design.class_weights.is_empty() || self.model.design.weights.is_some();
-        let count = if weighted && self.frequencies { counts.weight } else { counts.rows };
+        let count = if weighted && self.asked.frequencies { counts.weight } else { counts.rows };
         let own = if self.model.by_client { counts.clients } else { 0.0 };
         let degrees = count - fit.free().len() as f64 - own;
         let has_dispersion = self.model.family.has_dispersion();
@@ -99,9 +99,12 @@ impl Newton {
         let (meat, factor) = match self.asked.errors {
             Errors::Model => (information, dispersion),
             Errors::Robust => (products, 1.0),
+            // As R and lifelines have it.
+            Errors::Clustered if self.model.family == Family::Cox => (products, 1.0),
             Errors::Clustered => {
                 let m = server.counts.clients;
-                (products, m / (m - 1.0) * (count - 1.0) / (count - d as f64))
+                let d = d as f64 + if self.model.by_client { m } else { 0.0 };
+                (products, m / (m - 1.0) * (count - 1.0) / (count - d))
             }
         };
         let own = match self.asked.errors {
@@ -127,11 +130,11 @@ impl Newton {
     ) -> f64 {
         match self.model.family {
             Family::Gaussian => {
-                let log_w = if self.frequencies { 0.0 } else { misfit.log_w };
+                let log_w = if self.asked.frequencies { 0.0 } else { misfit.log_w };
                 let log_variance = math::ln(std::f64::consts::TAU * misfit.deviance / count);
                 0.5 * log_w - 0.5 * count * (log_variance + 1.0)
             }
-            Family::Gamma if weighted && !self.frequencies => f64::NAN,
+            Family::Gamma if weighted && !self.asked.frequencies => f64::NAN,
             Family::Gamma => {
                 let shape = 1.0 / dispersion;
                 shape * (-0.5 * misfit.deviance - count - count * math::ln(dispersion))

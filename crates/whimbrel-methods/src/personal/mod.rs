@@ -320,8 +320,8 @@ impl Oracle for Personal {
         Told { record: *solver, note: Some(self.rates.at(context.k)), private: *solver }
     }
 
-    fn check_told(&self, _: &Own, _: ExchangeKind, rate: Option<&f64>, _: &u8) -> Result<()> {
-        self.rates.check(*rate.ok_or_else(no_step)?)
+    fn round_kind(&self, _: &Own, _: ExchangeKind, rate: Option<&f64>, _: &u8) -> Result<usize> {
+        self.rates.check(*rate.ok_or_else(no_step)?).map(|()| 0)
     }
 
     fn local(

@@ -186,8 +186,8 @@ impl<P: Pooled> Method for ExactSums<P> {
         Ok((*peer, ask.clone().ok_or_else(over)?))
     }
 
-    fn allowance(&self, (): &(), ask: &P::Ask) -> usize {
-        self.method.kind(ask)
+    fn allowance(&self, (): &(), ask: &P::Ask) -> Result<usize> {
+        Ok(self.method.kind(ask))
     }
 
     fn local_step(&self, (): &(), ask: &P::Ask, data: &P::Data, _: Key) -> Result<((), Vec<f64>)> {

@@ -12,7 +12,7 @@ use whimbrel_methods::fedem::{
 };
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks};
+use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled::{ExactSums, Pooled, Stage};
 use whimbrel_methods::prepare::{Columns, Pca};
@@ -155,7 +155,8 @@ fn stages_before_a_fit() {
     let constants = Constants { fit: setup.typed(), participation: 0.5 };
     runners_agree("constants", Erased(constants, BindRows), &tables());
     let kmeans = Once(FederatedKmeans { model: gmm(Covariance::Tied), rows_min: 5 });
-    let masks = Masks { least: 3, clients: 14, seed: 1, secret: MaskSecret::Simulated };
+    let (secret, trust) = (MaskSecret::Simulated, Trust::default());
+    let masks = Masks { least: 3, clients: 14, seed: 1, secret, trust };
     for batch in [Batch::Full, BATCH] {
         let codec = crate::grid::codec(16, 14, Inclusion::Equal(0.6));
         let setup = Setup { codec, batch, ..dithered(6) };

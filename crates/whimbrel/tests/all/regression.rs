@@ -115,6 +115,42 @@ fn a_short_job_prints_and_shows_its_coefficients() {
     assert!((events - expected).abs() < 1e-4, "{events} {expected}");
 }
 
+/// Two completed data sets, which differ in one column: the pooled table follows from both runs'.
+#[test]
+fn completed_data_sets_are_pooled() {
+    let sandbox = sandbox(&job("sick", "kind = \"glm\"\nfamily = \"binomial\"", ""));
+    let first = sandbox.run_job("first");
+    let rows = fixture("glm.csv");
+    let moved = rows.lines().enumerate().map(|(at, line)| {
+        let mut cells: Vec<String> = line.split(',').map(String::from).collect();
+        if at % 4 == 1 {
+            cells[2] = format!("{:.1}", 20.0 + (at % 13) as f64);
+        }
+        cells.join(",")
+    });
+    sandbox.write("glm.csv", &moved.collect::<Vec<_>>().join("\n"));
+    let second = sandbox.run_job("second");
+    let pooled = sandbox.ok(&["pool", "first", "second", "--json"]).stdout;
+    let pooled: Map<String, Value> = serde_json::from_str(&pooled).expect("JSON");
+    let of = |key: &str| [column(&first, key), column(&second, key)];
+    let ([a, b], [v, w]) = (of("estimate"), of("se"));
+    for (at, (estimate, se)) in
+        column(&pooled, "estimate").into_iter().zip(column(&pooled, "se")).enumerate()
+    {
+        let between = (a[at] - b[at]) * (a[at] - b[at]) / 2.0;
+        let variance = (v[at] * v[at] + w[at] * w[at]) / 2.0 + 1.5 * between;
+        close(&[estimate, se], &[(a[at] + b[at]) / 2.0, variance.sqrt()], "pooled");
+    }
+    let shown = sandbox.ok(&["pool", "first", "second"]).stdout;
+    assert!(shown.contains("2 completed data sets of 300 rows"), "{shown}");
+    sandbox.write("job.toml", &job("falls", "kind = \"glm\"\nfamily = \"poisson\"", ""));
+    sandbox.write("glm.csv", &rows.lines().take(200).collect::<Vec<_>>().join("\n"));
+    sandbox.run_job("other");
+    let refused = sandbox.run(&["pool", "first", "other"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("other fits another model"), "{}", refused.stderr);
+}
+
 #[test]
 fn faults_of_the_design_are_named() {
     let sandbox = Sandbox::with_job(&job("sick", "kind = \"glm\"\nfamily = \"binomial\"", ""));
