@@ -6,6 +6,8 @@
 
 pub mod bayes;
 pub mod choice;
+pub mod clustering;
+pub mod describe;
 pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
@@ -20,6 +22,7 @@ pub mod newton;
 mod no_evaluation;
 pub mod one_shot;
 pub mod personal;
+pub mod pooled;
 pub mod prepare;
 pub mod settings;
 pub mod sgd;

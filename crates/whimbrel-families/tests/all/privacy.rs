@@ -181,6 +181,25 @@ fn noise_repeats_with_its_seed_only() {
     assert_ne!(model(&run(&seeded).1), model(&run(&secret).1));
 }
 
+/// Columns in natural units: ranges that the job states scale them, and cost no budget.
+#[test]
+fn stated_ranges_scale_the_columns_of_a_private_fit() {
+    let job = |data: &str| {
+        format!(
+            "seed = 2\n[data]\nsource = \"mixture\"\nclients = 5\nrows = 400\n\
+             means = [[400, 0.00], [1600, 0.02]]\ncovariance = [[40000, 0], [0, 0.0001]]\n{data}\n\
+             [model]\nkind = \"gmm\"\ncomponents = 2\ncovariance = \"full\"\n[method]\n\
+             kind = \"fedem\"\nevaluate = {{ every = 80 }}\n[privacy]\nepsilon = 3.0\nnoise_seed = 1\n"
+        )
+    };
+    let ranges = "[data.prepare]\nranges = { x1 = [-2000, 4000], x2 = [-0.1, 0.15] }";
+    let objective = |text: &str| run(&parse(text)).1.objective().unwrap();
+    let exact = objective(&job("").replace("epsilon = 3.0\nnoise_seed = 1\n", ""));
+    let scaled = objective(&job(ranges));
+    assert!((scaled - exact).abs() < 0.2, "{scaled} and {exact}");
+    has(&refusal(&job("[data.prepare]\nstandardize = true")), "`ranges` of the columns");
+}
+
 /// Shares of 60 clients under masks: models of one round with other seeds of the noise differ by the
 /// noise alone, whose variance is that of 60 shares, where 40 would suffice. With 5 seeds and `d`
 /// coordinates the estimate has a relative standard error of `sqrt(2/(4 d))`.
@@ -227,6 +246,46 @@ fn shares_of_the_noise_survive_masks() {
     }
     let central = job("").to_toml().replace("masks = true", "colluders = 2");
     has(&refusal(&central), "without shares");
+}
+
+/// Central noise on the shared part of personal models: models of one round with other seeds of the
+/// noise differ by the noise alone, whose standard deviation in the mean of 20 clients is `z C / 20`.
+/// With 5 seeds and `d` coordinates the variance has a relative standard error of `sqrt(2/(4 d))`.
+#[test]
+fn shared_parts_of_personal_models_get_noise() {
+    let job = |method: &str, seed: u32| {
+        parse(&format!(
+            "seed = 3\n[data]\nsource = \"synthetic-mixture\"\nclients = 20\n[model]\nkind = \"mlp\"\n\
+             hidden = [8]\n[method]\nkind = {method}\nrounds = 1\n[privacy]\nunit = \"client\"\n\
+             clip = 0.5\nepsilon = 2.0\nnoise_seed = {seed}\n"
+        ))
+    };
+    let values = |job: &Job| -> Vec<f64> {
+        let outcome = plans::run(job);
+        let narrow = model(&outcome).narrow.iter().flat_map(|tensor| &tensor.values);
+        narrow.map(|x| f64::from(*x)).collect()
+    };
+    for method in [
+        "\"fedavg+\"\nstep = 0.1",
+        "\"ditto\"\nstep = 0.1",
+        "\"fedrep\"\nstep = 0.1",
+        // The server moves by the sum of the clients' gradients of the log-likelihood times the step.
+        "\"fedsoul\"\nstep = 1.0",
+    ] {
+        let models: Vec<Vec<f64>> = (1..=5).map(|seed| values(&job(method, seed))).collect();
+        let means: Vec<f64> = (0..models[0].len())
+            .map(|at| models.iter().map(|model| model[at]).sum::<f64>() / 5.0)
+            .collect();
+        let spreads: Vec<f64> = (0..means.len())
+            .map(|at| models.iter().map(|m| (m[at] - means[at]).powi(2)).sum::<f64>() / 4.0)
+            .filter(|spread| *spread > 0.0)
+            .collect();
+        let d = spreads.len() as f64;
+        let plan = plans::plan(&job(method, 1)).unwrap();
+        let expected = (plan.private().unwrap().multiplier() * 0.5 / 20.0).powi(2);
+        let ratio = spreads.iter().sum::<f64>() / d / expected;
+        assert!((ratio - 1.0).abs() < 5.0 * (2.0 / (4.0 * d)).sqrt(), "{method}: {ratio}, {d}");
+    }
 }
 
 /// The objective under a large epsilon approaches that without privacy: clipping costs a little.

@@ -14,7 +14,9 @@
 //! was not void. The key of a later step is a child of the upload's key: a client answers each step
 //! of an exchange once, whatever the server sends.
 //!
-//! Enrolment messages and evaluations are not masked.
+//! Enrolment messages and evaluations are not masked: stages of [exact sums](crate::pooled) replace the
+//! former. Masked evaluations would need exchanges that move no state of the method and clients that are
+//! only evaluated: a kind of exchange of its own in the engine.
 //!
 //! Reduces to the method itself, to the bit, if no exchange is void.
 
@@ -329,12 +331,12 @@ impl<M: Sums> Method for Masked<M> {
         Ok((staged, Down::Upload(asked)))
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
         match down {
             Down::Upload(asked) => {
                 self.method.allowance(client.settled(&asked.voids), &asked.message)
             }
-            _ => self.kinds,
+            _ => Ok(self.kinds),
         }
     }
 
@@ -480,12 +482,13 @@ impl<M: Sums> Evaluate for Masked<M> {
         self.method.answer(client.settled(voids), ask, data)
     }
 
-    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
-        self.method.check(id, &peer.own, answer)
-    }
-
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        self.method.own(answer)
+    fn own(
+        &self,
+        id: ClientId,
+        peer: Option<&Self::Peer>,
+        answer: &Self::Answer,
+    ) -> Result<Vec<Metric>> {
+        self.method.own(id, peer.map(|peer| &peer.own), answer)
     }
 
     fn conclude(

@@ -1,5 +1,6 @@
 //! Exhibits: the parts of a report that families fill and this module draws.
 
+mod forest;
 mod heat;
 mod loess;
 mod series;
@@ -13,13 +14,6 @@ use crate::plot::{AxisSpec, Histogram, LineChart, Scale, ScatterChart, Series};
 use crate::sections::{part_name, points, section};
 use crate::view::RunView;
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section};
-
-/// Whether some run shows a table and its completion.
-pub(crate) fn hold_a_completed_table(groups: &[Group]) -> bool {
-    let is_pair = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Heat(heat) if heat.maps.len() > 1);
-    let runs = groups.iter().flat_map(|group| &group.runs);
-    runs.flat_map(|run| &run.sections).any(|section| section.exhibits.iter().any(is_pair))
-}
 
 /// The sections of all runs in order of first appearance, one part per job.
 pub(crate) fn sections(groups: &[Group]) -> String {
@@ -54,6 +48,11 @@ fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
             Exhibit::Text { text } => {
                 close(&mut html, &mut beside);
                 html += &format!("<p class=\"verdict\">{}</p>\n", escape(text));
+            }
+            // Labels without counts are terms, not places on an axis.
+            Exhibit::Series(shown) if shown.counted.is_empty() => {
+                close(&mut html, &mut beside);
+                html += &forest::figure(shown);
             }
             Exhibit::Series(shown) => {
                 close(&mut html, &mut beside);

@@ -47,7 +47,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     start_log(args.log);
     let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
     if !args.data.is_file() {
-        return Err(Failure::config(format!("{} is not a file", args.data.display())));
+        let what = format!("--data: there is no file {}", args.data.display());
+        return Err(Error::config(what).hint("give the path of your CSV file").into());
     }
     if let Some(name) = &args.name {
         check_name(name)?;
@@ -208,9 +209,16 @@ fn read_invitation(given: &str) -> Result<String> {
         read.map_err(|e| Error::storage("standard input", e))?;
         return Ok(line);
     }
-    match given.strip_prefix('@') {
-        Some(file) => Ok(std::fs::read_to_string(file).map_err(|e| Error::storage(file, e))?),
-        None => Ok(given.to_owned()),
+    let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
+    let text = std::fs::read_to_string(file).map_err(|e| Error::storage(file, e))?;
+    match text.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>()[..] {
+        // A line of `serve --invitations` begins with the client's name.
+        [line] => Ok(line.split_once('\t').map_or(line, |(_, invitation)| invitation).to_owned()),
+        ref lines => {
+            let what = format!("{file} has {} lines, and an invitation is one", lines.len());
+            let hint = format!("keep the client's own line: grep NAME {file} > NAME.invitation");
+            Err(Error::config(what).hint(hint).into())
+        }
     }
 }
 
@@ -257,7 +265,7 @@ fn show(
 ) -> Result<()> {
     let job = offer.job()?;
     let (name, own) = (printable(&job.name), printable(&enrolled.name));
-    note(&format!("`{name}` invites you as `{own}`"));
+    note(&format!("`{name}` invites you as `{own}`: {}", purpose(&job, plan)));
     note("messages that would leave this machine:");
     show_disclosures(plan)?;
     note("at most:");
@@ -273,6 +281,19 @@ fn show(
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
     Ok(())
+}
+
+/// The computation and its readers in one sentence.
+fn purpose(job: &Job, plan: &Plan) -> String {
+    let clients = match plan.clients() {
+        1 => "one client".to_owned(),
+        n => format!("{} clients", format::count(n as u64)),
+    };
+    format!(
+        "{} fitted by {} over {clients}; the coordinator and all clients receive the model",
+        printable(&job.fit.describe()),
+        job.method.name()
+    )
 }
 
 /// The finding of the attacks in `whimbrel-methods/tests/all/attacks.rs`.
@@ -308,8 +329,8 @@ fn mask_sentence(job: &Job, plan: &Plan, has_roster: bool) -> Option<String> {
     Some(format!(
         "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
          as {keys} fewer than a third of them work with it; from sums of several rounds over different \
-         clients it can compute single clients' vectors, {}, as can one that joins late, and enrolment \
-         and evaluations are not masked",
+         clients it can compute single clients' vectors, {}, as can one that joins late, and the messages \
+         above without the words \"under masks\" are not masked",
         roster::RETURNS
     ))
 }

@@ -14,6 +14,7 @@ mod messages;
 mod new;
 mod output;
 mod paper;
+mod pool;
 mod predict;
 mod privacy;
 mod repair;
@@ -34,7 +35,7 @@ use whimbrel_families::registry;
 
 /// Runs the command line with additional families beside the built-in ones.
 pub fn main(families: &[&'static Family]) -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|e| suggest_run(e).exit());
     let installed = registry::install(families).map_err(Failure::config);
     match installed.and_then(|()| dispatch(&args)) {
         Ok(code) => ExitCode::from(code),
@@ -44,6 +45,21 @@ pub fn main(families: &[&'static Family]) -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Names of other programs for `run`.
+const FITTING: [&str; 4] = ["train", "fit", "start", "simulate"];
+
+/// Suggests `run` for a command that other programs call differently.
+fn suggest_run(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && FITTING.contains(&word.as_str())
+    {
+        let run = ContextValue::Strings(vec!["run".into()]);
+        error.insert(ContextKind::SuggestedSubcommand, run);
+    }
+    error
 }
 
 /// Runs the command and returns its exit code: success, or interrupted.
@@ -59,6 +75,7 @@ fn dispatch(args: &Args) -> Result<u8> {
     match &args.command {
         None => demo::demo(args.out.as_deref()),
         Some(Command::Run(run)) => execute::run_command(run),
+        Some(Command::Describe(describe)) => execute::describe_command(describe),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
         Some(Command::New { data, target, model, out, force }) => {
@@ -82,8 +99,12 @@ fn dispatch(args: &Args) -> Result<u8> {
         }
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
+        Some(Command::Pool(pool)) => pool::pool_command(pool),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
         Some(Command::Data(DataCommand::List { json })) => sources::list_command(*json),
+        Some(Command::Data(DataCommand::Make { name, out, seed })) => {
+            sources::make_command(*name, out.as_deref(), *seed)
+        }
         Some(Command::Data(DataCommand::Inspect { file, json, .. }))
             if file.extension().is_some_and(|ending| ending == "toml") =>
         {
