@@ -151,7 +151,8 @@ impl OneShot for Bins {
             }
         }
         let mut artifact = Artifact::new(Self::KIND);
-        for (column, edges) in self.edges.iter().enumerate().filter(|(_, edges)| !edges.is_empty()) {
+        for (column, edges) in self.edges.iter().enumerate().filter(|(_, edges)| !edges.is_empty())
+        {
             let spread = sums[column].value();
             artifact.add(&format!("edges.{column}"), &[edges.len()], edges.clone());
             artifact.add(&format!("counts.{column}"), &[spread.len()], spread);

@@ -184,7 +184,8 @@ impl Tally {
                 0 => block[2] >= 0.0 && block[4] >= 0.0,
                 _ => {
                     let known = || block[1..].iter().filter(|n| **n != MERGED);
-                    let total = known().sum::<f64>() == block[0] && *block.last().unwrap_or(&0.0) >= 0.0;
+                    let total =
+                        known().sum::<f64>() == block[0] && *block.last().unwrap_or(&0.0) >= 0.0;
                     total && known().all(|n| is_count(*n))
                 }
             };

@@ -20,11 +20,7 @@ fn is_safe(count: u64, group: u64) -> bool {
 /// The number of items that count, of `observed` ones in `rows`.
 pub fn counted(observed: usize, rows: usize, group: usize) -> usize {
     let missing = rows - observed;
-    let left = if missing == 0 || missing >= group {
-        observed
-    } else {
-        rows.saturating_sub(group)
-    };
+    let left = if missing == 0 || missing >= group { observed } else { rows.saturating_sub(group) };
     if left < group { 0 } else { left }
 }
 
@@ -102,7 +98,10 @@ mod tests {
             let found = merged(&bins, group).unwrap();
             assert!(found.iter().all(|(_, n)| n.iter().all(|n| is_safe(*n, group))));
             let total = |part: usize| found.iter().map(|(_, n)| n[part]).sum::<u64>();
-            assert_eq!([total(0), total(1)], [0, 1].map(|p| bins.iter().map(|n| n[p]).sum::<u64>()));
+            assert_eq!(
+                [total(0), total(1)],
+                [0, 1].map(|p| bins.iter().map(|n| n[p]).sum::<u64>())
+            );
             assert!(found.iter().any(|(end, _)| *end == 32), "{found:?}");
             assert_eq!(found.last().unwrap().0, 64);
         }
@@ -114,7 +113,10 @@ mod tests {
 
     #[test]
     fn few_missing_cells_cannot_be_counted() {
-        assert_eq!([0, 1, 4, 5, 9].map(|missing| counted(50 - missing, 50, 5)), [50, 45, 45, 45, 41]);
+        assert_eq!(
+            [0, 1, 4, 5, 9].map(|missing| counted(50 - missing, 50, 5)),
+            [50, 45, 45, 45, 41]
+        );
         assert_eq!([4, 0].map(|observed| counted(observed, 50, 5)), [0, 0]);
         assert_eq!((counted(6, 7, 5), counted(6, 7, 1)), (0, 6));
         let mut values = vec![0.0; 40];

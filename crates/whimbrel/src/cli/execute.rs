@@ -37,12 +37,8 @@ fn carry_out(args: &Run, job: Job) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let request = Request {
-        job,
-        out: args.out.as_deref(),
-        existing,
-        replay: args.replay.as_deref(),
-    };
+    let request =
+        Request { job, out: args.out.as_deref(), existing, replay: args.replay.as_deref() };
     let Some(CarriedOut { job, dir, done, report }) = request.carry_out(&Terminal)? else {
         return Ok(INTERRUPTED);
     };

@@ -54,8 +54,7 @@ fn check_column(found: &Value, wanted: &Value, what: &str) {
     for (quantile, right) in pairs(quantiles, list(&wanted["quantiles"])) {
         let Some(right) = right.as_f64() else { continue };
         let of = |key: &str| quantile[key].as_f64();
-        let [low, high] =
-            [of("low").unwrap_or(f64::MIN), of("high").unwrap_or(f64::MAX)];
+        let [low, high] = [of("low").unwrap_or(f64::MIN), of("high").unwrap_or(f64::MAX)];
         // An edge at a value is rounded.
         let slack = 1e-12 * right.abs();
         assert!(low - slack <= right && right <= high + slack, "{what}: {quantile} {right}");
@@ -149,7 +148,8 @@ fn small_cells_follow_from_no_margin() {
     let survival = "time = \"time\"\nevent = \"dead\"\nby = \"arm\"\n";
     let (_, summary) = described(survival, "[privacy]\nmin_group = 5\n");
     let rows = fixture("describe.csv");
-    let size = |site: &str| rows.lines().filter(|l| l.split(',').next() == Some(site)).count() as u64;
+    let size =
+        |site: &str| rows.lines().filter(|l| l.split(',').next() == Some(site)).count() as u64;
     let safe = |n: u64| assert!(n == 0 || n >= 5, "{n}");
     let mut hidden = 0;
     for column in list(&summary["columns"]) {
@@ -240,8 +240,9 @@ fn any_job_with_a_csv_file_can_be_described() {
          kind = \"newton\"\n[privacy]\nmin_group = 5\n",
     );
     sandbox.write("d.csv", &fixture("describe.csv"));
-    let described =
-        |more: &[&str]| sandbox.ok(&[&["describe", "job.toml", "--json"][..], more].concat()).json();
+    let described = |more: &[&str]| {
+        sandbox.ok(&[&["describe", "job.toml", "--json"][..], more].concat()).json()
+    };
     let summary = described(&["--by", "arm"]);
     assert!(summary["survival"]["log_rank"]["p"].is_number());
     // The job's smallest group applies.
@@ -254,7 +255,10 @@ fn any_job_with_a_csv_file_can_be_described() {
             "kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"",
             "columns = [\"age\", \"cost\"]\nclient = \"site\"\nstandardize = true\nlabel = \"arm\"\ntest = 0.2",
         ),
-        ("kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"", "columns = [\"age\", \"cost\"]"),
+        (
+            "kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"",
+            "columns = [\"age\", \"cost\"]",
+        ),
         (
             "kind = \"logistic\"\n[method]\nkind = \"mcm\"\nrounds = 5\nstep = \"1/L\"",
             "columns = [\"age\"]\nclient = \"site\"\ntarget = \"dead\"",
