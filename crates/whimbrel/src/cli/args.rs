@@ -88,7 +88,7 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
-    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    /// Describe the rows of a job, by client and pooled; nothing is fitted
     Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
