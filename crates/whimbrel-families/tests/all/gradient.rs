@@ -49,7 +49,7 @@ fn the_published_job_parses_as_written() {
             standardize: true,
         })
     );
-    let wanted = Regression { ridge: 0.0, nonconvex: 0.0, intercept: true };
+    let wanted = Regression::default();
     assert_eq!((job.model, gradient(&job).regression), ("logistic", wanted));
     assert_eq!((job.method.kind.algorithm, job.method.channels), ("sgd", Some(Preset::Mcm)));
     assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Samples));
