@@ -136,6 +136,10 @@ pub fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Erro
 
 /// Replaces the parser's guess that any unreadable value is an unquoted string.
 fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
+    if let Some(number) = fault.span().and_then(|span| decimal_comma(text, span.start)) {
+        let hint = format!("numbers have a decimal point: {}", number.replace(',', "."));
+        return (format!("`{number}` is not a number"), Some(hint));
+    }
     if !fault.message().starts_with("string values must be quoted") {
         return (fault.message().to_owned(), None);
     }
@@ -146,6 +150,16 @@ fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
     let shown: String = written.chars().take(40).flat_map(char::escape_debug).collect();
     let hint = "strings are written in quotes, and a key has one value";
     (format!("`{shown}` is not a value"), Some(hint.to_owned()))
+}
+
+/// The number whose decimal comma is at this place.
+fn decimal_comma(text: &str, at: usize) -> Option<&str> {
+    let (before, after) = (text.get(..at)?, text.get(at..)?.strip_prefix(',')?);
+    let whole = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let part = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    // Lists separate numbers by commas; a value of a key stands behind `=`.
+    let is_value = before[..at - whole].trim_end_matches(['-', ' ']).ends_with('=');
+    (whole > 0 && part > 0 && is_value).then(|| &text[at - whole..=at + part])
 }
 
 fn in_order(mut errors: Vec<Error>) -> Errors {

@@ -18,8 +18,9 @@ use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -64,6 +65,36 @@ pub struct Dashboard {
     /// `None` for access without a token.
     token: Option<String>,
     token_file: Option<PathBuf>,
+    visits: Arc<Visits>,
+}
+
+/// Requests for the status: a coordinator waits until open pages have shown its end.
+#[derive(Default)]
+pub struct Visits {
+    last: Mutex<Option<Instant>>,
+    shown: AtomicBool,
+}
+
+/// Time within which an open page asks again.
+const PAGE_ASKS: Duration = Duration::from_secs(3);
+
+impl Visits {
+    fn note(&self, phase: RunState) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        if !matches!(phase, RunState::Waiting | RunState::Running) {
+            self.shown.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until a page that follows the run has shown its end, for three seconds at most.
+    pub fn wait(&self) {
+        let begun = Instant::now();
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_followed = last.is_some_and(|at| at.elapsed() < PAGE_ASKS);
+        while is_followed && !self.shown.load(Ordering::Relaxed) && begun.elapsed() < PAGE_ASKS {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 impl Dashboard {
@@ -72,7 +103,7 @@ impl Dashboard {
     pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
         let token_file = folder.map(|folder| folder.join(TOKEN_FILE));
         let token = token_file.as_deref().map(kept_token).transpose()?;
-        Ok(Self { board, about, token, token_file })
+        Ok(Self { board, about, token, token_file, visits: Arc::default() })
     }
 
     /// The token's file.
@@ -89,9 +120,10 @@ impl Dashboard {
     }
 
     /// Starts to serve requests on a runtime.
-    pub fn start(self, listener: std::net::TcpListener, runtime: &Runtime) -> Result<()> {
+    pub fn start(self, listener: std::net::TcpListener, runtime: &Runtime) -> Result<Arc<Visits>> {
+        let visits = self.visits.clone();
         runtime.spawn(self.serve(into_async(listener, runtime)?));
-        Ok(())
+        Ok(visits)
     }
 
     async fn serve(self, listener: TcpListener) {
@@ -157,7 +189,9 @@ impl Dashboard {
         }
         match path {
             "/status.json" => {
-                let text = serde_json::to_string(&self.view()).expect("a status is plain data");
+                let view = self.view();
+                self.visits.note(view.state);
+                let text = serde_json::to_string(&view).expect("a status is plain data");
                 typed("application/json", text)
             }
             "/metrics" => typed("text/plain; version=0.0.4", metrics_text(&self.view())),

@@ -59,7 +59,7 @@ impl federation_server::Federation for ConnectionService {
                 shared.registry.redeem(&request.token, &certificate, &request.name, &address);
             if let Ok(Redeemed::Client(name)) = &redeemed {
                 shared.audit.note("enrolled", name, &address);
-                shared.board.line(&format!("`{name}` enrolled from {address}"));
+                shared.board.line(&format!("`{name}` redeemed its invitation from {address}"));
             }
             redeemed
         };

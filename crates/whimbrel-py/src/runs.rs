@@ -106,7 +106,7 @@ pub fn compare(
         let jobs = jobs.iter().map(JobText::parse).collect::<Result<Vec<_>>>()?;
         let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
         let replaces = place.existing()? == Existing::Replace;
-        let work = || compare_jobs(jobs, place.out.as_deref(), replaces, reporter);
+        let work = || compare_jobs(jobs, None, place.out.as_deref(), replaces, reporter);
         let Some(done) = on_threads(threads, work)? else {
             return Err(interrupted("a comparison"));
         };

@@ -53,6 +53,18 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// Bits as bytes in a suitable unit: `812 bytes`, `1.3 MB`.
+pub fn bytes(bits: f64) -> String {
+    let bytes = bits / 8.0;
+    let (divisor, unit) = match bytes {
+        b if b < 1e3 => (1.0, "bytes"),
+        b if b < 1e6 => (1e3, "kB"),
+        b if b < 1e9 => (1e6, "MB"),
+        _ => (1e9, "GB"),
+    };
+    format!("{} {unit}", number(bytes / divisor, 3))
+}
+
 /// Bits in a suitable unit: `812 bit`, `1.3 Mbit`.
 pub fn bits(value: f64) -> String {
     let (divisor, unit) = bit_unit(value);

@@ -1,12 +1,28 @@
 //! Summary figures of a run, for the top of the report and the closing table of a command.
 
 use crate::declared::{self, GAP};
-use crate::format::{MISSING, bits, count, duration, measure_text, number};
+use crate::format::{MISSING, bits, bytes, count, duration, measure_text, number};
 use crate::group::{Group, geometric, groups, mean_sd};
 use crate::table::text_table;
 use crate::view::RunView;
+use serde_json::Value;
 use whimbrel_core::Measure;
-use whimbrel_core::declare::{Better, OverSeeds, Unit};
+use whimbrel_core::declare::{Better, Exhibit, OverSeeds, Role, Scale, Unit};
+
+/// The extent of a table of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Results, counts and times.
+    Results,
+    /// Also figures of the optimiser, and means over the last evaluations.
+    Diagnostics,
+}
+
+/// Whether a result describes the optimiser rather than the fit: a norm on a log axis that is neither
+/// the distance to the optimum nor the gap to a reference.
+pub(crate) fn is_diagnostic(measure: &Measure) -> bool {
+    measure.scale == Scale::Log && measure.role == Role::Shown && measure.key != GAP
+}
 
 /// Reads one figure of a run.
 type Read = Box<dyn Fn(&RunView) -> Option<f64>>;
@@ -58,7 +74,8 @@ impl Column {
         Self { name: name.into(), read, show, over_seeds, better }
     }
 
-    /// The places of the best groups; empty if no direction is better or all are equal.
+    /// The places of the best groups; values that read the same are equal. Empty if no direction is
+    /// better or all are equal.
     pub fn best(&self, groups: &[Group]) -> Vec<usize> {
         // As shown: over seeds possibly the mean of logarithms.
         let mean = |group: &Group| {
@@ -80,19 +97,28 @@ impl Column {
             Better::Up => high,
             Better::Neither => return Vec::new(),
         };
-        let is_best = |place: &usize| low < high && means[*place] == Some(best);
+        let texts: Vec<String> = groups.iter().map(|group| self.text(group)).collect();
+        let Some(first) = means.iter().position(|mean| *mean == Some(best)) else {
+            return Vec::new();
+        };
+        let all_equal =
+            means.iter().zip(&texts).all(|(m, text)| m.is_none() || *text == texts[first]);
+        let is_best = |place: &usize| !all_equal && texts[*place] == texts[first];
         (0..means.len()).filter(is_best).collect()
     }
 }
 
 /// The declared results, then the counts of all runs.
-fn all_columns(groups: &[Group]) -> Vec<Column> {
-    let results = declared::measures(groups).into_iter().filter(|measure| measure.headline);
+fn all_columns(groups: &[Group], detail: Detail) -> Vec<Column> {
+    let more = detail == Detail::Diagnostics;
+    let results = declared::measures(groups).into_iter();
+    let results = results.filter(|measure| measure.headline && (more || !is_diagnostic(measure)));
     let (bits_declared, results): (Vec<_>, Vec<_>) =
         results.partition(|measure| measure.unit == Unit::Bits);
     let mut columns = Vec::new();
     for measure in results {
-        let has_tail = measure.curve && measure.key != GAP && measure.better != Better::Neither;
+        let has_tail =
+            more && measure.curve && measure.key != GAP && measure.better != Better::Neither;
         let tail = has_tail.then(|| Column::tail(measure.clone()));
         let last = Column::declared(measure);
         // The tail is shown if it differs from the last value.
@@ -150,16 +176,16 @@ fn log_spread(values: &[f64]) -> String {
 }
 
 /// The columns with a value in some group.
-pub(crate) fn columns(groups: &[Group]) -> Vec<Column> {
-    let mut columns = all_columns(groups);
+pub(crate) fn columns(groups: &[Group], detail: Detail) -> Vec<Column> {
+    let mut columns = all_columns(groups, detail);
     columns.retain(|column| groups.iter().any(|group| !group.values(&column.read).is_empty()));
     columns
 }
 
 /// The closing table of a command: one line per run, or per job with several seeds.
-pub fn closing_table(runs: &[RunView]) -> String {
+pub fn closing_table(runs: &[RunView], detail: Detail) -> String {
     let groups = groups(runs);
-    let columns = columns(&groups);
+    let columns = columns(&groups, detail);
     let is_over = groups.iter().any(|group| !group.ending().is_empty());
     let mut headers = vec!["run"];
     headers.extend(is_over.then_some("ending"));
@@ -173,6 +199,62 @@ pub fn closing_table(runs: &[RunView]) -> String {
         })
         .collect();
     text_table(&headers, &rows)
+}
+
+/// Sentences and open tables of a run's sections, for runs without measures.
+pub fn section_tables(run: &RunView) -> String {
+    let mut text = String::new();
+    for exhibit in run.sections.iter().flat_map(|section| &section.exhibits) {
+        match exhibit {
+            Exhibit::Text { text: words } => text += &format!("{words}\n\n"),
+            Exhibit::Table(rows) if !rows.collapsed => {
+                let heads: Vec<&str> = rows.heads.iter().map(String::as_str).collect();
+                text += &format!("{}\n", text_table(&heads, &rows.rows));
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+/// The outcome of one job in sentences: rows, clients, model and method; the verdict; the family's
+/// `answer`, else the results; the traffic. Empty for several jobs and for unfinished runs.
+pub fn answer(runs: &[RunView]) -> String {
+    let groups = groups(runs);
+    let [group] = &groups[..] else { return String::new() };
+    let run = group.shown();
+    if run.ending.is_empty() {
+        return String::new();
+    }
+    let counted = |key: &str, noun: &str| {
+        let n = run.result(key)?.max(0.0).round() as u64;
+        Some(format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" }))
+    };
+    let rows: Vec<String> =
+        [counted("rows", "row"), counted("clients", "client")].into_iter().flatten().collect();
+    let data = rows.join(" of ");
+    let rounds = counted("rounds", "round").map_or(String::new(), |n| format!(" after {n}"));
+    let what = [data, run.model.clone(), run.method.clone()];
+    let what: Vec<String> = what.into_iter().filter(|text| !text.is_empty()).collect();
+    let seeds = match group.runs.len() {
+        1 => String::new(),
+        n => format!(" ({n} seeds)"),
+    };
+    let mut sentences = vec![format!("{}: {}{rounds}{seeds}", what.join("; "), group.ending())];
+    match run.summary.get("answer").and_then(Value::as_str) {
+        Some(answer) => sentences.push(answer.into()),
+        None => {
+            let shown = columns(&groups, Detail::Results);
+            let results = shown.iter().take_while(|column| column.name != "rounds").take(4);
+            let texts: Vec<String> =
+                results.map(|column| format!("{} {}", column.name, column.text(group))).collect();
+            sentences.extend((!texts.is_empty()).then(|| texts.join(", ")));
+        }
+    }
+    if let Some((up, down)) = run.result("bits_up").zip(run.result("bits_down")) {
+        sentences.push(format!("The clients sent {} and received {}", bytes(up), bytes(down)));
+    }
+    sentences.join(". ") + "."
 }
 
 #[cfg(test)]
@@ -198,7 +280,7 @@ mod tests {
             run("sgd", 3, 1e-3),
             run("qsgd", 1, 0.0372),
         ];
-        insta::assert_snapshot!(closing_table(&runs), @r"
+        insta::assert_snapshot!(closing_table(&runs, Detail::Results), @r"
         run                                 excess loss
         ----  -----------------------------------------
         mcm                         log10: -3.00 ± 1.41
@@ -223,11 +305,57 @@ mod tests {
         let mut stopped = run("dem", 1, 3.25);
         stopped.ending = "diverged".into();
         let runs = [run("fedem", 1, 2.5 + 1e-9), run("fedem", 2, 2.5 + 3e-9), stopped];
-        insta::assert_snapshot!(closing_table(&runs), @r"
+        insta::assert_snapshot!(closing_table(&runs, Detail::Results), @r"
         run    ending       objective  gap to reference  rounds    sent up
         -----  --------  ------------  ----------------  ------  ---------
         fedem            2.5 ± 1.4e-9     2e-9 ± 1.4e-9   1,200  1.31 Mbit
         dem    diverged          3.25              0.75   1,200  1.31 Mbit
         ");
+    }
+
+    fn wards(name: &str, objective: f64) -> RunView {
+        let summary = json!({ "objective": objective, "field_norm2": 1e-9, "rounds": 1200, "rows": 792,
+                              "clients": 12, "bits_up": 1312345, "bits_down": 16000 });
+        RunView {
+            name: name.into(),
+            method: "fedem".into(),
+            model: "gmm, 3 components".into(),
+            ending: "converged".into(),
+            summary: summary.as_object().unwrap().clone(),
+            measures: some(),
+            ..RunView::default()
+        }
+    }
+
+    #[test]
+    fn norms_are_diagnostics() {
+        let runs = [wards("wards", 2.5)];
+        assert!(!closing_table(&runs, Detail::Results).contains("‖h‖²"));
+        assert!(closing_table(&runs, Detail::Diagnostics).contains("‖h‖²"));
+    }
+
+    #[test]
+    fn the_answer_names_rows_verdict_result_and_traffic() {
+        let mut run = wards("wards", 2.5);
+        let begins =
+            "792 rows of 12 clients; gmm, 3 components; fedem: converged after 1,200 rounds. ";
+        let ends = "The clients sent 164 kB and received 2 kB.";
+        let expected = format!("{begins}objective 2.5. {ends}");
+        assert_eq!(answer(std::slice::from_ref(&run)), expected);
+        run.summary.insert("answer".into(), "Two groups".into());
+        assert_eq!(answer(std::slice::from_ref(&run)), format!("{begins}Two groups. {ends}"));
+        assert_eq!(answer(&[run.clone(), wards("other", 2.0)]), "");
+        run.ending.clear();
+        assert_eq!(answer(&[run]), "");
+    }
+
+    #[test]
+    fn values_that_read_the_same_are_ties() {
+        let runs = [wards("a", 2.5), wards("b", 2.5 + 1e-12), wards("c", 3.0)];
+        let groups = groups(&runs);
+        let columns = columns(&groups, Detail::Results);
+        let objective = columns.iter().find(|column| column.name == "objective").unwrap();
+        assert_eq!(objective.best(&groups), [0, 1]);
+        assert_eq!(objective.best(&groups[..2]), [0usize; 0]);
     }
 }

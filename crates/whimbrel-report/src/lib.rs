@@ -14,7 +14,7 @@
 //! | [`dashboard`] | the live dashboard's files and status, metrics for Prometheus |
 //! | `exhibits` | exhibits of families: tables, heat maps, series with intervals, ellipses |
 //! | `declared`, `group`, `curves`, `headline`, `bits_to_target` | lines and figures of runs |
-//! | `page`, `sections`, `figure` | the HTML |
+//! | `page`, `sections`, `settings`, `figure` | the HTML |
 //!
 //! Coordinates use the host's `log10`, so pictures may differ in the last digit between machines; the
 //! promise of identical bits covers `model/` and `checkpoint/`.
@@ -32,12 +32,13 @@ mod page;
 pub mod plot;
 mod quantiles;
 mod sections;
+mod settings;
 pub mod table;
 pub mod view;
 
 pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
-pub use headline::closing_table;
+pub use headline::{Detail, answer, closing_table, section_tables};
 pub use page::html;
 pub use plot::hero::hero;
 pub use table::text_table;

@@ -3,9 +3,10 @@
 use crate::exhibits;
 use crate::format::{count, escape};
 use crate::group::{Group, groups};
-use crate::headline::columns;
+use crate::headline::{Detail, answer, columns};
 use crate::plot::style::{palette_css, swatch};
 use crate::sections;
+use crate::settings;
 use crate::view::RunView;
 
 /// The report of one run, of several side by side, or of several seeds, as one HTML file.
@@ -15,18 +16,22 @@ use crate::view::RunView;
 pub fn html(title: &str, runs: &[RunView]) -> String {
     let groups = groups(runs);
     let course = [sections::course(&groups), sections::bits_to_reach(&groups)].concat();
-    let exhibits = exhibits::sections(&groups);
-    // A completed table comes first.
-    let table_first = exhibits::hold_a_completed_table(&groups);
-    let [first, second] = if table_first { [exhibits, course] } else { [course, exhibits] };
+    let numbers = sections::numbers(&groups);
+    // A comparison is about the curves; the report of one job is about its fit.
+    let [curves, diagnostics] = match groups.len() {
+        1 => [String::new(), folded("Diagnostics: curves over the rounds", &(course + &numbers))],
+        _ => [course, numbers],
+    };
     let body = [
         header(title, &groups),
+        lead(runs),
         remarks(&groups),
         headline(&groups),
-        first,
-        second,
+        settings::differing(&groups),
+        curves,
+        exhibits::sections(&groups),
         sections::clients(&groups),
-        sections::numbers(&groups),
+        diagnostics,
         provenance(&groups),
         footer(runs),
     ]
@@ -41,6 +46,19 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
         include_str!("style.css"),
         include_str!("script.js"),
     )
+}
+
+/// The outcome of one job.
+fn lead(runs: &[RunView]) -> String {
+    match answer(runs) {
+        text if text.is_empty() => text,
+        text => format!("<p class=\"answer\">{}</p>\n", escape(&text)),
+    }
+}
+
+/// Sections that open on demand.
+fn folded(title: &str, sections: &str) -> String {
+    format!("<details class=\"diagnostics\"><summary>{title}</summary>{sections}</details>\n")
 }
 
 fn header(title: &str, groups: &[Group]) -> String {
@@ -90,6 +108,8 @@ fn remarks(groups: &[Group]) -> String {
         for run in &group.runs {
             let (class, role) = match run.ending.as_str() {
                 "" => continue,
+                // The answer says so.
+                "converged" if groups.len() == 1 => continue,
                 "converged" | "stopped" => ("banner", "status"),
                 _ => ("banner error", "alert"),
             };
@@ -132,7 +152,7 @@ fn remarks(groups: &[Group]) -> String {
 }
 
 fn headline(groups: &[Group]) -> String {
-    let columns = columns(groups);
+    let columns = columns(groups, Detail::Results);
     if let [group] = groups {
         let tiles: String = columns
             .iter()

@@ -36,7 +36,8 @@ pub(crate) fn course(groups: &[Group]) -> String {
     };
     let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
     let xs: Vec<(String, &str)> = against.iter().map(|a| (a.key().into(), a.words())).collect();
-    let ys = [("log".to_string(), "log"), ("linear".to_string(), "linear")];
+    // A figure without small values keeps its linear axis.
+    let ys = [("log".to_string(), "auto"), ("linear".to_string(), "linear")];
     let mut html = format!(
         "<section>\n<div class=\"head\"><h2>Progress over time</h2>{}{}</div>\n",
         switch("x", "against", &xs),

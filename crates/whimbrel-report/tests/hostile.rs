@@ -7,7 +7,7 @@ use whimbrel_core::declare::{
     self, Ellipse, Exhibit, Heat, HeatMap, Lines, Role, Rows, Scatter, Section, SeriesPoint,
 };
 use whimbrel_report::plot::{AxisSpec, Bars, Histogram, LineChart, Scale, ScatterChart, Series};
-use whimbrel_report::{ClientView, RunView, closing_table, hero, html};
+use whimbrel_report::{ClientView, Detail, RunView, closing_table, hero, html};
 
 /// Lists of values that break naive plots.
 fn lists() -> Vec<Vec<f64>> {
@@ -239,7 +239,7 @@ fn pictures_for_a_readme_stand_alone() {
 
 #[test]
 fn closing_tables_keep_their_lines() {
-    let table = closing_table(&[run(HOSTILE, 1), run("b\nc", 1)]);
+    let table = closing_table(&[run(HOSTILE, 1), run("b\nc", 1)], Detail::Diagnostics);
     assert_eq!(table.lines().count(), 4);
     assert!(!table.contains('\u{1b}'));
 }

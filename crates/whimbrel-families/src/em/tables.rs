@@ -1,7 +1,8 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
 use crate::files::figure;
-use serde_json::{Value, json};
+use crate::family::Ended;
+use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_engine::Outcome;
@@ -74,6 +75,60 @@ pub fn edge(choice: &Choice) -> Option<String> {
     Some(format!(
         "the lowest BIC is at the edge of the grid, {chosen} components: try {side} in `components`"
     ))
+}
+
+/// Most components whose shares are listed.
+const SHARES_MAX: usize = 6;
+
+/// The fit in a sentence (`answer`), its log-likelihood over all rows, degrees of freedom and, unless
+/// the stage before the fit has compared candidates by it, BIC.
+pub fn answer(
+    model: &Artifact,
+    ended: &Ended<'_>,
+    free_parameters: Option<usize>,
+    with_bic: bool,
+) -> Map<String, Value> {
+    let mut summary = Map::new();
+    let Some(weights) = model.tensor("weights") else { return summary };
+    let mut shares = weights.values.clone();
+    shares.sort_by(|a, b| b.total_cmp(a));
+    let mut listed: Vec<String> =
+        shares.iter().take(SHARES_MAX).map(|share| format!("{:.1} %", 100.0 * share)).collect();
+    listed.extend((shares.len() > SHARES_MAX).then(|| "...".into()));
+    let noun = if shares.len() == 1 { "component" } else { "components" };
+    let mut said = vec![format!("{} {noun} with {} of the rows", shares.len(), listed.join(", "))];
+    let rows: Option<u64> = ended.data.rows.iter().copied().sum();
+    if let Some((likelihood, rows)) = log_likelihood(ended).zip(rows) {
+        summary.insert("log_likelihood".into(), number(likelihood));
+        said.push(format!("log-likelihood {likelihood:.1}"));
+        if let Some(free) = free_parameters {
+            summary.insert("free_parameters".into(), free.into());
+            let bic = free as f64 * (rows as f64).ln() - 2.0 * likelihood;
+            if with_bic {
+                summary.insert("bic".into(), number(bic));
+            }
+            said.push(format!("{free} degrees of freedom, BIC {bic:.1} (lower is better)"));
+        }
+    }
+    summary.insert("answer".into(), said.join("; ").into());
+    summary
+}
+
+/// The log-likelihood of all rows, from the clients' losses at the last evaluation.
+fn log_likelihood(ended: &Ended<'_>) -> Option<f64> {
+    let loss = |figures: &Vec<Figure>| {
+        figures.iter().find_map(|figure| match figure.value {
+            MetricValue::Number(value) if figure.name == "loss" => Some(value),
+            _ => None,
+        })
+    };
+    let (own, rows) = (&ended.outcome.own, &ended.data.rows);
+    match &own[..] {
+        // Pooled EM has one client with all rows.
+        [all] => Some(-loss(all)? * rows.iter().copied().sum::<Option<u64>>()? as f64),
+        _ if own.is_empty() || own.len() != rows.len() => None,
+        _ => own.iter().zip(rows).map(|(own, n)| Some(-loss(own)? * (*n)? as f64)).sum(),
+    }
 }
 
 /// The table of all candidates.

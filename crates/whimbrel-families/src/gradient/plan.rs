@@ -17,9 +17,12 @@ use whimbrel_core::{ClientId, Error, Method};
 use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::pooled::{self, ExactSums};
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
-use whimbrel_methods::sgd::{Average, Gradient, PrivateGradient, Reference, Sgd, StepRule};
+use whimbrel_methods::sgd::{
+    Average, Gradient, KnownConstants, Reference, SMOOTHNESS, Sgd, Smoothness, StepRule,
+};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, Penalty, Problem};
 
@@ -32,6 +35,8 @@ pub(super) struct GradientPlan {
     average: Average,
     channels: Channels,
     reference: Option<Reference>,
+    /// Whether the fit is differentially private.
+    private: bool,
 }
 
 impl GradientPlan {
@@ -70,6 +75,7 @@ impl GradientPlan {
             average,
             channels,
             reference: None,
+            private: common.private.is_some(),
         })
     }
 
@@ -101,7 +107,7 @@ impl GradientPlan {
         common: &Common,
         clients: &Weighted,
     ) -> Result<Vec<(&'static str, f64)>> {
-        let method = self.sgd(common)?;
+        let method = self.sgd(common, None)?;
         let keys = StageKeys::new(common.job.seed, 0);
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
@@ -132,14 +138,20 @@ impl GradientPlan {
 
     /// Bounds under differential privacy. A logistic loss with rows of norm `clip` at most has
     /// gradients of norm `clip` and `L = clip^2/4 + ridge`.
-    fn private(&self, common: &Common) -> Option<PrivateGradient> {
+    fn private(&self, common: &Common) -> Option<KnownConstants> {
         let (private, bound) = (common.private.as_ref()?, common.job.privacy.clip.unwrap_or(1.0));
         let row_bound = (private.unit == PrivacyUnit::Row).then_some(bound);
         let smoothness = 0.25 * bound * bound + self.asked.regression.ridge;
-        Some(PrivateGradient { row_bound, smoothness })
+        Some(KnownConstants { row_bound, smoothness })
     }
 
-    fn sgd(&self, common: &Common) -> Result<Sgd> {
+    /// Whether a stage of sums finds the smoothness, so that clients do not send theirs.
+    fn sums_smoothness(&self) -> bool {
+        let on_grid = self.channels.uplinks.iter().any(|uplink| uplink.grid().is_some());
+        on_grid && !self.private && self.step != StepRule::Theory
+    }
+
+    fn sgd(&self, common: &Common, known: Option<KnownConstants>) -> Result<Sgd> {
         let release = common.release(self.dimension)?;
         Ok(Sgd {
             oracle: Gradient {
@@ -151,7 +163,7 @@ impl GradientPlan {
                 average: self.average,
                 participation: common.participation_mean(),
                 reference: self.reference.clone(),
-                private: self.private(common),
+                known: known.or_else(|| self.private(common)),
             },
             terms: self.channels.private_terms(common, release),
         })
@@ -159,9 +171,33 @@ impl GradientPlan {
 }
 
 impl FitStages for GradientPlan {
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = self.sgd(common)?.erased(BindRows);
+    fn count(&self) -> usize {
+        1 + usize::from(self.sums_smoothness())
+    }
+
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        if index + 1 < self.count() {
+            let frobenius = self.step.wants_frobenius();
+            let stage = Smoothness { problem: self.problem, weights: common.weights(), frobenius };
+            let exact = ExactSums { method: pooled::Stage(stage), masks: common.privacy().masks };
+            return Ok(common.quiet(SMOOTHNESS, exact.erased(BindRows)));
+        }
+        let found = delivered.first().map(|a| a.number(SMOOTHNESS)).transpose()?;
+        let known = found.map(|smoothness| KnownConstants { row_bound: None, smoothness });
+        let method = self.sgd(common, known)?.erased(BindRows);
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
+    }
+
+    fn stand_in(&self, index: usize) -> Artifact {
+        match index + 1 < self.count() {
+            true => Artifact::new(SMOOTHNESS).with(SMOOTHNESS, &[], vec![1.0]),
+            false => Artifact::default(),
+        }
     }
 }
 

@@ -74,12 +74,12 @@ const ROWS: &[RuleKind] = &[
         TRAINING,
         fixed!(FedAvg::default()),
     )),
-    rule(
+    private(rule(
         "fedavg+",
         "fedavg with one more local training before predictions",
         TRAINING,
         fixed!(FedAvg { fine_tune: true, ..FedAvg::default() }),
-    ),
+    )),
     private(rule(
         "fedprox",
         "fedavg with a proximal term towards the received model",
@@ -99,13 +99,18 @@ const ROWS: &[RuleKind] = &[
         keys!(TRAINING, &[&ALPHA, &ADAPTIVE]),
         &APFL,
     ),
-    rule("fedrep", "shared layers with personal heads", keys!(TRAINING, &[&HEAD_EPOCHS]), &FEDREP),
-    rule(
+    private(rule(
+        "fedrep",
+        "shared layers with personal heads",
+        keys!(TRAINING, &[&HEAD_EPOCHS]),
+        &FEDREP,
+    )),
+    private(rule(
         "ditto",
         "fedavg with personal models near the shared one",
         keys!(TRAINING, &[&LAMBDA]),
         &DITTO,
-    ),
+    )),
     RuleKind {
         server: &CONTROLLED,
         sampling: Sampling::Unbiased,

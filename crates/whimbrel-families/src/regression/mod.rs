@@ -177,7 +177,7 @@ impl Fit for RegressionFit {
         let keys = &self.keys;
         let columns = [&keys.offset, &keys.weights, &keys.event].into_iter().flatten().cloned();
         let classes = !self.cox && keys.family == FamilyKey::Multinomial;
-        let response = Some(Response { classes, columns: columns.collect() });
+        let response = Some(Response { classes, columns: columns.collect(), optional: false });
         Layout::Mixed { types: keys.types.clone(), response }
     }
 
@@ -193,5 +193,9 @@ impl Fit for RegressionFit {
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
+    }
+
+    fn sends_exact_sums(&self) -> bool {
+        true
     }
 }

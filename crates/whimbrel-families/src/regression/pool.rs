@@ -1,6 +1,7 @@
 //! Fits of completed data sets, pooled by Rubin's rules.
 
-use super::results::{aligned, p_value};
+use super::results::aligned;
+use crate::files::p_value;
 use crate::failure::Result;
 use crate::family::refuse;
 use crate::files::figure;

@@ -13,6 +13,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_data::Attribute;
 use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
+use whimbrel_methods::fedmiss::units;
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
@@ -84,6 +85,7 @@ impl FitReport for TableFit {
             summary.insert("best".into(), compared.best().into());
         }
         let verdict = compared.verdict();
+        summary.insert("answer".into(), answer(&table, totals.as_deref(), &summary).into());
         let (all, said) = (totals.as_deref(), verdict.as_deref());
         let section = exhibits::section(&table, cells, all, said, selection.as_ref());
         let notes = shortened(&ended.job.method.step, &summary);
@@ -102,20 +104,24 @@ impl FitReport for TableFit {
     }
 
     fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
-        let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
+        let standardised = delivered.iter().find_map(units::note);
+        let Ok(Some(selection)) = selection(delivered) else {
+            return standardised.into_iter().collect();
+        };
         let Selection { chosen, tried, .. } = &selection;
         let own: Vec<String> = chosen.term_ridges.iter().map(f64::to_string).collect();
         let ridges = match &own[..] {
             [] => format!("ridge {}", chosen.lambda_effects),
             own => format!("ridges {}", own.join(", ")),
         };
-        vec![format!(
+        let words = format!(
             "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with {ridges}",
             tried.len(),
             chosen.rank,
             chosen.lambda,
             self.table.effects.words(),
-        )]
+        );
+        standardised.into_iter().chain([words]).collect()
     }
 }
 
@@ -139,6 +145,26 @@ impl TableFit {
 /// A figure of the last evaluation, in which clients include their personal effects.
 fn last(outcome: &Outcome, name: &str) -> Option<f64> {
     outcome.last.as_ref().and_then(|row| row.number(name))
+}
+
+/// The completed table in a sentence.
+fn answer(
+    table: &Completed,
+    totals: Option<&[Total]>,
+    summary: &Map<String, Value>,
+) -> String {
+    let (rows, columns) = (table.rows.len(), table.columns.len());
+    let rank = table.fit.model.settings().rank;
+    let mut said = vec![format!("A table of {rows} rows and {columns} columns, rank {rank}")];
+    if let Some(totals) = totals {
+        let missing: u64 = totals.iter().map(|total| total.missing).sum();
+        said.push(format!("{missing} of {} cells were missing and are estimated", rows * columns));
+    }
+    let known = |key: &str| summary.get(key).and_then(Value::as_f64);
+    if let Some(coverage) = known("coverage") {
+        said.push(format!("90 % intervals cover {:.1} % of the held-out cells", 100.0 * coverage));
+    }
+    said.join("; ")
 }
 
 /// Figures of the fit, for the summary.

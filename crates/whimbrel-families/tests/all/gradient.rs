@@ -49,7 +49,8 @@ fn the_published_job_parses_as_written() {
             standardize: true,
         })
     );
-    let wanted = Regression::default();
+    let wanted =
+        Regression { ridge: 0.0, nonconvex: 0.0, intercept: true, penalize_intercept: false };
     assert_eq!((job.model, gradient(&job).regression), ("logistic", wanted));
     assert_eq!((job.method.kind.algorithm, job.method.channels), ("sgd", Some(Preset::Mcm)));
     assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Samples));
@@ -90,7 +91,6 @@ fn the_resolved_job_names_every_default() {
     ridge = 0.0
     nonconvex = 0.0
     intercept = true
-    penalize_intercept = false
 
     [method]
     kind = "sgd"
@@ -103,7 +103,7 @@ fn the_resolved_job_names_every_default() {
     momentum = 0.0
     average = "auto"
     participation = 1.0
-    weights = "samples"
+    weights = "equal"
     evaluate = { every = "auto" }
     stop = {}
     allow_divergence = false

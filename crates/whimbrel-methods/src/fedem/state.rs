@@ -179,7 +179,7 @@ pub(super) fn disclosures(terms: &Terms) -> Vec<Disclosure> {
         aggregate("up", &change, 2 * exact),
         aggregate(
             "answer",
-            "at evaluations: its rows, mean statistic, mean log-likelihood (of rows that it keeps out, \
+            "at evaluations: the number of its rows, its mean statistic, mean log-likelihood (of rows that it keeps out, \
              too) and memory gap",
             8 + list_bytes(q) + 8 + 9 + 128,
         ),

@@ -19,6 +19,7 @@ use tonic::{Code, Status, Streaming};
 use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::client::StepId;
+use whimbrel_report::format;
 
 /// Capacity of the queue of outgoing frames.
 const FRAMES_AHEAD: usize = 4;
@@ -227,6 +228,8 @@ struct ActiveSession {
     computing: Option<JoinHandle<Computed>>,
     /// An upload under way; its result tells whether it was sent.
     sending: Option<JoinHandle<bool>>,
+    /// Answers of this session, their bytes, and the time of the last line about them.
+    answered: (u64, u64, Instant),
     stop: Arc<AtomicBool>,
 }
 
@@ -245,7 +248,19 @@ impl ActiveSession {
         stop: Arc<AtomicBool>,
     ) -> Self {
         let (assembly, queue, computing, sending) = (None, Vec::new(), None, None);
-        Self { frames, heartbeat, message_bytes, store, assembly, queue, computing, sending, stop }
+        let answered = (0, 0, Instant::now());
+        Self {
+            frames,
+            heartbeat,
+            message_bytes,
+            store,
+            assembly,
+            queue,
+            computing,
+            sending,
+            answered,
+            stop,
+        }
     }
 
     async fn run(&mut self, incoming: &mut Streaming<proto::ServerFrame>) -> Result<End> {
@@ -402,10 +417,21 @@ impl ActiveSession {
         Ok(())
     }
 
+    /// Logs the answers of this session every five seconds.
+    fn say_progress(&mut self, bytes: u64) {
+        let (answers, sent, said) = &mut self.answered;
+        (*answers, *sent) = (*answers + 1, *sent + bytes);
+        if said.elapsed() > Duration::from_secs(5) {
+            *said = Instant::now();
+            tracing::info!("{answers} answers so far, {} sent", format::bytes(8.0 * *sent as f64));
+        }
+    }
+
     /// Begins to upload an answer, without a time limit: the coordinator disconnects slow clients.
     fn upload(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
+        self.say_progress(bytes);
         let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         let frames = self.frames.clone();
         self.sending = Some(tokio::spawn(async move {
@@ -422,19 +448,23 @@ impl ActiveSession {
 
     /// Reports to the coordinator why this client stops.
     async fn fail(&self, error: &Error) {
-        // Errors of rows and arithmetic may contain values, which stay here.
-        let reason = match error {
-            Error::Data { .. } | Error::Numerical { .. } => {
-                "its rows or their arithmetic failed; its own log has the reason".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        let failed = client_frame::Frame::Failed(proto::Failed { reason });
+        let failed = client_frame::Frame::Failed(proto::Failed { reason: told(error) });
         // Frames leave in order: once heartbeats have filled the queue, the report has left.
         let beat = client_frame::Frame::Heartbeat(proto::Heartbeat {});
         for frame in [failed].into_iter().chain(vec![beat; FRAMES_AHEAD + 1]) {
             let _ = timeout(3 * self.heartbeat, self.frames.send(to_server(frame))).await;
         }
+    }
+}
+
+/// The reason of a failure for the coordinator. Errors of rows and arithmetic may contain values,
+/// which stay here.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Data { .. } | Error::Numerical { .. } => {
+            "its rows or their arithmetic failed; its own log has the reason".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -505,6 +535,15 @@ mod tests {
         let refuses = |kind, bytes| active.check_length(kind, bytes).is_err();
         assert!(!refuses(Kind::Exchange, 100) && refuses(Kind::Exchange, 101));
         assert!(!refuses(Kind::Deliver, 1 << 30) && refuses(Kind::Deliver, 1 + (1 << 30)));
+    }
+
+    #[test]
+    fn values_of_rows_stay_out_of_the_reasons_that_a_coordinator_is_told() {
+        let value = "cell 17.25 of row 3";
+        for error in [Error::data(value), Error::numerical(value)] {
+            assert!(!told(&error).contains("17.25"), "{}", told(&error));
+        }
+        assert!(told(&Error::peer("exchange 3 is over")).contains("exchange 3 is over"));
     }
 
     #[test]

@@ -31,10 +31,13 @@
     }
     return `${value} B`;
   };
-  const duration = (s) => {
-    if (s === null || s === undefined || !isFinite(s)) return "–";
-    if (s < 1) return `${Math.round(1000 * s)} ms`;
-    if (s < 60) return `${number(s, 2)} s`;
+  const duration = (seconds) => {
+    if (seconds === null || seconds === undefined || !isFinite(seconds)) return "–";
+    if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+    if (seconds < 59.5) return `${number(seconds, 2)} s`;
+    // Rounded first, so that no part reaches 60.
+    const s = seconds < 3600 ? Math.round(seconds) : 60 * Math.round(seconds / 60);
+    if (s < 3600 && s % 60 === 0) return `${s / 60} min`;
     if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
     if (s < 172800) return `${Math.floor(s / 3600)} h ${Math.round(s % 3600 / 60)} min`;
     return `${Math.floor(s / 86400)} days`;
@@ -240,6 +243,7 @@
   }
 
   let latest = null;
+  const isOver = () => latest && (["done", "failed"].includes(latest.state) || (latest.rounds && latest.round >= latest.rounds));
   async function follow() {
     try {
       const answer = await fetch("status.json", { cache: "no-store", credentials: "same-origin" });
@@ -248,6 +252,16 @@
       show(latest);
     } catch (error) {
       const state = at("state");
+      if (isOver() && error instanceof TypeError) {
+        // The coordinator ends with the run: its last word stays.
+        const failed = latest.state === "failed";
+        state.className = `state ${failed ? "failed" : "done"}`;
+        setText("state", failed ? "failed" : "finished");
+        at("banner").hidden = false;
+        const said = latest.message ? `${latest.message}. ` : "";
+        setText("banner", `${said}The coordinator has ended; report.html in the run's folder has the results.`);
+        return;
+      }
       state.className = "state lost";
       setText("state", "no contact");
       const banner = at("banner");

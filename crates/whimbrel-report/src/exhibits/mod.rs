@@ -15,13 +15,6 @@ use crate::sections::{part_name, points, section};
 use crate::view::RunView;
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section};
 
-/// Whether some run shows a table and its completion.
-pub(crate) fn hold_a_completed_table(groups: &[Group]) -> bool {
-    let is_pair = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Heat(heat) if heat.maps.len() > 1);
-    let runs = groups.iter().flat_map(|group| &group.runs);
-    runs.flat_map(|run| &run.sections).any(|section| section.exhibits.iter().any(is_pair))
-}
-
 /// The sections of all runs in order of first appearance, one part per job.
 pub(crate) fn sections(groups: &[Group]) -> String {
     let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.shown().parts()).collect();

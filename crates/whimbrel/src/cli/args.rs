@@ -1,5 +1,6 @@
 //! Arguments of the command line.
 
+use crate::run::Example;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -87,6 +88,8 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
+    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
     /// Pool regressions over completed data sets by Rubin's rules
@@ -146,6 +149,11 @@ pub enum Command {
         /// The client's folder [default: every folder in joined/]
         folder: Option<PathBuf>,
     },
+    /// Show a client's identity under masks, a line for the rosters of the others
+    Identity {
+        /// The client's folder, which may be new
+        folder: PathBuf,
+    },
     /// Withdraw a client from its federation: it answers nothing more
     Leave {
         /// The client's folder
@@ -202,6 +210,28 @@ pub struct Run {
     /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
+    /// Add norms of the optimiser and tail means to the table
+    #[arg(long)]
+    pub diagnostics: bool,
+    /// Print the summary as one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel describe`.
+#[derive(clap::Args, Debug)]
+pub struct Describe {
+    /// A job file with rows from a CSV file; its model and method are not run
+    pub job: PathBuf,
+    /// A column of categories: one survival curve each, and a log-rank test
+    #[arg(long, value_name = "COLUMN")]
+    pub by: Option<String>,
+    /// The run's folder, new or empty [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Replace the run in --out
+    #[arg(long)]
+    pub force: bool,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,
@@ -269,6 +299,16 @@ pub struct Serve {
     pub json: bool,
 }
 
+impl clap::ValueEnum for Example {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.name()).help(self.about()))
+    }
+}
+
 /// Formats of log lines.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogForm {
@@ -306,6 +346,13 @@ pub struct Join {
     /// about single rows [default: the job's `min_group`]
     #[arg(long, value_name = "N")]
     pub min_group: Option<u32>,
+    /// Send masked messages only to these clients: the fingerprint of their roster, or @FILE with
+    /// their lines of `whimbrel identity` [default: those that the coordinator names]
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub roster: Option<String>,
+    /// Take part in masked rounds that may leave clients out
+    #[arg(long)]
+    pub partial_rounds: bool,
     /// Largest number of rounds to answer if the job sets no limit [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,
@@ -339,6 +386,12 @@ pub struct Compare {
     /// Replace the runs in --out
     #[arg(long)]
     pub force: bool,
+    /// Title of the report [default: the folder of the jobs]
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Add norms of the optimiser and tail means to the table
+    #[arg(long)]
+    pub diagnostics: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output
     #[arg(long)]
     pub json: bool,
@@ -361,6 +414,9 @@ pub struct Report {
     /// Folders of runs
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
+    /// Title [default: the names of the runs]
+    #[arg(long)]
+    pub title: Option<String>,
     /// Output file, or - [default: report.html in the run's folder; for several runs, here]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -456,6 +512,17 @@ pub enum DataCommand {
         /// Print one JSON object to standard output
         #[arg(long)]
         json: bool,
+    },
+    /// Write simulated example data with a job
+    Make {
+        /// The example
+        name: Example,
+        /// The folder, new or empty [default: the example's name]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Seed of the simulation
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Show shape, types, missing cells and clients of a file, or the clients of a job
     Inspect {

@@ -32,7 +32,7 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
         return Ok(INTERRUPTED);
     };
     let page = page::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
-    report::tables(&views)?;
+    report::tables(&views, false)?;
     note(&format!("report: {}", page.display()));
     Ok(0)
 }

@@ -19,6 +19,7 @@ mod predict;
 mod privacy;
 mod repair;
 mod report;
+mod roster;
 mod serve;
 mod sources;
 mod studies;
@@ -34,7 +35,7 @@ use whimbrel_families::registry;
 
 /// Runs the command line with additional families beside the built-in ones.
 pub fn main(families: &[&'static Family]) -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|e| suggest_run(e).exit());
     let installed = registry::install(families).map_err(Failure::config);
     match installed.and_then(|()| dispatch(&args)) {
         Ok(code) => ExitCode::from(code),
@@ -44,6 +45,21 @@ pub fn main(families: &[&'static Family]) -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Names of other programs for `run`.
+const FITTING: [&str; 4] = ["train", "fit", "start", "simulate"];
+
+/// Suggests `run` for a command that other programs call differently.
+fn suggest_run(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && FITTING.contains(&word.as_str())
+    {
+        let run = ContextValue::Strings(vec!["run".into()]);
+        error.insert(ContextKind::SuggestedSubcommand, run);
+    }
+    error
 }
 
 /// Runs the command and returns its exit code: success, or interrupted.
@@ -59,6 +75,7 @@ fn dispatch(args: &Args) -> Result<u8> {
     match &args.command {
         None => demo::demo(args.out.as_deref()),
         Some(Command::Run(run)) => execute::run_command(run),
+        Some(Command::Describe(describe)) => execute::describe_command(describe),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
         Some(Command::New { data, target, model, out, force }) => {
@@ -76,6 +93,7 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Verify { run }) => repair::verify_command(run),
         Some(Command::Repair { run, keep_prefix }) => repair::repair_command(run, *keep_prefix),
         Some(Command::Ledger { folder }) => join::ledger_command(folder.as_deref()),
+        Some(Command::Identity { folder }) => roster::identity_command(folder),
         Some(Command::Leave { folder, cert, key }) => {
             join::leave_command(folder, cert.as_deref().zip(key.as_deref()))
         }
@@ -84,6 +102,9 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Pool(pool)) => pool::pool_command(pool),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
         Some(Command::Data(DataCommand::List { json })) => sources::list_command(*json),
+        Some(Command::Data(DataCommand::Make { name, out, seed })) => {
+            sources::make_command(*name, out.as_deref(), *seed)
+        }
         Some(Command::Data(DataCommand::Inspect { file, json, .. }))
             if file.extension().is_some_and(|ending| ending == "toml") =>
         {

@@ -1,10 +1,11 @@
 //! Differential privacy for people: the loss so far, of a coordinator and of a client.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 use whimbrel_core::Wire;
 use whimbrel_engine::agreement::Ledger;
 use whimbrel_engine::runner::Done;
-use whimbrel_engine::{Consent, Observer, StageRules, versioned};
+use whimbrel_engine::{Chain, Consent, Observer, StageRules, versioned};
 use whimbrel_families::failure::Result;
 use whimbrel_families::job::{Job, PrivacyUnit};
 use whimbrel_families::plan::{Charge, Plan};
@@ -14,18 +15,42 @@ use whimbrel_report::format;
 /// File of a client's loss before its consent was renewed.
 const LOSS_BEFORE: &str = "loss";
 
-/// Shows the privacy loss of a served run on its status board.
+/// Shows the privacy loss of a served run on its status board, and its progress in the log.
 pub struct Spending<'a> {
     plan: &'a Plan,
     charges: Vec<Charge>,
     /// The stage under way.
     stage: usize,
     board: Board,
+    /// The first round of this process in this stage, and its time.
+    first: Option<(u32, Instant)>,
+    said: Instant,
 }
+
+/// Time between two lines of progress.
+const PACE: Duration = Duration::from_secs(5);
 
 impl<'a> Spending<'a> {
     pub fn new(plan: &'a Plan, board: &Board) -> Result<Self> {
-        Ok(Self { plan, charges: plan.charges()?, stage: 0, board: board.clone() })
+        let (charges, board) = (plan.charges()?, board.clone());
+        Ok(Self { plan, charges, stage: 0, board, first: None, said: Instant::now() })
+    }
+
+    /// Logs the round, the time left at the pace of this process, and the bytes received.
+    fn say(&mut self, round: u32) {
+        let (first, begun) = *self.first.get_or_insert((round, Instant::now()));
+        if self.said.elapsed() < PACE || round == first {
+            return;
+        }
+        self.said = Instant::now();
+        let last = self.plan.rounds().filter(|_| self.stage + 1 == self.plan.len());
+        let each = begun.elapsed().as_secs_f64() / f64::from(round - first);
+        let of = last.map_or(String::new(), |last| {
+            let left = format::duration(each * f64::from(last.saturating_sub(round)));
+            format!(" of {}, about {left} left", format::count(last.into()))
+        });
+        let received = format::bytes(8.0 * self.board.watch().borrow().bytes_up as f64);
+        tracing::info!("round {}{of}, {received} received", format::count(round.into()));
     }
 
     /// The loss after this number of rounds of the stage.
@@ -42,6 +67,7 @@ impl<'a> Spending<'a> {
 impl Observer for Spending<'_> {
     fn stage(&mut self, _: &StageRules, index: usize, _: usize) {
         self.stage = index;
+        self.first = None;
         let shown = self.board.watch().borrow().clone();
         self.show(if shown.stage_index == index as u32 { shown.round } else { 0 });
     }
@@ -49,6 +75,7 @@ impl Observer for Spending<'_> {
     fn exchange(&mut self, done: &Done) {
         if let Some(round) = done.round {
             self.show(round);
+            self.say(round);
         }
     }
 }

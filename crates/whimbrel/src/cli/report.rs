@@ -9,7 +9,9 @@ use crate::run::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel_families::failure::Result;
-use whimbrel_report::{LEVELS, RunView, bits_to_reach, closing_table, html};
+use whimbrel_report::{
+    Detail, LEVELS, RunView, answer, bits_to_reach, closing_table, html, section_tables,
+};
 use whimbrel_runs::RunDir;
 
 /// The page of a run, in its folder.
@@ -20,7 +22,7 @@ pub fn report_command(args: &Report) -> Result<u8> {
     let dirs = args.runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
     let target = Target::of(args, &dirs)?;
     let views = side_by_side(&dirs, &Terminal)?;
-    let title = names(&views);
+    let title = args.title.clone().unwrap_or_else(|| names(&views));
     let shown = match &target {
         Target::Own(path) => write(&title, &views, path)?.display().to_string(),
         Target::Asked(output) => {
@@ -85,9 +87,17 @@ fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
     Ok(named.collect())
 }
 
-/// The closing tables, on standard output.
-pub fn tables(views: &[RunView]) -> Result<()> {
-    data(&closing_table(views))?;
+/// The answer and the closing tables, on standard output.
+pub fn tables(views: &[RunView], diagnostics: bool) -> Result<()> {
+    let answer = answer(views);
+    if !answer.is_empty() {
+        data(&format!("{answer}\n\n"))?;
+    }
+    for view in views.iter().filter(|view| view.measures.is_empty()) {
+        data(&section_tables(view))?;
+    }
+    let detail = if diagnostics { Detail::Diagnostics } else { Detail::Results };
+    data(&closing_table(views, detail))?;
     if let Some(reached) = bits_to_reach(views, &LEVELS) {
         data(&format!("\n{}", reached.text()))?;
     }

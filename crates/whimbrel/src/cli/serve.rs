@@ -5,12 +5,14 @@ use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::privacy::Spending;
+use super::roster::trust_of_coordinator;
 use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel_core::Error;
@@ -24,7 +26,7 @@ use whimbrel_families::offer::with_data_paths_of;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
-use whimbrel_net::dashboard::{About, Dashboard};
+use whimbrel_net::dashboard::{About, Dashboard, Visits};
 use whimbrel_net::inspection::LOST_IDENTITY;
 use whimbrel_net::registry::{Draft, Registry, unhex};
 use whimbrel_net::status::Board;
@@ -36,6 +38,8 @@ use whimbrel_runs::{Existing, RunDir, resolved};
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
 /// Files of the model.
 pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// File of the invitations if standard output is not available for them.
 const INVITATIONS: &str = "invitations";
@@ -51,7 +55,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
-    let mut plan = Plan::on_network(&job, &facts)?;
+    let board = Board::new(&job.name);
+    let mut plan = Plan::watched(&job, &facts, trust_of_coordinator(&board, &facts.names))?;
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
@@ -59,7 +64,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
-    if !plan.evaluates() && plan.private().is_none() {
+    if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
         warning(UNEVALUATED);
     }
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
@@ -93,21 +98,25 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
         next_certificate,
-        board: Board::new(&job.name),
+        board,
         stop: interrupt_flag(),
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
-    dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
+    let visits = dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
     let (address, bound) = (registry.list().address, local.to_string());
     let public = if address == bound { String::new() } else { format!(" (clients use {address})") };
     note(&format!("listening on {bound}{public}; the run is in {}", dir.path().display()));
-    if ended.is_none()
-        && let Some(code) = run(args, &job, &facts, &plan, &dir, &mut coordinator)?
-    {
-        return Ok(code);
-    }
-    deliver(args, &job, &dir, &mut coordinator)
+    let mut carry_out = || {
+        let code = match ended {
+            None => run(args, &job, &facts, &plan, &dir, &mut coordinator)?,
+            Some(_) => None,
+        };
+        code.map_or_else(|| deliver(args, &job, &dir, &mut coordinator), Ok)
+    };
+    let code = carry_out();
+    visits.iter().for_each(|visits| visits.wait());
+    code
 }
 
 /// Delivers the model and writes the report. On a full disk the report follows the delivery.
@@ -221,8 +230,19 @@ fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
         listen.truncate(listen.len() - 1);
         listen.push_str(&port);
     }
-    TcpListener::bind(&listen)
-        .map_err(|e| Failure::config(format!("cannot listen on {listen}: {e}")))
+    TcpListener::bind(&listen).map_err(|e| cannot_listen(&listen, "--listen", &e))
+}
+
+/// The error of an address that cannot be bound.
+fn cannot_listen(address: &str, option: &str, e: &std::io::Error) -> Failure {
+    let hint = match e.kind() {
+        ErrorKind::AddrInUse => {
+            format!("another program uses this port: name another one with {option} ADDRESS:PORT")
+        }
+        ErrorKind::PermissionDenied => format!("ports below 1024 need privileges: {option}"),
+        _ => format!("{option} takes an address of this machine, such as 0.0.0.0:7443"),
+    };
+    Error::config(format!("cannot listen on {address}: {e}")).hint(hint).into()
 }
 
 /// Runs the job and writes the run's files; an exit code if there is no model to deliver.
@@ -294,12 +314,19 @@ fn dashboard(
     asked: Option<&str>,
     run: &Path,
     coordinator: &Coordinator,
-) -> Result<()> {
+) -> Result<Option<Arc<Visits>>> {
     let Some(address) = args.dashboard.as_deref().or(asked).filter(|a| *a != "off") else {
-        return Ok(());
+        return Ok(None);
     };
-    let fault = |e| Failure::config(format!("the dashboard cannot listen on {address}: {e}"));
-    let listener = TcpListener::bind(address).map_err(fault)?;
+    let fault = |e| cannot_listen(address, "--dashboard", &e);
+    let listener = match TcpListener::bind(address) {
+        // The address of the job may belong to another coordinator of this machine.
+        Err(e) if e.kind() == ErrorKind::AddrInUse && args.dashboard.is_none() => {
+            TcpListener::bind((address.parse::<SocketAddr>().map_or(LOOPBACK, |a| a.ip()), 0))
+        }
+        bound => bound,
+    }
+    .map_err(fault)?;
     let local = listener.local_addr().map_err(fault)?;
     let about = About {
         method: job.method.name().into(),
@@ -315,7 +342,7 @@ fn dashboard(
         }
         None => note(&format!("dashboard: {}", page.link(local))),
     }
-    Ok(page.start(listener, coordinator.runtime())?)
+    Ok(Some(page.start(listener, coordinator.runtime())?))
 }
 
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {

@@ -1,13 +1,14 @@
-//! `whimbrel data list`, and `whimbrel data inspect` of a job.
+//! `whimbrel data list` and `data make`, and `whimbrel data inspect` of a job.
 
 use super::listener::Terminal;
-use super::messages::data as print;
+use super::messages::{data as print, note};
 use crate::run::holdings::{Held, inspect_job as job_figures, look};
-use crate::run::read_job;
+use crate::run::{Example, read_job};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
-use whimbrel_core::{ClientData, FeatureRows};
+use whimbrel_core::{ClientData, Error, FeatureRows};
 use whimbrel_families::failure::Result;
 use whimbrel_families::job::data::SourceKind;
 use whimbrel_families::job::data::split::SplitKind;
@@ -36,6 +37,25 @@ pub fn list_command(json: bool) -> Result<u8> {
         }
         print(&format!("{page}\n"))?;
     }
+    Ok(0)
+}
+
+/// Writes the files of an example to a new folder.
+pub fn make_command(example: Example, out: Option<&Path>, seed: u64) -> Result<u8> {
+    let folder = out.unwrap_or(Path::new(example.name()));
+    let fault = |e| Error::storage(folder.display(), e);
+    if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        let what = format!("{} exists and is not empty", folder.display());
+        return Err(Error::config(what).hint("name a new folder with --out").into());
+    }
+    fs::create_dir_all(folder).map_err(fault)?;
+    let files = example.files(seed);
+    for (name, text) in &files {
+        fs::write(folder.join(name), text).map_err(fault)?;
+    }
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    note(&format!("{}: {}", folder.display(), example.about()));
+    note(&format!("files: {}", names.join(", ")));
     Ok(0)
 }
 

@@ -21,9 +21,11 @@ pub struct Comparison {
     pub page: Option<PathBuf>,
 }
 
-/// Runs jobs of different names into one folder; `None` if interrupted.
+/// Runs jobs of different names into one folder; `None` if interrupted. The report's default title
+/// is the jobs' names.
 pub fn compare(
     jobs: Vec<Job>,
+    title: Option<String>,
     out: Option<&Path>,
     force: bool,
     to: &dyn Listener,
@@ -37,7 +39,8 @@ pub fn compare(
     })?;
     let Some(compared) = run_all(jobs, &parent, to)? else { return Ok(None) };
     let (views, page) = (&compared.views, parent.dir.path().join("report.html"));
-    let page = page::write_or_warn(&page::names(views), views, &page, to);
+    let title = title.unwrap_or_else(|| page::names(views));
+    let page = page::write_or_warn(&title, views, &page, to);
     Ok(Some(Comparison { dir: parent.dir, compared, page }))
 }
 

@@ -3,6 +3,7 @@
 use super::{Listener, page, search, view};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
@@ -122,8 +123,18 @@ pub fn in_text(path: &Path) -> Result<&str> {
     })
 }
 
+/// Endings of files that hold data.
+const DATA_ENDS: [&str; 5] = ["csv", "tsv", "gz", "libsvm", "npy"];
+
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
+    let is_data = |end: &OsStr| DATA_ENDS.iter().any(|data| end.eq_ignore_ascii_case(data));
+    if path.extension().is_some_and(is_data) && path.exists() {
+        let what = format!("{} holds data, not a job", path.display());
+        let file = shell_word(path);
+        let hint = format!("`whimbrel new {file} --out job.toml` writes a job for it");
+        return Err(Error::config(what).hint(hint).into());
+    }
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }

@@ -4,6 +4,7 @@
 mod check;
 pub(crate) mod compare;
 mod draft;
+mod examples;
 pub(crate) mod execute;
 pub(crate) mod finished;
 pub(crate) mod holdings;
@@ -16,6 +17,7 @@ pub(crate) mod view;
 pub use check::{Checked, Costs, Findings};
 pub use compare::{Compared, Comparison, compare};
 pub use draft::{Wishes, draft};
+pub use examples::Example;
 pub use execute::{CarriedOut, Executed, Ready, Request, parse_job, read_job};
 pub use finished::FinishedRun;
 pub use holdings::inspect_job;

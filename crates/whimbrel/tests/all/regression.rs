@@ -56,6 +56,31 @@ fn fits_are_those_of_pooled_software() {
     }
 }
 
+/// Masks change no bit, whatever the fit asks for; an upload that is lost delays it.
+#[test]
+fn masks_do_not_change_a_regression() {
+    let gaussian = "kind = \"glm\"";
+    for (target, model, method) in [
+        ("sick", "kind = \"glm\"\nfamily = \"binomial\"", "tests = true\nheterogeneity = true"),
+        ("pressure", gaussian, "errors = \"clustered\""),
+        ("pressure", "kind = \"glm\"\nby_client = \"intercept\"", "errors = \"robust\""),
+        ("time", "kind = \"cox\"\nevent = \"dead\"", ""),
+    ] {
+        let text = job(target, model, method);
+        let plain = sandbox(&text);
+        plain.run_job("out");
+        let lost = "[privacy]\nmasks = true\n[simulation]\nlost = 0.01\n";
+        let masked = sandbox(&format!("{text}{lost}"));
+        masked.run_job("out");
+        let model = |of: &Sandbox| std::fs::read(of.path("out/model/model.safetensors")).unwrap();
+        assert!(model(&plain) == model(&masked), "{text}");
+    }
+    let late = "[privacy]\nmasks = true\n[simulation]\nlate = [{ client = \"s1\", round = 2 }]\n";
+    let ran =
+        sandbox(&format!("{}{late}", job("pressure", gaussian, ""))).run(&["check", "job.toml"]);
+    assert!(ran.code == 2 && ran.stderr.contains("takes no client after its first exchange"));
+}
+
 /// The job of the guide: text columns are factors, and the report shows table and forest plot.
 #[test]
 fn a_short_job_prints_and_shows_its_coefficients() {

@@ -1,0 +1,85 @@
+//! The settings in which compared jobs differ.
+
+use crate::exhibits;
+use crate::format::{MISSING, escape};
+use crate::group::Group;
+use crate::sections::section;
+use std::collections::BTreeMap;
+
+/// A table with one row per setting that differs between the resolved jobs, and one column per job.
+pub(crate) fn differing(groups: &[Group]) -> String {
+    let jobs: Vec<BTreeMap<String, &str>> =
+        groups.iter().map(|group| settings(&group.runs[0].job_toml)).collect();
+    // A run from another program may lack its job.
+    if groups.len() < 2 || jobs.iter().any(BTreeMap::is_empty) {
+        return String::new();
+    }
+    let mut keys: Vec<&String> = jobs.iter().flat_map(BTreeMap::keys).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let differs = |key: &&&String| jobs.iter().any(|job| job.get(**key) != jobs[0].get(**key));
+    let row = |key: &String| {
+        let cell = |job: &BTreeMap<String, &str>| {
+            format!("<td>{}</td>", job.get(key).map_or(MISSING.into(), |value| escape(value)))
+        };
+        let cells: String = jobs.iter().map(cell).collect();
+        format!("<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>\n", escape(key))
+    };
+    let rows: String = keys.iter().filter(differs).map(|key| row(key)).collect();
+    if rows.is_empty() {
+        return section(
+            "Settings",
+            "<p class=\"quiet\">All jobs have equal settings.</p>\n".into(),
+        );
+    }
+    let names = groups.iter().map(|group| group.label.as_str());
+    let heads = exhibits::heads(["setting"].into_iter().chain(names));
+    section(
+        "Settings that differ",
+        format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"settings\"><table \
+             class=\"settings\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>\n"
+        ),
+    )
+}
+
+/// The settings of a resolved job by `table.key`, except its name; resolved jobs have one per line.
+fn settings(job: &str) -> BTreeMap<String, &str> {
+    let mut table = "";
+    let mut found = BTreeMap::new();
+    for line in job.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[') {
+            table = name.trim_matches(['[', ']']);
+        } else if let Some((key, value)) = line.split_once(" = ") {
+            let name = if table.is_empty() { key.into() } else { format!("{table}.{key}") };
+            found.insert(name, value);
+        }
+    }
+    found.remove("name");
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RunView;
+    use crate::group::groups;
+
+    #[test]
+    fn only_settings_that_differ_are_listed() {
+        let run = |name: &str, job: &str| RunView {
+            name: name.into(),
+            job_toml: format!("name = \"{name}\"\nseed = 1\n{job}"),
+            ..RunView::default()
+        };
+        let runs = [
+            run("a", "[method]\nkind = \"dem\"\nstep = 0.5\n"),
+            run("b", "[method]\nkind = \"fedem\"\nstep = 0.5\n[uplink]\nalpha = \"auto\"\n"),
+        ];
+        let html = differing(&groups(&runs));
+        assert!(html.contains("<code>method.kind</code></th><td>&quot;dem&quot;</td>"), "{html}");
+        assert!(html.contains("<code>uplink.alpha</code></th><td>–</td>"), "{html}");
+        assert!(!html.contains("method.step") && !html.contains("seed"), "{html}");
+        assert_eq!(differing(&groups(&runs[..1])), "");
+    }
+}
