@@ -401,7 +401,7 @@ pub struct Compare {
 #[derive(clap::Args, Debug)]
 pub struct Pool {
     /// Folders of the runs, one for each completed data set
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Print one JSON object to standard output
     #[arg(long)]
