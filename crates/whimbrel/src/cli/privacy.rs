@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use whimbrel_core::Wire;
 use whimbrel_engine::agreement::Ledger;
 use whimbrel_engine::runner::Done;
-use whimbrel_engine::{Consent, Observer, StageRules, versioned};
+use whimbrel_engine::{Chain, Consent, Observer, StageRules, versioned};
 use whimbrel_families::failure::Result;
 use whimbrel_families::job::{Job, PrivacyUnit};
 use whimbrel_families::plan::{Charge, Plan};
