@@ -115,6 +115,16 @@ def test_a_degenerate_fit_raises_or_warns_as_the_job_says() -> None:
         whimbrel.GaussianMixture(2, reg_covar=0.0, allow_degenerate=True).fit(X)
 
 
+def test_a_constant_column_is_fitted_under_reg_covar() -> None:
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(size=80), np.full(80, 7.5)])
+    for kind in ("full", "tied", "diag"):
+        mixture = whimbrel.GaussianMixture(2, covariance_type=kind, random_state=1).fit(X)
+        np.testing.assert_allclose(mixture.means_[:, 1], 7.5)
+    with pytest.raises(ValueError, match="constant: the likelihood is unbounded"):
+        whimbrel.GaussianMixture(2, reg_covar=0.0).fit(X)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_ends_a_run_that_can_be_resumed(mixture_job: dict, tmp_path: Path) -> None:
     # Long enough to be interrupted on any machine, and resumed only to see that it can be.

@@ -10,6 +10,7 @@ The result has the bits of `whimbrel.run` over the same rows.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from os import PathLike
@@ -33,6 +34,12 @@ _RECORD = "whimbrel"
 
 Data = str | PathLike[str] | tuple[np.ndarray, ...] | np.ndarray
 DataFn = Callable[[Context], tuple[str, Data]]
+
+_LOG = logging.getLogger("whimbrel")
+_TRUSTED = (
+    "this client answers the server's job without a consent screen, minimum numbers of rows and a check of the "
+    "other clients' keys; `whimbrel join` has them (docs/guide/flower.md, Limits)"
+)
 
 # Seconds between polls for missing nodes.
 _POLL_SECONDS = 0.2
@@ -261,6 +268,8 @@ def _shard(
     state, shard = _machines.get((context.run_id, context.node_id), (None, None))
     if shard is not None and state == saved:
         return shard
+    if saved is None:
+        _LOG.warning(_TRUSTED)
     offered = _whimbrel.Offered(offer)
     _, data = data_fn(context)
     if isinstance(data, (str, PathLike)):

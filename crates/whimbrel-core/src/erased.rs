@@ -111,8 +111,7 @@ pub trait DynMethod: Send + Sync {
     fn client_artifact(&self, client: &Opaque, data: &Bound) -> Result<Option<Artifact>>;
     fn ask(&self, server: &Opaque) -> Result<Message>;
     fn answer(&self, client: &Opaque, ask: &Message, data: &Bound) -> Result<Vec<u8>>;
-    fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
-    fn own(&self, answer: &[u8]) -> Result<Vec<Metric>>;
+    fn own(&self, id: ClientId, peer: Option<&Opaque>, answer: &[u8]) -> Result<Vec<Metric>>;
     fn conclude(
         &self,
         server: &Opaque,
@@ -188,7 +187,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     }
 
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize> {
-        Ok(self.0.allowance(view(client)?, &down.read()?))
+        self.0.allowance(view(client)?, &down.read()?)
     }
 
     fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>> {
@@ -236,12 +235,8 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(self.0.answer(view(client)?, &ask, bound(data)?)?.to_bytes())
     }
 
-    fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()> {
-        self.0.check(id, view(peer)?, &M::Answer::from_bytes(answer)?)
-    }
-
-    fn own(&self, answer: &[u8]) -> Result<Vec<Metric>> {
-        Ok(self.0.own(&M::Answer::from_bytes(answer)?))
+    fn own(&self, id: ClientId, peer: Option<&Opaque>, answer: &[u8]) -> Result<Vec<Metric>> {
+        self.0.own(id, peer.map(view).transpose()?, &M::Answer::from_bytes(answer)?)
     }
 
     fn conclude(

@@ -72,8 +72,8 @@ pub trait Method: Send + Sync + 'static {
         key: Key,
     ) -> Result<(Self::Peer, Self::Down)>;
     /// The kind of exchange that a message belongs to: an index into [`Declaration::exchanges`].
-    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> usize {
-        0
+    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> Result<usize> {
+        Ok(0)
     }
     /// A client's work: its state once its upload is accepted, and the upload.
     fn local_step(
@@ -135,15 +135,17 @@ pub trait Evaluate: Method {
         ask: &Self::Ask,
         data: &Self::Data,
     ) -> Result<Self::Answer>;
-    /// Refuses an invalid answer (a non-finite number, another row count than at enrolment), so
-    /// that one client cannot spoil everyone's figures. Networks call this before `conclude`.
-    fn check(&self, _id: ClientId, _peer: &Self::Peer, _answer: &Self::Answer) -> Result<()> {
-        Ok(())
-    }
     /// One client's figures: its loss ([`Metric::loss`]) first, then those declared as
-    /// [`per_client`](Measure::per_client).
-    fn own(&self, _answer: &Self::Answer) -> Vec<Metric> {
-        Vec::new()
+    /// [`per_client`](Measure::per_client). Refuses an invalid answer (a non-finite number, another
+    /// row count than at enrolment), so that one client cannot spoil everyone's figures; runners
+    /// call this before `conclude`. `peer` is `None` for a client that is only evaluated.
+    fn own(
+        &self,
+        _id: ClientId,
+        _peer: Option<&Self::Peer>,
+        _answer: &Self::Answer,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
     }
     /// Figures over a group of clients, from their answers in id order. Every figure must be declared
     /// in [`Declaration::measures`]. An empty list means that the method does not judge this group.

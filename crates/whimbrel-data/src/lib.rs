@@ -52,6 +52,7 @@ mod representation;
 mod samples;
 mod source;
 mod speeches;
+mod spelling;
 mod split;
 mod standardize;
 
@@ -87,5 +88,6 @@ pub use representation::{RepresentationSpec, RepresentationTruth, SmallClients};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
 pub use source::{ReadHashes, Source};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
+pub use spelling::Written;
 pub use split::{ClientRows, by_client, by_column, by_feature, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};

@@ -1,19 +1,20 @@
 //! Answers to an evaluation, computed ahead of the conclusion.
 
+use crate::machine::Machine;
 use crate::metrics::Figure;
 use crate::prefetch::prefetch;
+use crate::runner::Protocol;
 use crate::simulator::{Federation, first_failure, name};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use whimbrel_core::{ClientId, DynMethod, Error, Message, Opaque, Result};
+use whimbrel_core::{ClientId, Error, Message, Opaque, Result};
 
 /// An evaluation that these clients answer.
 pub(crate) struct Evaluation<'a> {
-    pub method: &'a dyn DynMethod,
+    pub machine: &'a Machine,
     pub federation: &'a Federation,
     pub clients: &'a [Opaque],
     pub ask: &'a Message,
-    pub round: u32,
     pub ids: &'a [ClientId],
 }
 
@@ -45,11 +46,14 @@ impl Evaluation<'_> {
 
     fn answer(&self, id: ClientId) -> Result<Answer> {
         let i = id.0 as usize;
-        let answer = self.method.answer(&self.clients[i], self.ask, &self.federation.data[i]);
-        let answer =
-            answer.map_err(|e| name(e, &self.federation.names, id).in_round(self.round))?;
-        let own = self.method.own(&answer)?.into_iter().map(Into::into).collect();
-        Ok(Answer { id, answer, own })
+        let method = self.machine.method();
+        let own = |answer: Vec<u8>| {
+            let own = method.own(id, self.machine.peer(id), &answer)?;
+            Ok(Answer { id, answer, own: own.into_iter().map(Into::into).collect() })
+        };
+        let answer = method.answer(&self.clients[i], self.ask, &self.federation.data[i]);
+        let round = self.machine.round();
+        answer.and_then(own).map_err(|e| name(e, &self.federation.names, id).in_round(round))
     }
 }
 

@@ -107,6 +107,8 @@ pub struct Stopping {
     pub patience: Option<u32>,
     /// A smaller relative change of the objective does not count as an improvement.
     pub tolerance: f64,
+    /// The limit behind the number of rounds, in a word, if it is not the job's.
+    pub spent: Option<&'static str>,
 }
 
 impl Stopping {
@@ -409,7 +411,8 @@ impl Work<'_> {
             return Ending::Degenerate(said.join("; "));
         }
         let why = if rule.is_empty() { String::new() } else { format!(": {rule}") };
-        let stopped = format!("after {rounds} rounds{why}");
+        let spent = self.rules.stopping.spent.map_or(String::new(), |what| format!("({what}) "));
+        let stopped = format!("{spent}after {rounds} rounds{why}");
         let goal = measures().find_map(|measure| {
             let value = last.and_then(|row| row.number(&measure.key))?;
             measure.goal.as_ref().map(|goal| (&measure.name, goal, value))
@@ -421,6 +424,9 @@ impl Work<'_> {
             Some((name, Goal { at_most, remedy }, value)) => Ending::Stopped(format!(
                 "{stopped}, not converged: {name} {value:.1e}, above {at_most:.0e}; {remedy}"
             )),
+            None if machine.has_converged() && rounds == 0 => {
+                Ending::Converged("complete with the messages at enrolment".into())
+            }
             None if machine.has_converged() => {
                 Ending::Converged(format!("by the method's own rule, after {rounds} rounds"))
             }

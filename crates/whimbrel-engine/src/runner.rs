@@ -138,7 +138,8 @@ impl StageState<Machine> {
         let mut own = vec![Vec::new(); self.tallies.len()];
         for (id, answer) in answers {
             let answer = answer.as_ref();
-            own[id.0 as usize] = method.own(answer)?.into_iter().map(Into::into).collect();
+            let figures = method.own(*id, self.machine.peer(*id), answer)?;
+            own[id.0 as usize] = figures.into_iter().map(Into::into).collect();
             self.traffic.eval += (asked + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer.as_ref())));

@@ -196,11 +196,10 @@ impl Simulator {
     ) -> Result<Vec<Metric>> {
         let (method, server) = (&*self.method, self.machine().server());
         let evaluation = Evaluation {
-            method,
+            machine: self.machine(),
             federation: &self.federation,
             clients: self.clients(),
             ask,
-            round: self.machine().round(),
             ids,
         };
         let (metrics, bytes) =

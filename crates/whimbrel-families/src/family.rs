@@ -172,6 +172,10 @@ pub trait Fit: FitValue + FitReport + FitUse {
         Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
              what it reveals")
     }
+    /// Whether uploads are exact sums, which masks hide without a grid.
+    fn sends_exact_sums(&self) -> bool {
+        false
+    }
     /// Refuses rows of a client that a single message reveals one by one, whatever is asked.
     fn check_client(&self, _: &ClientData) -> Result<()> {
         Ok(())

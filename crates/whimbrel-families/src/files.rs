@@ -45,6 +45,11 @@ pub(crate) fn figure(value: f64, digits: usize) -> String {
     format!("{rounded:e}")
 }
 
+/// A p-value for a table.
+pub(crate) fn p_value(p: f64) -> String {
+    if p < 1e-4 { "<0.0001".into() } else { format!("{p:.4}") }
+}
+
 /// Labels by index, at most `most` of them, for a message.
 pub(crate) fn named(places: &[usize], labels: &[String], most: usize) -> String {
     let some = places.iter().take(most).map(|at| format!("{:?}", labels[*at]));

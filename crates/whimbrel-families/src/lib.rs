@@ -29,7 +29,7 @@ macro_rules! families {
     };
 }
 
-families! { table, bayes, personal, regression, gradient, em }
+families! { table, bayes, personal, describe, regression, gradient, em }
 
 pub use job::Job;
 pub use offer::Offer;

@@ -26,10 +26,11 @@ const AROUND: [(&str, &str); 3] = [
 ];
 
 /// File name and title of the pages of built-in families.
-const FAMILIES: [(&str, &str, &str); 6] = [
+const FAMILIES: [(&str, &str, &str); 7] = [
     ("em", "mixtures", "Mixtures"),
     ("table", "tables", "Tables with gaps"),
     ("regression", "inference", "Regressions with inference"),
+    ("describe", "descriptions", "Descriptions"),
     ("gradient", "regressions", "Regressions"),
     ("personal", "learners", "Learners and personal models"),
     ("bayes", "posteriors", "Posteriors of personal models"),

@@ -6,7 +6,7 @@ use crate::job::data::{self, cells, file, held_out, mixture, prepare, split};
 use crate::job::{NAME, SEED};
 use crate::load::FileKind;
 use crate::registry::registry;
-use whimbrel_data::{ColumnType, Entries};
+use whimbrel_data::{ColumnType, Entries, Spelling};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::writer::{list, text};
 
@@ -44,7 +44,9 @@ pub struct DataFacts {
     pub types: Option<Vec<(String, ColumnType)>>,
     /// The likely layout of a table with gaps.
     pub table: Option<TableFacts>,
-    /// Columns of numbers that are not features, with the reasons.
+    /// Marks of gaps and of thousands.
+    pub spelling: Spelling,
+    /// Columns that are not features, with the reasons.
     pub left_out: Vec<(String, &'static str)>,
     /// Whether the user named the target.
     pub asked: bool,
@@ -146,6 +148,12 @@ impl Template {
         self.table("data");
         self.key(&data::SOURCE, &text(facts.kind.source()));
         self.key(&file::PATH, &text(&facts.path));
+        if !facts.spelling.na.is_empty() {
+            self.key(&file::NA, &list(facts.spelling.na.iter().map(|mark| text(mark))));
+        }
+        if facts.spelling.thousands.is_some() {
+            self.key(&file::THOUSANDS, "\",\"");
+        }
         if let Some(table) = &facts.table {
             self.cells(facts, table);
             return;

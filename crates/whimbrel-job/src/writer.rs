@@ -90,8 +90,12 @@ pub fn list(items: impl IntoIterator<Item = String>) -> String {
 
 /// An inline table.
 pub fn inline<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let entries: Vec<String> =
-        entries.into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let entry = |(name, value): (&str, String)| {
+        let bare = !name.is_empty() && name.chars().all(is_bare);
+        format!("{} = {value}", if bare { name.to_owned() } else { text(name) })
+    };
+    let entries: Vec<String> = entries.into_iter().map(entry).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }
 

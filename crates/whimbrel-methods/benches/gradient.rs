@@ -53,7 +53,7 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
-            private: None,
+            known: None,
         },
         terms: Terms {
             budget: Budget::Rounds(u32::MAX),

@@ -137,11 +137,8 @@ impl Judge for Still {
     fn answer(&self, (): &(), (): &(), _: &Split<()>, _: &Terms) -> Result<Answered<Self>> {
         Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
-    fn check(&self, _: ClientId, (): &()) -> Result<()> {
-        Ok(())
-    }
-    fn own(&self, (): &()) -> Vec<Metric> {
-        Vec::new()
+    fn own(&self, _: ClientId, (): &()) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
     }
     fn conclude(
         &self,

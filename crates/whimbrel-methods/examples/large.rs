@@ -38,7 +38,7 @@ fn main() -> whimbrel_core::Result<()> {
             average: Average::Last,
             participation: 1.0,
             reference: None,
-            private: None,
+            known: None,
         },
         terms: Terms {
             weights: Weights::Equal,

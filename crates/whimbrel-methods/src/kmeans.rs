@@ -99,7 +99,7 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
 }
 
 /// A client's rows as points, in the units of distances.
-pub(crate) struct Points {
+pub struct Points {
     values: Vec<f64>,
     width: usize,
     scales: Option<Vec<f64>>,
@@ -112,6 +112,24 @@ impl Points {
         let (mut values, scales) = (model.points(data), model.point_scales(moments));
         each(&mut values, scales.as_deref(), |x, scale| x / scale);
         Self { values, width: model.point_len(), scales, observed: model.observed(data) }
+    }
+
+    /// The same in the units of the pooled moments; columns without observations hold the pooled mean.
+    pub(crate) fn pooled<M: Mixture>(model: &M, data: &M::Data, moments: &[f64]) -> Result<Self> {
+        let mut points = Self::of(model, data, moments);
+        let gaps = model.point_gaps(&model.moments(data)?);
+        if !gaps.is_empty() {
+            let mut means = model.point_means(moments);
+            each(&mut means, points.scales.as_deref(), |x, scale| x / scale);
+            for row in points.values.chunks_exact_mut(points.width) {
+                gaps.iter().for_each(|at| row[*at] = means[*at]);
+            }
+        }
+        Ok(points)
+    }
+
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.values
     }
 
     /// Centres and row counts of the client's clusters, after small clusters are merged. A value that

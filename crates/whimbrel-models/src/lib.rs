@@ -14,6 +14,7 @@ pub mod mixed;
 mod mixture;
 pub mod prior;
 pub mod sampler;
+pub mod survival;
 
 use whimbrel_core::{ClientData, Error, Frame, Result, vector};
 

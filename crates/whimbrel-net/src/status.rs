@@ -132,6 +132,9 @@ pub struct Status {
     pub epsilon_spent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
+    /// Number of clients and fingerprint of the roster, under masks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roster: Option<String>,
     /// Bytes of the log since the last checkpoint.
     pub log_bytes: u64,
     /// Free bytes on the run's disk.

@@ -7,7 +7,7 @@ use crate::table::text_table;
 use crate::view::RunView;
 use serde_json::Value;
 use whimbrel_core::Measure;
-use whimbrel_core::declare::{Better, OverSeeds, Role, Scale, Unit};
+use whimbrel_core::declare::{Better, Exhibit, OverSeeds, Role, Scale, Unit};
 
 /// The extent of a table of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +199,22 @@ pub fn closing_table(runs: &[RunView], detail: Detail) -> String {
         })
         .collect();
     text_table(&headers, &rows)
+}
+
+/// Sentences and open tables of a run's sections, for runs without measures.
+pub fn section_tables(run: &RunView) -> String {
+    let mut text = String::new();
+    for exhibit in run.sections.iter().flat_map(|section| &section.exhibits) {
+        match exhibit {
+            Exhibit::Text { text: words } => text += &format!("{words}\n\n"),
+            Exhibit::Table(rows) if !rows.collapsed => {
+                let heads: Vec<&str> = rows.heads.iter().map(String::as_str).collect();
+                text += &format!("{}\n", text_table(&heads, &rows.rows));
+            }
+            _ => {}
+        }
+    }
+    text
 }
 
 /// The outcome of one job in sentences: rows, clients, model and method; the verdict; the family's

@@ -38,7 +38,7 @@ pub mod view;
 
 pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
-pub use headline::{Detail, answer, closing_table};
+pub use headline::{Detail, answer, closing_table, section_tables};
 pub use page::html;
 pub use plot::hero::hero;
 pub use table::text_table;

@@ -333,13 +333,16 @@ impl<'a> Run<'a> {
                 conclude(&mut std::iter::once((ClientId(0), Cow::from(bytes))))
             });
         }
-        hostile(&answers[0], "answer", self.name, |bytes| method.own(bytes).map(|_| ()));
+        let own = |i: usize, bytes: &[u8]| {
+            method.own(ClientId(i as u32), Some(&self.peers[i]), bytes).map(|_| ())
+        };
+        hostile(&answers[0], "answer", self.name, |bytes| own(0, bytes));
         for (i, sound) in answers.iter().enumerate() {
-            let checked = method.check(ClientId(i as u32), &self.peers[i], sound);
+            let checked = own(i, sound);
             assert!(checked.is_ok(), "{}: a sound answer: {checked:?}", self.name);
         }
         for bytes in poisoned(&answers[0]) {
-            if method.check(ClientId(0), &self.peers[0], &bytes).is_ok() {
+            if own(0, &bytes).is_ok() {
                 let all = std::iter::once(&bytes).chain(&answers[1..]).map(Cow::from);
                 let mut all = ids(answers.len()).zip(all);
                 let metrics = method.conclude(&self.server, &mut all, ClientGroup::Trained);

@@ -39,10 +39,19 @@ pub fn runners_agree<M: Evaluate, B: Bind<M>>(
     method: impl Into<Arc<Erased<M, B>>>,
     data: &[ClientData],
 ) {
+    let late = BTreeMap::from([(ClientId(1), 2), (ClientId(data.len() as u32 - 1), 3)]);
+    runners_agree_under(name, method, data, Faults { lost: LOST, late, ..Faults::default() });
+}
+
+/// The same with other losses and late joiners.
+pub fn runners_agree_under<M: Evaluate, B: Bind<M>>(
+    name: &str,
+    method: impl Into<Arc<Erased<M, B>>>,
+    data: &[ClientData],
+    faults: Faults,
+) {
     let method = &method.into();
     assert!(data.len() >= 4, "{name}: too few clients");
-    let late = BTreeMap::from([(ClientId(1), 2), (ClientId(data.len() as u32 - 1), 3)]);
-    let faults = Faults { lost: LOST, late, ..Faults::default() };
     let reference = plain_loop(method, data, &faults);
     let (one, journal) = simulate(method, data, &faults, 1, false);
     assert!(one == reference, "{name}: one thread differs from the plain loop");
@@ -147,7 +156,8 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             let peer = peers[i].as_ref().expect("an enrolled client");
             let (peer, down) =
                 method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
-            answered[i].add(&allowances, method.allowance(&clients[i], &down));
+            let allowance = method.allowance(&clients[i], &down).expect("its own message");
+            answered[i].add(&allowances, allowance);
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
             if !faults.loses(number, this_round, id, at.loss()) {

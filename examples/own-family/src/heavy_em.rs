@@ -215,16 +215,12 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
         let finite = answer.statistic.iter().chain([&answer.log_likelihood]).all(|x| x.is_finite());
-        if finite && answer.statistic.len() == self.model.statistic_len() {
-            return Ok(());
+        if !finite || answer.statistic.len() != self.model.statistic_len() {
+            return Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")));
         }
-        Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")))
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        vec![Metric::loss(-answer.log_likelihood)]
+        Ok(vec![Metric::loss(-answer.log_likelihood)])
     }
 
     fn conclude(

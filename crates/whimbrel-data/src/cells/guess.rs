@@ -47,6 +47,9 @@ const COLUMNS: [&str; 14] = [
 const CLIENTS: [&str; 8] =
     ["client", "observer", "group", "hospital", "centre", "center", "region", "user"];
 
+/// Most values of a column that tells repeated cells apart.
+const LABELS_MAX: usize = 30;
+
 /// The guessed layout; `None` if the file has neither form.
 pub fn guess_table(data: &Dataset) -> Option<TableGuess> {
     long(data).or_else(|| wide(data))
@@ -97,24 +100,30 @@ fn long(data: &Dataset) -> Option<TableGuess> {
     };
     let value = *named(&VALUES).iter().find(|c| data.columns()[**c].kind == Kind::Number)?;
     let row = *named(&ROWS).first()?;
-    let column = named(&COLUMNS);
+    let mut column = named(&COLUMNS);
     let first = *column.first()?;
-    let mut repeated = 0;
-    let (mut rows, mut columns, mut cells) = (HashSet::new(), HashSet::new(), HashSet::new());
-    for line in 0..data.rows() {
-        let of = |c: usize| cell_text(data, line, c);
-        let Some(row) = of(row) else { continue };
-        let Some(column) = column.iter().map(|c| of(*c)).collect::<Option<Vec<_>>>() else {
-            continue;
-        };
-        if data.number(line, value).is_some() && !cells.insert((row.clone(), column.clone())) {
-            repeated += 1;
+    let client = named(&CLIENTS).first().copied();
+    let mut counts = Counts::of(data, row, &column, value);
+    // A further label, such as the substance that was measured, tells repeated cells apart.
+    let is_label = |c: usize| {
+        data.columns()[c].kind == Kind::Text
+            && (2..=LABELS_MAX).contains(&data.distinct(c))
+            && c != row
+            && Some(c) != client
+            && !column.contains(&c)
+    };
+    if 10 * counts.repeated > counts.cells {
+        let with = |c: usize| Counts::of(data, row, &[&column[..], &[c]].concat(), value);
+        let labels = (0..data.columns().len()).filter(|c| is_label(*c)).map(|c| (c, with(c)));
+        let best = labels.min_by_key(|(_, counts)| counts.repeated);
+        if let Some((c, own)) = best.filter(|(_, own)| 4 * own.repeated <= counts.repeated) {
+            column.push(c);
+            counts = own;
         }
-        rows.insert(row);
-        columns.insert(column);
     }
+    let Counts { rows, columns, cells, repeated } = counts;
     // A table with one row or one column has nothing to share.
-    if cells.is_empty() || first == row || rows.len() < 2 || columns.len() < 2 {
+    if cells == 0 || first == row || rows < 2 || columns < 2 {
         return None;
     }
     let name = |c: usize| data.columns()[c].name.clone();
@@ -122,11 +131,39 @@ fn long(data: &Dataset) -> Option<TableGuess> {
         row: name(row),
         column: column.into_iter().map(name).collect(),
         value: name(value),
-        client: named(&CLIENTS).first().map(|c| name(*c)),
+        client: client.map(name),
         entries: entries(data, &[value]),
-        shape: [rows.len(), columns.len(), cells.len() + repeated],
+        shape: [rows, columns, cells + repeated],
         repeated,
     })
+}
+
+/// Sizes of a table: rows, columns, observed cells, and further observations of these.
+struct Counts {
+    rows: usize,
+    columns: usize,
+    cells: usize,
+    repeated: usize,
+}
+
+impl Counts {
+    fn of(data: &Dataset, row: usize, column: &[usize], value: usize) -> Self {
+        let mut repeated = 0;
+        let (mut rows, mut columns, mut cells) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for line in 0..data.rows() {
+            let of = |c: usize| cell_text(data, line, c);
+            let Some(row) = of(row) else { continue };
+            let Some(column) = column.iter().map(|c| of(*c)).collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            if data.number(line, value).is_some() && !cells.insert((row.clone(), column.clone())) {
+                repeated += 1;
+            }
+            rows.insert(row);
+            columns.insert(column);
+        }
+        Self { rows: rows.len(), columns: columns.len(), cells: cells.len(), repeated }
+    }
 }
 
 /// The narrowest kind that all values of these columns fit.

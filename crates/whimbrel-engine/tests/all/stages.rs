@@ -21,8 +21,10 @@ struct Two {
     growth: f64,
 }
 
-const TWO: Two =
-    Two { stopping: Stopping { limits: Vec::new(), patience: None, tolerance: 0.0 }, growth: 1.0 };
+const TWO: Two = Two {
+    stopping: Stopping { limits: Vec::new(), patience: None, tolerance: 0.0, spent: None },
+    growth: 1.0,
+};
 
 impl Chain for Two {
     fn len(&self) -> usize {

@@ -250,8 +250,8 @@ impl Evaluate for Toy {
         Ok((ask - data[0]).abs())
     }
 
-    fn own(&self, answer: &f64) -> Vec<Metric> {
-        vec![Metric::loss(*answer)]
+    fn own(&self, _: ClientId, _: Option<&Peer>, answer: &f64) -> Result<Vec<Metric>> {
+        Ok(vec![Metric::loss(*answer)])
     }
 
     fn conclude(

@@ -15,7 +15,7 @@ use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
-use crate::job::{Batch, Job, Step};
+use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::{Layout, Loaded};
 use crate::personal::check_learners;
 use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
@@ -59,6 +59,7 @@ static MODELS: [ModelKind; 8] = [
 
 static METHODS: [MethodKind; 1] = [MethodKind {
     weights: Weights::Equal,
+    private: &[PrivacyUnit::Client],
     ..MethodKind::new(
         "fedsoul",
         "posteriors of personal parts by Markov chains on the clients (FedSOUK, FedSOUL)",

@@ -109,6 +109,9 @@ pub(super) fn planned(
         "{shared} shared parameters, {personal} per client, {} of their prior",
         soul.prior.parameters()
     )];
+    let (private, warnings) = common.private_messages(channels.uplinks[0].dimension())?;
+    notes.extend(private);
+    common.check_private_start(&*learner)?;
     if let Some(wide) = &wide {
         notes.push(format!(
             "the first {} of {} rounds fit {} features, later rounds the {} strongest of them",
@@ -139,7 +142,7 @@ pub(super) fn planned(
     }
     let plan = SoulPlan { asked: asked.clone(), learner, noise, channels: channels.clone(), wide };
     let rounds = plan.rounds(common);
-    Ok(Planned { rounds, theory, notes, ..Planned::new(common, &channels, plan) })
+    Ok(Planned { rounds, theory, warnings, notes, ..Planned::new(common, &channels, plan) })
 }
 
 /// The noise of the targets; `drawn` is the noise of generated data.
@@ -252,7 +255,8 @@ impl FitStages for SoulPlan {
                 )?;
             }
         }
-        let mut terms = self.channels.terms(common);
+        let release = common.release(self.channels.uplinks[0].dimension())?;
+        let mut terms = self.channels.private_terms(common, release);
         terms.budget = Budget::Rounds(fit.rounds - fit.rounds_before);
         Ok(common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common)))
     }

@@ -82,8 +82,8 @@ impl MixtureKeys for GmmKeys {
         rows: Option<&Loaded>,
     ) -> Result<Preparing> {
         match rows {
-            Some(loaded) => Preparing::seen(common, loaded),
-            None => Preparing::unseen(common, &self.init, facts.columns.len()),
+            Some(loaded) => Preparing::seen(common, loaded, self.settings.is_regularised()),
+            None => Preparing::unseen(common, &self.init, &facts.columns),
         }
     }
 

@@ -42,7 +42,7 @@ use whimbrel_engine::metrics::number;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{self, Writer};
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 use whimbrel_methods::mixture::Mixture;
@@ -57,6 +57,12 @@ const SHARED: &[&JobKey] = keys! {
 };
 static FEDERATED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&STEP], SHARED };
 static REDUCED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&INNER, &STEP], SHARED };
+
+/// Rows per column from which a draft has one full covariance.
+const TIED_ROWS: usize = 10;
+/// `reg_covar` of drafts, as in scikit-learn: columns that depend on each other linearly, or hold one value
+/// often, have no bounded likelihood without it.
+const REG_COVAR: f64 = 1e-6;
 
 const MIXTURE: &str = "mixture";
 static MODELS: [ModelKind; 2] = [
@@ -120,6 +126,9 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
     let codec = "{ kind = \"dithering\", levels = \"auto\", bucket = 64 }";
     let mixed = facts.and_then(|facts| facts.types.as_ref());
     let init = (&keys::INIT, "\"federated-kmeans\"".into());
+    let is_wide = |facts: &DataFacts| facts.rows < TIED_ROWS * facts.columns.len();
+    let covariance = if facts.is_some_and(is_wide) { "\"diagonal\"" } else { "\"tied\"" };
+    let reg = writer::number(REG_COVAR);
     let components = (&keys::COMPONENTS, "2".into());
     Some(Suggestion {
         model: if mixed.is_some() { MIXTURE } else { "gmm" },
@@ -128,9 +137,14 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
                 components,
                 (&mixed::NUMERIC, "\"diagonal\"".into()),
                 (&mixed::TYPES, mixed::write_types(types)),
+                (&mixed::REG_COVAR, reg),
                 init,
             ],
-            None => vec![components, (&keys::COVARIANCE, "\"tied\"".into()), init],
+            None if facts.is_some() => {
+                let covariance = (&keys::COVARIANCE, covariance.into());
+                vec![components, covariance, (&keys::REG_COVAR, reg), init]
+            }
+            None => vec![components, (&keys::COVARIANCE, covariance.into()), init],
         },
         method: "fedem",
         method_keys: vec![
@@ -462,11 +476,14 @@ impl<K: MixtureKeys> EmFit<K> {
         if !job.privacy.masks {
             return;
         }
-        if matches!(init, Init::FederatedKmeans | Init::Examples) {
-            let what =
-                "this start sends cluster centres or rows of each client, which masks do not hide";
+        let by_sums = match job.privacy.epsilon {
+            None => *init != Init::Examples,
+            Some(_) => matches!(init, Init::File(_)),
+        };
+        if !by_sums {
+            let what = "this start needs rows of each client, or their sums without noise";
             let hint = match job.privacy.epsilon {
-                None => "write init = \"moments\", or give a file",
+                None => "write init = \"federated-kmeans\" or \"moments\", or give a file",
                 Some(_) => "give a file: init = \"start.json\"",
             };
             source.report_at(&["model", "init"], what, hint);

@@ -4,7 +4,7 @@ use super::EmFit;
 use super::keys::Init;
 use super::mixture::{Candidates, MixtureKeys};
 use super::outer_loops;
-use super::prepare::{Preparing, bound};
+use super::prepare::{Preparing, bound, exact_sums};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -15,11 +15,12 @@ use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
 use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
-use whimbrel_codec::{Codec, Inclusion, SharedGrid};
+use whimbrel_codec::Codec;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Key, vector};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
+use whimbrel_methods::clustering::Clustering;
 use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, MOMENTS,
     Moments, PrivateEm, Step as EmStep,
@@ -29,8 +30,9 @@ use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
+use whimbrel_methods::pooled;
 use whimbrel_methods::prepare::{Preparation, Prepared};
-use whimbrel_methods::settings::{Budget, Privacy};
+use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -390,20 +392,8 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
             Kind::Moments => {
-                let codec = Codec::Grid(
-                    SharedGrid::default().among(common.clients as u32, Inclusion::Equal(1.0)),
-                );
-                let terms = Terms::over(codec, model.moments_len(), Budget::Rounds(1))?;
-                let privacy = Privacy { min_group: None, ..common.privacy() };
-                let terms = Terms { weights: common.weights(), privacy, ..terms };
-                let oracle = Moments { model };
-                let method = match preparation {
-                    None => Federated { oracle, terms }.erased(BindRows),
-                    Some(preparation) => {
-                        Federated { oracle, terms }.erased(Prepared { preparation, then: BindRows })
-                    }
-                };
-                common.quiet("moments", method)
+                let moments = Moments { model, weights: common.weights() };
+                common.quiet("moments", exact_sums(common, pooled::Stage(moments), preparation))
             }
             Kind::Choose => {
                 let Candidates { init, components, .. } = mixture.candidates();
@@ -420,6 +410,14 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
                 common.quiet("choice of the mixture", bound(choice, preparation))
+            }
+            Kind::Kmeans if job.uplink.is_on_grid() => {
+                let length = model.moments_len();
+                let found = delivered.iter().find(|a| a.kind == MOMENTS);
+                let moments = found.map_or(Ok(Vec::new()), |a| a.values(MOMENTS, length))?;
+                let rows_min = job.privacy.groups().map_or(1, |group| group as usize);
+                let method = Clustering { model, moments, rows_min };
+                common.quiet("k-means", exact_sums(common, method, preparation))
             }
             Kind::Kmeans => {
                 let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min() });

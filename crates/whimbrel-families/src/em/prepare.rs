@@ -3,7 +3,7 @@
 use super::keys::Init;
 use crate::failure::{AtKey, Result};
 use crate::family::refuse;
-use crate::job::{Job, Prepare};
+use crate::job::Prepare;
 use crate::load::Loaded;
 use crate::plan::Common;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::one_shot::Once;
-use whimbrel_methods::prepare::{Columns, Pca, Preparation, Prepared};
+use whimbrel_methods::pooled::{self, ExactSums, Pooled};
+use whimbrel_methods::prepare::{Columns, Outside, Pca, Preparation, Prepared};
 
 /// Most columns named in a message.
 const NAMED_MAX: usize = 8;
@@ -25,23 +26,30 @@ pub struct Preparing {
     columns: usize,
     /// Columns that are constant over all rows of all clients except late joiners.
     constant: Vec<String>,
+    /// The map by ranges that the job states.
+    known: Option<Preparation>,
+    /// Whether a constant column has a density: the fitted variances stay positive.
+    regularised: bool,
 }
 
 impl Preparing {
-    /// The preparation of rows in a simulation.
-    pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
+    /// The preparation of rows in a simulation. Constant columns that are kept are refused unless
+    /// the variances are `regularised`.
+    pub fn seen(common: &Common, loaded: &Loaded, regularised: bool) -> Result<Self> {
         let constant = constant_columns(common, loaded);
-        Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
+        let asked = Self::asked(common, &loaded.columns)?;
+        Self { constant, regularised, ..asked }.checked()
     }
 
     /// No preparation.
     pub fn nothing(columns: usize) -> Self {
-        Self { asked: Prepare::default(), columns, constant: Vec::new() }
+        let (asked, constant) = (Prepare::default(), Vec::new());
+        Self { asked, columns, constant, known: None, regularised: false }
     }
 
     /// The preparation on a network: constant columns are known after clients have sent their sums.
-    pub fn unseen(common: &Common, init: &Init, columns: usize) -> Result<Self> {
-        let preparing = Self::asked(&common.job, columns);
+    pub fn unseen(common: &Common, init: &Init, columns: &[String]) -> Result<Self> {
+        let preparing = Self::asked(common, columns)?;
         let file = matches!(init, Init::File(_));
         let Prepare { drop_constant, pca, .. } = preparing.asked;
         if drop_constant && pca.is_none() && file {
@@ -54,8 +62,12 @@ impl Preparing {
         preparing.checked()
     }
 
-    fn asked(job: &Job, columns: usize) -> Self {
-        Self { asked: job.data.preparation(), columns, constant: Vec::new() }
+    fn asked(common: &Common, columns: &[String]) -> Result<Self> {
+        let asked = common.job.data.preparation();
+        let outside = if common.private.is_some() { Outside::Clip } else { Outside::Refuse };
+        let known = by_ranges(&asked.ranges, columns, outside).at("data.prepare.ranges")?;
+        let (columns, constant) = (columns.len(), Vec::new());
+        Ok(Self { asked, columns, constant, known, regularised: false })
     }
 
     fn checked(self) -> Result<Self> {
@@ -64,10 +76,11 @@ impl Preparing {
         }
         if let Some(components) = self.asked.pca {
             Pca::new(self.left(), components).at("data.prepare.pca")?;
-        } else if !self.asked.drop_constant && !self.constant.is_empty() {
+        } else if !(self.asked.drop_constant || self.regularised || self.constant.is_empty()) {
             let (names, are) = named(&self.constant);
-            let error = Error::data(format!("{names} {are} constant: it has no density"));
-            let hint = "write drop_constant = true in [data.prepare], or name other `columns`";
+            let error = Error::data(format!("{names} {are} constant: the likelihood is unbounded"));
+            let hint = "write drop_constant = true in [data.prepare], name other `columns`, or set \
+                        reg_covar";
             return Err(error.hint(hint)).at("data.path");
         }
         Ok(self)
@@ -79,7 +92,7 @@ impl Preparing {
 
     /// Number of stages: one for single columns, one for pairs of columns.
     pub fn stages(&self) -> usize {
-        usize::from(self.is_something()) + usize::from(self.asked.pca.is_some())
+        usize::from(self.asked.asks_clients()) + usize::from(self.asked.pca.is_some())
     }
 
     /// Numbers per prepared row, as far as known.
@@ -101,7 +114,15 @@ impl Preparing {
         Ok(match (found, self.asked.pca) {
             (Some(found), Some(components)) => {
                 let pca = Pca::new(found.width(), components)?;
-                common.quiet("principal components", bound(Once(pca), Some(found)))
+                let method = match common.job.uplink.is_on_grid() {
+                    true => exact_sums(common, pooled::Stage(pca), Some(found)),
+                    false => bound(Once(pca), Some(found)),
+                };
+                common.quiet("principal components", method)
+            }
+            _ if common.job.uplink.is_on_grid() => {
+                let columns = pooled::Stage(self.of_columns());
+                common.quiet("columns", exact_sums(common, columns, None))
             }
             _ => common.quiet("columns", bound(Once(self.of_columns()), None)),
         })
@@ -109,13 +130,16 @@ impl Preparing {
 
     /// The first stage.
     fn of_columns(&self) -> Columns {
-        let Prepare { drop_constant, standardize, pca } = self.asked;
+        let Prepare { drop_constant, standardize, pca, .. } = self.asked;
         let centre = standardize || pca.is_some();
         Columns { columns: self.columns, drop_constant, standardize, centre }
     }
 
     /// The preparation that the stages so far have delivered.
     pub fn delivered(&self, all: &[Artifact]) -> whimbrel_core::Result<Option<Preparation>> {
+        if self.known.is_some() {
+            return Ok(self.known.clone());
+        }
         let own = &all[..self.stages().min(all.len())];
         Preparation::delivered(&self.of_columns(), self.asked.pca, own)
     }
@@ -143,6 +167,26 @@ impl Preparing {
     }
 }
 
+/// The map by ranges, which must name exactly the columns of the fit; `None` without ranges.
+fn by_ranges(
+    ranges: &[(String, [f64; 2])],
+    columns: &[String],
+    outside: Outside,
+) -> whimbrel_core::Result<Option<Preparation>> {
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    if let Some((name, _)) = ranges.iter().find(|(name, _)| !columns.contains(name)) {
+        return Err(Error::config(format!("`{name}` is not a column of the fit")));
+    }
+    let range = |column: &String| match ranges.iter().find(|(name, _)| name == column) {
+        Some((_, range)) => Ok(*range),
+        None => Err(Error::config(format!("the range of column `{column}` is missing"))),
+    };
+    let ranges = columns.iter().map(range).collect::<whimbrel_core::Result<Vec<_>>>()?;
+    Preparation::by_ranges(&ranges, outside).map(Some)
+}
+
 /// Binds a method to raw or prepared rows.
 pub(super) fn bound<M>(method: M, preparation: Option<Preparation>) -> Arc<dyn DynMethod>
 where
@@ -152,6 +196,19 @@ where
     match preparation {
         None => Arc::new(Erased(method, BindRows)),
         Some(preparation) => Arc::new(Erased(method, Prepared { preparation, then: BindRows })),
+    }
+}
+
+/// A stage of exact sums over raw or prepared rows, under masks if the job asks for them.
+pub(super) fn exact_sums<P: Pooled>(
+    common: &Common,
+    method: P,
+    preparation: Option<Preparation>,
+) -> Arc<dyn DynMethod> {
+    let exact = ExactSums { method, masks: common.privacy().masks };
+    match preparation {
+        None => exact.erased(BindRows),
+        Some(preparation) => exact.erased(Prepared { preparation, then: BindRows }),
     }
 }
 

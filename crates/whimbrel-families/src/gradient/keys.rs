@@ -12,23 +12,27 @@ pub struct Regression {
     /// Factor of the non-convex penalty.
     pub nonconvex: f64,
     pub intercept: bool,
+    /// Whether the ridge acts on the intercept too.
+    pub penalize_intercept: bool,
 }
 
 impl Default for Regression {
     fn default() -> Self {
-        Self { ridge: 0.0, nonconvex: 0.0, intercept: true }
+        Self { ridge: 0.0, nonconvex: 0.0, intercept: true, penalize_intercept: false }
     }
 }
 
 table! {
     pub(crate) REGRESSION: Regression {
-        /// factor of half the squared norm of the coefficients, including the intercept
+        /// factor of half the squared norm of the coefficients
         ridge: RIDGE = "ridge", NOT_NEGATIVE, default;
         /// factor of the non-convex penalty `sum_j w_j^2 / (1 + w_j^2)` in place of the ridge; no
         /// minimum is computed, and `gradient_norm2` is reported instead of `excess_loss`
         nonconvex: NONCONVEX = "nonconvex", NOT_NEGATIVE, default;
         /// whether the predictor has an intercept
         intercept: INTERCEPT = "intercept", BOOLEAN, default;
+        /// whether the ridge acts on the intercept too, which makes the loss strongly convex
+        penalize_intercept: PENALIZE_INTERCEPT = "penalize_intercept", BOOLEAN, default;
     }
 }
 

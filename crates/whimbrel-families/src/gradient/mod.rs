@@ -21,7 +21,9 @@ use crate::job::{DownRule, Feedback, Job, MemoryStart, PrivacyUnit, Step};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
-use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, REGRESSION, RIDGE};
+use keys::{
+    AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, PENALIZE_INTERCEPT, REGRESSION, RIDGE,
+};
 use keys::{Descent, Regression};
 use plan::GradientPlan;
 pub(crate) use plan::theory_note;
@@ -31,7 +33,6 @@ use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::settings::Weights;
 
 pub static FAMILY: Family =
     Family { name: "gradient", models: &MODELS, methods: &METHODS, read, suggest };
@@ -40,7 +41,7 @@ const LINEAR: &str = "linear";
 const LOGISTIC: &str = "logistic";
 
 static MODELS: [ModelKind; 2] = [
-    ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT]),
+    ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT, &PENALIZE_INTERCEPT]),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", REGRESSION.section.keys),
 ];
 static KEYS: &[&JobKey] = keys! {
@@ -49,7 +50,6 @@ static KEYS: &[&JobKey] = keys! {
 };
 /// `sgd`, and a method for every preset of its channels.
 static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
-    weights: Weights::Equal,
     private: &[PrivacyUnit::Row, PrivacyUnit::Client],
     ..MethodKind::new("sgd", "stochastic gradients; with `channels`, every other name below", KEYS)
 });

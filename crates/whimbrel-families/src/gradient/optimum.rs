@@ -62,7 +62,8 @@ fn name(common: &Common, asked: &GradientFit, loaded: &Loaded) -> String {
     part(VERSION.as_bytes());
     part(asked.model().as_bytes());
     part(&asked.regression.ridge.to_bits().to_le_bytes());
-    part(&[u8::from(asked.regression.intercept)]);
+    let free = asked.regression.intercept && !asked.regression.penalize_intercept;
+    part(&[u8::from(asked.regression.intercept) + 2 * u8::from(free)]);
     part(WEIGHT_WORDS.name(&common.weights()).as_bytes());
     for (_, (name, data)) in loaded.training() {
         if let ClientData::Labelled(labelled) = data {

@@ -5,6 +5,7 @@ use super::keys::Regression;
 use super::optimum::{Minimum, optimum};
 use crate::failure::Result;
 use crate::family::refuse;
+use crate::job::method::WEIGHT_WORDS;
 use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
@@ -16,9 +17,12 @@ use whimbrel_core::{ClientId, Error, Method};
 use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::pooled::{self, ExactSums};
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::preset::table_row;
-use whimbrel_methods::sgd::{Average, Gradient, PrivateGradient, Reference, Sgd, StepRule};
+use whimbrel_methods::sgd::{
+    Average, Gradient, KnownConstants, Reference, SMOOTHNESS, Sgd, Smoothness, StepRule,
+};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, Penalty, Problem};
 
@@ -31,6 +35,8 @@ pub(super) struct GradientPlan {
     average: Average,
     channels: Channels,
     reference: Option<Reference>,
+    /// Whether the fit is differentially private.
+    private: bool,
 }
 
 impl GradientPlan {
@@ -69,6 +75,7 @@ impl GradientPlan {
             average,
             channels,
             reference: None,
+            private: common.private.is_some(),
         })
     }
 
@@ -78,7 +85,11 @@ impl GradientPlan {
         let (up, down) = (&channels.uplinks[0], &channels.downlink);
         let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
         let (private, warnings) = common.private_messages(self.dimension)?;
-        let mut notes = vec![format!("{}: {row}", common.job.method.name())];
+        let weights = WEIGHT_WORDS.name(&common.job.method.weights);
+        let mut notes = vec![
+            format!("{}: {row}", common.job.method.name()),
+            format!("weights of clients: {weights}"),
+        ];
         notes.extend(private);
         Ok(Planned {
             rounds: common.rounds(&common.work(), (0, 0.0)),
@@ -96,7 +107,7 @@ impl GradientPlan {
         common: &Common,
         clients: &Weighted,
     ) -> Result<Vec<(&'static str, f64)>> {
-        let method = self.sgd(common)?;
+        let method = self.sgd(common, None)?;
         let keys = StageKeys::new(common.job.seed, 0);
         let mut roster = Vec::new();
         for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
@@ -127,14 +138,20 @@ impl GradientPlan {
 
     /// Bounds under differential privacy. A logistic loss with rows of norm `clip` at most has
     /// gradients of norm `clip` and `L = clip^2/4 + ridge`.
-    fn private(&self, common: &Common) -> Option<PrivateGradient> {
+    fn private(&self, common: &Common) -> Option<KnownConstants> {
         let (private, bound) = (common.private.as_ref()?, common.job.privacy.clip.unwrap_or(1.0));
         let row_bound = (private.unit == PrivacyUnit::Row).then_some(bound);
         let smoothness = 0.25 * bound * bound + self.asked.regression.ridge;
-        Some(PrivateGradient { row_bound, smoothness })
+        Some(KnownConstants { row_bound, smoothness })
     }
 
-    fn sgd(&self, common: &Common) -> Result<Sgd> {
+    /// Whether a stage of sums finds the smoothness, so that clients do not send theirs.
+    fn sums_smoothness(&self) -> bool {
+        let on_grid = self.channels.uplinks.iter().any(|uplink| uplink.grid().is_some());
+        on_grid && !self.private && self.step != StepRule::Theory
+    }
+
+    fn sgd(&self, common: &Common, known: Option<KnownConstants>) -> Result<Sgd> {
         let release = common.release(self.dimension)?;
         Ok(Sgd {
             oracle: Gradient {
@@ -146,7 +163,7 @@ impl GradientPlan {
                 average: self.average,
                 participation: common.participation_mean(),
                 reference: self.reference.clone(),
-                private: self.private(common),
+                known: known.or_else(|| self.private(common)),
             },
             terms: self.channels.private_terms(common, release),
         })
@@ -154,9 +171,33 @@ impl GradientPlan {
 }
 
 impl FitStages for GradientPlan {
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = self.sgd(common)?.erased(BindRows);
+    fn count(&self) -> usize {
+        1 + usize::from(self.sums_smoothness())
+    }
+
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        if index + 1 < self.count() {
+            let frobenius = self.step.wants_frobenius();
+            let stage = Smoothness { problem: self.problem, weights: common.weights(), frobenius };
+            let exact = ExactSums { method: pooled::Stage(stage), masks: common.privacy().masks };
+            return Ok(common.quiet(SMOOTHNESS, exact.erased(BindRows)));
+        }
+        let found = delivered.first().map(|a| a.number(SMOOTHNESS)).transpose()?;
+        let known = found.map(|smoothness| KnownConstants { row_bound: None, smoothness });
+        let method = self.sgd(common, known)?.erased(BindRows);
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
+    }
+
+    fn stand_in(&self, index: usize) -> Artifact {
+        match index + 1 < self.count() {
+            true => Artifact::new(SMOOTHNESS).with(SMOOTHNESS, &[], vec![1.0]),
+            false => Artifact::default(),
+        }
     }
 }
 
@@ -217,12 +258,15 @@ fn theory_alpha(omega: f64) -> f64 {
 }
 
 fn problem(asked: &GradientFit) -> Result<Problem> {
-    let Regression { ridge, nonconvex, intercept } = asked.regression;
-    if !asked.logistic {
-        return Ok(Problem::least_squares(ridge, intercept)?);
-    }
-    let penalty = if nonconvex > 0.0 { Penalty::Bounded(nonconvex) } else { Penalty::Ridge(ridge) };
-    Ok(Problem::penalised_logistic(penalty, intercept)?)
+    let Regression { ridge, nonconvex, intercept, penalize_intercept } = asked.regression;
+    let problem = match asked.logistic {
+        true if nonconvex > 0.0 => {
+            return Ok(Problem::penalised_logistic(Penalty::Bounded(nonconvex), intercept)?);
+        }
+        true => Problem::logistic(ridge, intercept)?,
+        false => Problem::least_squares(ridge, intercept)?,
+    };
+    Ok(if penalize_intercept { problem } else { problem.with_free_intercept() })
 }
 
 fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
@@ -245,7 +289,7 @@ fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
 /// The average in the theorem behind the step, if the job determines it: a ridge makes the loss
 /// strongly convex, and Theorem S11 uses gradients at the models themselves.
 fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
-    let ridge = settings.ridge > 0.0;
+    let ridge = settings.ridge > 0.0 && (settings.penalize_intercept || !settings.intercept);
     match (job.method.step, job.method.batch) {
         (Step::Theory, _) if settings.nonconvex > 0.0 => Ok(Average::Last),
         (Step::Theory, Batch::Full) if ridge => Ok(Average::Last),
@@ -253,7 +297,7 @@ fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
         (Step::Theory, _) => refuse(
             "the average of step = \"theory\" depends on whether the loss is strongly convex, \
                  which is unknown without the rows",
-            "set `average` in [method], or a ridge in [model]",
+            "set `average` in [method], or a ridge in [model] with penalize_intercept = true",
         ),
         _ => Ok(Average::Last),
     }

@@ -26,8 +26,12 @@ impl Job {
             Layout::Cells { .. } => self.check_cells(source),
             Layout::Rows | Layout::Mixed { .. } => {
                 self.check_no_cells(source);
-                let predicts = matches!(self.fit.layout(), Layout::Mixed { response: Some(_), .. });
-                if predicts && !self.data.has_targets() {
+                let response = match self.fit.layout() {
+                    Layout::Mixed { response, .. } => response,
+                    _ => None,
+                };
+                let predicts = response.is_some();
+                if response.is_some_and(|it| !it.optional) && !self.data.has_targets() {
                     let what = format!("{} predicts a target, and the data have none", self.model);
                     source.report_at(
                         &["data", "source"],

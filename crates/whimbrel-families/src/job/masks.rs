@@ -1,6 +1,6 @@
 //! Masked sums in a job: settings that they forbid.
 
-use super::{DownRule, Job, Participation, Privacy};
+use super::{DownRule, Job, Participation, Privacy, Step};
 use whimbrel_codec::Codec;
 use whimbrel_job::reader::Source;
 
@@ -38,9 +38,9 @@ impl Job {
             _ => None,
         };
         let exact = self.downlink.is_exact() && self.downlink.rule == DownRule::Exact;
-        let refused: [(bool, &[&str], &str, &str); 4] = [
+        let refused: [(bool, &[&str], &str, &str); 5] = [
             (
-                bits.is_none(),
+                bits.is_none() && !self.fit.sends_exact_sums(),
                 &["privacy", "masks"],
                 "masked sums are sums of integers on a grid that all clients share",
                 "write codec = { kind = \"grid\", bits = 16 } in [uplink]",
@@ -56,6 +56,12 @@ impl Job {
                 &["downlink"],
                 "masks depend on the message to all clients, which must not differ between them",
                 "take [downlink] out, and use a method without a compressed downlink",
+            ),
+            (
+                self.method.step == Step::Theory,
+                &["method", "step"],
+                "the theorems' constants are maxima and variances of single clients, which sums hide",
+                "write another `step`, or take it out",
             ),
             (
                 matches!(self.method.participation, Participation::PerClient { .. }),

@@ -58,7 +58,7 @@ impl Job {
         let (rows, shares) = (unit == PrivacyUnit::Row, self.privacy.masks);
         let memory = "the server knows the memories: noise in their updates is not private, and noise \
                       beside them accumulates";
-        let prepared = self.data.preparation().is_something() || self.data.standardize();
+        let prepared = self.data.preparation().asks_clients();
         let all: [(bool, &[&str], &str, &str); 17] = [
             (
                 !units.contains(&unit),
@@ -158,7 +158,7 @@ impl Job {
                 prepared,
                 &["data", "standardize"],
                 "means and scales of columns are computed from the rows, without noise",
-                "scale the columns by public constants beforehand",
+                "give the `ranges` of the columns in [data.prepare] instead",
             ),
             (
                 self.privacy.groups().is_some(),

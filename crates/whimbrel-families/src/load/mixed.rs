@@ -21,6 +21,8 @@ pub struct Response {
     pub classes: bool,
     /// Offset, weights and events.
     pub columns: Vec<String>,
+    /// Whether the rows may lack a target.
+    pub optional: bool,
 }
 
 /// The target and the other columns beside the features that `columns` does not list.

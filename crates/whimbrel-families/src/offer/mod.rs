@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Input, Sha256};
 use whimbrel_engine::OFFER_BYTES_MAX;
+use whimbrel_methods::masked::Trust;
 
 /// Changes when older programs would misread an offer.
 const VERSION: u32 = 1;
@@ -139,6 +140,11 @@ impl Offer {
 
     /// The stages, as a client runs its part of them.
     pub fn plan(&self) -> Result<Plan> {
+        self.trusted_plan(Trust::default())
+    }
+
+    /// [`Offer::plan`], with the client's identity and view of rosters under masks.
+    pub fn trusted_plan(&self, trust: Trust) -> Result<Plan> {
         let facts = Facts {
             clients: self.clients as usize,
             names: self.names.clone(),
@@ -150,7 +156,7 @@ impl Offer {
             total_rows: None,
             unseen: Vec::new(),
         };
-        Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
+        Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), trust)
     }
 
     /// Reads a client's rows and checks them against the schema. Clients invited later need not be in
@@ -184,6 +190,10 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     if let Some(set) = &job.federation {
         // The limit also applies to messages that a client receives.
         federation.message_max = set.message_max;
+        // Users consent to masked rounds that may close without some clients.
+        if job.privacy.masks {
+            (federation.quorum, federation.deadline_s) = (set.quorum, set.deadline_s);
+        }
     }
     let mut job =
         Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };

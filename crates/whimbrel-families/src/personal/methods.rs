@@ -28,7 +28,6 @@ use whimbrel_methods::personal::{
     Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Local, LocalRule, Mocha, PFedMe, Sampling,
     Scaffold, ServerStep, Weighing,
 };
-use whimbrel_methods::settings::Weights;
 
 /// The keys of local steps.
 const STEPS: &[&JobKey] = &[&LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER];
@@ -75,12 +74,12 @@ const ROWS: &[RuleKind] = &[
         TRAINING,
         fixed!(FedAvg::default()),
     )),
-    rule(
+    private(rule(
         "fedavg+",
         "fedavg with one more local training before predictions",
         TRAINING,
         fixed!(FedAvg { fine_tune: true, ..FedAvg::default() }),
-    ),
+    )),
     private(rule(
         "fedprox",
         "fedavg with a proximal term towards the received model",
@@ -100,13 +99,18 @@ const ROWS: &[RuleKind] = &[
         keys!(TRAINING, &[&ALPHA, &ADAPTIVE]),
         &APFL,
     ),
-    rule("fedrep", "shared layers with personal heads", keys!(TRAINING, &[&HEAD_EPOCHS]), &FEDREP),
-    rule(
+    private(rule(
+        "fedrep",
+        "shared layers with personal heads",
+        keys!(TRAINING, &[&HEAD_EPOCHS]),
+        &FEDREP,
+    )),
+    private(rule(
         "ditto",
         "fedavg with personal models near the shared one",
         keys!(TRAINING, &[&LAMBDA]),
         &DITTO,
-    ),
+    )),
     RuleKind {
         server: &CONTROLLED,
         sampling: Sampling::Unbiased,
@@ -157,7 +161,6 @@ const ROWS: &[RuleKind] = &[
 /// `sgd` and its presets for learners: the gradient of one minibatch per round.
 const SGD: RuleKind = RuleKind {
     method: MethodKind {
-        weights: Weights::Equal,
         private: &[PrivacyUnit::Client],
         ..MethodKind::new(
             PRESETS[0].name,

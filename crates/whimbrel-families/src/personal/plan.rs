@@ -14,9 +14,12 @@ use std::sync::Arc;
 use whimbrel_core::DynMethod;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::{Graphs, Stage, StageMethod};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::{
+    START_SUMS, StartSums,
     DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, Scaling, Shape, Solver,
 };
+use whimbrel_methods::pooled::{self, ExactSums};
 use whimbrel_methods::settings::Budget;
 use whimbrel_nn::Learner;
 
@@ -66,13 +69,7 @@ pub(super) fn planned(
     let (private, more) = common.private_messages(channels.uplinks[0].dimension())?;
     notes.extend(private);
     warnings.extend(more);
-    if common.private.is_some() && (!learner.classifies() || learner.start_sums_len() > 0) {
-        return refuse(
-            "this learner starts from exact sums over the clients' rows",
-            "use a classifier that starts from random parameters",
-        )
-        .at("model.kind");
-    }
+    common.check_private_start(&*learner)?;
     let graphs = match &asked.neighbours {
         None => None,
         Some(neighbours) => {
@@ -89,9 +86,16 @@ pub(super) fn planned(
 }
 
 impl PersonalPlan {
-    fn method(&self, common: &Common) -> Result<Arc<dyn DynMethod>> {
+    /// The stage of the sums from which the learner starts, where sums hide their terms.
+    fn start(&self) -> Option<StartSums> {
+        let on_grid = self.channels.uplinks.iter().any(|uplink| uplink.grid().is_some());
+        let stage = StartSums { learner: self.learner.clone() };
+        (on_grid && stage.length() > 1).then_some(stage)
+    }
+
+    fn method(&self, common: &Common, start: Option<Vec<f64>>) -> Result<Arc<dyn DynMethod>> {
         let (own_solvers, solver_of) = self.own_solvers.clone();
-        let training = Personal { own_solvers, solver_of, ..self.training(common) };
+        let training = Personal { own_solvers, solver_of, start, ..self.training(common) };
         let release = common.release(self.channels.uplinks[0].dimension())?;
         let terms = self.channels.private_terms(common, release);
         Ok(self.asked.rule.local.method(training, terms))
@@ -118,6 +122,7 @@ impl PersonalPlan {
             participation: common.participation_mean(),
             own_solvers: Vec::new(),
             solver_of: BTreeMap::new(),
+            start: None,
         }
     }
 }
@@ -137,7 +142,25 @@ pub(super) fn solver(asked: &PersonalFit, job: &Job) -> Solver {
 }
 
 impl FitStages for PersonalPlan {
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
+    fn count(&self) -> usize {
+        1 + usize::from(self.start().is_some())
+    }
+
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        let stage = self.start();
+        let start = match (&stage, delivered.first()) {
+            (Some(stage), Some(found)) => Some(found.values(START_SUMS, stage.length())?),
+            _ => None,
+        };
+        if let (Some(stage), 0) = (stage, index) {
+            let exact = ExactSums { method: pooled::Stage(stage), masks: common.privacy().masks };
+            return Ok(common.quiet("sums for a start", exact.erased(BindRows)));
+        }
         let rounds = common.given_rounds();
         if let (Some((graphs, scaling)), Some(rounds)) = (&self.graphs, rounds) {
             let method = Arc::new(DecentralisedPersonal {
@@ -149,6 +172,16 @@ impl FitStages for PersonalPlan {
             let method = StageMethod::Neighbours(method, graphs.clone());
             return Ok(common.fit_by(method, Some(rounds)));
         }
-        Ok(common.fit(self.method(common)?, rounds))
+        Ok(common.fit(self.method(common, start)?, rounds))
+    }
+
+    fn stand_in(&self, index: usize) -> Artifact {
+        match self.start().filter(|_| index == 0) {
+            Some(stage) => {
+                let length = stage.length();
+                Artifact::new(START_SUMS).with(START_SUMS, &[length], vec![1.0; length])
+            }
+            None => Artifact::default(),
+        }
     }
 }

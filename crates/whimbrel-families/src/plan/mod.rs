@@ -25,10 +25,10 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
+use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
-use whimbrel_methods::masked::{MaskSecret, Masks};
+use whimbrel_methods::masked::{MaskSecret, Masks, Trust};
 use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
 
 /// Default number of evaluations of a run.
@@ -150,6 +150,8 @@ pub struct Common {
     pub private: Option<Private>,
     /// The origin of a client's masks.
     pub secret: MaskSecret,
+    /// The client's identity under masks, and the user's view of rosters.
+    pub trust: Trust,
 }
 
 /// Treatment of the minimum of a convex loss, to which excess losses refer.
@@ -227,6 +229,9 @@ impl Plan {
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
+        if plan.private().is_some() {
+            plan.warnings.extend(privacy::unscaled(loaded));
+        }
         plan.warnings.extend(same_but_for_case(&facts.names));
         if job.federation.is_some() {
             plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());
@@ -415,21 +420,22 @@ impl Common {
             unseen: facts.unseen.clone(),
             private: Private::of(job, facts.clients, facts.total_rows)?,
             secret: MaskSecret::Simulated,
+            trust: Trust::default(),
         })
     }
 
     /// The number of clients that train.
-    fn trained(&self) -> usize {
+    pub fn trained(&self) -> usize {
         self.clients - self.unseen.iter().filter(|unseen| **unseen).count()
     }
 
-    /// Refuses a stage with exchanges that are not masked, if the job asks for masks.
+    /// Refuses a stage whose messages are not masked, if the job asks for masks.
     fn check_masked(&self, stage: &Stage) -> whimbrel_core::Result<()> {
         let declared = stage.method.declare();
-        if !self.job.privacy.masks || declared.enrols_only || declared.steps > 1 {
+        if !self.job.privacy.masks || declared.steps > 1 {
             return Ok(());
         }
-        let what = format!("the exchanges of the stage `{}` cannot be masked", stage.name);
+        let what = format!("the messages of the stage `{}` cannot be masked", stage.name);
         Err(Error::config(what).hint("take `masks` out of [privacy], or use another method"))
     }
 
@@ -491,6 +497,7 @@ impl Common {
                 clients: self.clients,
                 seed: self.job.seed,
                 secret: self.secret,
+                trust: self.trust,
             }),
             release: None,
         }
@@ -526,7 +533,11 @@ impl Common {
             participation: self.participation.clone(),
             faults: self.faults.clone(),
             evaluate_every: self.evaluates().then_some(every),
-            stopping: self.job.method.stop.clone(),
+            // The rounds of a private run are those that the budget allows.
+            stopping: Stopping {
+                spent: self.private.is_some().then_some("budget"),
+                ..self.job.method.stop.clone()
+            },
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::job::method::stop::{FIELD_NORM2, limit};
 use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::method::Disclosure;
 use whimbrel_engine::{Agreement, Chain, Consent, Faults, Stage};
-use whimbrel_methods::masked::MaskSecret;
+use whimbrel_methods::masked::{MaskSecret, Trust};
 use whimbrel_privacy::noise::random_bytes;
 
 /// The messages that leave a client in one stage.
@@ -20,19 +20,30 @@ pub struct StageDisclosures {
 impl Plan {
     /// The coordinator's plan: the methods of a simulation, built without rows.
     pub fn on_network(job: &Job, facts: &Facts) -> Result<Self> {
+        Self::watched(job, facts, Trust::default())
+    }
+
+    /// The coordinator's plan, with a view of rosters under masks.
+    pub fn watched(job: &Job, facts: &Facts, trust: Trust) -> Result<Self> {
         check_servable(job)?;
-        Self::without_rows(job, facts, Files::Here)
+        Self::without_rows(job, facts, Files::Here, trust)
     }
 
     /// A client's plan from an offered job and its facts.
-    pub(crate) fn on_client(job: &Job, facts: &Facts, memory: Option<&[f64]>) -> Result<Self> {
+    pub(crate) fn on_client(
+        job: &Job,
+        facts: &Facts,
+        memory: Option<&[f64]>,
+        trust: Trust,
+    ) -> Result<Self> {
         // An offer comes from a peer, who must not know the noise.
         check_private(job)?;
-        Self::without_rows(job, facts, Files::Sent { memory })
+        Self::without_rows(job, facts, Files::Sent { memory }, trust)
     }
 
-    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>) -> Result<Self> {
+    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>, trust: Trust) -> Result<Self> {
         let mut common = Common::new(job, facts)?;
+        common.trust = trust;
         if job.privacy.masks {
             common.secret = MaskSecret::Random(random_bytes()?);
         }

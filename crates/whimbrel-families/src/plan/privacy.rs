@@ -4,8 +4,11 @@ use super::{Common, Plan};
 use crate::failure::{AtKey, Result};
 use crate::family::refuse;
 use crate::job::{Job, PrivacyUnit};
+use crate::load::Loaded;
+use whimbrel_core::{ClientData, FeatureRows, Labelled};
 use whimbrel_engine::{Agreement, Consent};
 use whimbrel_methods::federated::{Release, Unit};
+use whimbrel_nn::Learner;
 use whimbrel_privacy::accountant::{
     Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
 };
@@ -15,6 +18,43 @@ use whimbrel_privacy::noise::{Share, Source};
 const START_SHARE: f64 = 0.15;
 /// The share of the rounds whose states are averaged.
 const AVERAGED: f64 = 0.3;
+
+/// Root mean squares of columns that are of a scale of about one.
+const SCALES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+/// Most columns named in a warning.
+const NAMED_MAX: usize = 5;
+
+/// The warning about columns in natural units: bounds, noise and starts are for values of about one.
+pub(super) fn unscaled(loaded: &Loaded) -> Option<String> {
+    let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); loaded.columns.len()];
+    for (_, (_, data)) in loaded.training() {
+        let values = match data {
+            ClientData::Table(table) => &table.values,
+            ClientData::Labelled(Labelled { rows: FeatureRows::Dense(values), .. }) => values,
+            _ => return None,
+        };
+        for (at, x) in values.iter().enumerate().filter(|(_, x)| x.is_finite()) {
+            let (squares, count) = &mut sums[at % loaded.columns.len()];
+            *squares += x * x;
+            *count += 1.0;
+        }
+    }
+    let each = loaded.columns.iter().zip(sums);
+    let each = each.map(|(name, (squares, count))| (name, (squares / count.max(1.0)).sqrt()));
+    let far: Vec<(&String, f64)> =
+        each.filter(|(_, size)| *size > 0.0 && !SCALES.contains(size)).collect();
+    let some: Vec<String> =
+        far.iter().take(NAMED_MAX).map(|(name, size)| format!("{name:?} ({size:.3})")).collect();
+    let more = if far.len() > NAMED_MAX { " and others" } else { "" };
+    (!far.is_empty()).then(|| {
+        format!(
+            "columns far from a scale of one (root mean square in brackets): {}{more}; under `epsilon` \
+             bounds and noise are for values of about one: divide the columns by public constants, or the \
+             fit is of little use",
+            some.join(", ")
+        )
+    })
+}
 
 /// Noise and cost of a private fit.
 #[derive(Clone, Debug)]
@@ -251,6 +291,16 @@ impl Common {
         };
         let (note, warnings) = private.messages(dimension, clip);
         Ok((Some(note), warnings))
+    }
+
+    /// Refuses a learner whose start depends on the rows without noise.
+    pub fn check_private_start(&self, learner: &dyn Learner) -> Result<()> {
+        if self.private.is_some() && (!learner.classifies() || learner.start_sums_len() > 0) {
+            let what = "this learner starts from exact sums over the clients' rows";
+            return refuse(what, "use a classifier that starts from random parameters")
+                .at("model.kind");
+        }
+        Ok(())
     }
 
     /// Whether clients are asked for evaluations: under privacy only if the job asks for them.

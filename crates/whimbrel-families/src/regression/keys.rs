@@ -68,7 +68,7 @@ choices! {
 }
 
 table! {
-    pub(super) REGRESSION: RegressionKeys {
+    pub(crate) REGRESSION: RegressionKeys {
         /// distribution of the target
         family: FAMILY = "family", FamilyKey::FORM, default;
         /// a column that is added to the linear predictor, such as the logarithm of an exposure
@@ -127,7 +127,7 @@ const TEXTS_BY_NAME: Form<Vec<(String, String)>> = Form::new(
 );
 
 /// Types of columns.
-pub(super) const COLUMN_TYPES: Form<Vec<(String, ColumnType)>> =
+pub(crate) const COLUMN_TYPES: Form<Vec<(String, ColumnType)>> =
     Form::new("", |v| read_types(v.clone()), |types| write_types(types));
 
 /// The family's keys of `[method]`.
@@ -155,7 +155,7 @@ form! {
         "model" => Errors::Model,
         /// sandwich over rows (HC0)
         "robust" => Errors::Robust,
-        /// sandwich over clients, with the correction m/(m - 1) (n - 1)/(n - d)
+        /// sandwich over clients, with the correction m/(m - 1) (n - 1)/(n - d), except in Cox's model
         "clustered" => Errors::Clustered,
     }
 }

@@ -3,6 +3,7 @@
 pub mod keys;
 
 mod plan;
+mod pool;
 mod predict;
 mod results;
 
@@ -20,6 +21,7 @@ use keys::{
     HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
     REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
+pub use pool::pool;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -175,7 +177,7 @@ impl Fit for RegressionFit {
         let keys = &self.keys;
         let columns = [&keys.offset, &keys.weights, &keys.event].into_iter().flatten().cloned();
         let classes = !self.cox && keys.family == FamilyKey::Multinomial;
-        let response = Some(Response { classes, columns: columns.collect() });
+        let response = Some(Response { classes, columns: columns.collect(), optional: false });
         Layout::Mixed { types: keys.types.clone(), response }
     }
 
@@ -191,5 +193,9 @@ impl Fit for RegressionFit {
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
+    }
+
+    fn sends_exact_sums(&self) -> bool {
+        true
     }
 }

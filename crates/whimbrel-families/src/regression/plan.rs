@@ -6,18 +6,21 @@ use crate::family::refuse;
 use crate::job::{DataSource, Job};
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, FitStages, Planned};
-use std::sync::Arc;
-use whimbrel_core::Erased;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::masked::Masks;
 use whimbrel_methods::newton::Newton;
+use whimbrel_methods::pooled::ExactSums;
 use whimbrel_models::glm::{Asked, Design, Errors, Factor, Model, Term};
 
 /// Most rounds unless the job gives them.
 const ROUNDS_MAX: u32 = 100;
 
-struct RegressionPlan(Newton);
+struct RegressionPlan {
+    method: Newton,
+    masks: Option<Masks>,
+}
 
 pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> Result<Planned> {
     let model = asked.model(&common.job, &facts.columns, &facts.levels)?;
@@ -27,14 +30,21 @@ pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> 
         asked: Asked {
             errors: asked.inference.errors,
             heterogeneity: asked.inference.heterogeneity,
+            frequencies: asked.keys.frequencies,
             min_group: common.privacy().min_group.unwrap_or(1) as usize,
         },
         tests: asked.inference.tests,
-        frequencies: asked.keys.frequencies,
         rounds: common.budget().rounds_max().map_or(ROUNDS_MAX, |rounds| rounds.min(ROUNDS_MAX)),
         min_group: common.privacy().min_group,
         model,
     };
+    // Sums of one question to different clients would reveal the difference.
+    let least = common.trained() as u32;
+    let masks = common.privacy().masks.map(|masks| Masks { least, ..masks });
+    if masks.is_some() && !common.faults.late.is_empty() {
+        let what = "newton under masks takes no client after its first exchange";
+        return refuse(what, "take `late` out, or `masks`").at("simulation.late");
+    }
     let channels = Channels::new(common, &Vectors::gradients(&[p]))?;
     let mut warnings = Vec::new();
     if method.asked.errors == Errors::Clustered && common.clients <= p {
@@ -49,13 +59,15 @@ pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> 
         rounds,
         notes,
         warnings,
-        ..Planned::new(common, &channels, RegressionPlan(method))
+        ..Planned::new(common, &channels, RegressionPlan { method, masks })
     })
 }
 
 impl FitStages for RegressionPlan {
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        Ok(common.fit(Arc::new(Erased(self.0.clone(), BindRows)), Some(self.0.rounds)))
+        let rounds = Some(self.method.rounds);
+        let exact = ExactSums { method: self.method.clone(), masks: self.masks };
+        Ok(common.fit(exact.erased(BindRows), rounds))
     }
 }
 

@@ -4,7 +4,7 @@ use super::RegressionFit;
 use super::keys::{ERROR_WORDS, FamilyKey};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
-use crate::files::figure;
+use crate::files::{figure, p_value};
 use crate::job::Job;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section, Series, SeriesPoint};
@@ -347,12 +347,8 @@ fn test_json(test: &Test) -> Value {
     })
 }
 
-fn p_value(p: f64) -> String {
-    if p < 1e-4 { "<0.0001".into() } else { format!("{p:.4}") }
-}
-
 /// Columns of text; the first is aligned to the left.
-fn aligned(cells: &[Vec<String>]) -> String {
+pub(super) fn aligned(cells: &[Vec<String>]) -> String {
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let line = |row: &Vec<String>| {
         let cells = row.iter().enumerate().map(|(at, cell)| match at {

@@ -115,7 +115,13 @@ impl Completed {
 
     pub fn estimate(&self, parameter: Parameter) -> Estimate {
         let (lower, upper) = self.fit.interval(parameter);
-        Estimate { mean: self.fit.model.family().mean(parameter.theta), lower, upper }
+        let mean = parameter.in_data(self.fit.model.family().mean(parameter.theta));
+        Estimate { mean, lower, upper }
+    }
+
+    /// The expected value of a cell, in the units of the data.
+    pub fn mean(&self, row: usize, column: usize) -> f64 {
+        self.fit.point(row, column, 0.0).in_data(self.fit.mean(row, column))
     }
 
     /// Rows with one to four observations in the fit.

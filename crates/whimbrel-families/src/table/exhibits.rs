@@ -41,6 +41,7 @@ impl Comparison {
         let (name, best) = self.best_simpler().filter(|(_, deviance)| deviance.is_finite())?;
         let name = match name.as_str() {
             "row_column_effects" => "row and column effects".to_owned(),
+            "effects_alone" => "the effects without factors".to_owned(),
             name => name.replace('_', " "),
         };
         let excess = fitted / best - 1.0;
@@ -114,7 +115,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
             if let Some(value) = value {
                 add(&mut observed[block], value);
             }
-            add(&mut completed[block], value.unwrap_or_else(|| table.fit.mean(row, column)));
+            add(&mut completed[block], value.unwrap_or_else(|| table.mean(row, column)));
         }
     }
     // Four digits suffice for a colour.
@@ -159,7 +160,8 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
                 let (row, column) = (cell.row as usize, cell.column as usize);
                 let known = table.fit.point(row, column, 0.0).observations;
                 let at = (table.fit.model.position(cell), known);
-                scores.add_held_out(family, at, cell.value, table.fit.mean(row, column));
+                let value = table.fit.model.in_units_of_fit(cell).value;
+                scores.add_held_out(family, at, value, table.fit.mean(row, column));
             }
             let point = |level| Some([level, scores.coverage(family, level)?]);
             LEVELS.into_iter().filter_map(point).collect()

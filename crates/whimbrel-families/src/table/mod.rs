@@ -195,13 +195,10 @@ impl Fit for TableFit {
         &self,
         common: &Common,
         facts: &Facts,
-        rows: Option<&Loaded>,
+        _: Option<&Loaded>,
         _: Files<'_>,
     ) -> Result<Planned> {
-        let mut planned = plan::planned(common, self, facts)?;
-        let numbers = rows.filter(|_| self.entries() == Entries::Numbers);
-        planned.warnings.extend(numbers.and_then(plan::unlike_scales));
-        Ok(planned)
+        plan::planned(common, self, facts)
     }
 }
 

@@ -1,23 +1,25 @@
 //! The stages of a low-rank table.
 
-use super::keys::EffectsKey;
+use super::keys::{EffectsKey, LowRankKeys};
 use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::job::{MemoryStart, Step};
-use crate::load::Loaded;
 use crate::plan::{Common, Facts, FitStages, Planned, channels};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Erased, Error};
+use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
+use whimbrel_methods::fedmiss::units::{self, ColumnUnits};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, StepRule};
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
+use whimbrel_models::lowrank::{Family, LAMBDA_EFFECTS, LowRank, Settings, Variance};
 
 /// A low-rank table and the method that fits it.
 struct TablePlan {
@@ -33,6 +35,8 @@ struct TablePlan {
 /// The purpose of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
+    /// Mean and scale of each column of numbers.
+    Units,
     Select,
     Baselines,
     Fit,
@@ -52,7 +56,7 @@ pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Resul
     let plan = TablePlan { asked: asked.clone(), model, codecs, own_codecs, stages };
     plan.method(common, &plan.model)?.check()?;
     if plan.stages.contains(&Kind::Select) {
-        plan.selection(common)?;
+        plan.selection(common, plan.model.settings().clone())?;
     }
     Ok(Planned {
         rounds: rounds(common),
@@ -61,45 +65,14 @@ pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Resul
     })
 }
 
-/// The ratio of standard deviations from which columns are not of one scale.
-const SCALES_MAX: f64 = 10.0;
-
-/// The warning about columns of unlike scales: the largest alone determines the factors.
-pub(super) fn unlike_scales(loaded: &Loaded) -> Option<String> {
-    let mut sums: BTreeMap<u32, [f64; 3]> = BTreeMap::new();
-    let mut names = None;
-    for (_, data) in &loaded.clients {
-        let ClientData::Cells(cells) = data else { return None };
-        names.get_or_insert(&cells.columns);
-        for cell in &cells.observed {
-            let [count, mean, squares] = sums.entry(cell.column).or_default();
-            *count += 1.0;
-            let gap = cell.value - *mean;
-            *mean += gap / *count;
-            *squares += gap * (cell.value - *mean);
-        }
-    }
-    let sd = |(column, [count, _, squares]): (&u32, &[f64; 3])| ((squares / count).sqrt(), *column);
-    let each = || sums.iter().map(sd).filter(|(sd, _)| *sd > 0.0);
-    let (least, small) = each().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (most, large) = each().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let names = names.filter(|_| most > SCALES_MAX * least)?;
-    Some(format!(
-        "columns differ in scale: {:?} varies {:.0} times as much as {:?}, so that it dominates the fit; \
-         divide columns by their standard deviations, or write kind = \"mixture\" in [model]",
-        names[large as usize],
-        most / least,
-        names[small as usize]
-    ))
-}
-
 fn stages(asked: &TableFit, judged: bool) -> Vec<Kind> {
     let select = (asked.is_chosen() || asked.starts > 1).then_some(Kind::Select);
     let baselines = judged.then_some(Kind::Baselines);
     // Baselines use the chosen ridges. Several starts of a given model replace its only fit at the
     // same index, so that they draw the same first start.
     let [first, second] = if asked.is_chosen() { [select, baselines] } else { [baselines, select] };
-    first.into_iter().chain(second).chain([Kind::Fit]).collect()
+    let units = asked.is_standardised().then_some(Kind::Units);
+    units.into_iter().chain(first).chain(second).chain([Kind::Fit]).collect()
 }
 
 /// Opening the memories takes a pass over the cells.
@@ -108,6 +81,13 @@ fn rounds(common: &Common) -> Option<u32> {
 }
 
 impl TableFit {
+    /// Whether columns of unlike scales are standardised. The paper's iterates and a given variance
+    /// refer to the units of the data.
+    fn is_standardised(&self) -> bool {
+        let LowRankKeys { family, variance, .. } = self.table;
+        family == Family::Gaussian && variance == Variance::Estimated && !self.exact
+    }
+
     /// Whether rank or lambda is chosen by cross-validation.
     fn is_chosen(&self) -> bool {
         self.table.rank.is_none() || self.table.lambda.is_none()
@@ -115,8 +95,8 @@ impl TableFit {
 }
 
 impl TablePlan {
-    fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
-        let (settings, key) = (self.model.settings().clone(), &self.asked.table);
+    fn selection(&self, common: &Common, settings: Settings) -> whimbrel_core::Result<Select> {
+        let key = &self.asked.table;
         let given = Given {
             rank: key.rank,
             lambda: key.lambda,
@@ -186,20 +166,28 @@ impl FitStages for TablePlan {
     ) -> whimbrel_core::Result<Stage> {
         let chosen = delivered.iter().find(|a| a.kind == select::KIND);
         let selection = chosen.map(Selection::from_artifact).transpose()?;
+        let mut settings = self.model.settings().clone();
+        if let Some(found) = delivered.iter().find(|a| a.kind == units::KIND) {
+            settings.units = units::delivered(found)?;
+        }
         let model = match &selection {
-            None => self.model.clone(),
+            None => LowRank::new(settings.clone())?,
             Some(Selection { chosen, .. }) => {
                 let given = self.asked.table.rank;
                 if given.is_some_and(|given| chosen.rank > given) {
                     let what = format!("rank {} was chosen, above the job's", chosen.rank);
                     return Err(Error::peer(what));
                 }
-                LowRank::new(chosen.of(self.model.settings()))?
+                LowRank::new(chosen.of(&settings))?
             }
         };
         Ok(match self.stages[index] {
+            Kind::Units => {
+                let method = Once(ColumnUnits { columns: settings.columns });
+                common.quiet("scales of columns", Arc::new(Erased(method, BindRows)))
+            }
             Kind::Select => {
-                let method = self.selection(common)?;
+                let method = self.selection(common, settings)?;
                 let name = if self.asked.is_chosen() { "rank and penalty" } else { "starts" };
                 common.quiet(name, Arc::new(Erased(method, BindCells)))
             }
@@ -217,6 +205,7 @@ impl FitStages for TablePlan {
 
     fn stand_in(&self, index: usize) -> Artifact {
         match self.stages[index] {
+            Kind::Units => Artifact::new(units::KIND),
             Kind::Select => Selection::stand_in(self.model.settings()),
             Kind::Baselines => Artifact::new(select::BASELINES_KIND),
             Kind::Fit => Artifact::default(),

@@ -13,6 +13,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_data::Attribute;
 use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
+use whimbrel_methods::fedmiss::units;
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
@@ -103,20 +104,24 @@ impl FitReport for TableFit {
     }
 
     fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
-        let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
+        let standardised = delivered.iter().find_map(units::note);
+        let Ok(Some(selection)) = selection(delivered) else {
+            return standardised.into_iter().collect();
+        };
         let Selection { chosen, tried, .. } = &selection;
         let own: Vec<String> = chosen.term_ridges.iter().map(f64::to_string).collect();
         let ridges = match &own[..] {
             [] => format!("ridge {}", chosen.lambda_effects),
             own => format!("ridges {}", own.join(", ")),
         };
-        vec![format!(
+        let words = format!(
             "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with {ridges}",
             tried.len(),
             chosen.rank,
             chosen.lambda,
             self.table.effects.words(),
-        )]
+        );
+        standardised.into_iter().chain([words]).collect()
     }
 }
 

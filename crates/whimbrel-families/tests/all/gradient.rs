@@ -49,10 +49,11 @@ fn the_published_job_parses_as_written() {
             standardize: true,
         })
     );
-    let wanted = Regression { ridge: 0.0, nonconvex: 0.0, intercept: true };
+    let wanted =
+        Regression { ridge: 0.0, nonconvex: 0.0, intercept: true, penalize_intercept: false };
     assert_eq!((job.model, gradient(&job).regression), ("logistic", wanted));
     assert_eq!((job.method.kind.algorithm, job.method.channels), ("sgd", Some(Preset::Mcm)));
-    assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Equal));
+    assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Samples));
     assert_eq!(
         job.method.batch,
         Batch::Sample { size: Some(50), replacement: true, local_steps: 1 }

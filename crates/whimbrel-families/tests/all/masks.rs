@@ -1,7 +1,7 @@
 //! `masks = true` in a job: the model of a run without masks, void rounds, and refusals.
 
 use crate::cells::TABLE;
-use crate::plans::{failure, run};
+use crate::plans::{failure, plan, run};
 use crate::{has, parse, refusal};
 use whimbrel_core::Wire;
 use whimbrel_engine::Outcome;
@@ -41,6 +41,9 @@ fn masks_do_not_change_the_model() {
         mixture(40, "fedem", ""),
         mixture(12, "dem", ""),
         mixture(12, "fedem", "participation = { size = 8 }\n"),
+        mixture(12, "fedem", "").replace("moments", "federated-kmeans"),
+        mixture(12, "fedem", "[data.prepare]\nstandardize = true\n"),
+        mixture(12, "fedem", "[data.prepare]\npca = 1\n").replace("moments", "federated-kmeans"),
         toy("diana", ""),
         toy("qsgd", "batch = 5\n"),
     ] {
@@ -51,6 +54,27 @@ fn masks_do_not_change_the_model() {
         assert!(result(&plain) == result(&masked), "{job}");
         let traffic = (plain.traffic, masked.traffic);
         assert!(traffic.0.up < traffic.1.up && traffic.0.down < traffic.1.down, "{traffic:?}");
+    }
+}
+
+/// No client's message at enrolment holds more than its number of rows and its keys.
+#[test]
+fn stages_before_the_fit_are_masked_sums() {
+    let prepare = "[data.prepare]\nstandardize = true\npca = 1\n";
+    let text = mixture(12, "fedem", prepare).replace("moments", "federated-kmeans");
+    for text in [text, toy("diana", "")] {
+        let plan = plan(&parse(&format!("{text}{GRID}{MASKS}"))).unwrap();
+        for stage in plan.disclosures().unwrap() {
+            for sent in stage.disclosures.iter().filter(|d| d.message == "summary") {
+                let known = sent.meaning.contains("number of") || sent.meaning.contains("keys");
+                assert!(
+                    known && !sent.meaning.contains("mean"),
+                    "{}: {}",
+                    stage.stage,
+                    sent.meaning
+                );
+            }
+        }
     }
 }
 
@@ -87,10 +111,10 @@ fn masks_are_refused_where_they_hide_nothing() {
             "take part with one probability",
         ),
         (
-            format!("{}{GRID}{MASKS}", gmm.replace("moments", "federated-kmeans")),
-            "which masks do not hide",
+            format!("{}{GRID}{MASKS}", gmm.replace("moments", "examples")),
+            "needs rows of each client",
         ),
-        (format!("{}{GRID}{MASKS}", gmm.replace("moments", "examples")), "which masks do not hide"),
+        (format!("{gmm}step = \"theory\"\n{GRID}{MASKS}"), "maxima and variances"),
         (
             format!("{}{GRID}{MASKS}", gmm.replace("components = 2", "components = [2, 3]")),
             "the choice among several fits is not masked",

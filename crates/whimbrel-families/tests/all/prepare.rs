@@ -194,6 +194,29 @@ fn constant_columns_are_dropped_and_the_rest_keeps_its_units() {
     }
 }
 
+/// Known ranges scale the columns without a message: the fit is that of rows scaled beforehand, told
+/// in the units of the data.
+#[test]
+fn ranges_scale_columns_without_a_stage() {
+    let (folder, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let rows = rows();
+    let scaled = |at: usize| ((rows[at] - 100.0 * (at % COLUMNS) as f64) / 128.0) / 0.5;
+    let scaled: Vec<f64> = (0..rows.len()).map(scaled).collect();
+    write(&folder.path().join("data.csv"), &rows, COLUMNS, |i| i % 5);
+    write(&other.path().join("data.csv"), &scaled, COLUMNS, |i| i % 5);
+    let range = |j: usize| format!("x{j} = [{}, {}]", 100 * j as i64 - 128, 100 * j as i64 + 128);
+    let ranges: Vec<String> = (0..COLUMNS).map(range).collect();
+    let prepare = format!("[data.prepare]\nranges = {{ {} }}", ranges.join(", "));
+    let found = fit(folder.path(), &prepare, "", "");
+    let plain = fit(other.path(), "", "", "");
+    assert_eq!(found.delivered.len(), plain.delivered.len());
+    let last = found.delivered.len() - 1;
+    assert_eq!(tensor(&found, last, "weights"), tensor(&plain, last, "weights"));
+    let means = tensor(&plain, last, "means");
+    let back = means.iter().enumerate().map(|(at, x)| x * 64.0 + 100.0 * (at % COLUMNS) as f64);
+    assert_eq!(tensor(&found, last, "means"), back.collect::<Vec<f64>>());
+}
+
 /// Interrupted while a stage of the preparation is under way, and resumed.
 #[test]
 fn a_run_that_stops_between_stages_goes_on_in_the_same_bits() {
@@ -245,6 +268,11 @@ fn impossible_preparations_are_refused() {
     let refused = |prepare: &str| refusal(&format!("{PLAIN}[data.prepare]\n{prepare}\n"));
     has(&refused("pca = 0"), "`pca` takes an integer of at least 1, not 0");
     has(&refused("pac = 3"), "did you mean `pca`?");
+    has(
+        &refused("ranges = { x = [3, 1] }"),
+        "column \"x\" needs two numbers, the smaller one first",
+    );
+    has(&refused("pca = 2\nranges = { x = [1, 3] }"), "write `ranges` alone");
     let twice = PLAIN.replace("client = ", "standardize = true\nclient = ");
     has(
         &refusal(&format!("{twice}[data.prepare]\npca = 3\n")),
@@ -287,6 +315,15 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
     let twins: Vec<f64> = rows.chunks(COLUMNS).flat_map(|row| [row[0], row[1], row[0]]).collect();
     let (message, code) = refused(&twins, 3, "pca = 3");
     assert_eq!((message.contains("vary in 2 directions only"), code), (true, 3), "{message}");
+    for (ranges, reason, expected) in [
+        ("x0 = [0, 1]", "the range of column `x1` is missing", 2),
+        ("x0 = [0, 1], x1 = [0, 1], age = [0, 1]", "`age` is not a column of the fit", 2),
+        ("x0 = [0, 1], x1 = [0, 7]", "row 2 has 8 in column `x1`, outside its range", 3),
+    ] {
+        let rows = [0.5, 2.0, 0.1, 3.0, 0.2, 8.0, 0.9, 7.0];
+        let (message, code) = refused(&rows, 2, &format!("ranges = {{ {ranges} }}"));
+        assert_eq!((message.contains(reason), code), (true, expected), "{message}");
+    }
 }
 
 #[test]
@@ -305,8 +342,23 @@ fn constant_columns_are_named() {
     assert_eq!(notes[1], "column `x2` is constant and left out");
     assert_eq!(notes[2], "likelihoods refer to 2 principal components, not to the columns");
     let refused = plan("").err().unwrap().to_string();
-    has(&refused, "column `x2` is constant: it has no density");
+    has(&refused, "column `x2` is constant: the likelihood is unbounded");
     has(&refused, "drop_constant = true");
+}
+
+/// A positive `reg_covar` or a known covariance gives a constant column a density.
+#[test]
+fn a_constant_column_is_fitted_where_variances_stay_positive() {
+    let folder = TempDir::new().unwrap();
+    write(&folder.path().join("data.csv"), &with_constant_column(), COLUMNS, |i| i % 5);
+    for covariance in ["full", "diagonal", "tied"] {
+        let model = format!("covariance = \"{covariance}\"\nreg_covar = 1e-6");
+        let codec = "[uplink]\ncodec = { kind = \"dithering\", levels = 8 }";
+        let outcome = fit(folder.path(), "", &model, codec);
+        assert!(!matches!(outcome.ending, Ending::Degenerate(_)), "{:?}", outcome.ending);
+        let means = tensor(&outcome, outcome.delivered.len() - 1, "means");
+        means.chunks(COLUMNS).for_each(|mean| assert!((mean[2] - 7.5).abs() < 1e-6, "{mean:?}"));
+    }
 }
 
 #[test]

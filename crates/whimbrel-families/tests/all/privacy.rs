@@ -2,10 +2,11 @@
 
 use crate::{has, parse, plans, refusal};
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Sha256;
 use whimbrel_engine::Outcome;
-use whimbrel_families::Job;
 use whimbrel_families::job::{Budget, UpRule};
 use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_families::{Job, Offer};
 use whimbrel_privacy::accountant::Releases;
 use whimbrel_privacy::noise::Share;
 
@@ -94,6 +95,19 @@ fn settings_without_a_guarantee_are_refused() {
     }
 }
 
+/// An offer of a coordinator that changed the job's text.
+fn forged(offer: &Offer, from: &str, to: &str) -> String {
+    let quoted = |text: &str| serde_json::to_string(text).unwrap().trim_matches('"').to_owned();
+    let bare = offer.to_json().replace(offer.hash(), "");
+    // Inner quotation marks keep their backslash.
+    let (from, to) = (quoted(from), quoted(to));
+    assert!(bare.contains(&from), "{bare}");
+    let bare = bare.replacen(&from, &to, 1);
+    let mut hash = Sha256::new();
+    hash.update(bare.as_bytes());
+    bare.replace("\"hash\":\"\"", &format!("\"hash\":\"{}\"", hash.hex()))
+}
+
 /// Settings that a simulation allows, with the reason for which a network refuses them.
 #[test]
 fn a_network_refuses_what_its_clients_could_undo() {
@@ -114,6 +128,18 @@ fn a_network_refuses_what_its_clients_could_undo() {
         ("evaluate = { every = 5 }", "delta = 1e-5", "have no noise"),
     ] {
         let Err(failure) = planned(method, privacy) else { panic!("{privacy} was accepted") };
+        has(&failure.to_string(), reason);
+    }
+    // A client refuses such an offer, too, whatever its coordinator's program checked.
+    let honest = job("", "delta = 1e-5");
+    let offer = Offer::of(&honest, &Facts::on_network(&honest).unwrap()).unwrap();
+    offer.plan().unwrap();
+    for (from, to, reason) in [
+        ("epsilon = 1", "noise_seed = 3\nepsilon = 1", "could remove noise"),
+        ("kind = \"fedem\"\n", "kind = \"fedem\"\nevaluate = { every = 5 }\n", "have no noise"),
+    ] {
+        let offer = Offer::from_json(forged(&offer, from, to).as_bytes()).unwrap();
+        let Err(failure) = offer.plan() else { panic!("{to} was accepted") };
         has(&failure.to_string(), reason);
     }
     let plan = planned("", "delta = 1e-5").unwrap();
@@ -153,6 +179,25 @@ fn noise_repeats_with_its_seed_only() {
     assert_eq!(model(&run(&seeded).1), model(&run(&seeded).1));
     assert_ne!(model(&run(&secret).1), model(&run(&secret).1));
     assert_ne!(model(&run(&seeded).1), model(&run(&secret).1));
+}
+
+/// Columns in natural units: ranges that the job states scale them, and cost no budget.
+#[test]
+fn stated_ranges_scale_the_columns_of_a_private_fit() {
+    let job = |data: &str| {
+        format!(
+            "seed = 2\n[data]\nsource = \"mixture\"\nclients = 5\nrows = 400\n\
+             means = [[400, 0.00], [1600, 0.02]]\ncovariance = [[40000, 0], [0, 0.0001]]\n{data}\n\
+             [model]\nkind = \"gmm\"\ncomponents = 2\ncovariance = \"full\"\n[method]\n\
+             kind = \"fedem\"\nevaluate = {{ every = 80 }}\n[privacy]\nepsilon = 3.0\nnoise_seed = 1\n"
+        )
+    };
+    let ranges = "[data.prepare]\nranges = { x1 = [-2000, 4000], x2 = [-0.1, 0.15] }";
+    let objective = |text: &str| run(&parse(text)).1.objective().unwrap();
+    let exact = objective(&job("").replace("epsilon = 3.0\nnoise_seed = 1\n", ""));
+    let scaled = objective(&job(ranges));
+    assert!((scaled - exact).abs() < 0.2, "{scaled} and {exact}");
+    has(&refusal(&job("[data.prepare]\nstandardize = true")), "`ranges` of the columns");
 }
 
 /// Shares of 60 clients under masks: models of one round with other seeds of the noise differ by the
@@ -201,6 +246,46 @@ fn shares_of_the_noise_survive_masks() {
     }
     let central = job("").to_toml().replace("masks = true", "colluders = 2");
     has(&refusal(&central), "without shares");
+}
+
+/// Central noise on the shared part of personal models: models of one round with other seeds of the
+/// noise differ by the noise alone, whose standard deviation in the mean of 20 clients is `z C / 20`.
+/// With 5 seeds and `d` coordinates the variance has a relative standard error of `sqrt(2/(4 d))`.
+#[test]
+fn shared_parts_of_personal_models_get_noise() {
+    let job = |method: &str, seed: u32| {
+        parse(&format!(
+            "seed = 3\n[data]\nsource = \"synthetic-mixture\"\nclients = 20\n[model]\nkind = \"mlp\"\n\
+             hidden = [8]\n[method]\nkind = {method}\nrounds = 1\n[privacy]\nunit = \"client\"\n\
+             clip = 0.5\nepsilon = 2.0\nnoise_seed = {seed}\n"
+        ))
+    };
+    let values = |job: &Job| -> Vec<f64> {
+        let outcome = plans::run(job);
+        let narrow = model(&outcome).narrow.iter().flat_map(|tensor| &tensor.values);
+        narrow.map(|x| f64::from(*x)).collect()
+    };
+    for method in [
+        "\"fedavg+\"\nstep = 0.1",
+        "\"ditto\"\nstep = 0.1",
+        "\"fedrep\"\nstep = 0.1",
+        // The server moves by the sum of the clients' gradients of the log-likelihood times the step.
+        "\"fedsoul\"\nstep = 1.0",
+    ] {
+        let models: Vec<Vec<f64>> = (1..=5).map(|seed| values(&job(method, seed))).collect();
+        let means: Vec<f64> = (0..models[0].len())
+            .map(|at| models.iter().map(|model| model[at]).sum::<f64>() / 5.0)
+            .collect();
+        let spreads: Vec<f64> = (0..means.len())
+            .map(|at| models.iter().map(|m| (m[at] - means[at]).powi(2)).sum::<f64>() / 4.0)
+            .filter(|spread| *spread > 0.0)
+            .collect();
+        let d = spreads.len() as f64;
+        let plan = plans::plan(&job(method, 1)).unwrap();
+        let expected = (plan.private().unwrap().multiplier() * 0.5 / 20.0).powi(2);
+        let ratio = spreads.iter().sum::<f64>() / d / expected;
+        assert!((ratio - 1.0).abs() < 5.0 * (2.0 / (4.0 * d)).sqrt(), "{method}: {ratio}, {d}");
+    }
 }
 
 /// The objective under a large epsilon approaches that without privacy: clipping costs a little.

@@ -112,14 +112,11 @@ impl Judge for Soul {
         Ok(Answered { answer, memory_limit: None, parts })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
-        check_figures(id, &[answer.loss, answer.acceptance.unwrap_or(0.0)])
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
+        check_figures(id, &[answer.loss, answer.acceptance.unwrap_or(0.0)])?;
         let mut own = vec![Metric::loss(answer.loss)];
         own.extend(answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)));
-        own
+        Ok(own)
     }
 
     fn scores(&self) -> Scores {

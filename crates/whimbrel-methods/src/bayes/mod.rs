@@ -373,10 +373,10 @@ impl Oracle for Soul {
     }
 
     /// The note is that of some round.
-    fn check_told(&self, _: &Own, _: ExchangeKind, note: Option<&Note>, (): &()) -> Result<()> {
+    fn round_kind(&self, _: &Own, _: ExchangeKind, note: Option<&Note>, (): &()) -> Result<usize> {
         let is_known = note.is_some_and(|note| (0..=self.rounds).any(|k| self.note(k) == *note));
         let wrong = || Error::peer("a noise or a step of a chain that the job does not have");
-        is_known.then_some(()).ok_or_else(wrong)
+        is_known.then_some(0).ok_or_else(wrong)
     }
 
     fn local(

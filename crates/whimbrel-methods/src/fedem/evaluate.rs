@@ -74,19 +74,15 @@ impl<M: Mixture> Judge for Em<M> {
         Ok(Answered { answer, memory_limit: Some(limit), parts })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
         if answer.statistic.len() != self.model.statistic_len() {
             return Err(Error::peer(format!("client {id} sent a statistic of another length")));
         }
         check_figures(id, &answer.statistic)?;
-        check_figures(id, &[answer.log_likelihood])
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        let mut own = vec![Metric::loss(self.initial.log_scale() - answer.log_likelihood)];
+        check_figures(id, &[answer.log_likelihood])?;
+        let loss = Metric::loss(self.initial.log_scale() - answer.log_likelihood);
         let shares = answer.statistic[..self.model.components()].to_vec();
-        own.push(Metric::list(SHARES, shares));
-        own
+        Ok(vec![loss, Metric::list(SHARES, shares)])
     }
 
     fn scores(&self) -> Scores {
@@ -148,9 +144,13 @@ impl<M: Mixture> Judge for Em<M> {
 }
 
 impl<M: Mixture> Em<M> {
-    /// The figures of an evaluation.
-    pub(super) fn measures(&self) -> Vec<Measure> {
-        let remedy = self.remedy();
+    /// The figures of an evaluation, with sums over at least `group` rows.
+    pub(super) fn measures(&self, group: Option<u32>) -> Vec<Measure> {
+        let mut remedy = self.remedy();
+        if group.is_some_and(|group| group > 1) {
+            remedy +=
+                ", or lower `min_group` in [privacy]: clients leave out components of fewer rows";
+        }
         let number =
             |key, title, name, caption| Measure::new(key, title, name, caption).without_curve();
         let list = |key, title, name, caption| number(key, title, name, caption).role(Role::List);

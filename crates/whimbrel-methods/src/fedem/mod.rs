@@ -147,7 +147,8 @@ impl<M: Mixture> Oracle for Em<M> {
         disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
-        let (exchanges, measures) = (vec![full_passes], self.measures());
+        let measures = self.measures(terms.privacy.min_group);
+        let exchanges = vec![full_passes];
         Declaration { exchanges, disclosures, measures, ..Declaration::default() }
     }
 
@@ -227,21 +228,15 @@ impl<M: Mixture> Oracle for Em<M> {
         Told { record, note: outer.map(OuterLoop), private }
     }
 
-    /// A pass over all rows opens each outer loop.
-    fn round_kind(&self, own: &Own, note: Option<&OuterLoop>) -> usize {
-        let outer = note.map(|outer| outer.0);
-        let continues = own.running.as_ref().map(|running| running.outer) == outer;
-        usize::from(outer.is_some() && !continues)
-    }
-
-    /// Outer loops are those of variance reduction, and moments those of the state form.
-    fn check_told(
+    /// A pass over all rows opens each outer loop. Outer loops are those of variance reduction, and
+    /// moments those of the state form.
+    fn round_kind(
         &self,
         own: &Own,
         kind: ExchangeKind,
         outer: Option<&OuterLoop>,
         moments: &Option<Vec<f64>>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let rounds = kind == ExchangeKind::Round;
         if outer.is_some() != (self.has_loops() && rounds) {
             return Err(Error::peer("an outer loop is missing, or the job has none"));
@@ -257,8 +252,11 @@ impl<M: Mixture> Oracle for Em<M> {
             None => !computes || own.moments.len() == length,
             Some(moments) => computes && fits(moments),
         };
-        let wrong = || Error::peer("pooled moments are missing, or not those of the job");
-        right.then_some(()).ok_or_else(wrong)
+        if !right {
+            return Err(Error::peer("pooled moments are missing, or not those of the job"));
+        }
+        let running = own.running.as_ref().map(|running| running.outer);
+        Ok(usize::from(outer.is_some_and(|outer| running != Some(outer.0))))
     }
 
     /// `S_{k+1,i} − Ŝ_k`, with `S_{k+1,i}` an approximation of `s̄_i(T(Ŝ_k))`  (Alg. 1, l. 6, 7)

@@ -32,17 +32,19 @@ impl<O: Judge> Evaluate for Federated<O> {
         Ok(Answer { rows: data.rows[0], answer, memory_gap2, parts })
     }
 
-    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
-        check_rows(id, answer.rows, peer.rows)?;
+    fn own(
+        &self,
+        id: ClientId,
+        peer: Option<&Self::Peer>,
+        answer: &Self::Answer,
+    ) -> Result<Vec<Metric>> {
+        peer.map_or(Ok(()), |peer| check_rows(id, answer.rows, peer.rows))?;
         check_figures(id, answer.memory_gap2.as_slice())?;
-        held_out::check(id, answer.rows, self.oracle.scores().each.len(), &answer.parts)?;
-        self.oracle.check(id, &answer.answer)
-    }
-
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        let mut own = self.oracle.own(&answer.answer);
-        own.extend(held_out::own(&self.oracle.scores().each, &answer.parts));
-        own
+        let scores = self.oracle.scores().each;
+        held_out::check(id, answer.rows, scores.len(), &answer.parts)?;
+        let mut own = self.oracle.own(id, &answer.answer)?;
+        own.extend(held_out::own(&scores, &answer.parts));
+        Ok(own)
     }
 
     fn conclude(

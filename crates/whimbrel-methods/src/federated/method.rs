@@ -164,12 +164,12 @@ impl<O: Judge> Method for Federated<O> {
         Some(peer.rows)
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
-        match down.kind {
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
+        Ok(match down.kind {
             ExchangeKind::FirstState => 0,
             ExchangeKind::OpenMemories => 1,
-            ExchangeKind::Round => 2 + self.oracle.round_kind(&client.own, down.note.as_ref()),
-        }
+            ExchangeKind::Round => 2 + self.round_kind(client, down)?,
+        })
     }
 
     fn status(&self, server: &Self::Server) -> Status {
@@ -404,6 +404,10 @@ pub(super) type DownOf<O> =
 type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
 
 impl<O: Oracle> Federated<O> {
+    fn round_kind(&self, client: &ClientOf<O>, down: &DownOf<O>) -> Result<usize> {
+        self.oracle.round_kind(&client.own, down.kind, down.note.as_ref(), &down.private)
+    }
+
     /// Decodes the message to a client.
     fn open_message<'a>(
         &'a self,
@@ -413,7 +417,7 @@ impl<O: Oracle> Federated<O> {
         rows: u64,
     ) -> Result<Opened<'a, O>> {
         let kind = down.kind;
-        self.oracle.check_told(&client.own, kind, down.note.as_ref(), &down.private)?;
+        self.round_kind(client, down)?;
         let moments = self.oracle.frame_moments(End::Client(&client.own, &down.private));
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
         let (end, state) = match kind {

@@ -71,22 +71,18 @@ pub trait Oracle: Send + Sync + 'static {
     fn tell(&self, _: &Self::Global, record: &Self::Record, _: &Context) -> Told<Self> {
         Told { record: record.clone(), note: None, private: Self::Private::default() }
     }
-    /// The kind of a round for a client that received this note: 0 is an ordinary round, `n` the
-    /// `n`-th kind in [`Declaration::exchanges`].
-    fn round_kind(&self, _: &Self::Own, _: Option<&Self::Note>) -> usize {
-        0
-    }
-    /// Refuses a message with a note or a private part that the job does not have. By default no
-    /// message has a note.
-    fn check_told(
+    /// The kind of a round for a client that was told this: 0 is an ordinary round, `n` the `n`-th
+    /// kind in [`Declaration::exchanges`]. Refuses a note or a private part that the job does not
+    /// have; by default no message has a note.
+    fn round_kind(
         &self,
         _: &Self::Own,
         _: ExchangeKind,
         note: Option<&Self::Note>,
         _: &Self::Private,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         match note {
-            None => Ok(()),
+            None => Ok(0),
             Some(_) => Err(Error::peer("a message has a note, and the job has none")),
         }
     }
@@ -180,11 +176,10 @@ pub trait Judge: Oracle {
         data: &Split<Self::Data>,
         terms: &Terms,
     ) -> Result<Answered<Self>>;
-    /// Refuses an answer with a value of another length or one that cannot be averaged.
-    fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
     /// A client's figures beside its scores: its loss, then those declared as
-    /// [`per_client`](whimbrel_core::Measure::per_client).
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric>;
+    /// [`per_client`](whimbrel_core::Measure::per_client). Refuses an answer with a value of another
+    /// length or one that cannot be averaged.
+    fn own(&self, id: ClientId, answer: &Self::Answer) -> Result<Vec<Metric>>;
     /// Figures over the roster, from weighted answers in id order. Those of the channels are added
     /// to them.
     fn conclude(

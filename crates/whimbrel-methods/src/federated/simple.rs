@@ -227,12 +227,9 @@ impl<S: Simple> Judge for Plain<S> {
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
-    fn check(&self, id: ClientId, loss: &f64) -> Result<()> {
-        check_figures(id, &[*loss])
-    }
-
-    fn own(&self, loss: &f64) -> Vec<Metric> {
-        vec![Metric::loss(*loss)]
+    fn own(&self, id: ClientId, loss: &f64) -> Result<Vec<Metric>> {
+        check_figures(id, &[*loss])?;
+        Ok(vec![Metric::loss(*loss)])
     }
 
     fn conclude(

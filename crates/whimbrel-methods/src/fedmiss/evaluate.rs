@@ -71,10 +71,10 @@ impl Evaluate for FedMiss {
         Ok(Answer { loss, cells, residuals, memory_gap2, scores })
     }
 
-    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+    fn own(&self, id: ClientId, peer: Option<&Peer>, answer: &Answer) -> Result<Vec<Metric>> {
         let Scores { observed, held_out, .. } = &answer.scores;
         let lengths = [answer.residuals.len(), answer.cells.0.len(), observed.count as usize];
-        if lengths != [peer.places.len(); 3] {
+        if peer.is_some_and(|peer| lengths != [peer.places.len(); 3]) {
             return Err(Error::peer(format!("client {id} answered for other cells")));
         }
         let sums = [observed, held_out].map(|tally| [tally.squared, tally.deviance, tally.pearson]);
@@ -85,11 +85,8 @@ impl Evaluate for FedMiss {
         if !squares || !figures.all(|figure| figure.abs() <= VALUE_MAX) {
             return Err(Error::peer(format!("client {id} answered with a value out of range")));
         }
-        ScoreSums::default().absorb(&answer.scores)
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        answer.scores.observed.mean_deviance().map(Metric::loss).into_iter().collect()
+        ScoreSums::default().absorb(&answer.scores)?;
+        Ok(answer.scores.observed.mean_deviance().map(Metric::loss).into_iter().collect())
     }
 
     fn conclude(

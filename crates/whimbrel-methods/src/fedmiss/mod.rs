@@ -39,6 +39,7 @@ pub mod select;
 mod server;
 mod settings;
 mod state;
+pub mod units;
 
 pub use settings::{Copies, FedMiss, PERSONAL_MAX, StepRule, auto_step};
 pub use state::{Broadcast, Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
@@ -180,12 +181,12 @@ impl Method for FedMiss {
         Some(peer.places.len() as u64)
     }
 
-    fn allowance(&self, _: &Client, down: &Down) -> usize {
-        match down.phase {
+    fn allowance(&self, _: &Client, down: &Down) -> Result<usize> {
+        Ok(match down.phase {
             Phase::Memory => 0,
             Phase::Fit => 1,
             Phase::Calibrate | Phase::Over => 2,
-        }
+        })
     }
 
     fn status(&self, server: &Server) -> Status {

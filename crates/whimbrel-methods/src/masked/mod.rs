@@ -14,15 +14,20 @@
 //! was not void. The key of a later step is a child of the upload's key: a client answers each step
 //! of an exchange once, whatever the server sends.
 //!
-//! Enrolment messages and evaluations are not masked.
+//! Enrolment messages and evaluations are not masked: stages of [exact sums](crate::pooled) replace the
+//! former. Masked evaluations would need exchanges that move no state of the method and clients that are
+//! only evaluated: a kind of exchange of its own in the engine.
 //!
 //! Reduces to the method itself, to the bit, if no exchange is void.
 
 mod message;
 mod state;
+mod trust;
 
-pub use message::{Down, Summary, Up};
+pub use message::{Asked, Down, Summary, Up};
 pub use state::{Client, Fold, Peer, Server};
+pub use trust::{Trust, Watch};
+pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 
 use message::Broadcast;
 use state::Step;
@@ -32,7 +37,7 @@ use whimbrel_core::method::{
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Hash, MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Span, hash_bytes,
+    Adversary, Hash, MaskClient, MaskServer, MaskTask, Outcome, Rules, Span, hash_bytes,
 };
 
 /// A method whose uploads are words: the sum of their words is an upload of many clients.
@@ -59,6 +64,7 @@ pub struct Masked<M> {
     method: M,
     rules: Rules,
     secret: MaskSecret,
+    trust: Trust,
     /// The number of the method's kinds of exchange.
     kinds: usize,
     /// The most clients of a cohort, as far as the job knows them.
@@ -75,6 +81,7 @@ pub struct Masks {
     /// The seed of the run.
     pub seed: u64,
     pub secret: MaskSecret,
+    pub trust: Trust,
 }
 
 /// The secret of a client's process. A client derives its own at enrolment and keeps it in its state.
@@ -95,11 +102,11 @@ impl std::fmt::Debug for MaskSecret {
 
 impl<M: Sums> Masked<M> {
     pub fn new(method: M, masks: &Masks) -> Self {
-        let Masks { least, clients, seed, secret } = *masks;
+        let Masks { least, clients, seed, secret, trust } = *masks;
         let run = hash_bytes(&("whimbrel masks".to_owned(), seed).to_bytes());
         let rules = Rules { run, min_cohort: least, server: Adversary::Lying };
         let kinds = method.declare().exchanges.len();
-        Self { method, rules, secret, kinds, clients }
+        Self { method, rules, secret, trust, kinds, clients }
     }
 
     /// A new client. The key of its enrolment, which others know, separates stages and clients.
@@ -108,7 +115,11 @@ impl<M: Sums> Masked<M> {
             MaskSecret::Random(secret) => secret,
             MaskSecret::Simulated => [0; 32],
         };
-        MaskClient::new(hash_bytes(&(secret, key).to_bytes()), self.rules.run)
+        let client = MaskClient::new(hash_bytes(&(secret, key).to_bytes()), self.rules.run);
+        match self.trust.identity {
+            Some(identity) => client.with_identity(identity),
+            None => client,
+        }
     }
 
     /// The clients' half of the first step: masks the method's upload.
@@ -130,6 +141,9 @@ impl<M: Sums> Masked<M> {
                 None => Roster::new(self.rules.clone(), Vec::new())?,
             };
             masks.agree(known.with(asked.newcomers.clone())?)?;
+        }
+        if let Some(roster) = masks.roster() {
+            self.trust.check(roster)?;
         }
         let words = self.method.words(&up)?;
         let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
@@ -161,7 +175,11 @@ impl<M: Sums> Masked<M> {
         }
         let up = match down {
             Down::Survivors(survivors) => Up::Vouch(client.masks.vouch(survivors)?),
-            Down::Vouches(vouches) => Up::Shares(client.masks.shares(vouches)?),
+            Down::Vouches(vouches) => {
+                let shares = client.masks.shares(vouches)?;
+                self.trust.report(shares.unopened.iter().map(|from| (*from, None)));
+                Up::Shares(shares)
+            }
             Down::Upload(_) => return Err(Error::internal("an upload is not a later step")),
         };
         Ok((client, up))
@@ -274,6 +292,7 @@ impl<M: Sums> Method for Masked<M> {
                 Fold { exchange: 0, cohort: Vec::new(), masks, own: None },
             ));
         }
+        self.trust.check(masks.roster())?;
         let (message, own) = self.method.open(&server.own, cohort)?;
         let (exchange, cohort) = (server.exchange, cohort.to_vec());
         let broadcast = Broadcast::Upload { message, cohort: cohort.clone() };
@@ -312,12 +331,12 @@ impl<M: Sums> Method for Masked<M> {
         Ok((staged, Down::Upload(asked)))
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
         match down {
             Down::Upload(asked) => {
                 self.method.allowance(client.settled(&asked.voids), &asked.message)
             }
-            _ => self.kinds,
+            _ => Ok(self.kinds),
         }
     }
 
@@ -403,6 +422,8 @@ impl<M: Sums> Method for Masked<M> {
                 server.step = Step::Share;
             }
             Step::Share => {
+                let unopened = server.masks.unopened().into_iter();
+                self.trust.report(unopened.map(|(from, to)| (from, Some(to))));
                 let outcome = if open { Some(server.masks.finish()?) } else { None };
                 let mut sum = server.fold.take();
                 if let (Some(Outcome::Sum { segments, .. }), Some(own)) = (outcome, &mut sum) {
@@ -461,12 +482,13 @@ impl<M: Sums> Evaluate for Masked<M> {
         self.method.answer(client.settled(voids), ask, data)
     }
 
-    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
-        self.method.check(id, &peer.own, answer)
-    }
-
-    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        self.method.own(answer)
+    fn own(
+        &self,
+        id: ClientId,
+        peer: Option<&Self::Peer>,
+        answer: &Self::Answer,
+    ) -> Result<Vec<Metric>> {
+        self.method.own(id, peer.map(|peer| &peer.own), answer)
     }
 
     fn conclude(

@@ -10,11 +10,16 @@
 //! | `ℓ_i(β), U_i(β), I_i(β)` | [`Sums`](whimbrel_models::glm::Sums) | a client's log-likelihood, score, information |
 //! | `λ² = U' I⁻¹ U` | `decrement` | squared Newton decrement |
 //!
-//! Exchanges, each with all clients; one without all answers is repeated:
-//! 1. rounds: `β` goes down, `(ℓ_i, U_i, I_i)` up; the server moves to `β + t I⁻¹ U`, with `t = 1` halved while
+//! Exchanges of [exact sums](crate::pooled), each with all clients; a round without all answers is repeated:
+//! 1. two openings: sums of target and columns, then squared deviations from the pooled means;
+//! 2. rounds: `β` goes down, `(ℓ_i, U_i, I_i)` up; the server moves to `β + t I⁻¹ U`, with `t = 1` halved while
 //!    the log-likelihood falls, until `λ² ≤ 1e-16`;
-//! 2. for likelihood-ratio tests, the same for each model without one term, all in the same rounds;
-//! 3. one exchange at the estimate: deviance, Pearson's statistic, products of scores.
+//! 3. for likelihood-ratio tests, the same for each model without one term, all in the same rounds;
+//! 4. one exchange at the estimate: deviance, Pearson's statistic, products of scores.
+//!
+//! Everything that the server needs is a sum over clients, standard errors by client and tests of
+//! heterogeneity included, so masks change no bit. Two sums at the same `β` would reveal the clients that
+//! only one of them has: under masks a round without all clients is void.
 //!
 //! *Reduces to* the pooled fit for any split of the rows; with the Gaussian family one step is exact.
 
@@ -24,17 +29,13 @@ mod result;
 pub use path::{End, Path};
 pub use result::KIND;
 
-use crate::federated::{BindRows, aggregate};
+use crate::federated::aggregate;
 use crate::measures;
-use crate::settings::ROWS_MAX;
+use crate::pooled::{Answered, MAGNITUDE_MAX, OPENINGS_MAX, Pooled, everyone, opening};
 use whimbrel_core::declare::{Better, Role};
 use whimbrel_core::linalg::packed_len;
-use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Metric, Next, Sender,
-    Status,
-};
-use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Measure, Method, Result, vector, wire};
+use whimbrel_core::method::{Allowance, Artifact, Declaration, Metric, Next, Status};
+use whimbrel_core::{ClientData, Error, Key, Measure, Result, vector, wire};
 use whimbrel_models::glm::{Asked, Errors, Model, Rows, Scaling};
 
 /// The method.
@@ -47,32 +48,22 @@ pub struct Newton {
     pub asked: Asked,
     /// Whether each term has a likelihood-ratio test.
     pub tests: bool,
-    /// Whether weights are numbers of equal rows rather than precisions.
-    pub frequencies: bool,
     /// Most rounds.
     pub rounds: u32,
     /// Fewest rows behind a client's sums.
     pub min_group: Option<u32>,
 }
 
-/// A client's message at enrolment.
-#[derive(Clone, Debug)]
-pub struct Enrolment {
-    rows: u64,
-    dropped: u64,
-    /// `(rows, Σ w, Σ w y, Σ w y²)`, then means and sums of squared deviations of the columns.
-    sums: Vec<f64>,
-}
-
 /// The server's state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Server {
-    means: Vec<f64>,
-    scales: Vec<f64>,
-    /// `(rows, Σ w, Σ w y, Σ w y²)` over clients.
-    totals: Vec<f64>,
-    dropped: u64,
-    clients: u32,
+    /// Means and standard deviations of the columns; `None` before their opening.
+    means: Option<Vec<f64>>,
+    scales: Option<Vec<f64>>,
+    /// The counts of the last complete round.
+    counts: Counts,
+    /// Openings, repeated ones included.
+    openings: u32,
     rounds: u32,
     /// The fit, then the fits without one term.
     paths: Vec<Path>,
@@ -80,27 +71,43 @@ pub struct Server {
     last: Vec<f64>,
 }
 
-/// Points at which clients compute, in the standardised columns.
+/// Points at which clients compute, in the standardised columns. Without scales it is an opening.
 #[derive(Clone, Debug)]
 pub struct Down {
-    means: Vec<f64>,
-    scales: Vec<f64>,
+    means: Option<Vec<f64>>,
+    scales: Option<Vec<f64>>,
     points: Vec<Vec<f64>>,
     /// Whether this is the exchange at the estimate.
     last: bool,
 }
 
-/// Sums over uploads.
-#[derive(Clone, Debug)]
-pub struct Fold {
-    sums: ExactSum,
-    count: u32,
+/// Numbers of clients and rows behind sums.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    clients: f64,
+    rows: f64,
+    /// `Σ w`.
+    weight: f64,
+    /// Incomplete rows.
+    dropped: f64,
 }
 
-wire!(Enrolment { rows, dropped, sums });
-wire!(Server { means, scales, totals, dropped, clients, rounds, paths, last });
+impl Counts {
+    const LEN: usize = 4;
+
+    fn of_client(rows: &Rows) -> [f64; Self::LEN] {
+        let [count, weight, ..] = rows.totals();
+        [1.0, count, weight, rows.dropped as f64]
+    }
+
+    fn of(sums: &[f64]) -> Self {
+        Self { clients: sums[0], rows: sums[1], weight: sums[2], dropped: sums[3] }
+    }
+}
+
+wire!(Counts { clients, rows, weight, dropped });
+wire!(Server { means, scales, counts, openings, rounds, paths, last });
 wire!(Down { means, scales, points, last });
-wire!(Fold { sums, count });
 
 impl Newton {
     /// Length of the sums at one point: log-likelihood, invalid rows, score, information.
@@ -131,37 +138,26 @@ impl Newton {
     }
 
     fn upload_len(&self, points: usize, last: bool) -> usize {
-        points * self.point_len() + if last { self.misfit_len() } else { 0 }
+        Counts::LEN + points * self.point_len() + if last { self.misfit_len() } else { 0 }
+    }
+
+    /// The most points of a round.
+    fn points_max(&self) -> usize {
+        if self.tests { self.model.terms().len().max(1) } else { 1 }
     }
 }
 
-impl Bind<Newton> for BindRows {
-    fn bind(&self, method: &Newton, data: &ClientData) -> Result<Rows> {
-        match data {
-            ClientData::Table(table) => method.model.design.rows(table, method.model.family, true),
-            _ => Err(Error::data("a regression reads tables")),
-        }
-    }
-}
-
-impl Method for Newton {
+impl Pooled for Newton {
     type Data = Rows;
-    type Server = Server;
-    type Peer = u64;
-    type Client = ();
-    type Summary = Enrolment;
-    type Down = Down;
-    type Up = Vec<f64>;
-    type Broadcast = ();
-    type Fold = Fold;
+    type State = Server;
+    type Ask = Down;
 
     fn declare(&self) -> Declaration {
         let (p, k) = (self.model.parameters(), self.model.design.width());
-        let summary = "numbers of complete and incomplete rows, sum and sum of squares of the target, \
-                       and the mean and the squared deviations of each column of the design";
         let up = format!(
-            "log-likelihood of its rows at the server's coefficients, its gradient ({p} numbers) and its \
-             information matrix; once also deviance, for binomial targets counts by bins of the \
+            "before the rounds: sums and sums of squares of the target and of each column of the design; \
+             then log-likelihood of its rows at the server's coefficients, its gradient ({p} numbers) and \
+             its information matrix; once also deviance, for binomial targets counts by bins of the \
              predicted probability{}{}",
             if self.asked.heterogeneity { ", the coefficients of its rows alone" } else { "" },
             match self.asked.errors {
@@ -170,10 +166,11 @@ impl Method for Newton {
                 Errors::Clustered => " and the outer product of its score",
             }
         );
-        let points = if self.tests { self.model.terms().len().max(1) } else { 1 };
-        let bytes = 8 * (self.upload_len(points, true)) + 10;
-        let disclosures =
-            vec![aggregate("summary", summary, 8 * (2 * k + 4) + 32), aggregate("up", &up, bytes)];
+        let most = self.upload_len(self.points_max(), true).max(Counts::LEN + k);
+        let disclosures = vec![
+            aggregate("summary", "the number of its complete rows", 32),
+            aggregate("up", &up, 8 * most + 10),
+        ];
         let decrement = Measure::new(
             "decrement",
             "Newton decrement",
@@ -183,7 +180,11 @@ impl Method for Newton {
         let separated =
             Measure::new("separated", "Separation", "separated", "Infinite coefficients");
         Declaration {
-            exchanges: vec![Allowance::rounds(Some(self.rounds_max()))],
+            exchanges: vec![
+                opening("sums of columns", 0),
+                opening("squares of columns", 1),
+                Allowance::rounds(Some(self.rounds_max())),
+            ],
             disclosures,
             measures: vec![
                 Measure::objective("Mean negative log-likelihood"),
@@ -197,106 +198,66 @@ impl Method for Newton {
         }
     }
 
-    fn enroll(&self, rows: &Rows, _: Key) -> Result<((), Enrolment)> {
-        let sums = rows.totals().into_iter().chain(rows.moments()).collect();
-        Ok(((), Enrolment { rows: rows.len() as u64, dropped: rows.dropped, sums }))
+    fn read(&self, data: &ClientData) -> Result<Rows> {
+        match data {
+            ClientData::Table(table) => self.model.design.rows(table, self.model.family, true),
+            _ => Err(Error::data("a regression reads tables")),
+        }
     }
 
-    fn start(
-        &self,
-        roster: &mut dyn Iterator<Item = (ClientId, Enrolment)>,
-        _: Key,
-    ) -> Result<Server> {
-        let k = self.model.design.width();
-        let (mut totals, mut all) = (vec![0.0; 4], Vec::new());
-        for (id, enrolment) in roster {
-            check_enrolment(id, &enrolment, 4 + 2 * k)?;
-            vector::axpy(&mut totals, 1.0, &enrolment.sums[..4]);
-            all.push(enrolment);
-        }
-        let rows = totals[0];
-        if rows == 0.0 {
-            return Err(Error::data("no client has a complete row"));
-        }
-        let (mut means, mut scales) = (vec![0.0; k], vec![0.0; k]);
-        for one in &all {
-            vector::axpy(&mut means, one.sums[0] / rows, &one.sums[4..4 + k]);
-        }
-        // Σ (x − m)² = Σ_i Σ (x − m_i)² + n_i (m_i − m)²
-        for Enrolment { sums, .. } in &all {
-            for (j, scale) in scales.iter_mut().enumerate() {
-                let gap = sums[4 + j] - means[j];
-                *scale += sums[4 + k + j] + sums[0] * gap * gap;
-            }
-        }
-        for ((scale, mean), name) in scales.iter_mut().zip(&means).zip(self.model.design.names()) {
-            *scale = (*scale / rows).sqrt();
-            if *scale <= 1e-14 * mean.abs() {
-                let what = format!("{name:?} has the same value in all complete rows");
-                return Err(
-                    Error::data(what).hint("list the other columns with `columns` in [data]")
-                );
-            }
-        }
-        if !self.model.design.intercept && !self.model.by_client {
-            means.fill(0.0);
-        }
-        let mut beta = self.model.start(totals[1], totals[2], totals[3])?;
-        if self.model.by_client {
-            beta.fill(0.0);
-        }
-        let paths = vec![Path::new(beta, &[])];
-        let (totals, last) = (vec![0.0; 4], Vec::new());
-        Ok(Server { means, scales, totals, dropped: 0, clients: 0, rounds: 0, paths, last })
+    fn rows(&self, rows: &Rows) -> u64 {
+        rows.len() as u64
     }
 
-    fn admit(&self, server: &mut Server, id: ClientId, enrolment: &Enrolment) -> Result<u64> {
-        check_enrolment(id, enrolment, 4 + 2 * server.means.len())?;
-        vector::axpy(&mut server.totals, 1.0, &enrolment.sums[..4]);
-        server.dropped += enrolment.dropped;
-        server.clients += 1;
-        if server.rounds > 0 {
-            // The likelihood of a late joiner's rows was not in the sums so far.
-            server.paths.truncate(1);
-            server.paths[0].reopen();
-            server.last.clear();
-        }
-        Ok(enrolment.rows)
-    }
-
-    fn rows(&self, peer: &u64) -> Option<u64> {
-        Some(*peer)
+    fn start(&self, _: Key) -> Result<Server> {
+        Ok(Server::default())
     }
 
     fn status(&self, server: &Server) -> Status {
+        let Some(fit) = server.paths.first().filter(|_| server.scales.is_some()) else {
+            return Status { next: Next::Uncounted, magnitude: 1.0 };
+        };
         let next = match self.points(server) {
-            Some(_) => Next::Round(Cohort::Everyone),
-            None if server.paths[0].end == End::Converged => Next::Converged,
+            Some(_) => everyone(false),
+            None if fit.end == End::Converged => Next::Converged,
             None => Next::Stop,
         };
-        let norm = vector::norm2_squared(&server.paths[0].beta).sqrt();
-        Status { next, magnitude: 1.0 + norm }
+        Status { next, magnitude: 1.0 + vector::norm2_squared(&fit.beta).sqrt() }
     }
 
-    fn open(&self, server: &Server, _: &[ClientId]) -> Result<((), Fold)> {
-        let length = self.points(server).map_or(0, |(all, last)| self.upload_len(all.len(), last));
-        Ok(((), Fold { sums: ExactSum::new(length), count: 0 }))
-    }
-
-    fn downlink(&self, server: &Server, (): &(), peer: &u64, _: Key) -> Result<(u64, Down)> {
-        let (points, last) = self.points(server).unwrap_or_default();
+    fn ask(&self, server: &Server) -> Result<Down> {
         let (means, scales) = (server.means.clone(), server.scales.clone());
-        Ok((*peer, Down { means, scales, points, last }))
+        let (points, last) = match scales {
+            Some(_) => self.points(server).unwrap_or_default(),
+            None => Default::default(),
+        };
+        Ok(Down { means, scales, points, last })
     }
 
-    fn local_step(&self, (): &(), down: &Down, rows: &Rows, _: Key) -> Result<((), Vec<f64>)> {
+    fn kind(&self, down: &Down) -> usize {
+        usize::from(down.means.is_some()) + usize::from(down.scales.is_some())
+    }
+
+    fn length(&self, down: &Down) -> usize {
         let k = self.model.design.width();
-        let asked = if self.tests { self.model.terms().len().max(1) } else { 1 };
-        if down.means.len() != k || down.scales.len() != k || down.points.len() > asked {
+        match (&down.means, &down.scales) {
+            (None, _) => 4 + k,
+            (_, None) => 1 + k,
+            _ => self.upload_len(down.points.len(), down.last),
+        }
+    }
+
+    fn sums(&self, down: &Down, rows: &Rows) -> Result<Vec<f64>> {
+        let k = self.model.design.width();
+        let given = [&down.means, &down.scales].into_iter().flatten();
+        if given.into_iter().any(|list| list.len() != k) || down.points.len() > self.points_max() {
             return Err(Error::peer("the server asks for the sums of another model"));
         }
-        let scaling = Scaling { means: down.means.clone(), scales: down.scales.clone() };
-        let mut up = Vec::with_capacity(self.upload_len(down.points.len(), down.last));
+        let (Some(means), Some(scales)) = (&down.means, &down.scales) else {
+            return Ok(opening_sums(rows, down.means.as_deref()));
+        };
+        let scaling = Scaling { means: means.clone(), scales: scales.clone() };
+        let mut up = Counts::of_client(rows).to_vec();
         for point in &down.points {
             let sums = self.model.evaluate(rows, &scaling, point)?;
             let few = self.min_group.is_some_and(|group| sums.support < f64::from(group));
@@ -328,45 +289,57 @@ impl Method for Newton {
                 up.extend(misfit.into_iter().map(defined));
             }
         }
-        Ok(((), up))
+        Ok(up)
     }
 
-    fn absorb(&self, fold: &mut Fold, from: Sender<'_, u64>, up: Vec<f64>) -> Result<()> {
-        let summable = up.iter().all(|x| x.abs() < MAGNITUDE_MAX);
-        if up.len() != fold.sums.len() || !summable {
-            return Err(Error::peer(format!("client {} sent other sums than asked", from.id)));
+    fn step(&self, server: &mut Server, answered: Option<Answered<'_>>) -> Result<()> {
+        if server.scales.is_none() {
+            server.openings += 1;
+            if server.openings > 2 * OPENINGS_MAX {
+                return Err(Error::peer("no client sent the sums of its columns"));
+            }
+            return answered.map_or(Ok(()), |answered| self.open(server, answered.sums));
         }
-        fold.sums.add(&up, 1.0)?;
-        fold.count += 1;
-        Ok(())
-    }
-
-    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
-        fold.sums.merge(&other.sums)?;
-        fold.count += other.count;
-        Ok(())
-    }
-
-    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
         server.rounds += 1;
-        let sums = fold.sums.value();
-        if fold.count == server.clients {
-            self.advance(&mut server, &sums)?;
+        if let Some(Answered { sums, complete: true }) = answered {
+            let (counts, sums) = sums.split_at(Counts::LEN);
+            server.counts = Counts::of(counts);
+            self.advance(server, sums)?;
         }
         if server.rounds >= self.rounds {
             server.paths.iter_mut().for_each(Path::give_up);
         }
-        if server.rounds >= self.rounds_max() && self.points(&server).is_some() {
+        if server.rounds >= self.rounds_max() && self.points(server).is_some() {
             return Err(Error::peer(format!(
                 "clients were missing in too many of {} rounds: each round of newton needs them all",
                 server.rounds
             )));
         }
-        Ok(server)
+        Ok(())
     }
 
-    fn without_clients(&self, server: Server) -> Result<Server> {
-        Ok(Server { totals: vec![0.0; 4], dropped: 0, clients: 0, ..server })
+    /// The likelihood of a late joiner's rows was not in the sums so far.
+    fn joined(&self, server: &mut Server, masked: bool) -> Result<()> {
+        if masked {
+            let what = "newton under masks takes no client after its first exchange";
+            return Err(Error::peer(format!("{what}: two sums would differ by its own")));
+        }
+        server.paths.truncate(1);
+        server.paths.iter_mut().for_each(Path::reopen);
+        server.last.clear();
+        Ok(())
+    }
+
+    fn figures(&self, server: &Server) -> Vec<Metric> {
+        let fit = server.paths.first().filter(|fit| fit.log_likelihood.is_finite());
+        let Some(fit) = fit else { return Vec::new() };
+        let separated = fit.separated.iter().map(|at| f64::from(*at) + 1.0).collect();
+        vec![
+            Metric::number("objective", -fit.log_likelihood / server.counts.weight),
+            Metric::number("epoch", f64::from(server.rounds)),
+            Metric::number("decrement", fit.decrement),
+            Metric::list("separated", separated),
+        ]
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
@@ -375,6 +348,37 @@ impl Method for Newton {
 }
 
 impl Newton {
+    /// Means and the first coefficients from the first opening, scales from the second.
+    fn open(&self, server: &mut Server, sums: &[f64]) -> Result<()> {
+        let Some(means) = &mut server.means else {
+            let (totals, columns) = sums.split_at(4);
+            if totals[0] == 0.0 {
+                return Err(Error::data("no client has a complete row"));
+            }
+            server.means = Some(columns.iter().map(|sum| sum / totals[0]).collect());
+            let mut beta = self.model.start(totals[1], totals[2], totals[3])?;
+            if self.model.by_client {
+                beta.fill(0.0);
+            }
+            server.paths = vec![Path::new(beta, &[])];
+            return Ok(());
+        };
+        let scales: Vec<f64> = sums[1..].iter().map(|square| (square / sums[0]).sqrt()).collect();
+        for ((scale, mean), name) in scales.iter().zip(&*means).zip(self.model.design.names()) {
+            if *scale <= 1e-14 * mean.abs() {
+                let what = format!("{name:?} has the same value in all complete rows");
+                return Err(
+                    Error::data(what).hint("list the other columns with `columns` in [data]")
+                );
+            }
+        }
+        if !self.model.design.intercept && !self.model.by_client {
+            means.fill(0.0);
+        }
+        server.scales = Some(scales);
+        Ok(())
+    }
+
     /// One step of every open path, or the sums at the estimate.
     fn advance(&self, server: &mut Server, sums: &[f64]) -> Result<()> {
         let points = sums.chunks_exact(self.point_len());
@@ -383,8 +387,7 @@ impl Newton {
             server.last = sums.to_vec();
             return Ok(());
         }
-        let scaling = Scaling { means: server.means.clone(), scales: server.scales.clone() };
-        let ridge = self.ridge * server.totals[1];
+        let (scaling, ridge) = (server.scaling(), self.ridge * server.counts.weight);
         for (path, point) in server.paths.iter_mut().filter(|p| p.end == End::None).zip(points) {
             path.step(&self.model, &self.penalty(&scaling, ridge), point)?;
         }
@@ -403,45 +406,22 @@ impl Newton {
     }
 }
 
-fn check_enrolment(id: ClientId, enrolment: &Enrolment, length: usize) -> Result<()> {
-    let Enrolment { rows, dropped, sums } = enrolment;
-    let summable = sums.iter().all(|x| x.abs() < MAGNITUDE_MAX);
-    if sums.len() != length || !summable || rows.max(dropped) > &ROWS_MAX || sums[0] != *rows as f64
-    {
-        return Err(Error::peer(format!("client {id} sent an invalid summary")));
+impl Server {
+    fn scaling(&self) -> Scaling {
+        let list = |given: &Option<Vec<f64>>| given.clone().unwrap_or_default();
+        Scaling { means: list(&self.means), scales: list(&self.scales) }
     }
-    Ok(())
 }
 
-impl Evaluate for Newton {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, (): &(), (): &(), _: &Rows) -> Result<()> {
-        Ok(())
-    }
-
-    /// The server's own figures: no client is asked for more than it sends.
-    fn conclude(
-        &self,
-        server: &Server,
-        _: &mut dyn Iterator<Item = (ClientId, ())>,
-        group: ClientGroup,
-    ) -> Result<Vec<Metric>> {
-        let fit = &server.paths[0];
-        if group == ClientGroup::Unseen || !fit.log_likelihood.is_finite() {
-            return Ok(Vec::new());
-        }
-        let separated = fit.separated.iter().map(|at| f64::from(*at) + 1.0).collect();
-        Ok(vec![
-            Metric::number("objective", -fit.log_likelihood / server.totals[1]),
-            Metric::number("epoch", f64::from(server.rounds)),
-            Metric::number("decrement", fit.decrement),
-            Metric::list("separated", separated),
-        ])
-    }
+/// A client's sums of an opening: `(rows, Σ w, Σ w y, Σ w y², Σ x)`, or `(rows, Σ (x − mean)²)`.
+fn opening_sums(rows: &Rows, means: Option<&[f64]>) -> Vec<f64> {
+    let (totals, moments) = (rows.totals(), rows.moments());
+    let (own, squares) = moments.split_at(moments.len() / 2);
+    let n = totals[0];
+    let Some(means) = means else {
+        return totals.into_iter().chain(own.iter().map(|mean| n * mean)).collect();
+    };
+    // Σ (x − m)² = Σ (x − m_i)² + n_i (m_i − m)²
+    let gaps = own.iter().zip(means).map(|(own, mean)| (own - mean) * (own - mean));
+    [n].into_iter().chain(squares.iter().zip(gaps).map(|(square, gap)| square + n * gap)).collect()
 }

@@ -4,7 +4,7 @@ use super::path::{penalised, select};
 use super::{End, Newton, Server};
 use whimbrel_core::linalg::{packed_len, unpack};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Result, math};
+use whimbrel_core::{Error, Result, math};
 use whimbrel_models::glm::inference::{Factored, congruent};
 use whimbrel_models::glm::{Errors, Family, Misfit, Scaling};
 
@@ -15,8 +15,11 @@ impl Newton {
     /// Coefficients and covariance in data units, and the figures of the fit; without covariance and
     /// figures before the last exchange.
     pub(super) fn result(&self, server: &Server) -> Result<Artifact> {
-        let (p, fit) = (self.model.parameters(), &server.paths[0]);
-        let scaling = Scaling { means: server.means.clone(), scales: server.scales.clone() };
+        let p = self.model.parameters();
+        let (Some(fit), Some(_)) = (server.paths.first(), &server.scales) else {
+            return Err(Error::peer("no client sent the sums of its columns"));
+        };
+        let (scaling, counts) = (server.scaling(), server.counts);
         let (coefficients, map) = self.model.in_data_units(&scaling, &fit.beta);
         let mut model = Artifact::new(KIND).with("coefficients", &[p], coefficients);
         if server.last.is_empty() {
@@ -26,8 +29,8 @@ impl Newton {
         let misfit = Misfit::of(misfit);
         let weighted =
             !self.model.design.class_weights.is_empty() || self.model.design.weights.is_some();
-        let count = if weighted && self.frequencies { server.totals[1] } else { server.totals[0] };
-        let own = if self.model.by_client { f64::from(server.clients) } else { 0.0 };
+        let count = if weighted && self.asked.frequencies { counts.weight } else { counts.rows };
+        let own = if self.model.by_client { counts.clients } else { 0.0 };
         let degrees = count - fit.free().len() as f64 - own;
         let has_dispersion = self.model.family.has_dispersion();
         let dispersion = if has_dispersion { misfit.pearson / degrees } else { 1.0 };
@@ -40,9 +43,9 @@ impl Newton {
             ("deviance", misfit.deviance),
             ("pearson", misfit.pearson),
             ("dispersion", dispersion),
-            ("rows", server.totals[0]),
-            ("dropped", server.dropped as f64),
-            ("clients", f64::from(server.clients)),
+            ("rows", counts.rows),
+            ("dropped", counts.dropped),
+            ("clients", counts.clients),
             ("degrees", degrees),
             ("parameters", fit.free().len() as f64 + own),
             ("decrement", fit.decrement),
@@ -85,7 +88,7 @@ impl Newton {
         let (p, free) = (self.model.parameters(), server.paths[0].free());
         let (d, information) = (free.len(), &server.last[2 + p..][..packed_len(p)]);
         let mut out = vec![0.0; p * p];
-        let penalty = self.penalty(scaling, self.ridge * server.totals[1]);
+        let penalty = self.penalty(scaling, self.ridge * server.counts.weight);
         let Ok(factored) = Factored::new(&select(&penalised(information, &penalty), &free), d)
         else {
             return vec![f64::NAN; p * p];
@@ -96,9 +99,12 @@ impl Newton {
         let (meat, factor) = match self.asked.errors {
             Errors::Model => (information, dispersion),
             Errors::Robust => (products, 1.0),
+            // As R and lifelines have it.
+            Errors::Clustered if self.model.family == Family::Cox => (products, 1.0),
             Errors::Clustered => {
-                let m = f64::from(server.clients);
-                (products, m / (m - 1.0) * (count - 1.0) / (count - d as f64))
+                let m = server.counts.clients;
+                let d = d as f64 + if self.model.by_client { m } else { 0.0 };
+                (products, m / (m - 1.0) * (count - 1.0) / (count - d))
             }
         };
         let own = match self.asked.errors {
@@ -124,11 +130,11 @@ impl Newton {
     ) -> f64 {
         match self.model.family {
             Family::Gaussian => {
-                let log_w = if self.frequencies { 0.0 } else { misfit.log_w };
+                let log_w = if self.asked.frequencies { 0.0 } else { misfit.log_w };
                 let log_variance = math::ln(std::f64::consts::TAU * misfit.deviance / count);
                 0.5 * log_w - 0.5 * count * (log_variance + 1.0)
             }
-            Family::Gamma if weighted && !self.frequencies => f64::NAN,
+            Family::Gamma if weighted && !self.asked.frequencies => f64::NAN,
             Family::Gamma => {
                 let shape = 1.0 / dispersion;
                 shape * (-0.5 * misfit.deviance - count - count * math::ln(dispersion))

@@ -6,7 +6,7 @@ use crate::federated::{
     mean_loss,
 };
 use crate::measures;
-use crate::settings::{Weights, check_figures, check_rows};
+use crate::settings::{Weights, check_figures};
 use whimbrel_core::declare::{Better, Measure};
 use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Error, Key, Result, Samples, sum::ExactSum, wire};
@@ -74,12 +74,9 @@ impl Judge for Personal {
         Ok(Answered { answer: Answer { loss }, memory_limit: None, parts })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
-        check_figures(id, &[answer.loss])
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        vec![Metric::loss(answer.loss)]
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
+        check_figures(id, &[answer.loss])?;
+        Ok(vec![Metric::loss(answer.loss)])
     }
 
     fn scores(&self) -> Scores {
@@ -113,9 +110,8 @@ impl Personal {
         Ok(Told { rows: parts.rows[0], answer, memory_gap2: None, parts: scores })
     }
 
-    /// Refuses an answer for another number of rows, or with figures that cannot be averaged.
-    pub(super) fn check_told(&self, id: ClientId, rows: u64, told: &Told) -> Result<()> {
-        check_rows(id, told.rows, rows)?;
+    /// Refuses an answer with figures that cannot be averaged.
+    pub(super) fn check_told(&self, id: ClientId, told: &Told) -> Result<()> {
         check_figures(id, &[told.answer])?;
         held_out::check(id, told.rows, self.scores().each.len(), &told.parts)
     }

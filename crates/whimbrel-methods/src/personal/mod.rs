@@ -38,6 +38,7 @@ mod pfedme;
 mod rule;
 mod scaffold;
 mod server;
+mod start;
 mod work;
 
 pub use apfl::Apfl;
@@ -55,6 +56,7 @@ pub use pfedme::PFedMe;
 pub use rule::{Adaptation, LocalRule, Own, Round, RuleValue, Shape, ToTrain};
 pub use scaffold::Scaffold;
 pub use server::{Adaptive, FedOpt, Sampling, ServerState, ServerStep};
+pub use start::{START_SUMS, StartSums};
 pub use whimbrel_nn::{Length, Solver};
 pub use work::{Rates, Work};
 
@@ -64,13 +66,14 @@ use crate::federated::{
 };
 use crate::measures;
 use crate::settings::{add_sums, largest_norm};
+use start::{start_sums, sums_of_targets};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{Artifact, Declaration};
-use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, vector, wire};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, vector, wire};
 use whimbrel_nn::{Learner, Role, Room};
 
 /// The name of the tensor of the shared vector.
@@ -94,6 +97,8 @@ pub struct Personal {
     pub own_solvers: Vec<OwnSolver>,
     /// The number of a client's solver, from 1, by id; other clients use `solver`.
     pub solver_of: BTreeMap<u32, u8>,
+    /// Rows and [sums](StartSums) of an earlier stage: clients then send none when they enrol.
+    pub start: Option<Vec<f64>>,
 }
 
 /// A solver of single clients.
@@ -153,9 +158,9 @@ impl Personal {
         roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
         key: Key,
     ) -> Result<Vec<f32>> {
-        let of_targets = self.sums_of_targets();
+        let of_targets = sums_of_targets(&*self.learner);
         let mut rows = 0.0;
-        let mut total = vec![0.0; of_targets + self.learner.start_sums_len()];
+        let mut total = vec![0.0; self.sums_len()];
         for member in roster {
             let Member { id, summary, rows: own, .. } = member?;
             rows += own as f64;
@@ -163,6 +168,9 @@ impl Personal {
         }
         if rows == 0.0 {
             return Err(Error::data("there is no client to start with"));
+        }
+        if let Some(start) = &self.start {
+            (rows, total) = (start[0], start[1..].to_vec());
         }
         let (targets, sums) = total.split_at(of_targets);
         let variance = match *targets {
@@ -172,9 +180,10 @@ impl Personal {
         self.rule.start(&self.shape(), &Gathered { variance, sums }, key)
     }
 
-    /// The number of sums of targets in a summary.
-    fn sums_of_targets(&self) -> usize {
-        if self.learner.classifies() { 0 } else { 2 }
+    /// The number of sums in a summary.
+    fn sums_len(&self) -> usize {
+        let len = sums_of_targets(&*self.learner) + self.learner.start_sums_len();
+        if self.start.is_some() { 0 } else { len }
     }
 
     /// The indices of running statistics in one model.
@@ -189,13 +198,16 @@ impl Personal {
 
     /// The content of a summary, in words.
     fn summary_content(&self) -> String {
+        if self.start.is_some() {
+            return "the number of samples".into();
+        }
         let sums = self.learner.start_sums_told();
         let targets = "; the sum of its targets and of their squares";
         if self.learner.classifies() { sums.to_owned() } else { format!("{sums}{targets}") }
     }
 
     fn summary_bytes(&self) -> usize {
-        16 + 8 * (self.sums_of_targets() + self.learner.start_sums_len())
+        16 + 8 * self.sums_len()
     }
 
     /// The local training for a received message.
@@ -278,14 +290,10 @@ impl Oracle for Personal {
     }
 
     fn enroll(&self, data: &Samples, key: Key) -> Result<(Own, Summary)> {
-        let mut sums = match &data.targets {
-            Targets::Classes { .. } => Vec::new(),
-            Targets::Values(values) => vec![
-                values.iter().map(|y| f64::from(*y)).sum(),
-                values.iter().map(|y| f64::from(*y) * f64::from(*y)).sum(),
-            ],
+        let sums = match self.start {
+            Some(_) => Vec::new(),
+            None => start_sums(&*self.learner, data),
         };
-        sums.extend(self.learner.start_sums(data));
         Ok((self.rule.enroll(&self.shape(), key), Summary { sums }))
     }
 
@@ -312,8 +320,8 @@ impl Oracle for Personal {
         Told { record: *solver, note: Some(self.rates.at(context.k)), private: *solver }
     }
 
-    fn check_told(&self, _: &Own, _: ExchangeKind, rate: Option<&f64>, _: &u8) -> Result<()> {
-        self.rates.check(*rate.ok_or_else(no_step)?)
+    fn round_kind(&self, _: &Own, _: ExchangeKind, rate: Option<&f64>, _: &u8) -> Result<usize> {
+        self.rates.check(*rate.ok_or_else(no_step)?).map(|()| 0)
     }
 
     fn local(

@@ -7,7 +7,7 @@
 use super::evaluate::{self, Told};
 use super::{Own, Personal};
 use crate::federated::{BindRows, Oracle, Split, aggregate, optional};
-use crate::settings::{Budget, Weights, check_sums};
+use crate::settings::{Budget, Weights, check_rows, check_sums};
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
@@ -262,12 +262,10 @@ impl<R: PerClientRule> Evaluate for PerClient<R> {
         training.answer_with(&training.predictor(&shared, rate, &own, &parts.train)?, parts)
     }
 
-    fn check(&self, id: ClientId, peer: &Peer, told: &Told) -> Result<()> {
-        self.training().check_told(id, peer.rows, told)
-    }
-
-    fn own(&self, told: &Told) -> Vec<Metric> {
-        self.training().own_figures(told.answer, &told.parts)
+    fn own(&self, id: ClientId, peer: Option<&Peer>, told: &Told) -> Result<Vec<Metric>> {
+        peer.map_or(Ok(()), |peer| check_rows(id, told.rows, peer.rows))?;
+        self.training().check_told(id, told)?;
+        Ok(self.training().own_figures(told.answer, &told.parts))
     }
 
     fn conclude(

@@ -4,12 +4,16 @@ use super::{Affine, check_finite, rows_of};
 use crate::fedem::list_bytes;
 use crate::federated::aggregate;
 use crate::one_shot::OneShot;
+use crate::pooled::Totals;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 
 /// The kind of the stage's result.
 pub(super) const KIND: &str = "prepare-columns";
+
+/// Deviations up to this share of the mean are rounding errors.
+const CONSTANT: f64 = 1e-14;
 
 /// The stage.
 #[derive(Clone, Copy, Debug)]
@@ -59,13 +63,63 @@ impl OneShot for Columns {
             self.check(id, &sums)?;
             pool.get_or_insert_with(|| Pool::about(&sums.means)).add(&sums)?;
         }
-        self.settle(&pool.ok_or_else(|| Error::data("there is no client"))?)
+        let (means, deviations) = pool.ok_or_else(|| Error::data("there is no client"))?.moments();
+        self.deliver(&means, &deviations)
     }
 
     fn disclosure(&self) -> Disclosure {
         let meaning = "the number of rows, and each column's mean and sum of squares";
         aggregate("summary", meaning, 8 + 2 * list_bytes(self.columns))
     }
+}
+
+/// `(rows, Σ x)`, then `(rows, Σ (x − mean)²)`.
+impl Totals for Columns {
+    type Data = Sums;
+
+    fn read(&self, data: &ClientData) -> Result<Sums> {
+        self.summarise(&OneShot::read(self, data)?, Key::root(0))
+    }
+
+    fn rows(&self, sums: &Sums) -> u64 {
+        sums.rows
+    }
+
+    fn meaning(&self) -> String {
+        "the sum of each column, then its squared deviations from the mean over clients".into()
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        vec![1 + self.columns; 2]
+    }
+
+    fn sums(&self, before: &[Vec<f64>], own: &Sums) -> Result<Vec<f64>> {
+        let n = own.rows as f64;
+        let each: Vec<f64> = match before.first() {
+            None => own.means.iter().map(|mean| n * mean).collect(),
+            Some(first) => {
+                let gaps = own.means.iter().zip(means(first)).map(|(own, mean)| own - mean);
+                own.squares.iter().zip(gaps).map(|(square, gap)| square + n * gap * gap).collect()
+            }
+        };
+        Ok([vec![n], each].concat())
+    }
+
+    fn settle(&self, totals: &[Vec<f64>]) -> Result<Artifact> {
+        let [first, second] = totals else { return Err(Error::internal("sums are missing")) };
+        let (means, variances) = (means(first), means(second));
+        // The pooled mean of a constant column is rounded.
+        let deviation = |(variance, mean): (&f64, &f64)| {
+            let deviation = variance.max(0.0).sqrt();
+            if deviation > CONSTANT * mean.abs() { deviation } else { 0.0 }
+        };
+        self.deliver(&means, &variances.iter().zip(&means).map(deviation).collect::<Vec<f64>>())
+    }
+}
+
+/// Sums over their number, which comes first.
+fn means(totals: &[f64]) -> Vec<f64> {
+    totals[1..].iter().map(|sum| sum / totals[0]).collect()
 }
 
 impl Columns {
@@ -83,8 +137,7 @@ impl Columns {
         Ok(())
     }
 
-    fn settle(&self, pool: &Pool) -> Result<Artifact> {
-        let (means, deviations) = pool.moments();
+    fn deliver(&self, means: &[f64], deviations: &[f64]) -> Result<Artifact> {
         let kept: Vec<usize> =
             (0..self.columns).filter(|j| !self.drop_constant || deviations[*j] > 0.0).collect();
         if kept.is_empty() {

@@ -36,9 +36,32 @@ pub struct Preparation {
     /// Principal axes, one after the other, each as long as the kept columns; `None` without
     /// projection.
     axes: Option<Vec<f64>>,
+    /// The treatment of values outside the ranges that the job states for the columns.
+    outside: Option<Outside>,
 }
 
+/// The treatment of a value outside the stated range of its column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outside {
+    /// An error.
+    Refuse,
+    /// The nearest limit: under differential privacy a failure would tell something about one row.
+    Clip,
+}
+
+/// Columns with known ranges are scaled to `-RANGE` to `RANGE`: a variance near one for values that
+/// fill their range.
+const RANGE: f64 = 2.0;
+
 impl Preparation {
+    /// Scales columns by their least and largest possible values.
+    pub fn by_ranges(ranges: &[[f64; 2]], outside: Outside) -> Result<Self> {
+        let means = ranges.iter().map(|[low, high]| low + (high - low) / 2.0).collect();
+        let scales = ranges.iter().map(|[low, high]| (high - low) / (2.0 * RANGE)).collect();
+        let all = Self::from_parts((0..ranges.len()).collect(), means, scales, None)?;
+        Ok(Self { outside: Some(outside), ..all })
+    }
+
     /// The preparation that these stages delivered, the second one only with principal components;
     /// `None` before the first has ended. Refuses artifacts that they cannot have delivered.
     pub fn delivered(
@@ -54,7 +77,7 @@ impl Preparation {
             }
             _ => None,
         };
-        Ok(Some(Self { kept, affine, axes }))
+        Ok(Some(Self { kept, affine, axes, outside: None }))
     }
 
     /// The preparation saved with a model; refuses inconsistent parts.
@@ -70,7 +93,7 @@ impl Preparation {
         if k == 0 || means.len() != k || scales.len() != k || !whole || !usable {
             return Err(Error::data("columns, means, scales and axes are inconsistent"));
         }
-        Ok(Self { kept, affine: Affine { means, scales }, axes })
+        Ok(Self { kept, affine: Affine { means, scales }, axes, outside: None })
     }
 
     /// The length of a prepared row.
@@ -170,8 +193,29 @@ impl Preparation {
 
     fn prepare(&self, table: &Table) -> Result<Table> {
         check_finite(&table.columns, &table.values)?;
-        let values = self.forward(&table.values, table.width())?;
+        let mut values = self.forward(&table.values, table.width())?;
+        match self.outside {
+            None => {}
+            Some(Outside::Clip) => values.iter_mut().for_each(|x| *x = x.clamp(-RANGE, RANGE)),
+            Some(Outside::Refuse) => self.check_ranges(table, &values)?,
+        }
         Table::new(self.names(&table.columns), values)
+    }
+
+    /// Refuses values outside the stated ranges; one part in 10^9 is rounding.
+    fn check_ranges(&self, table: &Table, prepared: &[f64]) -> Result<()> {
+        match prepared.iter().position(|x| x.abs() > RANGE * (1.0 + 1e-9)) {
+            None => Ok(()),
+            Some(at) => {
+                let (row, column) = (at / self.kept.len(), self.kept[at % self.kept.len()]);
+                Err(Error::data(format!(
+                    "row {} has {} in column `{}`, outside its range in [data.prepare]",
+                    row + 1,
+                    table.row(row)[column],
+                    table.columns[column]
+                )))
+            }
+        }
     }
 
     fn names(&self, columns: &[String]) -> Vec<String> {

@@ -8,6 +8,7 @@ use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
 use crate::federated::aggregate;
 use crate::one_shot::OneShot;
+use crate::pooled::Totals;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::linalg::{Eigen, packed_index, packed_len, symmetric_eigen, unpack};
 use whimbrel_core::method::{Artifact, Disclosure};
@@ -100,14 +101,7 @@ impl OneShot for Pca {
             rows += sent.rows;
             sum.add(&sent.products, 1.0)?;
         }
-        // Centred rows span at most one direction fewer than their number.
-        if rows <= self.components as u64 {
-            let what = format!("{rows} rows have fewer than {} components", self.components);
-            return Err(Error::data(what));
-        }
-        let mut covariance = sum.value();
-        vector::scale(&mut covariance, 1.0 / rows as f64);
-        self.settle(&unpack(&covariance, self.columns))
+        self.deliver(rows, sum.value())
     }
 
     fn disclosure(&self) -> Disclosure {
@@ -119,7 +113,48 @@ impl OneShot for Pca {
     }
 }
 
+/// `(rows, Σ x xᵀ)`.
+impl Totals for Pca {
+    type Data = Products;
+
+    fn read(&self, data: &ClientData) -> Result<Products> {
+        self.summarise(&OneShot::read(self, data)?, Key::root(0))
+    }
+
+    fn rows(&self, own: &Products) -> u64 {
+        own.rows
+    }
+
+    fn meaning(&self) -> String {
+        "the sum of products of each pair of columns".into()
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        vec![1 + packed_len(self.columns)]
+    }
+
+    fn sums(&self, _: &[Vec<f64>], own: &Products) -> Result<Vec<f64>> {
+        Ok([&[own.rows as f64], &own.products[..]].concat())
+    }
+
+    fn settle(&self, totals: &[Vec<f64>]) -> Result<Artifact> {
+        let [sums] = totals else { return Err(Error::internal("sums are missing")) };
+        self.deliver(sums[0] as u64, sums[1..].to_vec())
+    }
+}
+
 impl Pca {
+    /// The axes of these sums of products.
+    fn deliver(&self, rows: u64, mut covariance: Vec<f64>) -> Result<Artifact> {
+        // Centred rows span at most one direction fewer than their number.
+        if rows <= self.components as u64 {
+            let what = format!("{rows} rows have fewer than {} components", self.components);
+            return Err(Error::data(what));
+        }
+        vector::scale(&mut covariance, 1.0 / rows as f64);
+        self.axes(&unpack(&covariance, self.columns))
+    }
+
     /// Refuses impossible products.
     fn check(&self, id: ClientId, sent: &Products) -> Result<()> {
         let right = sent.products.len() == packed_len(self.columns)
@@ -132,7 +167,7 @@ impl Pca {
     }
 
     /// The leading axes of a covariance, largest variance first.
-    fn settle(&self, covariance: &[f64]) -> Result<Artifact> {
+    fn axes(&self, covariance: &[f64]) -> Result<Artifact> {
         let (d, p) = (self.columns, self.components);
         let total: f64 = (0..d).map(|j| covariance[j * d + j]).sum();
         let Eigen { values, vectors } = symmetric_eigen(covariance, d)?;

@@ -84,18 +84,15 @@ impl Judge for Gradient {
         Ok(Answered { answer: Answer { loss, gradient }, memory_limit, parts })
     }
 
-    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
         if answer.gradient.len() != self.answered_len() {
             return Err(Error::peer(format!(
                 "client {id} answered with a gradient of another length"
             )));
         }
         check_figures(id, &[answer.loss])?;
-        check_figures(id, &answer.gradient)
-    }
-
-    fn own(&self, answer: &Answer) -> Vec<Metric> {
-        vec![Metric::loss(answer.loss)]
+        check_figures(id, &answer.gradient)?;
+        Ok(vec![Metric::loss(answer.loss)])
     }
 
     fn scores(&self) -> Scores {

@@ -25,10 +25,12 @@
 
 mod evaluate;
 pub mod preset;
+mod smoothness;
 mod state;
 pub mod steps;
 
 pub use preset::Preset;
+pub use smoothness::{SMOOTHNESS, Smoothness};
 pub use state::{Global, Summary};
 pub use steps::{Bounds, StepRule};
 
@@ -65,16 +67,16 @@ pub struct Gradient {
     pub participation: f64,
     /// The minimiser and the minimum, if they are known, for excess losses.
     pub reference: Option<Reference>,
-    /// Settings under differential privacy.
-    pub private: Option<PrivateGradient>,
+    /// Constants that are known before the clients enrol.
+    pub known: Option<KnownConstants>,
 }
 
-/// Gradients under differential privacy: clients send no constants of their rows.
+/// Constants of an earlier stage, or public ones: clients send none of their rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct PrivateGradient {
-    /// The bound of a row's gradient; `None` if the unit is a client.
+pub struct KnownConstants {
+    /// The bound of a row's gradient, under differential privacy of rows.
     pub row_bound: Option<f64>,
-    /// `L`, a public constant.
+    /// `L`.
     pub smoothness: f64,
 }
 
@@ -111,7 +113,7 @@ impl Oracle for Gradient {
     type Private = ();
 
     fn row_bound(&self) -> Option<f64> {
-        self.private?.row_bound
+        self.known?.row_bound
     }
 
     fn declare(&self, terms: &Terms) -> Declaration {
@@ -121,12 +123,15 @@ impl Oracle for Gradient {
             Batch::Sample { size: 1, .. } => "of one row, which can reveal that row".to_owned(),
             Batch::Sample { size, .. } => format!("of a minibatch of {size} rows"),
         };
+        let summary = match self.known {
+            Some(_) => "the number of rows",
+            None => {
+                "the number of rows, the smoothness and strong convexity of its loss, and the variance of its \
+                 gradients"
+            }
+        };
         let mut disclosures = vec![
-            aggregate(
-                "summary",
-                "the number of rows, the smoothness and strong convexity of its loss, and the variance of its gradients",
-                32,
-            ),
+            aggregate("summary", summary, 32),
             aggregate(
                 "up",
                 &format!("each round: the {} gradient {over}", terms.compressed()),
@@ -155,7 +160,7 @@ impl Oracle for Gradient {
                 self.dimension
             )));
         }
-        if let Some(PrivateGradient { smoothness, .. }) = self.private {
+        if let Some(KnownConstants { smoothness, .. }) = self.known {
             return Ok(((), Summary { smoothness, strong_convexity: 0.0, sigma2: 0.0 }));
         }
         // Constants for the theorems leave the client only if the step needs them.

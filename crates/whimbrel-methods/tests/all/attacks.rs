@@ -245,7 +245,7 @@ fn steep(min_group: Option<u32>) -> usize {
             average: Average::Last,
             participation: 1.0,
             reference: None,
-            private: None,
+            known: None,
         },
         terms: Terms {
             privacy: Privacy { min_group, ..Privacy::default() },
@@ -291,6 +291,7 @@ fn trapped() -> usize {
         participation: 1.0,
         own_solvers: Vec::new(),
         solver_of: BTreeMap::new(),
+        start: None,
     };
     let length: usize = training.blocks().iter().sum();
     let method = training.over(Terms {

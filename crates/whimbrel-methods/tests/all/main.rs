@@ -21,6 +21,7 @@ mod grid;
 mod grouped;
 mod heterogeneous;
 mod invariants;
+mod masked;
 mod mixed;
 mod newton;
 mod non_convex;

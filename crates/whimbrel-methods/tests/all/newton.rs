@@ -2,11 +2,14 @@
 
 use crate::federation::*;
 use whimbrel_core::{ClientData, Erased, Table};
+use whimbrel_engine::Faults;
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
 use whimbrel_methods::newton::Newton;
+use whimbrel_methods::pooled::ExactSums;
 use whimbrel_models::glm::{Asked, Design, Errors, Factor, Family, Model, Term};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
-use whimbrel_testkit::runners::runners_agree;
+use whimbrel_testkit::runners::{runners_agree, runners_agree_under};
 
 /// The regression of a table's first column on the others.
 fn newton(family: Family, errors: Errors, tests: bool, table: &Table) -> Newton {
@@ -21,9 +24,8 @@ fn newton(family: Family, errors: Errors, tests: bool, table: &Table) -> Newton 
     Newton {
         model: Model { family, design, by_client: false },
         ridge: 0.0,
-        asked: Asked { errors, heterogeneity: tests, min_group: 1 },
+        asked: Asked { errors, heterogeneity: tests, frequencies: false, min_group: 1 },
         tests,
-        frequencies: false,
         rounds: 30,
         min_group: None,
     }
@@ -58,9 +60,22 @@ fn the_laws_hold_and_runners_agree() {
             let method = newton(family, errors, tests, &tables[0]);
             let data: Vec<ClientData> = tables.into_iter().map(ClientData::Table).collect();
             let name = format!("newton, {family:?}, tests: {tests}");
-            let erased = Erased(method, BindRows);
-            laws(&MethodUnderTest { name: &name, method: &erased, data: &data, exchanges: 4 });
+            let exact = |masks| ExactSums { method: method.clone(), masks };
+            let erased = Erased(exact(None), BindRows);
+            laws(&MethodUnderTest { name: &name, method: &erased, data: &data, exchanges: 5 });
             runners_agree(&name, erased, &data);
+            let masks = Masks {
+                least: 8,
+                clients: 8,
+                seed: 1,
+                secret: MaskSecret::Simulated,
+                trust: Trust::default(),
+            };
+            let masked = Masked::new(exact(Some(masks)), &masks);
+            // A round without all clients is void.
+            let faults = Faults { lost: 0.02, ..Faults::default() };
+            let name = format!("{name}, under masks");
+            runners_agree_under(&name, Erased(masked, BindMasked(BindRows)), &data, faults);
         }
     }
 }

@@ -51,7 +51,7 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows
             average: Average::Last,
             participation: 1.0,
             reference: None,
-            private: None,
+            known: None,
         },
         terms: equal_terms(
             Uplink::new(codec, rule, DIMS).unwrap(),

@@ -106,6 +106,7 @@ impl Setup {
                 step_factor: 0.5,
             }],
             solver_of: self.own_solver.iter().map(|id| (*id, 1)).collect(),
+            start: None,
         }
     }
 

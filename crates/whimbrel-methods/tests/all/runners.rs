@@ -5,16 +5,21 @@ use crate::{fedmiss, selection, sgd};
 use whimbrel_codec::Inclusion;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
+use whimbrel_engine::{Faults, Participation};
+use whimbrel_methods::clustering::Clustering;
 use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Estimator, FirstMemories, Form, FrameKind,
 };
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks};
+use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
 use whimbrel_methods::one_shot::Once;
+use whimbrel_methods::pooled::{ExactSums, Pooled, Stage};
+use whimbrel_methods::prepare::{Columns, Pca};
 use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::spider::Spider;
 use whimbrel_methods::theory::Constants;
+use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::Covariance;
 use whimbrel_testkit::runners::runners_agree;
 
@@ -22,6 +27,22 @@ const BATCH: Batch = Batch::Sample { size: 7, replacement: true, local_steps: 2 
 
 fn tables() -> Vec<ClientData> {
     unequal(14).into_iter().map(ClientData::Table).collect()
+}
+
+/// The same bits in every runner and, without losses, with and without masks.
+fn exact_sums<P: Pooled>(name: &str, method: impl Fn() -> P, masks: &Masks) {
+    let exact = |masks| ExactSums { method: method(), masks };
+    let result = |masks| {
+        let method = exact(masks).erased(BindRows);
+        let everyone = (Participation::Everyone, Faults::default());
+        let mut simulator = simulator_of(method.clone(), &tables(), 1, everyone.0, everyone.1);
+        while simulator.step().unwrap().is_some() {}
+        method.artifact(simulator.machine().server()).unwrap()
+    };
+    assert_eq!(result(None), result(Some(*masks)), "{name}: masks change the result");
+    runners_agree(name, Erased(exact(None), BindRows), &tables());
+    let masked = Masked::new(exact(Some(*masks)), masks);
+    runners_agree(&format!("{name}, masked"), Erased(masked, BindMasked(BindRows)), &tables());
 }
 
 #[test]
@@ -134,7 +155,8 @@ fn stages_before_a_fit() {
     let constants = Constants { fit: setup.typed(), participation: 0.5 };
     runners_agree("constants", Erased(constants, BindRows), &tables());
     let kmeans = Once(FederatedKmeans { model: gmm(Covariance::Tied), rows_min: 5 });
-    let masks = Masks { least: 3, clients: 14, seed: 1, secret: MaskSecret::Simulated };
+    let (secret, trust) = (MaskSecret::Simulated, Trust::default());
+    let masks = Masks { least: 3, clients: 14, seed: 1, secret, trust };
     for batch in [Batch::Full, BATCH] {
         let codec = crate::grid::codec(16, 14, Inclusion::Equal(0.6));
         let setup = Setup { codec, batch, ..dithered(6) };
@@ -142,5 +164,13 @@ fn stages_before_a_fit() {
         runners_agree("fedem under masks", Erased(masked, BindMasked(BindRows)), &tables());
     }
     runners_agree("k-means", Erased(kmeans, BindRows), &tables());
+    // Stages of exact sums, and their results with and without masks.
+    let columns = Columns { columns: 2, drop_constant: false, standardize: true, centre: true };
+    let model = gmm(Covariance::Tied);
+    let moments = model.moments(&model.bind(&tables()[0]).unwrap()).unwrap();
+    let clustering = || Clustering { model: model.clone(), moments: moments.clone(), rows_min: 5 };
+    exact_sums("columns", || Stage(columns), &masks);
+    exact_sums("pca", || Stage(Pca::new(2, 1).unwrap()), &masks);
+    exact_sums("k-means by sums", clustering, &masks);
     runners_agree("choice", Erased(choice(true), BindRows), &tables());
 }

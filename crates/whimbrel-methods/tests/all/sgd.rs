@@ -86,7 +86,7 @@ impl Setup {
                 average: Average::Last,
                 participation: 1.0,
                 reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
-                private: None,
+                known: None,
             },
             terms: equal_terms(
                 Uplink::new(up, rule, DIMS).unwrap(),

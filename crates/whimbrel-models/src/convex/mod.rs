@@ -8,7 +8,8 @@
 //! | [`Problem::least_squares`] | `(1/n) sum (1/2) (<x_i, w> - y_i)^2 + (ridge/2) ||w||^2` | numbers |
 //! | [`Problem::logistic`] | `(1/n) sum ln(1 + exp(-y_i <x_i, w>)) + (ridge/2) ||w||^2` | -1 or 1; or 0 or 1, read as -1 and 1 |
 //!
-//! The ridge acts on every coordinate, the intercept included, so that `F` is `ridge`-strongly convex.
+//! The ridge acts on every coordinate, so that `F` is `ridge`-strongly convex, unless the intercept is
+//! left out of it ([`Problem::with_free_intercept`]).
 //! Logistic regression may have [`Penalty::Bounded`] instead of a ridge; `F` is then not convex.
 
 mod examples;
@@ -34,13 +35,15 @@ pub struct Problem {
     loss: Loss,
     penalty: Penalty,
     intercept: bool,
+    /// Whether the penalty leaves the intercept out.
+    free: bool,
 }
 
 impl Problem {
     /// Linear regression by least squares; refuses a ridge that is negative or not finite.
     pub fn least_squares(ridge: f64, intercept: bool) -> Result<Self> {
         let penalty = Penalty::Ridge(ridge).checked()?;
-        Ok(Self { loss: Loss::Squares, penalty, intercept })
+        Ok(Self { loss: Loss::Squares, penalty, intercept, free: false })
     }
 
     /// Logistic regression with two classes and a ridge.
@@ -50,7 +53,18 @@ impl Problem {
 
     /// Logistic regression with any penalty; refuses a factor that is negative or not finite.
     pub fn penalised_logistic(penalty: Penalty, intercept: bool) -> Result<Self> {
-        Ok(Self { loss: Loss::Logistic, penalty: penalty.checked()?, intercept })
+        Ok(Self { loss: Loss::Logistic, penalty: penalty.checked()?, intercept, free: false })
+    }
+
+    /// The same problem without a penalty on the intercept.
+    #[must_use]
+    pub fn with_free_intercept(self) -> Self {
+        Self { free: self.intercept, ..self }
+    }
+
+    /// The coefficients that the penalty acts on.
+    fn penalised<'a>(&self, w: &'a [f64]) -> &'a [f64] {
+        &w[..w.len() - usize::from(self.free)]
     }
 
     /// The problem's name in a job.
@@ -135,7 +149,7 @@ impl Problem {
         });
         let mean = 1.0 / count;
         vector::scale(out, mean);
-        let penalty = self.penalty.add_gradient(w, out);
+        let penalty = self.penalty.add_gradient(self.penalised(w), out);
         Ok(total * mean + penalty)
     }
 
@@ -171,7 +185,7 @@ impl Problem {
             self.loss.terms(&mut block, &y, &mut losses);
             total += kernels::sum(&losses[..z.len()]);
         }
-        finite(total / data.rows() as f64 + self.penalty.value(w), &[])
+        finite(total / data.rows() as f64 + self.penalty.value(self.penalised(w)), &[])
     }
 
     /// `F(w)` over every row, with the largest losses lowered to the point where the sum is `group`
@@ -187,7 +201,7 @@ impl Problem {
             self.loss.terms(z, &y, &mut losses);
             each.extend_from_slice(&losses[..chosen.len()]);
         });
-        finite(mean_of_groups(&mut each, group) + self.penalty.value(w), &[])
+        finite(mean_of_groups(&mut each, group) + self.penalty.value(self.penalised(w)), &[])
     }
 
     /// Writes the product of the Hessian at `w` and `v`, over every row.
@@ -207,7 +221,7 @@ impl Problem {
             z.iter_mut().zip(own).for_each(|(z, a)| *z *= a);
         });
         vector::scale(out, 1.0 / data.rows() as f64);
-        for ((out, v), x) in out.iter_mut().zip(v).zip(w) {
+        for ((out, v), x) in out.iter_mut().zip(v).zip(self.penalised(w)) {
             *out += self.penalty.second_derivative(*x) * v;
         }
         finite(0.0, out).map(|_| ())
@@ -230,7 +244,9 @@ impl Problem {
             let own = &curvatures[chosen[0] as usize..];
             a.iter_mut().zip(own).for_each(|(a, own)| *a = own * share);
         });
-        (0..d).for_each(|j| out[j * d + j] += weight * self.penalty.second_derivative(w[j]));
+        for (j, x) in self.penalised(w).iter().enumerate() {
+            out[j * d + j] += weight * self.penalty.second_derivative(*x);
+        }
         finite(0.0, out).map(|_| ())
     }
 
@@ -294,13 +310,14 @@ impl Problem {
     }
 
     /// `mu`: for least squares the smallest eigenvalue of `A^T A / n` plus the ridge, to 1e-10 of
-    /// `L`; for logistic regression the ridge. Zero where `F` is not convex.
+    /// `L`; for logistic regression the ridge. A ridge that leaves the intercept out adds nothing. Zero
+    /// where `F` is not convex.
     pub fn strong_convexity(&self, data: &Examples) -> f64 {
         let smallest = match self.loss {
             Loss::Squares => spectrum::smallest(&[(1.0, data)]),
             Loss::Logistic => 0.0,
         };
-        smallest + self.penalty.strong_convexity()
+        if self.free { smallest } else { smallest + self.penalty.strong_convexity() }
     }
 
     /// Whether `w` proves that the unpenalised loss has no minimiser on these rows: `w` separates the

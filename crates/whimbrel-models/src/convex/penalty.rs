@@ -2,7 +2,7 @@
 
 use whimbrel_core::{Error, Result, vector};
 
-/// A penalty on all coefficients, the intercept included.
+/// A penalty on coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Penalty {
     /// `(ridge/2) ||w||^2`.
@@ -52,11 +52,11 @@ impl Penalty {
         }
     }
 
-    /// Adds the gradient at `w` and returns the value there.
+    /// Adds the gradient at `w`, the first coordinates of `out`, and returns the value there.
     pub(super) fn add_gradient(self, w: &[f64], out: &mut [f64]) -> f64 {
         match self {
             Self::Ridge(0.0) => return 0.0,
-            Self::Ridge(ridge) => vector::axpy(out, ridge, w),
+            Self::Ridge(ridge) => vector::axpy(&mut out[..w.len()], ridge, w),
             Self::Bounded(lambda) => {
                 for (out, x) in out.iter_mut().zip(w) {
                     let share = 1.0 / (1.0 + x * x);

@@ -133,7 +133,9 @@ impl Design {
         if table.width() != self.columns.len() {
             return Err(Error::data("the rows have other columns than the design"));
         }
-        let mut rows = Rows { width: self.width(), ..Rows::default() };
+        let width = self.width();
+        let x = Vec::with_capacity(table.rows() * width);
+        let mut rows = Rows { width, x, ..Rows::default() };
         for at in 0..table.rows() {
             let row = table.row(at);
             if used.iter().any(|column| row[*column].is_nan()) {
@@ -147,7 +149,9 @@ impl Design {
                 self.check(row, family).map_err(|e| e.within(format!("row {}", at + 1)))?;
                 rows.y.push(row[self.target]);
                 rows.event.extend(self.event.map(|column| row[column]));
-                rows.weight.extend(self.weight(row));
+                let weight = self.weight(row);
+                rows.constant += weight.unwrap_or(1.0) * family.constant(row[self.target]);
+                rows.weight.extend(weight);
             }
         }
         family.order(&mut rows);

@@ -2,6 +2,7 @@
 
 use super::Rows;
 use crate::distributions::digamma_steps;
+use whimbrel_core::kernel;
 use whimbrel_core::math::{exp, ln, ln_1p, ln_gamma};
 
 /// The distribution of the target.
@@ -116,28 +117,29 @@ impl Family {
         }
     }
 
-    /// `None` outside the domain of the link. Terms without the linear predictor are left out of
-    /// families with a dispersion.
-    #[inline]
+    /// `None` outside the domain of the link. Terms without the linear predictor are left out: they are
+    /// [`Self::constant`], or unknown in families with a dispersion.
+    #[inline(always)]
     pub(super) fn local(self, y: f64, eta: f64, alpha: f64) -> Option<Local> {
         let (log_likelihood, slope, curvature) = match self {
             Self::Gaussian => (-0.5 * (y - eta) * (y - eta), y - eta, 1.0),
             Self::Binomial => {
                 let e = exp(-eta.abs());
                 let softplus = eta.max(0.0) + ln_1p(e);
-                let p = if eta > 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) };
-                (y * eta - softplus, y - p, e / ((1.0 + e) * (1.0 + e)))
+                let inverse = 1.0 / (1.0 + e);
+                let p = if eta > 0.0 { inverse } else { e * inverse };
+                (y * eta - softplus, y - p, e * inverse * inverse)
             }
             Self::Poisson => {
                 let mu = exp(eta);
-                (y * eta - mu - ln_gamma(y + 1.0), y - mu, mu)
+                (y * eta - mu, y - mu, mu)
             }
             Self::Gamma if eta <= 0.0 => return None,
             Self::Gamma => (ln(eta) - y * eta, 1.0 / eta - y, 1.0 / (eta * eta)),
             Self::NegativeBinomial => {
                 let (mu, k) = (exp(eta), 1.0 / alpha);
                 let spread = 1.0 + alpha * mu;
-                let binomial = ln_gamma(y + k) - ln_gamma(k) - ln_gamma(y + 1.0);
+                let binomial = ln_gamma(y + k) - ln_gamma(k);
                 let fit = binomial - k * ln_1p(alpha * mu) + y * (ln(alpha) + eta - ln(spread));
                 (fit, (y - mu) / spread, mu * (1.0 + alpha * y) / (spread * spread))
             }
@@ -145,6 +147,14 @@ impl Family {
         };
         let found = Local { log_likelihood, slope, curvature };
         (log_likelihood.is_finite() && slope.is_finite()).then_some(found)
+    }
+
+    /// The term of a row's log-likelihood that no parameter changes.
+    pub(super) fn constant(self, y: f64) -> f64 {
+        match self {
+            Self::Poisson | Self::NegativeBinomial => -ln_gamma(y + 1.0),
+            _ => 0.0,
+        }
     }
 
     /// Derivatives of the negative binomial's log-likelihood in `ln alpha`.
@@ -183,6 +193,43 @@ impl Family {
                 (2.0 * (y_ln(y / mu) - rest), (y - mu) * (y - mu) / variance)
             }
             Self::Multinomial { .. } | Self::Cox => (0.0, 0.0),
+        }
+    }
+}
+
+/// The loop of [`locals`] for one family: a closure would not be compiled for the kernel's level.
+macro_rules! each {
+    ($family:expr, $alpha:expr, $y:ident, $eta:ident, [$value:ident, $slope:ident, $curvature:ident]) => {
+        for at in 0..$y.len() {
+            let found = $family.local($y[at], $eta[at], $alpha);
+            let nothing = Local { log_likelihood: f64::NAN, slope: 0.0, curvature: 0.0 };
+            let found = found.unwrap_or(nothing);
+            $value[at] = found.log_likelihood;
+            $slope[at] = found.slope;
+            $curvature[at] = found.curvature;
+        }
+    };
+}
+
+kernel! {
+    /// [`Family::local`] of rows: log-likelihoods, slopes and curvatures; NaN and zeros outside the
+    /// domain of the link.
+    pub(super) fn locals(
+        family: Family,
+        alpha: f64,
+        y: &[f64],
+        eta: &[f64],
+        out: [&mut [f64]; 3],
+    ) {
+        let [value, slope, curvature] = out;
+        let (eta, value) = (&eta[..y.len()], &mut value[..y.len()]);
+        let (slope, curvature) = (&mut slope[..y.len()], &mut curvature[..y.len()]);
+        match family {
+            Family::Gaussian => each!(Family::Gaussian, 0.0, y, eta, [value, slope, curvature]),
+            Family::Binomial => each!(Family::Binomial, 0.0, y, eta, [value, slope, curvature]),
+            Family::Poisson => each!(Family::Poisson, 0.0, y, eta, [value, slope, curvature]),
+            Family::Gamma => each!(Family::Gamma, 0.0, y, eta, [value, slope, curvature]),
+            other => each!(other, alpha, y, eta, [value, slope, curvature]),
         }
     }
 }

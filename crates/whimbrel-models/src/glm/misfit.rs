@@ -2,7 +2,7 @@
 //! coefficients, and products of scores.
 
 use super::inference::Factored;
-use super::kernels::{BLOCK, add_outer};
+use super::kernels::{BLOCK, add_gram, add_outer, add_rows, add_square, stride};
 use super::{Family, Model, Predictor, Rows, Scaling};
 use whimbrel_core::Result;
 use whimbrel_core::linalg::packed_len;
@@ -29,8 +29,23 @@ pub struct Asked {
     pub errors: Errors,
     /// Whether each client also fits its rows alone.
     pub heterogeneity: bool,
+    /// Whether weights are numbers of equal rows rather than precisions.
+    pub frequencies: bool,
     /// Fewest rows in a bin of probabilities.
     pub min_group: usize,
+}
+
+impl Asked {
+    /// The factor of a row's squared score: its squared weight, or the number of its equal rows.
+    fn squared(&self, weight: f64) -> f64 {
+        if self.frequencies { weight } else { weight * weight }
+    }
+}
+
+/// The sum of the products of rows' scores.
+struct Robust<'a> {
+    products: &'a mut [f64],
+    asked: Asked,
 }
 
 /// Bins of predicted probabilities.
@@ -93,7 +108,7 @@ impl Model {
         if asked.errors == Errors::Clustered {
             add_outer(score, products);
         }
-        let robust = (asked.errors == Errors::Robust).then_some(products);
+        let robust = (asked.errors == Errors::Robust).then_some(Robust { products, asked: *asked });
         match self.family {
             Family::Cox => {}
             Family::Multinomial { .. } => {
@@ -186,7 +201,7 @@ impl Model {
         scaling: &Scaling,
         theta: &[f64],
         misfit: &mut [f64],
-        mut robust: Option<&mut [f64]>,
+        robust: Option<Robust<'_>>,
     ) {
         let (q, alpha) = (self.columns(), self.alpha(theta));
         let Predictor { eta, scaling, silent } = self.predictor(rows, scaling, theta);
@@ -201,22 +216,30 @@ impl Model {
             let own = [w * deviance, w * pearson, log_y, log_w];
             misfit.iter_mut().zip(own).for_each(|(sum, x)| *sum += x);
         }
-        let Some(products) = &mut robust else { return };
-        let (mut z, mut s) = (vec![0.0; BLOCK * q], vec![0.0; self.parameters()]);
+        let Some(Robust { products, asked }) = robust else { return };
+        let (mut z, stride) = (self.room(), stride(q));
+        let mut gram = vec![0.0; stride * stride];
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, &scaling, from, &mut z);
+            let [mut squares, mut cross] = [[0.0; BLOCK]; 2];
             for at in 0..count {
                 let (y, eta, w) = (rows.y[from + at], eta[from + at], rows.weight(from + at));
                 let Some(local) = self.family.local(y, eta, alpha) else { continue };
-                for (s, z) in s.iter_mut().zip(&z[at * q..][..q]) {
-                    *s = w * local.slope * z;
-                }
+                let share = asked.squared(w);
+                squares[at] = share * local.slope * local.slope;
                 if self.family.has_alpha() {
-                    s[q] = w * Family::in_dispersion(y, eta, alpha).slope;
+                    let own = Family::in_dispersion(y, eta, alpha).slope;
+                    cross[at] = share * local.slope * own;
+                    products[packed_len(q + 1) - 1] += share * own * own;
                 }
-                add_outer(&s, products);
+            }
+            // Σ u u^T with u = slope z: a Gram matrix with squared slopes as weights.
+            add_gram(&z, stride, &squares, &mut gram);
+            if self.family.has_alpha() {
+                add_rows(&z, stride, &cross, &mut products[packed_len(q)..][..q]);
             }
         }
+        add_square(&gram, q, (0, 0), products);
     }
 
     fn multinomial_misfit(
@@ -225,21 +248,22 @@ impl Model {
         scaling: &Scaling,
         theta: &[f64],
         misfit: &mut [f64],
-        mut robust: Option<&mut [f64]>,
+        mut robust: Option<Robust<'_>>,
     ) {
         let q = self.columns();
         let shares = self.shares(self.predict(rows, scaling, theta));
-        let (mut z, mut s) = (vec![0.0; BLOCK * q], vec![0.0; self.parameters()]);
+        let (mut z, mut s) = (self.room(), vec![0.0; self.parameters()]);
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, scaling, from, &mut z);
             for at in 0..count {
                 let (y, w) = (rows.y[from + at] as usize, rows.weight(from + at));
                 misfit[0] -= 2.0 * w * ln(shares[y][from + at]);
-                let Some(products) = &mut robust else { continue };
+                let Some(Robust { products, asked }) = &mut robust else { continue };
+                let share = asked.squared(w).sqrt();
                 for (class, s) in s.chunks_exact_mut(q).enumerate() {
                     let hit = f64::from(u8::from(y == class + 1));
-                    let slope = w * (hit - shares[class + 1][from + at]);
-                    s.iter_mut().zip(&z[at * q..][..q]).for_each(|(s, z)| *s = slope * z);
+                    let slope = share * (hit - shares[class + 1][from + at]);
+                    s.iter_mut().zip(&z[at * stride(q)..]).for_each(|(s, z)| *s = slope * z);
                 }
                 add_outer(&s, products);
             }

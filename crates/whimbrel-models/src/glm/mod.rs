@@ -15,7 +15,8 @@ pub use design::{Design, Factor, Term};
 pub use family::{Family, Local};
 pub use misfit::{Asked, BINS, Errors, Misfit};
 
-use kernels::{BLOCK, add_gram, add_rows};
+use crate::Support;
+use kernels::{BLOCK, add_gram, add_rows, stride};
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::{Error, Result, linalg, vector};
 
@@ -34,6 +35,8 @@ pub struct Rows {
     pub kept: Vec<u32>,
     /// Rows with missing cells, which are left out.
     pub dropped: u64,
+    /// The part of the log-likelihood that no parameter changes.
+    pub constant: f64,
 }
 
 impl Rows {
@@ -103,8 +106,29 @@ pub struct Sums {
     pub score: Vec<f64>,
     /// Information, packed.
     pub information: Vec<f64>,
-    /// `Σ |u| / max |u|` over the rows' derivatives: the number of rows that the sums rest on.
+    /// `Σ |u| / max |u|` over the rows' derivatives, first or second, the least of all: the number of
+    /// rows that the sums rest on.
     pub support: f64,
+}
+
+/// The weights of rows in a sum.
+#[derive(Clone, Copy, Default)]
+struct Carried {
+    mass: f64,
+    largest: f64,
+}
+
+impl Carried {
+    #[inline(always)]
+    fn add(&mut self, weight: f64) {
+        self.mass += weight.abs();
+        self.largest = self.largest.max(weight.abs());
+    }
+
+    /// The number of rows behind the least supported sum.
+    fn least(all: &[Self]) -> f64 {
+        all.iter().map(|it| Support::new(it.mass, it.largest).rows).fold(f64::INFINITY, f64::min)
+    }
 }
 
 /// A linear predictor of all rows: its values, and the client's own intercept.
@@ -226,27 +250,38 @@ impl Model {
     /// Writes the standardised rows of a block, with the intercept's column, and returns their number.
     /// The block is filled up with zeros.
     fn block(&self, rows: &Rows, scaling: &Scaling, from: usize, z: &mut [f64]) -> usize {
-        let (k, q) = (rows.width, self.columns());
+        let (k, stride) = (rows.width, stride(self.columns()));
         let count = (rows.len() - from).min(BLOCK);
-        z[count * q..].fill(0.0);
+        z[count * stride..].fill(0.0);
         let x = &rows.x[from * k..][..count * k];
         let inverses: Vec<f64> = scaling.scales.iter().map(|scale| 1.0 / scale).collect();
-        let intercept = self.design.intercept;
-        kernels::standardise(x, &scaling.means, &inverses, intercept, &mut z[..count * q]);
+        let (intercept, z) = (self.design.intercept, &mut z[..count * stride]);
+        kernels::standardise(x, &scaling.means, &inverses, intercept, stride, z);
         count
+    }
+
+    /// Room for [`Self::block`].
+    fn room(&self) -> Vec<f64> {
+        vec![0.0; BLOCK * stride(self.columns())]
+    }
+
+    /// The coefficients of each predictor, padded like the rows of a block.
+    fn padded(&self, theta: &[f64]) -> Vec<f64> {
+        let q = self.columns();
+        let pad = vec![0.0; stride(q) - q];
+        let each = theta.chunks_exact(q.max(1)).take(self.family.predictors());
+        each.flat_map(|beta| beta.iter().chain(&pad)).copied().collect()
     }
 
     /// The linear predictors of all rows, one after the other.
     pub fn predict(&self, rows: &Rows, scaling: &Scaling, theta: &[f64]) -> Vec<Vec<f64>> {
-        let q = self.columns();
+        let stride = stride(self.columns());
         let mut etas = vec![vec![0.0; rows.len()]; self.family.predictors()];
-        let mut z = vec![0.0; BLOCK * q];
+        let (mut z, beta) = (self.room(), self.padded(theta));
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, scaling, from, &mut z);
-            for (eta, beta) in etas.iter_mut().zip(theta.chunks(q.max(1))) {
-                if q > 0 {
-                    linalg::matvec(&mut eta[from..from + count], &z[..count * q], beta);
-                }
+            for (eta, beta) in etas.iter_mut().zip(beta.chunks_exact(stride.max(1))) {
+                linalg::matvec(&mut eta[from..from + count], &z[..count * stride], beta);
             }
         }
         for eta in &mut etas {
@@ -305,49 +340,64 @@ impl Model {
     }
 
     fn single(&self, rows: &Rows, scaling: &Scaling, theta: &[f64], sums: &mut Sums) {
-        let (q, alpha) = (self.columns(), self.alpha(theta));
-        let Predictor { eta, scaling, silent } = self.predictor(rows, scaling, theta);
-        if silent {
+        let (q, stride, alpha) = (self.columns(), stride(self.columns()), self.alpha(theta));
+        let own = self.by_client.then(|| self.predictor(rows, scaling, theta));
+        if own.as_ref().is_some_and(|own| own.silent) {
             sums.support = f64::INFINITY;
             return;
         }
-        let (mut largest, mut total) = (0.0f64, 0.0);
-        let mut z = vec![0.0; BLOCK * q];
-        let [mut u, mut w, mut cross] = [[0.0; BLOCK]; 3];
+        let scaling = own.as_ref().map_or(scaling, |own| &own.scaling);
+        let mut carried = [Carried::default(); 3];
+        let (mut z, beta) = (self.room(), self.padded(theta));
+        let mut gram = vec![0.0; stride * stride];
+        let [mut eta, mut value, mut u, mut w, mut cross] = [[0.0; BLOCK]; 5];
+        sums.log_likelihood = rows.constant;
         for from in (0..rows.len()).step_by(BLOCK) {
-            let count = self.block(rows, &scaling, from, &mut z);
-            [&mut u, &mut w, &mut cross].into_iter().for_each(|column| column.fill(0.0));
+            let count = self.block(rows, scaling, from, &mut z);
+            let (y, eta) = (&rows.y[from..from + count], &mut eta[..count]);
+            if let Some(own) = &own {
+                eta.copy_from_slice(&own.eta[from..from + count]);
+            } else {
+                linalg::matvec(eta, &z[..count * stride], &beta);
+                let offsets = rows.offset.iter().skip(from);
+                eta.iter_mut().zip(offsets).for_each(|(eta, offset)| *eta += offset);
+            }
+            [&mut u, &mut w, &mut cross].into_iter().for_each(|column| column[count..].fill(0.0));
+            family::locals(self.family, alpha, y, eta, [&mut value, &mut u, &mut w]);
             for at in 0..count {
-                let (y, eta, weight) = (rows.y[from + at], eta[from + at], rows.weight(from + at));
-                let Some(local) = self.family.local(y, eta, alpha) else {
-                    sums.invalid += 1.0;
+                let weight = rows.weight(from + at);
+                if value[at].is_nan() {
+                    (sums.invalid, cross[at]) = (sums.invalid + 1.0, 0.0);
                     continue;
-                };
-                sums.log_likelihood += weight * local.log_likelihood;
-                (u[at], w[at]) = (weight * local.slope, weight * local.curvature);
-                (largest, total) = (largest.max(u[at].abs()), total + u[at].abs());
+                }
+                sums.log_likelihood += weight * value[at];
+                (u[at], w[at]) = (weight * u[at], weight * w[at]);
+                carried[0].add(u[at]);
+                carried[1].add(w[at]);
                 if self.family.has_alpha() {
-                    let own = Family::in_dispersion(y, eta, alpha);
+                    let own = Family::in_dispersion(y[at], eta[at], alpha);
+                    carried[2].add(weight * own.slope);
                     sums.score[q] += weight * own.slope;
                     cross[at] = weight * own.cross;
                     sums.information[packed_len(q + 1) - 1] += weight * own.curvature;
                 }
             }
-            add_rows(&z, q, &u, &mut sums.score[..q]);
-            add_gram(&z, q, &w, &mut sums.information[..packed_len(q)]);
+            add_rows(&z, stride, &u, &mut sums.score[..q]);
+            add_gram(&z, stride, &w, &mut gram);
             if self.family.has_alpha() {
-                add_rows(&z, q, &cross, &mut sums.information[packed_len(q)..][..q]);
+                add_rows(&z, stride, &cross, &mut sums.information[packed_len(q)..][..q]);
             }
         }
-        sums.support = if largest > 0.0 { total / largest } else { f64::INFINITY };
+        kernels::add_square(&gram, q, (0, 0), &mut sums.information);
+        sums.support = Carried::least(&carried);
     }
 
     fn multinomial(&self, rows: &Rows, scaling: &Scaling, theta: &[f64], sums: &mut Sums) {
         let (q, classes) = (self.columns(), self.family.predictors());
         let shares = self.shares(self.predict(rows, scaling, theta));
-        let (mut largest, mut total) = (0.0f64, 0.0);
-        let mut z = vec![0.0; BLOCK * q];
-        let mut gram = vec![0.0; packed_len(q)];
+        let mut carried = vec![Carried::default(); 2 * classes];
+        let (mut z, stride) = (self.room(), stride(q));
+        let mut gram = vec![0.0; stride * stride];
         let mut column = [0.0; BLOCK];
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, scaling, from, &mut z);
@@ -356,29 +406,31 @@ impl Model {
                 let y = rows.y[from + at] as usize;
                 sums.log_likelihood +=
                     rows.weight(from + at) * whimbrel_core::math::ln(shares(y, at));
-                let distance = rows.weight(from + at) * (1.0 - shares(y, at));
-                (largest, total) = (largest.max(distance), total + distance);
             }
             column.fill(0.0);
             for a in 0..classes {
                 for (at, x) in column[..count].iter_mut().enumerate() {
                     let hit = f64::from(u8::from(rows.y[from + at] as usize == a + 1));
                     *x = rows.weight(from + at) * (hit - shares(a + 1, at));
+                    carried[2 * a].add(*x);
                 }
-                add_rows(&z, q, &column, &mut sums.score[a * q..][..q]);
+                add_rows(&z, stride, &column, &mut sums.score[a * q..][..q]);
                 for b in 0..=a {
                     for (at, x) in column[..count].iter_mut().enumerate() {
                         let same = f64::from(u8::from(a == b));
                         let spread = shares(a + 1, at) * (same - shares(b + 1, at));
                         *x = rows.weight(from + at) * spread;
                     }
+                    if a == b {
+                        column[..count].iter().for_each(|x| carried[2 * a + 1].add(*x));
+                    }
                     gram.fill(0.0);
-                    add_gram(&z, q, &column, &mut gram);
+                    add_gram(&z, stride, &column, &mut gram);
                     kernels::add_square(&gram, q, (a * q, b * q), &mut sums.information);
                 }
             }
         }
-        sums.support = if largest > 0.0 { total / largest } else { f64::INFINITY };
+        sums.support = Carried::least(&carried);
     }
 
     /// Probabilities of all classes, class after class, from the predictors of all but the first.

@@ -19,10 +19,10 @@ impl Gmm {
         let (_, rest) = statistic.split_at(components);
         let (first, second) = rest.split_at(components * d);
         let mean = summed(first, d);
-        let reg = self.settings().reg_covar;
+        let reg = self.regularisers(statistic);
         if self.settings().covariance == Covariance::Diagonal {
             let squares = summed(second, d);
-            let each = squares.iter().zip(&mean).map(|(square, mean)| {
+            let each = squares.iter().zip(&mean).zip(&reg).map(|((square, mean), reg)| {
                 let own = square - mean * mean;
                 let fitted = own + reg;
                 (own > 0.0).then(|| 0.5 * (LN_TWO_PI + math::ln(fitted) + own / fitted))
@@ -38,7 +38,7 @@ impl Gmm {
             Some(known) => known.inverse.clone(),
             None => {
                 let mut fitted = own.clone();
-                (0..d).for_each(|j| fitted[packed_index(j, j)] += reg);
+                (0..d).for_each(|j| fitted[packed_index(j, j)] += reg[j]);
                 inverse_factor(&fitted, d).ok()?
             }
         };

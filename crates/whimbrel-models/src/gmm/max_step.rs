@@ -22,6 +22,7 @@ impl Gmm {
     ) -> Result<StepRange> {
         debug_assert_eq!(statistic.len(), self.statistic_len());
         let mut reach = StepRange::default();
+        let reg = self.regularisers(statistic);
         match self.settings().covariance {
             Covariance::Known(_) => {
                 let components = self.components();
@@ -42,8 +43,9 @@ impl Gmm {
                 for k in 0..self.components() {
                     let ranges = (0..self.columns())
                         .map(|j| {
-                            let at = self.column_matrix(statistic, k, j);
-                            relative_range(at.to_vec(), &self.column_matrix(direction, k, j), 2)
+                            let at = self.column_matrix(statistic, k, j, reg[j]);
+                            let along = self.column_matrix(direction, k, j, reg[j]);
+                            relative_range(at.to_vec(), &along, 2)
                         })
                         .collect::<Result<Option<Vec<_>>>>()?;
                     reach.add(k, ranges.map(|all| all.concat()));
@@ -52,8 +54,8 @@ impl Gmm {
             Covariance::Full => {
                 let size = self.columns() + 1;
                 for k in 0..self.components() {
-                    let at = self.full_matrix(statistic, k);
-                    let range = relative_range(at, &self.full_matrix(direction, k), size)?;
+                    let at = self.full_matrix(statistic, k, &reg);
+                    let range = relative_range(at, &self.full_matrix(direction, k, &reg), size)?;
                     reach.add(k, range.map(|range| range.to_vec()));
                 }
             }
@@ -62,7 +64,7 @@ impl Gmm {
     }
 
     /// `M_k` of a statistic with second moments, row-major.
-    fn full_matrix(&self, s: &[f64], k: usize) -> Vec<f64> {
+    fn full_matrix(&self, s: &[f64], k: usize, reg: &[f64]) -> Vec<f64> {
         let (components, d) = (self.components(), self.columns());
         let (s1, s2) = (s[k], &s[components + k * d..][..d]);
         let s3 = &s[components * (1 + d) + k * packed_len(d)..][..packed_len(d)];
@@ -75,17 +77,17 @@ impl Gmm {
             for j in 0..d {
                 m[(i + 1) * size + j + 1] = s3[packed_index(i, j)];
             }
-            m[(i + 1) * (size + 1)] += self.settings().reg_covar * s1;
+            m[(i + 1) * (size + 1)] += reg[i] * s1;
         }
         m
     }
 
     /// The same for one column.
-    fn column_matrix(&self, s: &[f64], k: usize, j: usize) -> [f64; 4] {
+    fn column_matrix(&self, s: &[f64], k: usize, j: usize, reg: f64) -> [f64; 4] {
         let (components, d) = (self.components(), self.columns());
         let (s1, s2) = (s[k], s[components + k * d + j]);
         let s3 = s[components * (1 + d) + k * d + j];
-        [s1, s2, s2, s3 + self.settings().reg_covar * s1]
+        [s1, s2, s2, s3 + reg * s1]
     }
 
     /// The matrix of a tied covariance about the pooled mean, without second moments for a direction.

@@ -84,6 +84,9 @@ pub struct GmmSettings {
     /// Added to the diagonal of fitted covariances, as in scikit-learn; default 0, so that `T` is exactly
     /// the paper's.
     pub reg_covar: f64,
+    /// Whether `reg_covar` is a share of each column's variance over all components, so that units do
+    /// not matter; default false. Diagonal and full covariances only.
+    pub relative: bool,
     /// The smallest weight; default 1e-10.
     pub weight_floor: f64,
     /// The smallest variance of a fitted covariance in any direction, with each column in units of its
@@ -116,6 +119,7 @@ impl GmmSettings {
             columns,
             covariance,
             reg_covar: 0.0,
+            relative: false,
             weight_floor: 1e-10,
             covariance_floor: 1e-10,
             penalty: GmmPenalty::default(),
@@ -123,6 +127,13 @@ impl GmmSettings {
             centred: false,
             stream_rows: 1000,
         }
+    }
+
+    /// Whether every variance is positive whatever the rows are.
+    pub fn is_regularised(&self) -> bool {
+        matches!(self.covariance, Covariance::Known(_))
+            || self.reg_covar > 0.0
+            || self.penalty.wishart_scale > 0.0
     }
 
     fn check(&self) -> Result<()> {

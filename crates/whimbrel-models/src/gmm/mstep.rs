@@ -73,10 +73,38 @@ impl Gmm {
     }
 }
 
+impl Gmm {
+    /// The number added to each column's variances: `reg_covar`, or that share of the variance over all
+    /// components.
+    pub(super) fn regularisers(&self, statistic: &[f64]) -> Vec<f64> {
+        let (components, d, settings) = (self.components(), self.columns(), self.settings());
+        if !settings.relative || settings.reg_covar == 0.0 {
+            return vec![settings.reg_covar; d];
+        }
+        let (s1, rest) = statistic.split_at(components);
+        let (s2, second) = rest.split_at(components * d);
+        let size = self.second_len();
+        let living = || (0..components).filter(|k| s1[*k] > 0.0);
+        let alive: f64 = living().map(|k| s1[k]).sum();
+        let square = |k: usize, j: usize| match size == d {
+            true => second[k * size + j],
+            false => second[k * size + packed_index(j, j)],
+        };
+        let pooled = |j: usize| {
+            let mean = living().map(|k| s2[k * d + j]).sum::<f64>() / alive;
+            let square = living().map(|k| square(k, j)).sum::<f64>() / alive;
+            settings.reg_covar * column_scale(square - mean * mean, square).powi(2)
+        };
+        (0..d).map(pooled).collect()
+    }
+}
+
 /// The intermediate results of an M-step.
 struct Step<'a> {
     model: &'a Gmm,
     moments: &'a [f64],
+    /// Added to the columns' variances.
+    regularisers: Vec<f64>,
     /// `s1`, with 0 for dead components.
     s1: Vec<f64>,
     /// Second moments in the statistic, component after component.
@@ -111,7 +139,8 @@ impl<'a> Step<'a> {
                 (0..d).map(move |j| if *s1 > 0.0 { s2[j] / s1 } else { living_mean[j] })
             })
             .collect();
-        Ok(Self { model, moments, s1, second, weights, means, dead })
+        let regularisers = model.regularisers(statistic);
+        Ok(Self { model, moments, regularisers, s1, second, weights, means, dead })
     }
 
     fn covariances(&self) -> Result<(Vec<f64>, u32)> {
@@ -170,7 +199,7 @@ impl<'a> Step<'a> {
                 } else {
                     pooled[j]
                 };
-                let variance = variance + settings.reg_covar;
+                let variance = variance + self.regularisers[j];
                 clipped |= s1 > 0.0 && variance < floors[j];
                 out.push(variance.max(floors[j]));
             }
@@ -202,7 +231,7 @@ impl<'a> Step<'a> {
                 self.pooled_covariance()
             };
             for j in 0..d {
-                sigma[packed_index(j, j)] += settings.reg_covar;
+                sigma[packed_index(j, j)] += self.regularisers[j];
             }
             let floored = floor_packed(&mut sigma, settings.covariance_floor, &scales)
                 .map_err(|e| Error::numerical(format!("component {}: {e}", k + 1)))?;

@@ -46,7 +46,7 @@ impl LowRankFit {
     pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
         cells.iter().try_for_each(|cell| self.check(cell))?;
         let theta = |cell: &Cell| self.below_ceiling(cell.row as usize, cell.column as usize);
-        let cells = cells.iter().map(|cell| (theta(cell), cell.value));
+        let cells = cells.iter().map(|cell| (theta(cell), self.model.in_units_of_fit(cell).value));
         let ridge = f64::from(self.clients) * self.model.settings().lambda_effects;
         own_effect(self.model.family(), cells, ridge, 0.0)
     }
@@ -57,8 +57,10 @@ impl LowRankFit {
         let model = &self.model;
         let mut terms = Vec::with_capacity(cells.len());
         for (column, y) in cells {
-            self.check(&Cell { row: 0, column: *column, value: *y })?;
-            terms.push(model.case(&self.factors, None, *column as usize, *y, offset));
+            let cell = Cell { row: 0, column: *column, value: *y };
+            self.check(&cell)?;
+            let y = model.in_units_of_fit(&cell).value;
+            terms.push(model.case(&self.factors, None, *column as usize, y, offset));
         }
         let (ridge, x) = (model.row_ridge(self.clients), model.fit_row(&terms, self.clients)?);
         let sure = match &self.uncertainty {
@@ -94,7 +96,8 @@ impl LowRankFit {
         if let Some(ceiling) = &self.ceiling {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
-        Parameter::exact(self.model.family().boxed(theta + effect), u32::MAX)
+        let theta = self.model.family().boxed(theta + effect);
+        Parameter { unit: self.model.unit(column), ..Parameter::exact(theta, u32::MAX) }
     }
 
     /// The parts of the error of a new row's `theta` in a column; `number` identifies the row.

@@ -4,7 +4,8 @@
 //! class of the row and of the column. Its classes (`effect_k_rows`, `effect_k_columns`) are stored if
 //! they are neither one in all nor one per line, its covariates (`effect_k_row_weights`,
 //! `effect_k_column_weights`) if it has any. `row_errors` and `row_prior`, their counterparts for columns
-//! and `effect_k`, and `usual_variance` store the [`Uncertainty`].
+//! and `effect_k`, and `usual_variance` store the [`Uncertainty`]. `column_means` and `column_scales` lead
+//! from a fit of standardised columns to the data.
 
 use super::ceiling::Ceiling;
 use super::interval::{Calibration, Group};
@@ -21,6 +22,8 @@ const SIDES: [&str; 2] = ["row", "column"];
 /// Tensor of the calibration groups, and numbers per group.
 const GROUPS: &str = "variance_groups";
 const GROUP: usize = 4;
+/// Tensors of the units of standardised columns.
+const UNITS: [&str; 2] = ["column_means", "column_scales"];
 
 impl LowRankFit {
     /// The fit as named tensors.
@@ -61,6 +64,12 @@ impl LowRankFit {
         if !settings.term_ridges.is_empty() {
             let ridges = settings.term_ridges.clone();
             out.add("effect_ridges", &[ridges.len()], ridges);
+        }
+        if !settings.units.is_empty() {
+            for (at, name) in UNITS.iter().enumerate() {
+                let each: Vec<f64> = settings.units.iter().map(|unit| unit[at]).collect();
+                out.add(name, &[each.len()], each);
+            }
         }
         if let Some(Ceiling { rows, columns }) = &self.ceiling {
             out.add("row_ceiling", &[rows.len()], rows.clone());
@@ -112,7 +121,14 @@ impl LowRankFit {
             terms.push(read_term(artifact, k, numbers, [rows, columns])?);
             effects.push(numbers.values.clone());
         }
+        let units = match (optional(UNITS[0], columns)?, optional(UNITS[1], columns)?) {
+            (Some(means), Some(scales)) => {
+                means.into_iter().zip(scales).map(|(mean, scale)| [mean, scale]).collect()
+            }
+            _ => Vec::new(),
+        };
         let model = LowRank::new(Settings {
+            units,
             rows,
             columns,
             rank,

@@ -44,6 +44,10 @@ impl LowRank {
         if cells.observed.is_empty() {
             return Err(Error::data("it has no observed cell"));
         }
-        Ok(Observed { cells: cells.observed.clone(), held_out: cells.held_out.clone() })
+        let standardised = |cells: &[Cell]| cells.iter().map(|c| self.in_units_of_fit(c)).collect();
+        Ok(Observed {
+            cells: standardised(&cells.observed),
+            held_out: standardised(&cells.held_out),
+        })
     }
 }

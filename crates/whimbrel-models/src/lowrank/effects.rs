@@ -164,6 +164,17 @@ impl Effects {
         Self(terms)
     }
 
+    /// Row effects, column effects and the other terms, each with its place among these terms.
+    pub fn with_lines(&self) -> (Self, Vec<Option<usize>>) {
+        let of_line = |side: Side| self.0.iter().position(|term| term.is_line(side));
+        let is_other = |t: &usize| !Side::BOTH.iter().any(|side| self.0[*t].is_line(*side));
+        let others = (0..self.0.len()).filter(is_other).map(Some);
+        let places: Vec<Option<usize>> =
+            Side::BOTH.map(of_line).into_iter().chain(others).collect();
+        let others = places[Side::BOTH.len()..].iter().flatten().map(|t| self.0[*t].clone());
+        (Self(Self::row_column().0.into_iter().chain(others).collect()), places)
+    }
+
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }

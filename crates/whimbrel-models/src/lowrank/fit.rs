@@ -45,13 +45,20 @@ pub struct Parameter {
     pub observations: u32,
     /// Upper limit of drawn `theta`.
     pub ceiling: f64,
+    /// Mean and scale of the column, which lead from the fit to the data.
+    pub unit: [f64; 2],
 }
 
 impl Parameter {
     /// A `theta` without error.
     pub fn exact(theta: f64, observations: u32) -> Self {
         let (spread, measured, shift, ceiling) = (0.0, 0.0, 0.0, f64::INFINITY);
-        Self { theta, spread, measured, shift, observations, ceiling }
+        Self { theta, spread, measured, shift, observations, ceiling, unit: [0.0, 1.0] }
+    }
+
+    /// A value of the fit in the units of the data.
+    pub fn in_data(&self, value: f64) -> f64 {
+        self.unit[0] + self.unit[1] * value
     }
 
     /// The variance of `theta`.
@@ -81,7 +88,7 @@ impl LowRankFit {
         capped(self.ceiling.as_ref(), self.model.theta(&self.factors, row, column), row, column)
     }
 
-    /// The expected value of a cell.
+    /// The expected value of a cell, in the units of the fit.
     pub fn mean(&self, row: usize, column: usize) -> f64 {
         self.model.family().mean(self.theta(row, column))
     }
@@ -95,7 +102,8 @@ impl LowRankFit {
     /// The parameter of a cell without its error. A client's personal effect is added after the ceiling.
     pub fn point(&self, row: usize, column: usize, effect: f64) -> Parameter {
         let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
-        Parameter::exact(theta, self.observations[0][row].min(self.observations[1][column]))
+        let observations = self.observations[0][row].min(self.observations[1][column]);
+        Parameter { unit: self.model.unit(column), ..Parameter::exact(theta, observations) }
     }
 
     /// Adds errors to a parameter. A row or column without observations has its prior as posterior, which
@@ -140,7 +148,7 @@ impl LowRankFit {
         };
         let [down, up] = [-NORMAL_QUANTILE, NORMAL_QUANTILE].map(reach);
         match family {
-            Family::Gaussian => (mean - down, mean + up),
+            Family::Gaussian => (parameter.in_data(mean - down), parameter.in_data(mean + up)),
             Family::Bernoulli => ((mean - down).max(0.0), (mean + up).min(1.0)),
             Family::Poisson => {
                 // The integers inside, or those around the mean if there are none.
@@ -155,7 +163,7 @@ impl LowRankFit {
     /// and the count has dispersion `a` around it, the total is `alpha = (1 + a)(1 + v) - 1`.
     fn own_dispersion(&self, parameter: Parameter) -> f64 {
         let family = self.model.family();
-        let dispersion = self.group_of(self.expected(parameter), u32::MAX).dispersion;
+        let dispersion = self.group_of(self.drawn(parameter)[0], u32::MAX).dispersion;
         let usual = self.uncertainty.as_ref().map_or(0.0, |sure| sure.usual);
         let measured = parameter.measured.min(usual);
         match family {
@@ -173,6 +181,12 @@ impl LowRankFit {
 
     /// Mean and variance of the random mean of a draw.
     pub fn drawn_mean(&self, parameter: Parameter) -> [f64; 2] {
+        let [mean, variance] = self.drawn(parameter);
+        [parameter.in_data(mean), variance * parameter.unit[1].powi(2)]
+    }
+
+    /// The same in the units of the fit.
+    fn drawn(&self, parameter: Parameter) -> [f64; 2] {
         let (family, v) = (self.model.family(), parameter.variance());
         let centre = parameter.theta + parameter.shift;
         match family {
@@ -200,9 +214,9 @@ impl LowRankFit {
     /// The variance of a value around its mean, averaged over the mean's distribution.
     pub fn noise(&self, parameter: Parameter) -> f64 {
         let (family, own) = (self.model.family(), self.own_dispersion(parameter));
-        let [mean, variance] = self.drawn_mean(parameter);
+        let [mean, variance] = self.drawn(parameter);
         match family {
-            Family::Gaussian => own,
+            Family::Gaussian => own * parameter.unit[1].powi(2),
             Family::Poisson => mean + own * (mean * mean + variance),
             // The mean determines the law of a Bernoulli variable.
             Family::Bernoulli => (family.variance(mean) - variance).max(0.0),
@@ -223,7 +237,7 @@ impl LowRankFit {
             let rate = mean * own * stream.gamma(1.0 / own);
             return stream.poisson(rate.min(RATE_MAX)) as f64;
         }
-        family.draw(mean, own.sqrt(), stream)
+        parameter.in_data(family.draw(mean, own.sqrt(), stream))
     }
 
     /// The calibration group of cells with this mean and number of observations; the family's own

@@ -80,6 +80,8 @@ pub struct Settings {
     pub term_ridges: Vec<f64>,
     /// The variance of a Gaussian cell.
     pub variance: Variance,
+    /// Mean and scale of each column of a Gaussian table, in whose units the fit is; empty: the data's.
+    pub units: Vec<[f64; 2]>,
 }
 
 impl Settings {
@@ -95,6 +97,7 @@ impl Settings {
             lambda_effects: LAMBDA_EFFECTS,
             term_ridges: Vec::new(),
             variance: Variance::default(),
+            units: Vec::new(),
         }
     }
 }
@@ -136,6 +139,12 @@ impl LowRank {
         if ![0, settings.effects.0.len()].contains(&settings.term_ridges.len()) {
             return Err(Error::config("give one ridge, or one for each term of the effects"));
         }
+        let is_unit = |unit: &[f64; 2]| unit[0].is_finite() && unit[1] > 0.0 && unit[1].is_finite();
+        let of_columns = [0, columns].contains(&settings.units.len());
+        let is_scaled = settings.units.is_empty() || settings.family == Family::Gaussian;
+        if !(of_columns && is_scaled && settings.units.iter().all(is_unit)) {
+            return Err(Error::config("the units of columns are not means and positive scales"));
+        }
         settings.effects.check(rows, columns)?;
         Ok(Self { settings })
     }
@@ -158,6 +167,17 @@ impl LowRank {
 
     pub fn family(&self) -> Family {
         self.settings.family
+    }
+
+    /// Mean and scale of a column.
+    pub fn unit(&self, column: usize) -> [f64; 2] {
+        self.settings.units.get(column).copied().unwrap_or([0.0, 1.0])
+    }
+
+    /// An observation in the units of the fit.
+    pub fn in_units_of_fit(&self, cell: &Cell) -> Cell {
+        let [mean, scale] = self.unit(cell.column as usize);
+        Cell { value: (cell.value - mean) / scale, ..*cell }
     }
 
     /// The ridge on a term of the main effects.

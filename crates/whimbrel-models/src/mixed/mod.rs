@@ -70,7 +70,7 @@ pub struct MixedSettings {
     /// The kinds of the columns, in order.
     pub columns: Vec<ColumnKind>,
     pub numeric: Numeric,
-    /// Added to the numbers' variances; default 0.
+    /// Added to the numbers' variances, as a share of each column's variance; default 0.
     pub reg_covar: f64,
     /// The smallest weight; default 1e-10.
     pub weight_floor: f64,
@@ -150,7 +150,7 @@ impl Mixed {
                     Numeric::Full => Covariance::Full,
                 };
                 let mut gmm = GmmSettings::new(*components, d, covariance);
-                gmm.reg_covar = settings.reg_covar;
+                (gmm.reg_covar, gmm.relative) = (settings.reg_covar, true);
                 gmm.weight_floor = settings.weight_floor;
                 gmm.covariance_floor = settings.covariance_floor;
                 Some(Gmm::new(gmm)?)

@@ -80,7 +80,7 @@ impl Mixed {
         let loss = each.map(|(column, kind)| match (column, kind) {
             (Column::Scalar { observed: 0.0, .. }, _) => Some(0.0),
             (Column::Scalar { observed, variance, .. }, ColumnKind::Number) => {
-                let fitted = variance + reg;
+                let fitted = variance * (1.0 + reg);
                 let each = 0.5 * (LN_TWO_PI + math::ln(fitted) + variance / fitted);
                 (variance > 0.0).then_some(observed * each)
             }

@@ -166,7 +166,7 @@ impl Mixed {
             let left = if within { variance - between } else { variance };
             let floor = self.settings.covariance_floor;
             let least = if variance > 0.0 { floor * variance } else { floor };
-            left.max(least) + self.settings.reg_covar
+            left.max(least) + self.settings.reg_covar * variance
         };
         let variances: Vec<f64> = self.numbers.iter().enumerate().map(variance).collect();
         let covariances = match self.settings.numeric {

@@ -71,6 +71,33 @@ fn the_ridge_is_added_to_the_diagonal() {
     }
 }
 
+/// A relative ridge is a share of the variance of each column over all components.
+#[test]
+fn a_relative_ridge_follows_the_spread_of_the_columns() {
+    for covariance in [Covariance::Diagonal, Covariance::Full] {
+        let plain = model(2, 2, covariance.clone());
+        let one = model(1, 2, covariance.clone());
+        let settings =
+            GmmSettings { reg_covar: 0.25, relative: true, ..GmmSettings::new(2, 2, covariance) };
+        let ridge = Gmm::new(settings).unwrap();
+        let Drawn { statistic, .. } = drawn(&plain, &parameters(&plain, 0.0), 50, 7);
+        // The statistic of one component is the sum over both.
+        let size = (statistic.len() - 6) / 2;
+        let summed: Vec<f64> = [&statistic[..2], &statistic[2..6], &statistic[6..]]
+            .into_iter()
+            .zip([1, 2, size])
+            .flat_map(|(part, width)| {
+                (0..width).map(|j| part[j] + part[width + j]).collect::<Vec<_>>()
+            })
+            .collect();
+        let pooled = one.maximize(&summed, &[]).unwrap().theta.covariance(0);
+        let a = plain.maximize(&statistic, &[]).unwrap().theta.covariance(1);
+        let b = ridge.maximize(&statistic, &[]).unwrap().theta.covariance(1);
+        let difference: Vec<f64> = b.iter().zip(&a).map(|(b, a)| b - a).collect();
+        assert!(gap(&difference, &[0.25 * pooled[0], 0.0, 0.0, 0.25 * pooled[3]]) < 1e-12);
+    }
+}
+
 #[test]
 fn a_dead_component_is_named_and_stays_where_the_data_are() {
     for covariance in covariances(2) {

@@ -76,6 +76,31 @@ fn weights_move_the_optimum_as_the_closed_form_says() {
     assert!((found.w[0] - 1.0).abs() < 1e-12, "{found:?}");
 }
 
+/// A shift of the targets moves a free intercept and nothing else.
+#[test]
+fn a_free_intercept_is_not_shrunk() {
+    let (x, y) = (numbers(5, 60), numbers(6, 60));
+    let found = |problem: Problem, shift: f64| {
+        let targets = y.iter().map(|y| y + shift).collect();
+        let data = problem.bind(&labelled(1, FeatureRows::Dense(x.clone()), targets)).unwrap();
+        solve(&problem, &[(1.0, &data)], 1e-12).unwrap().w
+    };
+    let all = Problem::least_squares(0.7, true).unwrap();
+    let (here, there) =
+        (found(all.with_free_intercept(), 0.0), found(all.with_free_intercept(), 5.0));
+    assert!((here[0] - there[0]).abs() < 1e-10 && (here[1] + 5.0 - there[1]).abs() < 1e-10);
+    assert!((found(all, 5.0)[1] - there[1]).abs() > 1.0);
+    let free = Problem::logistic(0.7, true).unwrap().with_free_intercept();
+    let targets = classes(7, 60);
+    let mean = targets.iter().sum::<f64>() / 60.0;
+    let data = free.bind(&labelled(1, FeatureRows::Dense(x.clone()), targets)).unwrap();
+    let w = solve(&free, &[(1.0, &data)], 1e-12).unwrap().w;
+    let mut p = vec![0.0; 60];
+    free.predict(&w, &data, &mut p).unwrap();
+    let predicted = p.iter().map(|p| 2.0 * p - 1.0).sum::<f64>() / 60.0;
+    assert!((predicted - mean).abs() < 1e-10, "{predicted} is not {mean}");
+}
+
 #[test]
 fn dependent_columns_and_more_columns_than_rows_still_have_an_optimum() {
     for problem in problems(0.0, true) {

@@ -448,19 +448,23 @@ impl ActiveSession {
 
     /// Reports to the coordinator why this client stops.
     async fn fail(&self, error: &Error) {
-        // Errors of rows and arithmetic may contain values, which stay here.
-        let reason = match error {
-            Error::Data { .. } | Error::Numerical { .. } => {
-                "its rows or their arithmetic failed; its own log has the reason".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        let failed = client_frame::Frame::Failed(proto::Failed { reason });
+        let failed = client_frame::Frame::Failed(proto::Failed { reason: told(error) });
         // Frames leave in order: once heartbeats have filled the queue, the report has left.
         let beat = client_frame::Frame::Heartbeat(proto::Heartbeat {});
         for frame in [failed].into_iter().chain(vec![beat; FRAMES_AHEAD + 1]) {
             let _ = timeout(3 * self.heartbeat, self.frames.send(to_server(frame))).await;
         }
+    }
+}
+
+/// The reason of a failure for the coordinator. Errors of rows and arithmetic may contain values,
+/// which stay here.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Data { .. } | Error::Numerical { .. } => {
+            "its rows or their arithmetic failed; its own log has the reason".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -531,6 +535,15 @@ mod tests {
         let refuses = |kind, bytes| active.check_length(kind, bytes).is_err();
         assert!(!refuses(Kind::Exchange, 100) && refuses(Kind::Exchange, 101));
         assert!(!refuses(Kind::Deliver, 1 << 30) && refuses(Kind::Deliver, 1 + (1 << 30)));
+    }
+
+    #[test]
+    fn values_of_rows_stay_out_of_the_reasons_that_a_coordinator_is_told() {
+        let value = "cell 17.25 of row 3";
+        for error in [Error::data(value), Error::numerical(value)] {
+            assert!(!told(&error).contains("17.25"), "{}", told(&error));
+        }
+        assert!(told(&Error::peer("exchange 3 is over")).contains("exchange 3 is over"));
     }
 
     #[test]

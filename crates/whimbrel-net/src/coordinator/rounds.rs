@@ -462,7 +462,7 @@ impl Collector for Answers<'_> {
         let peer = self.machine.peer(id).ok_or_else(|| {
             Error::internal(format!("client {id} answers without having been admitted"))
         })?;
-        self.method.check(id, peer, &bytes)?;
+        self.method.own(id, Some(peer), &bytes)?;
         self.taken.insert(id, bytes);
         Ok(())
     }

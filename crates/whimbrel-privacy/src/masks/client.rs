@@ -18,6 +18,8 @@ use whimbrel_core::{ClientId, Error, Result, Segment, Wire, wire};
 #[derive(Clone)]
 pub struct MaskClient {
     secret: Hash,
+    /// The secret of the identity, which outlives the stage.
+    identity: Hash,
     run: Hash,
     /// The roster, and this client's place on it.
     agreed: Option<(ClientId, Roster)>,
@@ -40,11 +42,13 @@ struct Answered {
 struct Told {
     survivors: Vec<ClientId>,
     shares: Vec<Element>,
+    /// The clients whose boxes did not open.
+    unopened: Vec<ClientId>,
 }
 
-wire!(MaskClient { secret, run, agreed, pairs, last });
+wire!(MaskClient { secret, identity, run, agreed, pairs, last });
 wire!(Answered { task, words, told });
-wire!(Told { survivors, shares });
+wire!(Told { survivors, shares, unopened });
 
 /// Derived values of one client in one exchange.
 struct Own {
@@ -61,12 +65,17 @@ impl MaskClient {
     /// A client of a run; `secret` has 32 random bytes, known to the client only. A client that lost
     /// its state must not enter the same run again with the same secret: masks would repeat.
     pub fn new(secret: Hash, run: Hash) -> Self {
-        Self { secret, run, agreed: None, pairs: Vec::new(), last: None }
+        Self { secret, identity: secret, run, agreed: None, pairs: Vec::new(), last: None }
+    }
+
+    /// The client with an identity that it has in other stages and runs, too.
+    pub fn with_identity(self, identity: Hash) -> Self {
+        Self { identity, ..self }
     }
 
     /// The public keys to enrol with.
     pub fn enrol(&self) -> Enrolment {
-        let (identity, key) = (identity(&self.secret), self.agreement_key().public());
+        let (identity, key) = (identity(&self.identity), self.agreement_key().public());
         let signature = sign(&identity, &Enrolment::statement(&self.run, &key));
         Enrolment { identity: public_identity(&identity), key, signature }
     }
@@ -81,8 +90,8 @@ impl MaskClient {
         self.agreed.as_ref().map(|(_, roster)| roster)
     }
 
-    /// Takes the roster whose hash the user consented to. A later one may only add clients. The
-    /// state must be durable before the first upload.
+    /// Takes a roster, after the user's check ([`super::Accepted`]). A later one may only add clients.
+    /// The state must be durable before the first upload.
     pub fn agree(&mut self, roster: Roster) -> Result<()> {
         if roster.rules().run != self.run {
             return refuse("the roster belongs to another run");
@@ -143,7 +152,7 @@ impl MaskClient {
     pub fn vouch(&mut self, message: &Survivors) -> Result<Vouch> {
         self.expect_server(Adversary::Lying)?;
         let told = self.settle(message)?;
-        let signature = sign(&identity(&self.secret), &told);
+        let signature = sign(&identity(&self.identity), &told);
         Ok(Vouch { exchange: message.exchange, signature })
     }
 
@@ -179,7 +188,7 @@ impl MaskClient {
         let (id, roster) = self.agreed()?;
         let least = roster.rules().min_cohort as usize;
         let last = self.answered(message.exchange)?;
-        if message.task != last.task.hash(&self.run) {
+        if message.task != last.task.hash(roster) {
             return refuse("the survivors belong to another task");
         }
         let (survivors, cohort) = (&message.survivors, &last.task.cohort);
@@ -198,8 +207,8 @@ impl MaskClient {
             }
             return Ok(self::told(&message.task, survivors));
         }
-        let shares = self.open_boxes(message)?;
-        let told = Told { survivors: survivors.clone(), shares };
+        let (shares, unopened) = self.open_boxes(message)?;
+        let told = Told { survivors: message.survivors.clone(), shares, unopened };
         if let Some(last) = &mut self.last {
             last.told = Some(told);
         }
@@ -207,23 +216,27 @@ impl MaskClient {
     }
 
     /// The shares to reveal: of `b_i` and, for lost j, of `k_ij`; never of `k_ij` for two survivors
-    /// and nothing of lost clients.
-    fn open_boxes(&mut self, message: &Survivors) -> Result<Vec<Element>> {
+    /// and nothing of lost clients. A box that does not open, which its sender or the server
+    /// falsified, is reported instead: it costs the sender one holder of its seeds.
+    fn open_boxes(&mut self, message: &Survivors) -> Result<(Vec<Element>, Vec<ClientId>)> {
         let own = self.own()?;
         let graph = self.graph()?;
         let mut boxes = message.boxes.iter();
-        let mut shares = Vec::new();
+        let (mut shares, mut unopened) = (Vec::new(), Vec::new());
         for from in dealers(&graph, &message.survivors, own.id) {
             let dealt = if from == own.id {
                 own.shares_for(own.id)
             } else {
                 let sealed = boxes.next().ok_or_else(|| Error::peer("a sealed box is missing"))?;
                 let (key, about) = self.box_key(from, from, own.id, &own.task)?;
-                let content = open(&key, &about, sealed)?;
-                if content.len() != 16 * (graph.degree() + 1) {
-                    return refuse("a sealed box has the wrong length");
-                }
-                Element::take_all(graph.degree() + 1, &mut &content[..])?
+                let bytes = 16 * (graph.degree() + 1);
+                let content = open(&key, &about, sealed).ok().filter(|c| c.len() == bytes);
+                let take = |c: Vec<u8>| Element::take_all(graph.degree() + 1, &mut &c[..]).ok();
+                let Some(dealt) = content.and_then(take) else {
+                    unopened.push(from);
+                    continue;
+                };
+                dealt
             };
             let places = revealed(&graph, &message.survivors, from);
             shares.extend(places.into_iter().map(|place| dealt[place]));
@@ -231,20 +244,21 @@ impl MaskClient {
         if boxes.next().is_some() {
             return refuse("a sealed box too many");
         }
-        Ok(shares)
+        Ok((shares, unopened))
     }
 
     fn shares_of(&self, exchange: u32) -> Result<Shares> {
         let (answered, told) = self.settled(exchange)?;
-        let shares = answered.told.as_ref().map(|told| told.shares.clone()).unwrap_or_default();
-        Ok(Shares { exchange, told, shares })
+        let known = answered.told.as_ref().map(|told| (told.shares.clone(), told.unopened.clone()));
+        let (shares, unopened) = known.unwrap_or_default();
+        Ok(Shares { exchange, told, shares, unopened })
     }
 
     /// Seeds and shares, derived anew from the secret and the record of the exchange.
     fn own(&mut self) -> Result<Own> {
         let (id, graph) = (self.agreed()?.0, self.graph()?);
         let last = self.last.as_ref().ok_or_else(no_upload)?;
-        let (t, task, words) = (last.task.exchange, last.task.hash(&self.run), last.words);
+        let (t, task, words) = (last.task.exchange, last.task.hash(self.agreed()?.1), last.words);
         let neighbours = graph.neighbours(id);
         let mut seeds = vec![seed(&self.secret, "mask own", &(t, (task, words)))];
         for &other in &neighbours {
@@ -320,7 +334,7 @@ impl MaskClient {
         let Some(told) = &answered.told else {
             return refuse("shares are asked for before the survivors are known");
         };
-        Ok((answered, self::told(&answered.task.hash(&self.run), &told.survivors)))
+        Ok((answered, self::told(&answered.task.hash(self.agreed()?.1), &told.survivors)))
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Shares {
     /// The hash of the task and the survivors.
     pub told: Hash,
     pub shares: Vec<Element>,
+    /// The clients whose boxes did not open, ascending: shares of their seeds are missing.
+    pub unopened: Vec<ClientId>,
 }
 
 wire!(MaskTask { exchange, cohort, layout, content });
@@ -75,7 +77,7 @@ wire!(MaskedUpload { exchange, task, body, fingerprints, boxes });
 wire!(Survivors { exchange, task, survivors, boxes });
 wire!(Vouch { exchange, signature });
 wire!(Vouches { exchange, signatures });
-wire!(Shares { exchange, told, shares });
+wire!(Shares { exchange, told, shares, unopened });
 
 impl MaskTask {
     /// Refuses cohorts that are small, unordered or not on the roster.
@@ -90,9 +92,12 @@ impl MaskTask {
         self.cohort.iter().try_for_each(|&id| roster.member(id).map(|_| ()))
     }
 
-    /// The hash on which all masks depend.
-    pub(super) fn hash(&self, run: &Hash) -> Hash {
-        hash("mask task", &(*run, self.clone()))
+    /// The hash on which all masks and vouches depend. It covers the cohort's keys, so that no vouch
+    /// of an earlier stage or run counts.
+    pub(super) fn hash(&self, roster: &Roster) -> Hash {
+        let keys = self.cohort.iter().filter_map(|&id| roster.member(id).ok());
+        let keys: Vec<_> = keys.map(|keys| (keys.identity, keys.key)).collect();
+        hash("mask task", &(roster.rules().run, (self.clone(), keys)))
     }
 
     pub(super) fn graph(&self, run: &Hash) -> Graph {

@@ -8,7 +8,7 @@
 //! | step | message | durable first |
 //! |---|---|---|
 //! | enrol | [`Enrolment`]: an X25519 key, signed by the client's identity | client: its secret |
-//! | roster | [`Roster`], whose hash the user consents to | both: the roster |
+//! | roster | [`Roster`], which the user may have to accept ([`Accepted`]) | both: the roster |
 //! | task | [`MaskTask`]: exchange, cohort, form of the words, hash of the downlink | |
 //! | upload | [`MaskedUpload`]: `y_i = z_i + PRG(b_i) + sum_j ±PRG(k_ij)`, and a sealed box per neighbour | client: its state |
 //! | survivors | [`Survivors`]: the set `A'`, and the boxes for the receiver | server: its state |
@@ -18,13 +18,15 @@
 //!
 //! `k_ij = PRF(s_ij, t, hash(task))` and `b_i = PRF(secret, t, hash(task), hash(z_i))` are derived,
 //! as is everything else that a client sends, so a restarted client sends the same bytes. Masks
-//! depend on the task: those of clients with different models do not cancel.
+//! depend on the task and on the keys of its cohort: those of clients with different models or rosters
+//! do not cancel.
 //!
 //! Against a curious server the step of vouches is left out. A lying server may tell clients
 //! different survivors; shares are then given only if two thirds of the cohort vouched for one set.
 //! A client answers for one set per exchange, ever; a void exchange is not repeated with other
 //! survivors, because two sums would differ by one client.
 
+mod accepted;
 mod client;
 mod graph;
 mod keys;
@@ -33,6 +35,7 @@ mod roster;
 mod server;
 mod words;
 
+pub use accepted::{Accepted, ShortHash};
 pub use client::MaskClient;
 pub use keys::{Hash, Signature, hash_bytes};
 pub use message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches};

@@ -1,5 +1,6 @@
 //! The clients of a run with their public keys, and the rules they agreed to.
 
+use super::accepted::ShortHash;
 use super::keys::{Hash, Signature, hash, is_signed, is_sound};
 use super::{refuse, two_thirds};
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
@@ -16,7 +17,7 @@ pub enum Adversary {
 /// The rules that clients consent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// The hash of the run, stage included: exchanges are numbered within it.
+    /// The hash of the run: exchanges are numbered within each stage of it.
     pub run: Hash,
     /// The fewest clients in a sum, at least 3.
     pub min_cohort: u32,
@@ -26,16 +27,16 @@ pub struct Rules {
 /// A client's public keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Enrolment {
-    /// The Ed25519 key that identifies the client.
+    /// The Ed25519 key that identifies the client, in all stages.
     pub identity: [u8; 32],
-    /// The X25519 key of this run.
+    /// The X25519 key of this stage.
     pub key: [u8; 32],
     /// The identity's signature on run and key.
     pub signature: Signature,
 }
 
-/// Clients and rules, checked. Only the users' comparison of [`Roster::hash`] keeps out invented
-/// clients.
+/// Clients and rules, checked. Only the users' comparison of [`Roster::fingerprint`], or of the
+/// identities, keeps out invented clients and false keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roster {
     rules: Rules,
@@ -122,9 +123,12 @@ impl Roster {
         refuse("the roster changes rules or clients that were agreed")
     }
 
-    /// The hash to show before consent; it covers the rules.
-    pub fn hash(&self) -> Hash {
-        hash("mask roster", self)
+    /// The hash that users compare. It covers the identities, which sign the keys of each stage: it
+    /// is the same in all stages, and clients can compute it beforehand.
+    pub fn fingerprint(&self) -> ShortHash {
+        let mut identities: Vec<_> = self.members.iter().map(|(_, keys)| keys.identity).collect();
+        identities.sort_unstable();
+        ShortHash::of(hash("mask roster", &identities))
     }
 
     pub fn rules(&self) -> &Rules {

@@ -7,7 +7,7 @@ use super::message::{
 };
 use super::roster::{Adversary, Enrolment, Roster};
 use super::words::{add_packed, apply, packed_bytes, unpack};
-use super::{has, refuse, two_thirds};
+use super::{has, is_ascending, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
 use whimbrel_core::{ClientId, Error, Result, Segment, wire};
 
@@ -33,8 +33,11 @@ struct Open {
     uploads_closed: bool,
     vouches: Vec<(ClientId, Signature)>,
     vouches_closed: bool,
-    shares: Vec<(ClientId, Vec<Element>)>,
+    shares: Vec<(ClientId, Shared)>,
 }
+
+/// A holder's shares, and the clients whose boxes did not open for it.
+type Shared = (Vec<Element>, Vec<ClientId>);
 
 /// The part of an upload that concerns seeds.
 #[derive(Clone)]
@@ -91,6 +94,12 @@ impl MaskServer {
         Ok(())
     }
 
+    /// Reports of boxes that did not open: sender and receiver, one of whom lies.
+    pub fn unopened(&self) -> Vec<(ClientId, ClientId)> {
+        let shares = self.open.iter().flat_map(|open| &open.shares);
+        shares.flat_map(|(to, (_, from))| from.iter().map(|from| (*from, *to))).collect()
+    }
+
     /// Whether an exchange is under way.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
@@ -102,10 +111,9 @@ impl MaskServer {
         if self.open.is_some() || task.exchange < self.next {
             return refuse(format!("exchange {} is over or another one is open", task.exchange));
         }
-        let run = &self.roster.rules().run;
         self.open = Some(Open {
-            hash: task.hash(run),
-            graph: task.graph(run),
+            hash: task.hash(&self.roster),
+            graph: task.graph(&self.roster.rules().run),
             sum: vec![0; packed_bytes(&task.layout)],
             task,
             uploads: Vec::new(),
@@ -222,12 +230,19 @@ impl MaskServer {
             return refuse(format!("the shares of client {from} are for other survivors"));
         }
         let survivors = open.survivors();
-        let dealers = dealers(&open.graph, &survivors, from).into_iter();
-        let count: usize = dealers.map(|i| revealed(&open.graph, &survivors, i).len()).sum();
+        let mut dealers = dealers(&open.graph, &survivors, from);
+        if !is_ascending(&shares.unopened)
+            || !shares.unopened.iter().all(|&i| i != from && has(&dealers, i))
+        {
+            return refuse(format!("client {from} reports boxes that it did not receive"));
+        }
+        dealers.retain(|&i| !has(&shares.unopened, i));
+        let count: usize =
+            dealers.iter().map(|&i| revealed(&open.graph, &survivors, i).len()).sum();
         if shares.shares.len() != count {
             return refuse(format!("client {from} sent {} of {count} shares", shares.shares.len()));
         }
-        merge_by_id(&mut open.shares, vec![(from, shares.shares)]);
+        merge_by_id(&mut open.shares, vec![(from, (shares.shares, shares.unopened))]);
         Ok(())
     }
 
@@ -272,9 +287,10 @@ impl Open {
         let places = survivors.iter().map(|&i| revealed(&self.graph, survivors, i));
         let places: Vec<Vec<usize>> = places.collect();
         let mut known: Vec<Vec<(u32, &[Element])>> = vec![Vec::new(); survivors.len()];
-        for (holder, shares) in &self.shares {
+        for (holder, (shares, unopened)) in &self.shares {
             let mut rest = &shares[..];
-            for dealer in dealers(&self.graph, survivors, *holder) {
+            let dealers = dealers(&self.graph, survivors, *holder).into_iter();
+            for dealer in dealers.filter(|&dealer| !has(unopened, dealer)) {
                 let at = survivors.binary_search(&dealer).expect("a survivor");
                 let (part, after) = rest.split_at(places[at].len());
                 rest = after;

@@ -21,7 +21,8 @@ fn traffic(n: usize) -> (f64, f64) {
     let signatures = (0..alive).map(|i| (id(i), [0; 64])).collect();
     let down = down + Vouches { exchange, signatures }.to_bytes().len();
     let shares = (degree + 1 - lost_near) * (1 + lost_near);
-    let shares = Shares { exchange, told, shares: vec![Element::from_uniform([1; 16]); shares] };
+    let shares = vec![Element::from_uniform([1; 16]); shares];
+    let shares = Shares { exchange, told, shares, unopened: Vec::new() };
     let dealt = upload.to_bytes().len() - upload.body.len();
     let up = dealt + vouch.to_bytes().len() + shares.to_bytes().len();
     (up as f64, down as f64)

@@ -139,7 +139,7 @@ impl Federation {
         self.server().close_vouches().unwrap().is_some()
     }
 
-    fn shares_all(&mut self, lost: &[Lost]) {
+    pub fn shares_all(&mut self, lost: &[Lost]) {
         for i in (0..lost.len()).filter(|&i| lost[i] == Lost::Never) {
             let shares = if self.server().roster().rules().server == Adversary::Lying {
                 let vouches = self.server().close_vouches().unwrap().unwrap();

@@ -1,9 +1,12 @@
 //! A lying server: clients refuse, or the round is void.
 
-use crate::federation::{Federation, Lost, id, refused, task, words};
+use crate::federation::{
+    Federation, Lost, RUN, clients, id, plain_sum, refused, roster, task, words,
+};
 use whimbrel_core::{ClientId, Segment, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, MaskClient, MaskTask, Outcome, Survivors, Vouch, Vouches,
+    Accepted, Adversary, Enrolment, MaskClient, MaskServer, MaskTask, Outcome, Roster, ShortHash,
+    Survivors, Vouch, Vouches,
 };
 
 /// Five clients after their uploads.
@@ -93,9 +96,6 @@ fn false_survivors_are_refused() {
     refuses("subset", |m| m.survivors[2] = m.survivors[1]);
     refuses("at least 3", |m| m.survivors.truncate(2));
     refuses("this client among", |m| m.survivors.retain(|i| *i != id(0)));
-    refuses("does not open", |m| m.boxes[1][20] ^= 1);
-    refuses("does not open", |m| m.boxes.swap(1, 2));
-    refuses("does not open", |m| m.boxes[3].truncate(11));
     refuses("missing", |m| m.boxes.truncate(m.boxes.len() - 1));
     refuses("too many", |m| m.boxes.push(Vec::new()));
 }
@@ -142,12 +142,151 @@ fn a_client_with_another_model_leaves_a_void_round() {
         federation.server.absorb(id(i), upload).unwrap();
     }
     federation.server.close_uploads().unwrap();
-    for i in 0..5 {
+    let told = federation.server.survivors(id(2)).unwrap();
+    refused(federation.clients[2].vouch(&told), "another task");
+    for i in [0, 1, 3, 4] {
         let message = federation.server.survivors(id(i)).unwrap();
-        let word = if i == 2 { "another task" } else { "does not open" };
-        refused(federation.clients[i].vouch(&message), word);
+        let vouch = federation.clients[i].vouch(&message).unwrap();
+        federation.server.absorb_vouch(id(i), &vouch).unwrap();
     }
-    assert!(matches!(federation.server.finish().unwrap(), Outcome::Void { .. }));
+    let vouches = federation.server.close_vouches().unwrap().unwrap();
+    for i in [0, 1, 3, 4] {
+        let shares = federation.clients[i].shares(&vouches).unwrap();
+        assert_eq!(shares.unopened, [id(2)]);
+        federation.server.absorb_shares(id(i), shares).unwrap();
+    }
+    void(&mut federation, "0 of 4 shares of client 7's seeds");
+}
+
+fn void(federation: &mut Federation, why: &str) {
+    match federation.server.finish().unwrap() {
+        Outcome::Void { reason } => assert!(reason.contains(why), "{reason}"),
+        sum => panic!("{sum:?}"),
+    }
+}
+
+/// False boxes of client 1, by itself or by the server: each costs client 1 one holder of its seeds,
+/// nobody refuses, and both sides know of it.
+#[test]
+fn a_box_that_does_not_open_costs_its_sender_a_holder() {
+    let cases: [(&[usize], fn(&mut Vec<u8>)); 4] = [
+        (&[3], |sealed| sealed[20] ^= 1),
+        (&[0], |sealed| sealed.truncate(11)),
+        (&[4], Vec::clear),
+        (&[0, 2], |sealed| sealed[0] ^= 1),
+    ];
+    for (victims, falsify) in cases {
+        let mut federation = uploaded();
+        for i in 0..5 {
+            let mut message = federation.server.survivors(id(i)).unwrap();
+            if victims.contains(&i) {
+                falsify(&mut message.boxes[usize::from(i > 0)]);
+            }
+            let vouch = federation.clients[i].vouch(&message).unwrap();
+            federation.server.absorb_vouch(id(i), &vouch).unwrap();
+        }
+        let vouches = federation.server.close_vouches().unwrap().unwrap();
+        for i in 0..5 {
+            let shares = federation.clients[i].shares(&vouches).unwrap();
+            let reported: &[_] = if victims.contains(&i) { &[id(1)] } else { &[] };
+            assert_eq!(shares.unopened, reported);
+            federation.server.absorb_shares(id(i), shares).unwrap();
+        }
+        let reports: Vec<_> = victims.iter().map(|&i| (id(1), id(i))).collect();
+        assert_eq!(federation.server.unopened(), reports);
+        match victims.len() {
+            1 => {
+                let (segments, survivors) = (plain_sum(3, 0..5), (0..5).map(id).collect());
+                let sum = Outcome::Sum { segments, survivors };
+                assert_eq!(federation.server.finish().unwrap(), sum);
+            }
+            _ => void(&mut federation, "3 of 4 shares of client 4's seeds"),
+        }
+    }
+}
+
+/// A coordinator that hands one client keys of its own making, for the clients' numbers: it answers
+/// for all others with words of zeros, and the sum is the client's vector. No step of the protocol
+/// refuses; an accepted roster does, in both of its forms.
+#[test]
+fn false_keys_open_a_client_and_an_accepted_roster_refuses_them() {
+    let honest = clients(5);
+    let truth = roster(&honest, Adversary::Lying);
+    let mut fakes = clients(5);
+    for (i, fake) in fakes.iter_mut().enumerate().skip(1) {
+        *fake = MaskClient::new([100 + i as u8; 32], RUN);
+    }
+    let forged = roster(&fakes, Adversary::Lying);
+    let mut federation = Federation::new(5, Adversary::Lying);
+    federation.server = MaskServer::new(forged.clone());
+    federation.clients = fakes;
+    federation.clients[0] = honest[0].clone();
+    federation.clients.iter_mut().for_each(|client| client.agree(forged.clone()).unwrap());
+    federation.server.open(task(5, 3)).unwrap();
+    for i in 0..5 {
+        let mut own = words(i, 3);
+        if i > 0 {
+            own.iter_mut().for_each(|segment| segment.words.fill(0));
+        }
+        let upload = federation.clients[i].upload(&task(5, 3), &own).unwrap();
+        federation.server.absorb(id(i), upload).unwrap();
+    }
+    federation.server.close_uploads().unwrap();
+    assert!(federation.vouch_all(&[Lost::Never; 5]));
+    federation.shares_all(&[Lost::Never; 5]);
+    let Outcome::Sum { segments, .. } = federation.server.finish().unwrap() else { panic!() };
+    assert_eq!(segments, plain_sum(3, 0..1));
+
+    let lines = |roster: &Roster| -> String {
+        let line = |(id, keys): &(ClientId, _)| format!("c{id} {}\n", identity(keys));
+        roster.members().iter().map(line).collect()
+    };
+    for accepted in [truth.fingerprint().to_string(), lines(&truth)] {
+        let accepted = Accepted::parse(&accepted).unwrap();
+        accepted.check(&truth).unwrap();
+        refused(accepted.check(&forged), "nothing was sent");
+        // One false key among true ones.
+        let mut members = truth.members().to_vec();
+        members[4] = forged.members()[4].clone();
+        let mixed = Roster::new(truth.rules().clone(), members).unwrap();
+        refused(accepted.check(&mixed), "nothing was sent");
+    }
+    // A late client: refused by the fingerprint, accepted if its line was known.
+    let grown = clients(6);
+    let grown = roster(&grown, Adversary::Lying);
+    refused(Accepted::Roster(truth.fingerprint()).check(&grown), "roster of 6 clients");
+    refused(Accepted::parse(&lines(&truth)).unwrap().check(&grown), "client 16");
+    Accepted::parse(&lines(&grown)).unwrap().check(&truth).unwrap();
+    // A client's key signed by another identity never gets on a roster.
+    let mut members = truth.members().to_vec();
+    members[4].1.key = forged.members()[4].1.key;
+    refused(Roster::new(truth.rules().clone(), members), "not signed by its identity");
+}
+
+fn identity(keys: &Enrolment) -> ShortHash {
+    ShortHash::of_identity(&keys.identity)
+}
+
+/// Vouches of an earlier run with the same seed, task and identities do not count: the hash of the
+/// task covers the keys.
+#[test]
+fn vouches_of_an_earlier_run_are_refused() {
+    let run = |secret: u8| {
+        let client = |i: u8| MaskClient::new([secret + i; 32], RUN).with_identity([i; 32]);
+        let mut clients: Vec<MaskClient> = (0..5).map(client).collect();
+        let roster = roster(&clients, Adversary::Lying);
+        clients.iter_mut().for_each(|client| client.agree(roster.clone()).unwrap());
+        let (server, sent) = (MaskServer::new(roster), Vec::new());
+        let mut federation = Federation { server, clients, restarts: false, sent };
+        federation.upload_all(3, &[Lost::Never; 5]);
+        federation.vouch_all(&[Lost::Never; 5]);
+        federation
+    };
+    let (mut before, now) = (run(50), run(150));
+    let same = |federation: &Federation| federation.server.roster().fingerprint();
+    assert_eq!(same(&before), same(&now));
+    let replayed = before.server.close_vouches().unwrap().unwrap();
+    refused(now.clients[0].shares(&replayed), "same survivors");
 }
 
 #[test]

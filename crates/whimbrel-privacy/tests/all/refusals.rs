@@ -62,6 +62,11 @@ fn false_vouches_and_shares_are_refused() {
     refuses(id(0), "other survivors", |s| s.exchange = 1);
     refuses(id(0), "other survivors", |s| s.told[0] ^= 1);
     refuses(id(0), "7 of 8", |s| s.shares.truncate(s.shares.len() - 1));
+    refuses(id(0), "8 of 6", |s| s.unopened = vec![id(1)]);
+    for strange in [vec![id(0)], vec![id(3)], vec![id(2), id(1)], vec![ClientId(99)]] {
+        let shares = Shares { unopened: strange, ..shares.clone() };
+        refused(federation.server.absorb_shares(id(0), shares), "did not receive");
+    }
     federation.server.absorb_shares(id(0), shares.clone()).unwrap();
     refused(federation.server.absorb_shares(id(0), shares), "twice");
 }
@@ -106,6 +111,7 @@ fn rosters_are_checked() {
     };
     refuses("same number", |m| m[1].0 = m[0].0);
     refuses("same number or key", |m| m[1].1 = m[0].1.clone());
+    refuses("low order", |m| m[1].1.key = [0; 32]);
     refuses("not signed", |m| m[1].1.key[0] ^= 1);
     refuses("not signed", |m| m[1].1.signature = m[0].1.signature);
     let mut small = rules(Adversary::Lying);
@@ -133,7 +139,7 @@ fn rosters_are_checked() {
     first.check(id, &keys).unwrap();
     server.admit(id, keys);
     server.open(task(4, 0)).unwrap();
-    assert!(first.hash() != grown.hash());
+    assert!(first.fingerprint() != grown.fingerprint());
     assert!(Roster::from_bytes(&grown.to_bytes()).unwrap() == grown);
     let mut elsewhere = MaskClient::new([1; 32], [8; 32]);
     refused(elsewhere.agree(grown), "another run");

@@ -1,5 +1,6 @@
 //! Exhibits: the parts of a report that families fill and this module draws.
 
+mod forest;
 mod heat;
 mod loess;
 mod series;
@@ -47,6 +48,11 @@ fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
             Exhibit::Text { text } => {
                 close(&mut html, &mut beside);
                 html += &format!("<p class=\"verdict\">{}</p>\n", escape(text));
+            }
+            // Labels without counts are terms, not places on an axis.
+            Exhibit::Series(shown) if shown.counted.is_empty() => {
+                close(&mut html, &mut beside);
+                html += &forest::figure(shown);
             }
             Exhibit::Series(shown) => {
                 close(&mut html, &mut beside);

@@ -123,7 +123,7 @@ fn counts(series: &Series, x: &Axis, left: f64) -> String {
     svg
 }
 
-fn words(point: &SeriesPoint) -> String {
+pub(super) fn words(point: &SeriesPoint) -> String {
     let range = point.interval.map(|[low, high]| (number(low, 4), number(high, 4)));
     let range = range.map_or(String::new(), |(low, high)| format!(" ({low} to {high})"));
     let note = if point.note.is_empty() { String::new() } else { format!(", {}", point.note) };

@@ -85,12 +85,7 @@ pub fn summary(
         put("unseen", json!(unseen));
     }
     put("ending", outcome.ending.word().into());
-    let mut detail = outcome.ending.detail();
-    if plan.private().is_some() && matches!(outcome.ending, Ending::Stopped(_)) {
-        // The rounds of a private run are those that the budget allows.
-        detail = format!("privacy budget spent {detail}");
-    }
-    put("ending_detail", detail.into());
+    put("ending_detail", outcome.ending.detail().into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }

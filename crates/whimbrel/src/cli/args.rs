@@ -88,8 +88,12 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
+    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
+    /// Pool regressions over completed data sets by Rubin's rules
+    Pool(Pool),
     /// Make the HTML report of one run, or of several side by side
     Report(Report),
     /// Coordinate a job whose clients are on a network; prints one invitation per client
@@ -144,6 +148,11 @@ pub enum Command {
     Ledger {
         /// The client's folder [default: every folder in joined/]
         folder: Option<PathBuf>,
+    },
+    /// Show a client's identity under masks, a line for the rosters of the others
+    Identity {
+        /// The client's folder, which may be new
+        folder: PathBuf,
     },
     /// Withdraw a client from its federation: it answers nothing more
     Leave {
@@ -204,6 +213,25 @@ pub struct Run {
     /// Add norms of the optimiser and tail means to the table
     #[arg(long)]
     pub diagnostics: bool,
+    /// Print the summary as one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel describe`.
+#[derive(clap::Args, Debug)]
+pub struct Describe {
+    /// A job file with rows from a CSV file; its model and method are not run
+    pub job: PathBuf,
+    /// A column of categories: one survival curve each, and a log-rank test
+    #[arg(long, value_name = "COLUMN")]
+    pub by: Option<String>,
+    /// The run's folder, new or empty [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Replace the run in --out
+    #[arg(long)]
+    pub force: bool,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,
@@ -318,6 +346,13 @@ pub struct Join {
     /// about single rows [default: the job's `min_group`]
     #[arg(long, value_name = "N")]
     pub min_group: Option<u32>,
+    /// Send masked messages only to these clients: the fingerprint of their roster, or @FILE with
+    /// their lines of `whimbrel identity` [default: those that the coordinator names]
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub roster: Option<String>,
+    /// Take part in masked rounds that may leave clients out
+    #[arg(long)]
+    pub partial_rounds: bool,
     /// Largest number of rounds to answer if the job sets no limit [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,
@@ -358,6 +393,17 @@ pub struct Compare {
     #[arg(long)]
     pub diagnostics: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel pool`.
+#[derive(clap::Args, Debug)]
+pub struct Pool {
+    /// Folders of the runs, one for each completed data set
+    #[arg(required = true, num_args = 2..)]
+    pub runs: Vec<PathBuf>,
+    /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -1,6 +1,6 @@
 //! `whimbrel run`: one job from its file to its report.
 
-use super::args::Run;
+use super::args::{Describe, Run};
 use super::listener::Terminal;
 use super::messages::{data, note, warning};
 use super::report;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Once, OnceLock};
 use whimbrel_core::Error;
 use whimbrel_engine::Ending;
 use whimbrel_families::Job;
+use whimbrel_families::describe::described;
 use whimbrel_families::failure::Result;
 use whimbrel_runs::Existing;
 
@@ -19,17 +20,28 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Runs one job file.
 pub fn run_command(args: &Run) -> Result<u8> {
+    carry_out(args, read_job(&args.job)?)
+}
+
+/// Describes the rows of a job file.
+pub fn describe_command(args: &Describe) -> Result<u8> {
+    let job = described(&read_job(&args.job)?, args.by.as_deref())?;
+    let Describe { job: path, out, force, json, .. } = args;
+    let (path, out, resume, replay) = (path.clone(), out.clone(), false, None);
+    carry_out(
+        &Run { job: path, out, resume, force: *force, replay, json: *json, diagnostics: false },
+        job,
+    )
+}
+
+fn carry_out(args: &Run, job: Job) -> Result<u8> {
     let existing = match (args.resume, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let request = Request {
-        job: read_job(&args.job)?,
-        out: args.out.as_deref(),
-        existing,
-        replay: args.replay.as_deref(),
-    };
+    let request =
+        Request { job, out: args.out.as_deref(), existing, replay: args.replay.as_deref() };
     let Some(CarriedOut { job, dir, done, report }) = request.carry_out(&Terminal)? else {
         return Ok(INTERRUPTED);
     };

@@ -106,6 +106,9 @@ fn table(status: &Value) -> String {
     {
         text.push_str(&format!("epsilon spent: {spent:.3} at delta {delta:.2e}\n"));
     }
+    if let Some(roster) = status["roster"].as_str() {
+        text.push_str(&format!("roster of {roster}\n"));
+    }
     let clients = status["clients"].as_object().cloned().unwrap_or_default();
     let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
     text.push_str(&format!(

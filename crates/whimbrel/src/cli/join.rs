@@ -4,6 +4,7 @@ use super::args::Join;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, warning};
 use super::privacy;
+use super::roster;
 use super::serve::{MODEL, TOLD, start_log};
 use crate::run::execute::defect;
 use std::io::BufRead;
@@ -78,8 +79,10 @@ pub fn join_command(args: &Join) -> Result<u8> {
     if minimum.group > 1 {
         job.fit.check_client(&data)?;
     }
-    let plan = offer.plan()?;
+    let trust = roster::trust_of_client(args.roster.as_deref(), &folder, &job)?;
+    let plan = offer.trusted_plan(trust)?;
     check_groups(&plan, &minimum)?;
+    roster::check_partial(&job, plan.clients(), args.partial_rounds)?;
     if let ClientData::Table(table) = &data
         && let Some(advice) = plan.few_rows(table.rows() as u64)
     {
@@ -87,8 +90,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
     }
     let limits = limits(&plan, args.max_rounds)?;
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
-    if !consents(args, &folder.join(CONSENT), &agreed, || show(&offer, &plan, &enrolled, &limits))?
-    {
+    let has_roster = roster::accepted(&folder)?.is_some();
+    let show = || show(&offer, &plan, &enrolled, &limits, has_roster);
+    if !consents(args, &folder.join(CONSENT), &agreed, show)? {
         return Ok(DECLINED);
     }
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
@@ -252,7 +256,13 @@ fn default_folder(name: &str) -> PathBuf {
 }
 
 /// The consent screen.
-fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
+fn show(
+    offer: &Offer,
+    plan: &Plan,
+    enrolled: &Enrolled,
+    limits: &Consent,
+    has_roster: bool,
+) -> Result<()> {
     let job = offer.job()?;
     let (name, own) = (printable(&job.name), printable(&enrolled.name));
     note(&format!("`{name}` invites you as `{own}`: {}", purpose(&job, plan)));
@@ -264,8 +274,8 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
         note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
     note(&group_sentence(&job));
-    for sentence in [mask_sentence(&job, plan), privacy::sentence(&job, plan)].into_iter().flatten()
-    {
+    let sentences = [mask_sentence(&job, plan, has_roster), privacy::sentence(&job, plan)];
+    for sentence in sentences.into_iter().flatten() {
         note(&sentence);
     }
     let most = format::count(offered_message_max(&job));
@@ -309,13 +319,19 @@ fn group_sentence(job: &Job) -> String {
 }
 
 /// Masked sums in one sentence; `None` without them.
-fn mask_sentence(job: &Job, plan: &Plan) -> Option<String> {
+fn mask_sentence(job: &Job, plan: &Plan, has_roster: bool) -> Option<String> {
     let least = job.privacy.least_masked(plan.clients())?;
+    let keys = if has_roster {
+        "the clients are those of the roster that you gave and"
+    } else {
+        "it hands out the clients' true keys (which only --roster checks) and"
+    };
     Some(format!(
         "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
-         as it hands out the clients' true keys and fewer than a third of them work with it; from sums of \
-         several rounds over different clients it can compute single clients' vectors, a client that was \
-         away for many rounds stands out, and enrolment and evaluations are not masked"
+         as {keys} fewer than a third of them work with it; from sums of several rounds over different \
+         clients it can compute single clients' vectors, {}, as can one that joins late, and the messages \
+         above without the words \"under masks\" are not masked",
+        roster::RETURNS
     ))
 }
 
@@ -431,6 +447,7 @@ fn print_ledger(folder: &Path) -> Result<u8> {
         text.push_str(&line("bytes", bytes, agreement.bytes()));
     }
     text.push_str(&format!("in total\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
+    text.extend(roster::ledger_line(folder)?);
     text.extend(privacy::ledger_lines(&offer.job()?, &plan, &ledger, folder)?);
     if ledger.renewals > 0 {
         text.push_str(&format!(

@@ -14,10 +14,12 @@ mod messages;
 mod new;
 mod output;
 mod paper;
+mod pool;
 mod predict;
 mod privacy;
 mod repair;
 mod report;
+mod roster;
 mod serve;
 mod sources;
 mod studies;
@@ -73,6 +75,7 @@ fn dispatch(args: &Args) -> Result<u8> {
     match &args.command {
         None => demo::demo(args.out.as_deref()),
         Some(Command::Run(run)) => execute::run_command(run),
+        Some(Command::Describe(describe)) => execute::describe_command(describe),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
         Some(Command::New { data, target, model, out, force }) => {
@@ -90,11 +93,13 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Verify { run }) => repair::verify_command(run),
         Some(Command::Repair { run, keep_prefix }) => repair::repair_command(run, *keep_prefix),
         Some(Command::Ledger { folder }) => join::ledger_command(folder.as_deref()),
+        Some(Command::Identity { folder }) => roster::identity_command(folder),
         Some(Command::Leave { folder, cert, key }) => {
             join::leave_command(folder, cert.as_deref().zip(key.as_deref()))
         }
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
+        Some(Command::Pool(pool)) => pool::pool_command(pool),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
         Some(Command::Data(DataCommand::List { json })) => sources::list_command(*json),
         Some(Command::Data(DataCommand::Make { name, out, seed })) => {

@@ -9,7 +9,9 @@ use crate::run::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel_families::failure::Result;
-use whimbrel_report::{Detail, LEVELS, RunView, answer, bits_to_reach, closing_table, html};
+use whimbrel_report::{
+    Detail, LEVELS, RunView, answer, bits_to_reach, closing_table, html, section_tables,
+};
 use whimbrel_runs::RunDir;
 
 /// The page of a run, in its folder.
@@ -90,6 +92,9 @@ pub fn tables(views: &[RunView], diagnostics: bool) -> Result<()> {
     let answer = answer(views);
     if !answer.is_empty() {
         data(&format!("{answer}\n\n"))?;
+    }
+    for view in views.iter().filter(|view| view.measures.is_empty()) {
+        data(&section_tables(view))?;
     }
     let detail = if diagnostics { Detail::Diagnostics } else { Detail::Results };
     data(&closing_table(views, detail))?;

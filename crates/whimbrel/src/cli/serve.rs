@@ -6,6 +6,7 @@ use super::federation::listen_on;
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::privacy::Spending;
+use super::roster::trust_of_coordinator;
 use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
@@ -53,7 +54,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
-    let mut plan = Plan::on_network(&job, &facts)?;
+    let board = Board::new(&job.name);
+    let mut plan = Plan::watched(&job, &facts, trust_of_coordinator(&board, &facts.names))?;
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
@@ -61,7 +63,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
-    if !plan.evaluates() && plan.private().is_none() {
+    if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
         warning(UNEVALUATED);
     }
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
@@ -95,7 +97,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
         next_certificate,
-        board: Board::new(&job.name),
+        board,
         stop: interrupt_flag(),
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());

@@ -3,16 +3,17 @@
 use super::execute::in_text;
 use super::inspect::targets;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use whimbrel_data::{
-    ColumnType, Dataset, Entries, Features, Kind, TableGuess, class_numbers, guess_table,
-    read_idx_images, read_libsvm,
+    ColumnType, CsvOptions, Dataset, Entries, Identifier, Kind, Spelling, TableGuess, Written,
+    class_numbers, guess_table, read_csv, read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
 use whimbrel_families::{DataFacts, TableFacts, template};
 
 /// Usual names of the column of clients.
-const CLIENT_NAMES: [&str; 14] = [
+const CLIENT_NAMES: [&str; 26] = [
     "client",
     "site",
     "ward",
@@ -27,6 +28,18 @@ const CLIENT_NAMES: [&str; 14] = [
     "institution",
     "lab",
     "subject",
+    "region",
+    "branch",
+    "store",
+    "shop",
+    "station",
+    "school",
+    "practice",
+    "facility",
+    "department",
+    "factory",
+    "farm",
+    "meter",
 ];
 
 /// Usual names of the target column.
@@ -38,6 +51,9 @@ const CLASSES_MAX: usize = 20;
 /// Names of columns that identify things, beside those that end in `id`.
 const IDENTIFIERS: [&str; 9] =
     ["patient", "zip", "zipcode", "postcode", "phone", "email", "name", "index", "ssn"];
+
+/// Readings of a file whose cells show marks of gaps.
+const READINGS_MAX: usize = 3;
 
 /// The ratio of the columns' standard deviations from which they have different units.
 const UNITS_MIN: f64 = 10.0;
@@ -75,7 +91,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         }
         FileKind::Csv | FileKind::Npy => {}
     }
-    let data = read_any(&file.into(), None)?;
+    let (data, spelling) = read(file, kind)?;
     let guess = match (wishes.target, wishes.model) {
         (None, Some("low-rank")) => guess_table(&data),
         (None, None) => guess_table(&data).filter(|table| !has_units(&data, table)),
@@ -101,18 +117,25 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         entries: table.entries,
     });
     let except: Vec<&str> = client.as_deref().into_iter().chain(target.as_deref()).collect();
-    let columns = data.features(&Features::All { except: &except }).unwrap_or_default();
-    let left_out: Vec<(String, &'static str)> = columns
+    let others = (0..data.columns().len())
+        .filter(|at| data.columns()[*at].named && !except.contains(&&*data.columns()[*at].name));
+    let others: Vec<usize> = others.collect();
+    let left_out: Vec<(String, &'static str)> = others
         .iter()
         .filter(|_| kind == FileKind::Csv && table.is_none())
         .filter_map(|&at| Some((data.columns()[at].name.clone(), useless(&data, at)?)))
         .collect();
-    let is_used = |name: &String| left_out.iter().all(|(out, _)| out != name);
-    let columns = columns.into_iter().map(|at| data.columns()[at].name.clone());
-    let columns: Vec<String> = columns.filter(is_used).collect();
     let asked = wishes.target.is_some();
+    let is_used = |at: &usize| {
+        let column = &data.columns()[*at];
+        let factor = asked && column.kind == Kind::Text;
+        (column.kind == Kind::Number || factor)
+            && left_out.iter().all(|(out, _)| *out != column.name)
+    };
+    let columns = others.into_iter().filter(is_used);
+    let columns = columns.map(|at| data.columns()[at].name.clone()).collect();
     let rows = data.rows();
-    let mut facts = DataFacts { columns, client, rows, table, left_out, asked, ..known };
+    let mut facts = DataFacts { columns, client, rows, table, left_out, asked, spelling, ..known };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
     if target.is_some() && !named.is_empty() && !data.has_gaps(&named) {
         return Ok(DataFacts { target, classes, ..facts });
@@ -121,6 +144,24 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         mixed_columns(&data, &mut facts);
     }
     Ok(facts)
+}
+
+/// Reads a file with the marks of gaps and of thousands that its cells show.
+fn read(file: &Path, kind: FileKind) -> Result<(Arc<Dataset>, Spelling)> {
+    let mut spelling = Spelling::default();
+    let mut data = read_any(&file.into(), None)?;
+    // Cells beyond the first unreadable ones show after these have a meaning.
+    for _ in 0..READINGS_MAX {
+        let more = data.guess_spelling();
+        if kind != FileKind::Csv || more == Spelling::default() {
+            break;
+        }
+        spelling.na.extend(more.na);
+        spelling.thousands = spelling.thousands.or(more.thousands);
+        let options = CsvOptions { spelling: spelling.clone(), ..CsvOptions::default() };
+        data = Arc::new(read_csv(file, &options)?);
+    }
+    Ok((data, spelling))
 }
 
 /// Whether the lines of a wide file are rows of numbers in different units, not one table.
@@ -138,11 +179,34 @@ fn has_units(data: &Dataset, table: &TableGuess) -> bool {
     table.value.is_empty() && table.entries == Entries::Numbers && high > UNITS_MIN * low
 }
 
-/// The reason why a column of numbers is not a feature: it identifies things, or it is constant.
+/// The reason why a column is not a feature: it identifies things, is constant, or is text that is not a
+/// category.
 fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
+    match data.written(at) {
+        Some(Written::Dates) => return Some("it holds dates: add a column of years or months"),
+        Some(Written::Signs) => return Some("its numbers have signs: take out $, % and units"),
+        None => {}
+    }
     let name = data.columns()[at].name.to_lowercase();
+    if data.columns()[at].kind == Kind::Text {
+        let is_category =
+            data.guess_types(&[]).iter().any(|(known, _)| known.to_lowercase() == name);
+        return match data.distinct(at) {
+            0 | 1 => Some("it is constant"),
+            _ if is_category => None,
+            _ => Some("it has too many different texts for a category"),
+        };
+    }
     let whole =
         || (0..data.rows()).all(|row| data.number(row, at).is_none_or(|x| x.fract() == 0.0));
+    let numbered = || {
+        let values = (0..data.rows()).filter_map(|row| data.number(row, at));
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), x| (l.min(x), h.max(x)));
+        data.distinct(at) == data.rows() && high - low == (data.rows() - 1) as f64
+    };
+    if data.identifier(at) == Some(Identifier::OfRows) || whole() && numbered() {
+        return Some("it identifies rows");
+    }
     if (IDENTIFIERS.contains(&name.as_str()) || name == "id" || name.ends_with("_id")) && whole() {
         return Some("it looks like an identifier");
     }
@@ -197,7 +261,8 @@ fn client_column(data: &Dataset, target: Option<&str>) -> Option<String> {
     let is_target = |name: &str| target == Some(name);
     let names = || data.columns().iter().filter(|c| c.named && !is_target(&c.name));
     let usual = names().find(|c| CLIENT_NAMES.contains(&c.name.to_lowercase().as_str()));
-    let mut texts = names().filter(|c| c.kind == Kind::Text);
+    let is_plain = |name: &str| data.column(name).is_ok_and(|at| data.written(at).is_none());
+    let mut texts = names().filter(|c| c.kind == Kind::Text && is_plain(&c.name));
     let only = texts.next().filter(|_| texts.next().is_none());
     let repeats = |name: &str| {
         class_numbers(data, name).is_ok_and(|(_, classes)| 2 * classes.len() <= data.rows())

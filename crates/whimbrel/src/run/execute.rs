@@ -3,6 +3,7 @@
 use super::{Listener, page, search, view};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
@@ -122,21 +123,21 @@ pub fn in_text(path: &Path) -> Result<&str> {
     })
 }
 
+/// Endings of files that hold data.
+const DATA_ENDS: [&str; 5] = ["csv", "tsv", "gz", "libsvm", "npy"];
+
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
-    if path.extension().is_some_and(|ending| DATA.iter().any(|data| ending == *data)) {
-        let shown = path.display();
-        let hint = format!("`whimbrel new {shown} --out job.toml` writes a job for it");
-        return Err(Error::config(format!("{shown} holds data; a job is a TOML file"))
-            .hint(hint)
-            .into());
+    let is_data = |end: &OsStr| DATA_ENDS.iter().any(|data| end.eq_ignore_ascii_case(data));
+    if path.extension().is_some_and(is_data) && path.exists() {
+        let what = format!("{} holds data, not a job", path.display());
+        let file = shell_word(path);
+        let hint = format!("`whimbrel new {file} --out job.toml` writes a job for it");
+        return Err(Error::config(what).hint(hint).into());
     }
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
 }
-
-/// Endings of data files.
-const DATA: [&str; 5] = ["csv", "tsv", "npy", "libsvm", "gz"];
 
 /// Reads the text of a job; `name` is its file in messages.
 pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {

@@ -155,6 +155,86 @@ fn a_draft_treats_columns_as_a_person_would() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
 
+/// Marks of gaps and thousands, dates, signs, row numbers, an atom, columns that depend on each other: the
+/// draft says what it leaves out, and its fit is not degenerate.
+#[test]
+fn a_draft_of_an_untidy_file_runs_without_an_edit() {
+    let mut stream = Key::root(12).stream();
+    let mut rows = String::from("respondent,region,day,km,miles,income,price,visits,lead\n");
+    for i in 0..240 {
+        let km = 5.0 + 2.0 * stream.normal();
+        let income = 900 + stream.below(90_000);
+        let income = match income {
+            _ if i % 20 == 3 => "n/a".into(),
+            income if income < 1000 => income.to_string(),
+            income => format!("\"{},{:03}\"", income / 1000, income % 1000),
+        };
+        let lead = if stream.uniform() < 0.7 { 0.0 } else { stream.uniform() };
+        let visits = if i % 31 == 5 { ".".into() } else { stream.poisson(20.0).to_string() };
+        rows += &format!(
+            "{i},{},2021-{:02}-11,{km:.2},{:.2},{income},${}.50,{visits},{lead:.3}\n",
+            ["north", "south", "west"][i % 3],
+            1 + i % 12,
+            km / 1.609,
+            1 + i % 9,
+        );
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    for part in [
+        "client = \"region\"",
+        "na = [\".\", \"n/a\"]",
+        "thousands = \",\"",
+        "left out: \"respondent\", since it identifies rows",
+        "left out: \"day\", since it holds dates",
+        "left out: \"price\", since its numbers have signs",
+        "columns = [\"km\", \"miles\", \"income\", \"visits\", \"lead\"]",
+    ] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    assert_eq!(sandbox.run_job("out")["ending"], "converged");
+}
+
+/// A data file in place of a job is one error with the command that writes a job.
+#[test]
+fn a_data_file_is_no_job() {
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", "a,b\n1,2\n");
+    for command in ["run", "check"] {
+        let ran = sandbox.run(&[command, "d.csv"]);
+        assert_eq!((ran.code, ran.stderr.matches("error").count()), (2, 1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("`whimbrel new d.csv --out job.toml`"), "{}", ran.stderr);
+    }
+}
+
+/// Bounds and noise are for values of about one: columns in natural units are named.
+#[test]
+fn columns_in_natural_units_are_named_under_epsilon() {
+    let model = "covariance = \"diagonal\"";
+    let method = "kind = \"fedem\"\nrounds = 5\n\n[privacy]\nepsilon = 5";
+    let sandbox = Sandbox::with_job(&mixture_job(model, method));
+    assert!(!sandbox.ok(&["check", "job.toml"]).stderr.contains("scale of one"));
+    let rows: Vec<String> =
+        (0..90).map(|i| format!("{},{},c{}", 60 + i % 30, 0.1 * f64::from(i % 7), i % 3)).collect();
+    sandbox.write("d.csv", &format!("age,x,client\n{}\n", rows.join("\n")));
+    sandbox.write(
+        "job.toml",
+        &format!(
+            "[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"client\"\n\
+             [model]\nkind = \"gmm\"\ncomponents = 2\n{model}\n[method]\n{method}\n"
+        ),
+    );
+    for command in [&["check", "job.toml"][..], &["run", "job.toml", "--out", "out"]] {
+        let said = sandbox.ok(command).stderr;
+        assert!(said.contains("\"age\" (") && said.contains("public constants"), "{said}");
+        assert!(!said.contains("\"x\" ("), "{said}");
+    }
+    let summary = sandbox.object("out/summary.json");
+    assert_eq!(summary["ending_detail"], "(budget) after 5 rounds");
+}
+
 /// Marks of gaps and of thousands; `1,000` is never advised into 1.000.
 #[test]
 fn a_job_names_the_spelling_of_numbers() {

@@ -26,7 +26,7 @@ fn private_wards(rounds: u32, privacy: &str) -> Sandbox {
 fn budget_is_spent(summary: &serde_json::Map<String, serde_json::Value>) {
     assert_eq!(summary["ending"], "stopped");
     let detail = summary["ending_detail"].as_str().unwrap();
-    assert!(detail.starts_with("privacy budget spent after"), "{detail}");
+    assert!(detail.starts_with("(budget) after"), "{detail}");
 }
 
 #[test]

@@ -56,6 +56,31 @@ fn fits_are_those_of_pooled_software() {
     }
 }
 
+/// Masks change no bit, whatever the fit asks for; an upload that is lost delays it.
+#[test]
+fn masks_do_not_change_a_regression() {
+    let gaussian = "kind = \"glm\"";
+    for (target, model, method) in [
+        ("sick", "kind = \"glm\"\nfamily = \"binomial\"", "tests = true\nheterogeneity = true"),
+        ("pressure", gaussian, "errors = \"clustered\""),
+        ("pressure", "kind = \"glm\"\nby_client = \"intercept\"", "errors = \"robust\""),
+        ("time", "kind = \"cox\"\nevent = \"dead\"", ""),
+    ] {
+        let text = job(target, model, method);
+        let plain = sandbox(&text);
+        plain.run_job("out");
+        let lost = "[privacy]\nmasks = true\n[simulation]\nlost = 0.01\n";
+        let masked = sandbox(&format!("{text}{lost}"));
+        masked.run_job("out");
+        let model = |of: &Sandbox| std::fs::read(of.path("out/model/model.safetensors")).unwrap();
+        assert!(model(&plain) == model(&masked), "{text}");
+    }
+    let late = "[privacy]\nmasks = true\n[simulation]\nlate = [{ client = \"s1\", round = 2 }]\n";
+    let ran =
+        sandbox(&format!("{}{late}", job("pressure", gaussian, ""))).run(&["check", "job.toml"]);
+    assert!(ran.code == 2 && ran.stderr.contains("takes no client after its first exchange"));
+}
+
 /// The job of the guide: text columns are factors, and the report shows table and forest plot.
 #[test]
 fn a_short_job_prints_and_shows_its_coefficients() {
@@ -88,6 +113,42 @@ fn a_short_job_prints_and_shows_its_coefficients() {
         .sum();
     // The score of the intercept is zero; predictions have seven digits.
     assert!((events - expected).abs() < 1e-4, "{events} {expected}");
+}
+
+/// Two completed data sets, which differ in one column: the pooled table follows from both runs'.
+#[test]
+fn completed_data_sets_are_pooled() {
+    let sandbox = sandbox(&job("sick", "kind = \"glm\"\nfamily = \"binomial\"", ""));
+    let first = sandbox.run_job("first");
+    let rows = fixture("glm.csv");
+    let moved = rows.lines().enumerate().map(|(at, line)| {
+        let mut cells: Vec<String> = line.split(',').map(String::from).collect();
+        if at % 4 == 1 {
+            cells[2] = format!("{:.1}", 20.0 + (at % 13) as f64);
+        }
+        cells.join(",")
+    });
+    sandbox.write("glm.csv", &moved.collect::<Vec<_>>().join("\n"));
+    let second = sandbox.run_job("second");
+    let pooled = sandbox.ok(&["pool", "first", "second", "--json"]).stdout;
+    let pooled: Map<String, Value> = serde_json::from_str(&pooled).expect("JSON");
+    let of = |key: &str| [column(&first, key), column(&second, key)];
+    let ([a, b], [v, w]) = (of("estimate"), of("se"));
+    for (at, (estimate, se)) in
+        column(&pooled, "estimate").into_iter().zip(column(&pooled, "se")).enumerate()
+    {
+        let between = (a[at] - b[at]) * (a[at] - b[at]) / 2.0;
+        let variance = (v[at] * v[at] + w[at] * w[at]) / 2.0 + 1.5 * between;
+        close(&[estimate, se], &[(a[at] + b[at]) / 2.0, variance.sqrt()], "pooled");
+    }
+    let shown = sandbox.ok(&["pool", "first", "second"]).stdout;
+    assert!(shown.contains("2 completed data sets of 300 rows"), "{shown}");
+    sandbox.write("job.toml", &job("falls", "kind = \"glm\"\nfamily = \"poisson\"", ""));
+    sandbox.write("glm.csv", &rows.lines().take(200).collect::<Vec<_>>().join("\n"));
+    sandbox.run_job("other");
+    let refused = sandbox.run(&["pool", "first", "other"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("other fits another model"), "{}", refused.stderr);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The keys of `kind = "mixture"`.
 
 use super::super::keys::{
-    COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, REG_COVAR, STARTS, WEIGHT_FLOOR,
+    COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, STARTS, WEIGHT_FLOOR,
 };
 use whimbrel_data::ColumnType;
 use whimbrel_job::form::{COUNT_U32, NOT_NEGATIVE};
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::writer::{Writer, inline, list, number, text};
 use whimbrel_job::{define_keys, form};
 use whimbrel_models::mixed::{MixedSettings, Numeric};
 
@@ -45,6 +45,8 @@ const WORDS: [Word; 4] = [
 define_keys! {
     /// covariances of numeric columns
     pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default());
+    /// added to the variances of numbers within components, as a share of the column's variance
+    pub(in super::super) REG_COVAR = "reg_covar", NOT_NEGATIVE, default(0.0);
 }
 /// `types`.
 pub(crate) static TYPES: JobKey = JobKey::default(
@@ -131,7 +133,7 @@ pub(crate) fn read_types(value: Value<'_>) -> Read<Vec<(String, ColumnType)>> {
 
 /// Types as TOML.
 pub(crate) fn write_types(types: &[(String, ColumnType)]) -> String {
-    let entry = |(name, kind): &(String, ColumnType)| {
+    fn entry((name, kind): &(String, ColumnType)) -> (&str, String) {
         let kind = match kind {
             ColumnType::Number => text("number"),
             ColumnType::Count => text("count"),
@@ -139,12 +141,7 @@ pub(crate) fn write_types(types: &[(String, ColumnType)]) -> String {
             ColumnType::Category(levels) if levels.is_empty() => text("category"),
             ColumnType::Category(levels) => list(levels.iter().map(|level| text(level))),
         };
-        let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let name = if name.chars().all(is_bare) { name.clone() } else { text(name) };
-        format!("{name} = {kind}")
-    };
-    match types {
-        [] => "{}".into(),
-        some => format!("{{ {} }}", some.iter().map(entry).collect::<Vec<_>>().join(", ")),
+        (name.as_str(), kind)
     }
+    inline(types.iter().map(entry))
 }

@@ -5,7 +5,7 @@ mod predict;
 mod tables;
 
 pub use keys::MixedKeys;
-pub(super) use keys::{KEYS, NUMERIC};
+pub(super) use keys::{KEYS, NUMERIC, REG_COVAR};
 pub(crate) use keys::{TYPES, read_types, write_types};
 
 use super::mixture::{Candidates, MixtureKeys, MixtureUse};
@@ -124,10 +124,9 @@ impl MixtureKeys for MixedKeys {
         }
         let numbers = self.settings.columns.iter().enumerate();
         for (at, _) in numbers.filter(|(_, kind)| **kind == ColumnKind::Number) {
-            let Some(rows) = rows.filter(|_| self.settings.reg_covar == 0.0) else { break };
-            if !varies(rows, at) {
+            if rows.is_some_and(|rows| !varies(rows, at)) {
                 let what = format!("the numbers in column {:?} do not vary", facts.columns[at]);
-                let hint = "list the others with `columns` in [data], or set reg_covar";
+                let hint = "list the others with `columns` in [data]";
                 return Err(Error::data(what).hint(hint).into());
             }
         }

@@ -183,6 +183,12 @@ impl Data {
             let hint = "write standardize = true in [data.prepare] only";
             return Err(reader.fault(&file::STANDARDIZE, what, hint));
         }
+        let Prepare { drop_constant, standardize, pca, ranges } = &data.prepare;
+        if !ranges.is_empty() && (*drop_constant || *standardize || pca.is_some()) {
+            let what = "`ranges` scale the columns without the rows, and the other keys of [data.prepare] \
+                        with them";
+            return Err(reader.fault(&prepare::PREPARE, what, "write `ranges` alone"));
+        }
         Ok(data)
     }
 
@@ -227,7 +233,7 @@ impl Data {
     /// `[data.prepare]`, with `standardize` of `[data]`.
     pub fn preparation(&self) -> Prepare {
         let standardize = self.prepare.standardize || self.source.facts().standardize;
-        Prepare { standardize, ..self.prepare }
+        Prepare { standardize, ..self.prepare.clone() }
     }
 
     /// Whether columns are scaled to mean 0 and variance 1.

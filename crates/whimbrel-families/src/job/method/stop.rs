@@ -61,7 +61,7 @@ const STOP_TABLE: Table<Stopping> = Table {
             reader.refuse_if_given(&TOLERANCE, "has no meaning without `patience`");
             tolerance = 0.0;
         }
-        Ok(Stopping { limits, patience, tolerance })
+        Ok(Stopping { limits, patience, tolerance, ..Stopping::default() })
     },
     write: |stop, out| {
         for key in [&FIELD_NORM2, &EXCESS_LOSS] {

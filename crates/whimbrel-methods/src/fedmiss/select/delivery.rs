@@ -11,7 +11,7 @@ pub const KIND: &str = "selection";
 /// The kind of the artifact of baselines.
 pub const BASELINES_KIND: &str = "baselines";
 /// The names of the baselines in that artifact.
-pub const BASELINES: [&str; 2] = ["column_means", "row_column_effects"];
+pub const BASELINES: [&str; 3] = ["column_means", "row_column_effects", "effects_alone"];
 /// Columns of the table of candidates after those of the candidate itself.
 const FOUND: usize = 3;
 
@@ -66,7 +66,8 @@ impl Selection {
 pub(super) fn baselines(server: &Server) -> Artifact {
     let scores = Scores::new(&server.sums);
     let out = Artifact::new(BASELINES_KIND).with("held_out_cells", &[], vec![scores.cells()]);
-    let known = BASELINES.iter().enumerate().filter(|_| scores.cells() > 0.0);
+    let known = BASELINES.iter().take(server.candidates.len()).enumerate();
+    let known = known.filter(|_| scores.cells() > 0.0);
     known.fold(out, |out, (i, name)| out.with(name, &[], vec![scores.mean(i)]))
 }
 

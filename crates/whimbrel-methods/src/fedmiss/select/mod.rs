@@ -36,9 +36,7 @@ use whimbrel_core::method::{
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
-use whimbrel_models::lowrank::{
-    Delivered, Effects, Factors, LAMBDA_EFFECTS, LowRank, Observed, Settings,
-};
+use whimbrel_models::lowrank::{Delivered, Factors, LAMBDA_EFFECTS, LowRank, Observed, Settings};
 
 /// Default limit of a candidate's rounds: validation scores settle long before the fit converges.
 pub const ROUNDS: u32 = 40;
@@ -71,8 +69,8 @@ pub struct Select {
 enum Task {
     /// A choice of rank and ridge.
     Choose(Search),
-    /// The deviances of two models on the job's held-out cells.
-    Compare([Candidate; 2]),
+    /// The deviances of simpler models on the job's held-out cells.
+    Compare(Vec<Candidate>),
     /// The best of several starts of one model.
     Start(Candidate),
 }
@@ -113,17 +111,27 @@ impl Select {
     }
 
     /// The deviances of simpler models on the held-out cells, for reports: column effects with the
-    /// default ridge, and row and column effects with that of the settings.
+    /// default ridge, row and column effects with that of the settings, and the terms of the settings
+    /// if they have others.
     pub fn baselines(settings: Settings) -> Result<Self> {
         let own = settings.lambda_effects;
-        let of = |ridges: [f64; 2]| Candidate {
+        let (effects, places) = settings.effects.with_lines();
+        let of = |ridge: &dyn Fn(usize) -> f64| Candidate {
             rank: 0,
             lambda: 0.0,
             lambda_effects: own,
-            term_ridges: ridges.to_vec(),
+            term_ridges: (0..places.len()).map(ridge).collect(),
         };
-        let task = Task::Compare([of([NO_EFFECT, LAMBDA_EFFECTS]), of([own; 2])]);
-        let settings = Settings { effects: Effects::row_column(), ..settings };
+        let of_term = |t: &usize| settings.term_ridges.get(*t).copied().unwrap_or(own);
+        let mut models = vec![
+            of(&|t| if t == 1 { LAMBDA_EFFECTS } else { NO_EFFECT }),
+            of(&|t| if t < 2 { own } else { NO_EFFECT }),
+        ];
+        if places.len() > 2 {
+            models.push(of(&|t| places[t].as_ref().map_or(NO_EFFECT, of_term)));
+        }
+        let task = Task::Compare(models);
+        let settings = Settings { effects, term_ridges: Vec::new(), ..settings };
         Ok(Self { task, ..Self::new(settings, Given::default(), ROUNDS, 0)? })
     }
 
@@ -146,7 +154,7 @@ impl Select {
     fn first_candidates(&self) -> Vec<Candidate> {
         match &self.task {
             Task::Choose(search) => search.without_factors(),
-            Task::Compare(models) => models.to_vec(),
+            Task::Compare(models) => models.clone(),
             Task::Start(model) => vec![model.clone()],
         }
     }
@@ -448,8 +456,8 @@ impl Method for Select {
         Ok(peers)
     }
 
-    fn allowance(&self, _: &Client, down: &Down) -> usize {
-        usize::from(down.fit.is_none())
+    fn allowance(&self, _: &Client, down: &Down) -> Result<usize> {
+        Ok(usize::from(down.fit.is_none()))
     }
 
     fn status(&self, server: &Server) -> Status {

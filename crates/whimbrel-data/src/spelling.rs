@@ -1,0 +1,145 @@
+//! Guesses about the cells of a text file: marks of gaps and of thousands, dates, signs of units.
+
+use crate::column_checks::has_groups;
+use crate::csv::Spelling;
+use crate::dataset::{Dataset, Kind};
+use crate::defect::Why;
+
+/// Texts that usually mark a gap, in lower case.
+const GAPS: [&str; 15] = [
+    ".", "-", "--", "?", "n/a", "n.a.", "#n/a", "none", "null", "missing", "unknown", "k.a.",
+    "nil", "*", "..",
+];
+
+/// The kind of text that numbers are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Days or months, with or without a time.
+    Dates,
+    /// Numbers with a sign of their unit.
+    Signs,
+}
+
+impl Dataset {
+    /// Marks of gaps among numbers, and commas between groups of three digits.
+    pub fn guess_spelling(&self) -> Spelling {
+        let unreadable =
+            self.bad.iter().flat_map(|cells| &cells.first).filter_map(|cell| match &cell.why {
+                Why::NotANumber(text) => Some(text),
+                Why::NotFinite(_) | Why::NotUtf8 => None,
+            });
+        let is_gap = |text: &&String| GAPS.contains(&text.to_lowercase().as_str());
+        let mut na: Vec<String> = unreadable.clone().filter(is_gap).cloned().collect();
+        let texts = (0..self.columns().len()).filter(|at| self.columns()[*at].kind == Kind::Text);
+        let grouped = |at: usize| {
+            let cells = &self.texts[self.slots[at]].names;
+            let gap = |text: &&String| !GAPS.contains(&text.to_lowercase().as_str());
+            let known: Vec<&String> = cells.iter().filter(gap).collect();
+            let is_number = |text: &&&String| is_grouped(text) || text.parse::<f64>().is_ok();
+            let marks = known.iter().filter(|text| is_grouped(text)).count();
+            marks > 0 && known.iter().filter(is_number).count() == known.len()
+        };
+        let mut thousands = unreadable.clone().any(|text| is_grouped(text));
+        for at in texts.filter(|at| grouped(*at)) {
+            thousands = true;
+            na.extend(self.texts[self.slots[at]].names.iter().filter(is_gap).cloned());
+        }
+        na.sort_unstable();
+        na.dedup();
+        Spelling { na, thousands: thousands.then_some(b',') }
+    }
+
+    /// The kind of text in a column, if most of its values are of one kind.
+    pub fn written(&self, column: usize) -> Option<Written> {
+        if self.columns()[column].kind != Kind::Text {
+            return None;
+        }
+        let names = &self.texts[self.slots[column]].names;
+        let most = |is: &dyn Fn(&str) -> bool| {
+            2 * names.iter().filter(|text| is(text)).count() > names.len()
+        };
+        match () {
+            () if most(&is_date) => Some(Written::Dates),
+            () if most(&has_sign) => Some(Written::Signs),
+            () => None,
+        }
+    }
+}
+
+/// `1,000`, `1,234.50`.
+fn is_grouped(text: &str) -> bool {
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    has_groups(whole) && rest.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// `2024-05-17`, `17.05.2024`, `5/17/24`, `2024-05`, each with or without a time.
+fn is_date(text: &str) -> bool {
+    let day = text.split([' ', 'T']).next().unwrap_or("");
+    let Some(mark) = day.chars().find(|c| "-/.".contains(*c)) else { return false };
+    let parts: Vec<&str> = day.split(mark).collect();
+    let digits = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let years = parts.iter().filter(|part| part.len() == 4).count();
+    let short = parts.iter().filter(|part| part.len() <= 2).count();
+    let is_split = match parts.len() {
+        3 => years + short == 3 && years <= 1,
+        2 => years == 1 && short == 1 && mark != '.',
+        _ => false,
+    };
+    is_split && parts.iter().all(digits)
+}
+
+/// `$12.50`, `20 %`, `7 kg`: a number with a sign or, after a space, a unit.
+fn has_sign(text: &str) -> bool {
+    const SIGNS: [char; 5] = ['$', '€', '£', '%', ' '];
+    let bare = text.trim_matches(SIGNS);
+    let number = match bare.split_once(' ') {
+        Some((number, unit)) if unit.chars().all(char::is_alphabetic) => number,
+        _ => bare,
+    };
+    number.len() < text.len() && (number.parse::<f64>().is_ok() || is_grouped(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CsvOptions, Source, read_csv};
+
+    #[test]
+    fn dates_and_signs() {
+        for text in [
+            "2024-05-17",
+            "17.05.2024",
+            "5/17/24",
+            "2024-05",
+            "2024-05-17T10:00:00",
+            "1.5.2024 12:00",
+        ] {
+            assert!(is_date(text), "{text}");
+        }
+        for text in ["12.5", "1.2.3.4", "2024", "10-20", "a-b-c", "192.168.0", "3-4"] {
+            assert!(!is_date(text), "{text}");
+        }
+        for text in ["$12.50", "20%", "7 kg", "€1,200", "-3 %"] {
+            assert!(has_sign(text), "{text}");
+        }
+        for text in ["12.5", "kg", "SKU004", "A1", "5A", "4-6 kg", ""] {
+            assert!(!has_sign(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn gaps_and_thousands() {
+        let guess = |text: &str| {
+            let source = Source::bytes("d.csv", text);
+            read_csv(source, &CsvOptions::default()).unwrap().guess_spelling()
+        };
+        let plain = guess("x,y\n1,a\n2,b\n");
+        assert_eq!(plain, Spelling::default());
+        let gaps = guess("x,y\n1,.\n2,3\nN/A,4\n5,6\nhm,7\n");
+        assert_eq!((gaps.na, gaps.thousands), (vec![".".into(), "N/A".into()], None));
+        let marks = guess("x\n\"1,200\"\n\"31,245.50\"\n850\n-\n");
+        assert_eq!((marks.na, marks.thousands), (vec!["-".into()], Some(b',')));
+        // Decimal commas are not thousands.
+        assert_eq!(guess("x\n\"1,2\"\n\"1,234\"\n").thousands, None);
+    }
+}

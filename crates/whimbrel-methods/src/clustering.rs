@@ -1,0 +1,250 @@
+//! Lloyd's k-means over pooled counts and sums: the start of a mixture where sums hide their terms.
+//!
+//! Centres begin at draws from a normal distribution with the pooled means and variances. In each exchange
+//! clients assign their rows to the nearest centres and send counts, sums and squared distances; a centre
+//! without rows moves next to the one with the largest squared distances. Several starts run in the
+//! same exchanges, and the one with the smallest squared distances is delivered. A client leaves
+//! clusters with fewer than `rows_min` of its rows out and assigns their rows to the others.
+
+use crate::federated::aggregate;
+use crate::kmeans::Points;
+use crate::mixture::Mixture;
+use crate::pooled::{Answered, OPENINGS_MAX, Pooled, opening};
+use whimbrel_core::method::{Artifact, Declaration, Next, Status};
+use whimbrel_core::{ClientData, Error, Key, Result, vector, wire};
+
+/// Starts, of which the best is delivered.
+const STARTS: usize = 10;
+/// Rounds of Lloyd's algorithm.
+const ROUNDS: u32 = 15;
+
+/// The stage.
+pub struct Clustering<M> {
+    pub model: M,
+    /// The pooled moments.
+    pub moments: Vec<f64>,
+    /// Fewest rows of a client in a cluster.
+    pub rows_min: usize,
+}
+
+/// The server's state.
+#[derive(Clone, Debug)]
+pub struct Server {
+    key: Key,
+    /// The centres of all starts; empty before the first exchange.
+    centres: Vec<f64>,
+    /// Rows by centre.
+    counts: Vec<f64>,
+    /// Squared distances by centre.
+    squares: Vec<f64>,
+    round: u32,
+    /// Exchanges without answers.
+    missed: u32,
+}
+
+wire!(Server { key, centres, counts, squares, round, missed });
+
+impl<M: Mixture> Clustering<M> {
+    fn centres(&self) -> usize {
+        STARTS * self.model.components()
+    }
+
+    /// First centres, from `(rows, Σ x, Σ x²)`.
+    fn draw(&self, server: &mut Server, sums: &[f64]) {
+        let d = self.model.point_len();
+        let (means, squares) = sums[1..].split_at(d);
+        let n = sums[0];
+        server.centres = vec![0.0; self.centres() * d];
+        server.key.stream().fill_normal(&mut server.centres);
+        for centre in server.centres.chunks_exact_mut(d) {
+            for ((c, sum), square) in centre.iter_mut().zip(means).zip(squares) {
+                let mean = sum / n;
+                *c = mean + (square / n - mean * mean).max(0.0).sqrt() * *c;
+            }
+        }
+    }
+
+    /// Moves the centres to the means of their rows.
+    fn advance(&self, server: &mut Server, sums: &[f64]) {
+        let (d, k) = (self.model.point_len(), self.model.components());
+        let (counts, rest) = sums.split_at(self.centres());
+        let (squares, sums) = rest.split_at(self.centres());
+        server.counts = counts.to_vec();
+        server.squares = squares.to_vec();
+        let places = server.centres.chunks_exact_mut(d).zip(sums.chunks_exact(d)).zip(counts);
+        for ((centre, sum), count) in places.filter(|(_, count)| **count > 0.0) {
+            centre.iter_mut().zip(sum).for_each(|(c, sum)| *c = sum / count);
+        }
+        server.round += 1;
+        if server.round == ROUNDS {
+            return;
+        }
+        let mut stream = server.key.child(u64::from(server.round)).stream();
+        for start in 0..STARTS {
+            let own = start * k..(start + 1) * k;
+            let mut squares = squares[own.clone()].to_vec();
+            for empty in own.filter(|at| counts[*at] == 0.0) {
+                let wide = (0..k).max_by(|a, b| squares[*a].total_cmp(&squares[*b])).unwrap_or(0);
+                let from = start * k + wide;
+                let scale = (squares[wide] / (d as f64 * counts[from].max(1.0))).sqrt();
+                squares[wide] *= 0.5;
+                let mut shift = vec![0.0; d];
+                stream.fill_normal(&mut shift);
+                vector::scale(&mut shift, 0.5 * scale);
+                let mut moved = server.centres[from * d..][..d].to_vec();
+                vector::axpy(&mut moved, 1.0, &shift);
+                server.centres[empty * d..][..d].copy_from_slice(&moved);
+                vector::axpy(&mut server.centres[from * d..][..d], -1.0, &shift);
+            }
+        }
+    }
+
+    /// Counts, squared distances and sums of the rows at the centres of one start.
+    fn assign(&self, points: &Points, centres: &[f64], out: [&mut [f64]; 3]) {
+        let (d, k) = (self.model.point_len(), self.model.components());
+        let mut used: Vec<usize> = (0..k).collect();
+        let mut labels: Vec<(usize, f64)> = Vec::new();
+        // Every cluster but the last may be left out.
+        loop {
+            labels.clear();
+            labels.extend(points.values().chunks_exact(d).map(|row| nearest(row, centres, &used)));
+            let mut rows = vec![0; k];
+            labels.iter().for_each(|(at, _)| rows[*at] += 1);
+            used.retain(|at| rows[*at] > 0);
+            let Some(least) = used.iter().copied().min_by_key(|at| rows[*at]) else { return };
+            if rows[least] >= self.rows_min || used.len() == 1 {
+                break;
+            }
+            used.retain(|at| *at != least);
+        }
+        let [counts, squares, sums] = out;
+        for (row, (at, square)) in points.values().chunks_exact(d).zip(labels) {
+            counts[at] += 1.0;
+            squares[at] += square;
+            vector::axpy(&mut sums[at * d..][..d], 1.0, row);
+        }
+    }
+}
+
+/// The nearest of some centres, and the squared distance to it.
+fn nearest(row: &[f64], centres: &[f64], used: &[usize]) -> (usize, f64) {
+    let distance2 = |at: usize| -> f64 {
+        let centre = &centres[at * row.len()..][..row.len()];
+        centre.iter().zip(row).map(|(c, x)| (c - x) * (c - x)).sum()
+    };
+    let all = used.iter().map(|at| (*at, distance2(*at)));
+    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 0.0))
+}
+
+impl<M: Mixture> Pooled for Clustering<M> {
+    type Data = Points;
+    type State = Server;
+    /// The centres of all starts; empty in the first exchange.
+    type Ask = Vec<f64>;
+
+    fn declare(&self) -> Declaration {
+        let mut exchanges = vec![opening("column sums", 0), opening("clusters", 1)];
+        exchanges[1].most = Some(ROUNDS + OPENINGS_MAX);
+        let up = format!(
+            "sums and squares of columns, then {ROUNDS} times, for {STARTS} sets of cluster centres, the \
+             number, the sum and the squared distances of its rows in each cluster of at least {} rows",
+            self.rows_min
+        );
+        let most = self.length(&vec![0.0; 1]).max(1 + 2 * self.model.point_len());
+        let disclosures = vec![
+            aggregate("summary", "the number of its rows", 32),
+            aggregate("up", &up, 8 * most + 10),
+        ];
+        Declaration { exchanges, disclosures, ..Declaration::default() }
+    }
+
+    fn read(&self, data: &ClientData) -> Result<Points> {
+        let data = self.model.bind(data)?;
+        let window = self.model.window(&data, 0, self.model.rows(&data))?;
+        Points::pooled(&self.model, window.as_ref().unwrap_or(&data), &self.moments)
+    }
+
+    fn rows(&self, points: &Points) -> u64 {
+        (points.values().len() / self.model.point_len()) as u64
+    }
+
+    fn start(&self, key: Key) -> Result<Server> {
+        let (centres, counts, squares) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Server { key, centres, counts, squares, round: 0, missed: 0 })
+    }
+
+    fn status(&self, server: &Server) -> Status {
+        let next = if server.round < ROUNDS { Next::Uncounted } else { Next::Stop };
+        Status { next, magnitude: 1.0 }
+    }
+
+    fn ask(&self, server: &Server) -> Result<Vec<f64>> {
+        Ok(server.centres.clone())
+    }
+
+    fn kind(&self, centres: &Vec<f64>) -> usize {
+        usize::from(!centres.is_empty())
+    }
+
+    fn length(&self, centres: &Vec<f64>) -> usize {
+        let d = self.model.point_len();
+        if centres.is_empty() { 1 + 2 * d } else { self.centres() * (2 + d) }
+    }
+
+    fn sums(&self, centres: &Vec<f64>, points: &Points) -> Result<Vec<f64>> {
+        let (d, k) = (self.model.point_len(), self.model.components());
+        let mut out = vec![0.0; self.length(centres)];
+        if centres.is_empty() {
+            let (count, rest) = out.split_at_mut(1);
+            let (sums, squares) = rest.split_at_mut(d);
+            for row in points.values().chunks_exact(d) {
+                count[0] += 1.0;
+                vector::axpy(sums, 1.0, row);
+                squares.iter_mut().zip(row).for_each(|(square, x)| *square += x * x);
+            }
+            return Ok(out);
+        }
+        if centres.len() != self.centres() * d || !vector::all_finite(centres) {
+            return Err(Error::peer("centres that the job cannot have"));
+        }
+        let (counts, rest) = out.split_at_mut(self.centres());
+        let (squares, sums) = rest.split_at_mut(self.centres());
+        let parts = counts.chunks_exact_mut(k).zip(squares.chunks_exact_mut(k));
+        let parts = parts.zip(sums.chunks_exact_mut(k * d)).zip(centres.chunks_exact(k * d));
+        for (((counts, squares), sums), centres) in parts {
+            self.assign(points, centres, [counts, squares, sums]);
+        }
+        Ok(out)
+    }
+
+    fn step(&self, server: &mut Server, answered: Option<Answered<'_>>) -> Result<()> {
+        match answered {
+            Some(answered) if server.centres.is_empty() => self.draw(server, answered.sums),
+            Some(answered) => self.advance(server, answered.sums),
+            None => server.missed += 1,
+        }
+        if server.missed >= OPENINGS_MAX {
+            return Err(Error::peer("too few clients sent the sums of their clusters"));
+        }
+        Ok(())
+    }
+
+    /// The start at the centres of the best start.
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let (d, k) = (self.model.point_len(), self.model.components());
+        let inertia = |start: &usize| server.squares[start * k..][..k].iter().sum::<f64>();
+        let starts = (0..STARTS).filter(|_| server.round == ROUNDS);
+        let Some(best) = starts.min_by(|a, b| inertia(a).total_cmp(&inertia(b))) else {
+            return Err(Error::peer("too few clients sent the sums of their clusters"));
+        };
+        let mut centres = server.centres[best * k * d..][..k * d].to_vec();
+        if let Some(scales) = self.model.point_scales(&self.moments) {
+            let each = centres.iter_mut().zip(scales.iter().cycle());
+            each.for_each(|(x, scale)| *x *= scale);
+        }
+        let counts = &server.counts[best * k..][..k];
+        let theta = self.model.initial_from_centres(&centres, counts, &self.moments)?;
+        let theta = self.model.to_vector(&theta);
+        Ok(Artifact::new("start").with("theta", &[theta.len()], theta))
+    }
+}

@@ -1,0 +1,47 @@
+//! The trust between clients: the identity of a client, and the user's view of rosters.
+
+use std::fmt;
+use whimbrel_core::{ClientId, Result};
+use whimbrel_privacy::masks::{Hash, Roster};
+
+/// The part of a process in the trust between clients.
+#[derive(Clone, Copy, Default)]
+pub struct Trust {
+    /// The secret of the client's identity; it is that of its masks if `None`.
+    pub identity: Option<Hash>,
+    pub watch: Option<&'static dyn Watch>,
+}
+
+/// The reaction of a program to rosters and reports, on either side.
+pub trait Watch: Send + Sync {
+    /// Takes the roster before words leave under it, or are asked for. An error prevents that.
+    fn roster(&self, roster: &Roster) -> Result<()>;
+    /// A box from a client that did not open for another one, or for this client.
+    fn unopened(&self, from: ClientId, to: Option<ClientId>);
+}
+
+impl Trust {
+    pub(super) fn check(&self, roster: &Roster) -> Result<()> {
+        self.watch.map_or(Ok(()), |watch| watch.roster(roster))
+    }
+
+    pub(super) fn report(&self, unopened: impl Iterator<Item = (ClientId, Option<ClientId>)>) {
+        if let Some(watch) = self.watch {
+            unopened.for_each(|(from, to)| watch.unopened(from, to));
+        }
+    }
+}
+
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        let place = |trust: &Self| trust.watch.map(|watch| std::ptr::from_ref(watch).cast::<()>());
+        self.identity == other.identity && place(self) == place(other)
+    }
+}
+
+/// The secret is not shown.
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Trust")
+    }
+}

@@ -1,0 +1,409 @@
+//! A coordinator that lies under masks: each lie is refused by a client, or the server it runs has no
+//! sum that holds the client. And what true sums still show.
+
+use crate::federation::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use whimbrel_codec::{Codec, Inclusion};
+use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Result, Wire};
+use whimbrel_data::Sizes;
+use whimbrel_engine::{
+    ClientMachine, Consent, Faults, Machine, Participant, Participation, Purpose, Question, Stage,
+    StepId,
+};
+use whimbrel_methods::fedem::{self, Client, Form, Peer, Server};
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::masked::{
+    Accepted, Asked, BindMasked, Down, MaskSecret, Masked, Masks, Roster, ShortHash, Trust, Up,
+    Watch,
+};
+use whimbrel_privacy::masks::{Enrolment, MaskClient, Survivors, hash_bytes};
+
+const CLIENTS: usize = 5;
+/// The client that is lied to.
+const VICTIM: usize = 1;
+
+type Message = Down<fedem::Down>;
+
+/// Clients of a masked stage, and the coordinator's machine.
+struct Town {
+    machine: Machine,
+    clients: Vec<ClientMachine>,
+    /// Names and identities of the clients, as users exchange them.
+    lines: String,
+}
+
+impl Town {
+    fn new(form: Form, trust: Trust) -> Self {
+        let codec = crate::grid::codec(16, CLIENTS, Inclusion::Equal(1.0));
+        let setup = Setup { codec, form, gamma: 0.1, rounds: 12, ..Setup::default() };
+        let method = |trust: Trust| -> Arc<dyn DynMethod> {
+            let secret = MaskSecret::Random([9; 32]);
+            let masks = Masks { least: 3, clients: CLIENTS, seed: 1, secret, trust };
+            Arc::new(Erased(Masked::new(setup.typed(), &masks), BindMasked(BindRows)))
+        };
+        let (of_clients, method) = (method(trust), method(Trust::default()));
+        let mut clients: Vec<ClientMachine> = Vec::new();
+        let mut summaries = Vec::new();
+        for (i, table) in tables(CLIENTS, Sizes::Equal(40)).into_iter().enumerate() {
+            let stage = Stage::new("fit", of_clients.clone());
+            let (chain, data) = (Box::new(vec![stage]), ClientData::Table(table));
+            let consent = Consent::default();
+            let mut client = ClientMachine::new(Participant { chain, data, seed: 1, consent });
+            summaries.push(enrol(&mut client, i).unwrap());
+            clients.push(client);
+        }
+        let roster = summaries.iter().zip(0..).map(|(s, i)| (ClientId(i), &s[..]));
+        let roster: Vec<(ClientId, &[u8])> = roster.collect();
+        let machine = Machine::start(method, keys(), Participation::Everyone, &roster).unwrap();
+        let line = |(id, summary): &(ClientId, &[u8])| {
+            let keys = Enrolment::take(&mut &summary[..]).unwrap();
+            format!("c{id} {}\n", ShortHash::of_identity(&keys.identity))
+        };
+        let lines = roster.iter().map(line).collect();
+        Self { machine, clients, lines }
+    }
+
+    /// One step of an exchange: the refusals of clients and of the coordinator's own sum.
+    fn step(
+        &mut self,
+        lie: impl Fn(&mut Message),
+        falsify: impl Fn(&mut Up),
+    ) -> Vec<(ClientId, String)> {
+        let exchange = self.machine.open().unwrap().unwrap();
+        let mut shard = self.machine.shard(&exchange);
+        let mut refusals = Vec::new();
+        for invited in exchange.cohort.clone() {
+            let i = invited.id.0 as usize;
+            let (peer, message) = self.machine.message(&exchange, invited.id).unwrap();
+            let mut message = Message::from_bytes(&message.to_bytes()).unwrap();
+            if i == VICTIM {
+                lie(&mut message);
+            }
+            let at = StepId::exchange(0, exchange.number);
+            let message = message.to_bytes().into();
+            let question = Question { purpose: Purpose::Exchange, at, client: invited.id, message };
+            let answer = self.clients[i].answer(&question).and_then(|up| {
+                let mut up = Up::from_bytes(&up).unwrap();
+                if i == VICTIM {
+                    falsify(&mut up);
+                }
+                shard.accept(invited, peer, &up.to_bytes())
+            });
+            self.clients[i].acknowledge(at, answer.is_ok());
+            refusals.extend(answer.err().map(|error| (invited.id, error.to_string())));
+        }
+        self.machine.close(exchange, vec![shard]).unwrap();
+        refusals
+    }
+
+    fn honest(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let refusals = self.step(|_| (), |_| ());
+            assert!(refusals.is_empty(), "{refusals:?}");
+        }
+    }
+}
+
+fn enrol(client: &mut ClientMachine, number: usize) -> Result<Vec<u8>> {
+    let (purpose, at) = (Purpose::Enrol, StepId::enrolment(0));
+    let message = Vec::<Artifact>::new().to_bytes().into();
+    let question = Question { purpose, at, client: ClientId(number as u32), message };
+    let answer = client.answer(&question);
+    client.acknowledge(at, answer.is_ok());
+    answer
+}
+
+/// One lie to one client, after some honest steps: the others answer, the lie is refused by the
+/// client, or its answer does not fit the others'.
+#[test]
+fn lies_to_one_client() {
+    let cases: [(&str, Form, usize, fn(&mut Message), &str); 12] = [
+        ("cohort of one", Form::Pair, 0, |m| asked(m).cohort = vec![id()], "a cohort of 1"),
+        (
+            "cohort without the client",
+            Form::Pair,
+            0,
+            |m| asked(m).cohort.retain(|i| *i != id()),
+            "the cohort lacks this client",
+        ),
+        ("smaller cohort", Form::Pair, 0, |m| asked(m).cohort.truncate(4), "answers another task"),
+        ("replayed task", Form::Pair, 3, |m| asked(m).exchange = 0, "exchange 0 is over"),
+        ("skipped exchange", Form::Pair, 3, |m| asked(m).exchange += 1, "answers another task"),
+        ("void list", Form::Pair, 3, |m| asked(m).voids = vec![0], "answers another task"),
+        ("altered grid", Form::Pair, 3, alter_grid, "answers another task"),
+        ("split view of the model", Form::Pair, 3, alter_model, "answers another task"),
+        (
+            "private part",
+            Form::State,
+            6,
+            |m| asked(m).message.private.as_mut().unwrap()[0] += 1e-9,
+            "answers another task",
+        ),
+        ("survivors", Form::Pair, 1, leave_one_out, "did not vouch for the survivors"),
+        (
+            "two survivors",
+            Form::Pair,
+            1,
+            |m| survivors(m).survivors.truncate(2),
+            "2 survivors: at least 3 were agreed",
+        ),
+        ("second vouch", Form::Pair, 2, second_vouch, "a step of another exchange"),
+    ];
+    for (name, form, after, lie, why) in cases {
+        let mut town = Town::new(form, Trust::default());
+        town.honest(after);
+        let refusals = town.step(lie, |_| ());
+        let fits = matches!(&refusals[..], [(of, said)] if *of == id() && said.contains(why));
+        assert!(fits, "{name}: {refusals:?}");
+    }
+}
+
+fn id() -> ClientId {
+    ClientId(VICTIM as u32)
+}
+
+fn leave_one_out(message: &mut Message) {
+    let told = survivors(message);
+    told.survivors.pop();
+    told.boxes.pop();
+}
+
+/// Another set of survivors in place of the vouches for the first one.
+fn second_vouch(message: &mut Message) {
+    let Down::Vouches(vouches) = message else { panic!("not the last step") };
+    let told = Survivors {
+        exchange: vouches.exchange,
+        task: [0; 32],
+        survivors: (0..4).map(ClientId).collect(),
+        boxes: Vec::new(),
+    };
+    *message = Down::Survivors(told);
+}
+
+fn survivors(message: &mut Message) -> &mut Survivors {
+    let Down::Survivors(told) = message else { panic!("not the second step") };
+    told
+}
+
+fn asked(message: &mut Message) -> &mut Asked<fedem::Down> {
+    let Down::Upload(asked) = message else { panic!("not the first step") };
+    asked
+}
+
+fn alter_grid(message: &mut Message) {
+    let grid = asked(message).message.grid.as_mut().unwrap();
+    grid.total += 1.0;
+}
+
+fn alter_model(message: &mut Message) {
+    // The last number of the model, in its last bit but a few.
+    let mut bytes = message.to_bytes();
+    let last = bytes.len() - 8;
+    bytes[last] ^= 16;
+    *message = Message::from_bytes(&bytes).unwrap();
+}
+
+/// A new enrolment would have new masks for old exchanges.
+#[test]
+fn a_second_enrolment_under_masks_is_refused() {
+    let mut town = Town::new(Form::Pair, Trust::default());
+    town.honest(3);
+    let said = enrol(&mut town.clients[VICTIM], VICTIM).unwrap_err().to_string();
+    assert!(said.contains("a second enrolment in stage 0, after exchanges of it"), "{said}");
+}
+
+/// A client's false words, shares and low-order keys leave a void round, or are refused: the run
+/// goes on.
+#[test]
+fn a_lying_client_ends_no_run() {
+    let cases: [(&str, usize, fn(&mut Up)); 3] = [
+        // A number of clips that no client has.
+        ("words", 6, |up| {
+            let Up::Words(words) = up else { panic!("not the first step") };
+            words.body.iter_mut().rev().take(8).for_each(|byte| *byte ^= 0x5a);
+        }),
+        ("boxes", 0, |up| {
+            let Up::Words(words) = up else { panic!("not the first step") };
+            words.boxes.iter_mut().for_each(|sealed| sealed[20] ^= 1);
+        }),
+        ("shares", 2, |up| {
+            let Up::Shares(shares) = up else { panic!("not the last step") };
+            shares.shares.reverse();
+        }),
+    ];
+    for (name, after, falsify) in cases {
+        let mut town = Town::new(Form::Pair, Trust::default());
+        town.honest(after);
+        let refusals = town.step(|_| (), falsify);
+        assert!(refusals.is_empty(), "{name}: {refusals:?}");
+        town.honest(11 - after);
+    }
+}
+
+/// False keys for all other clients, made by the coordinator.
+fn forge(message: &mut Message) {
+    let run = hash_bytes(&("whimbrel masks".to_owned(), 1u64).to_bytes());
+    for (other, keys) in asked(message).newcomers.iter_mut().filter(|(other, _)| *other != id()) {
+        *keys = MaskClient::new([other.0 as u8; 32], run).enrol();
+    }
+}
+
+struct Only(Accepted);
+
+impl Watch for Only {
+    fn roster(&self, roster: &Roster) -> Result<()> {
+        self.0.check(roster)
+    }
+    fn unopened(&self, _: ClientId, _: Option<ClientId>) {}
+}
+
+/// Without an accepted roster a client masks its words for false keys, whose owner can remove them
+/// (`false_keys_open_a_client_and_an_accepted_roster_refuses_them`). With one, nothing leaves.
+#[test]
+fn false_keys_are_refused_before_a_masked_word_leaves() {
+    let mut town = Town::new(Form::Pair, Trust::default());
+    let refusals = town.step(forge, |up| assert!(matches!(up, Up::Words(_))));
+    // The honest sum does not take them: a coordinator that forges keys has another one.
+    assert!(matches!(&refusals[..], [(_, said)] if said.contains("another task")), "{refusals:?}");
+    assert_eq!(town.clients[VICTIM].ledger().entries(), 2);
+
+    let watch: &'static Only = Box::leak(Box::new(Only(Accepted::parse(&town.lines).unwrap())));
+    let trust = Trust { identity: None, watch: Some(watch) };
+    let mut town = Town::new(Form::Pair, trust);
+    let refusals = town.step(forge, |_| panic!("an answer left"));
+    let why = "is not on the accepted roster";
+    assert!(matches!(&refusals[..], [(_, said)] if said.contains(why)), "{refusals:?}");
+    assert_eq!(town.clients[VICTIM].ledger().entries(), 1);
+    // The true roster is accepted, by all of its clients.
+    Town::new(Form::Pair, trust).honest(6);
+}
+
+/// Sums `Σ_A n_i C_i` of the rounds of a model that hardly moves, with their cohorts; and every
+/// client's own `n_i s_i` at it, where memories hold them.
+type Sums = (Vec<(Vec<ClientId>, Vec<f64>)>, Vec<Vec<f64>>);
+
+fn settled(memory: bool) -> Sums {
+    const GAMMA: f64 = 1e-6;
+    let setup = Setup { codec: Codec::Exact, memory, gamma: GAMMA, rounds: 41, ..Setup::default() };
+    let tables = tables(10, Sizes::Equal(60));
+    let mut simulator = simulator(setup.erased(), &tables, bernoulli(0.75), Faults::default());
+    let server = |simulator: &whimbrel_engine::Simulator| {
+        simulator.machine().server().downcast_ref::<Server>().unwrap().clone()
+    };
+    let mut sums = Vec::new();
+    let mut before = server(&simulator);
+    while let Some(done) = simulator.step().unwrap() {
+        let now = server(&simulator);
+        if before.kind == whimbrel_methods::federated::ExchangeKind::Round {
+            // S' = S + gamma (g - S), and g = V + Σ_A (n_i/N) C_i / p.
+            let memory = |k: usize| before.up.memory_sum.get(k).map_or(0.0, |sum| sum / now.total);
+            let sum = (0..now.global.s_hat.len()).map(|k| {
+                let (old, new) = (before.global.s_hat[k], now.global.s_hat[k]);
+                0.75 * now.total * (old + (new - old) / GAMMA - memory(k))
+            });
+            sums.push((done.accepted, sum.collect()));
+        }
+        before = now;
+    }
+    let own = |i: usize| {
+        let peer = simulator.machine().peer(ClientId(i as u32)).unwrap();
+        let weight = peer.downcast_ref::<Peer>().unwrap().weight;
+        let client = simulator.clients()[i].downcast_ref::<Client>().unwrap();
+        client.up.kept.iter().map(|h| weight * h).collect()
+    };
+    (sums, (0..10).map(own).collect())
+}
+
+/// Least squares: the vector of each client from the sums over different cohorts.
+fn least_squares(sums: &[(Vec<ClientId>, Vec<f64>)]) -> Vec<Vec<f64>> {
+    let (n, q) = (10, sums[0].1.len());
+    let has = |cohort: &[ClientId], i: usize| f64::from(cohort.contains(&ClientId(i as u32)));
+    let mut l = vec![0.0; n * n];
+    for (at, entry) in l.iter_mut().enumerate() {
+        *entry = sums.iter().map(|(c, _)| has(c, at / n) * has(c, at % n)).sum();
+    }
+    cholesky(&mut l, n).unwrap();
+    let mut found = vec![vec![0.0; q]; n];
+    for k in 0..q {
+        let right = |i| sums.iter().map(|(cohort, sum)| has(cohort, i) * sum[k]).sum();
+        let mut b: Vec<f64> = (0..n).map(right).collect();
+        solve_lower(&l, n, &mut b);
+        solve_lower_transposed(&l, n, &mut b);
+        found.iter_mut().zip(b).for_each(|(found, b)| found[k] = b);
+    }
+    found
+}
+
+fn norm(x: impl IntoIterator<Item = f64>) -> f64 {
+    x.into_iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// Forty rounds at a settled model, each client in three quarters of them: without memories every
+/// client's vector follows from the sums; with memories only differences do, which vanish.
+#[test]
+fn least_squares_over_forty_rounds() {
+    let (with, truth) = settled(true);
+    let (without, _) = settled(false);
+    assert_eq!((with.len(), without.len()), (40, 40));
+    for (found, truth) in least_squares(&without).iter().zip(&truth) {
+        let error = norm(found.iter().zip(truth).map(|(a, b)| a - b)) / norm(truth.iter().copied());
+        println!("without memories: off by {error:.1e}");
+        assert!(error < 1e-3, "{error}");
+    }
+    for (found, truth) in least_squares(&with).iter().zip(&truth) {
+        let size = norm(found.iter().copied()) / norm(truth.iter().copied());
+        println!("with memories: {size:.1e} of the vector");
+        assert!(size < 1e-3, "{size}");
+    }
+}
+
+/// The norm of one client's part of the sum of a round, relative to that of all others together.
+fn stands_out(away: std::ops::Range<u32>, faults: Faults) -> f64 {
+    let setup = Setup { codec: Codec::Exact, gamma: 0.1, rounds: 60, ..Setup::default() };
+    let tables = tables(10, Sizes::Equal(60));
+    let mut simulator = simulator(setup.erased(), &tables, Participation::Everyone, faults);
+    let observe = |simulator: &whimbrel_engine::Simulator| {
+        let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+        let own = simulator.clients()[4].downcast_ref::<Client>();
+        let own = own.map(|client| client.up.kept.clone()).unwrap_or_default();
+        (server.up.memory_sum.clone(), own)
+    };
+    let mut before = observe(&simulator);
+    while let Some(done) = simulator.step().unwrap() {
+        let now = observe(&simulator);
+        if done.round == Some(away.end) {
+            // Memories move by the whole upload: alpha is 1 for an exact codec.
+            let n = 60.0;
+            let old = |k: usize| before.1.get(k).copied().unwrap_or(0.0);
+            let own: Vec<f64> = (0..now.1.len()).map(|k| n * (now.1[k] - old(k))).collect();
+            let others = (0..own.len()).map(|k| now.0[k] - before.0[k] - own[k]);
+            return norm(own.iter().copied()) / norm(others);
+        }
+        before = now;
+    }
+    panic!("no round {}", away.end)
+}
+
+/// A client that returns or joins late is readable off the sum, which `join` tells its user.
+#[test]
+fn returning_and_late_clients_stand_out() {
+    let away = |rounds: u32| {
+        let gone = |round| (round, BTreeSet::from([ClientId(4)]));
+        let drops = (10..10 + rounds).map(gone).collect();
+        stands_out(10..10 + rounds, Faults { drops, ..Faults::default() })
+    };
+    let late = BTreeMap::from([(ClientId(4), 40)]);
+    let late = stands_out(1..40, Faults { late, ..Faults::default() });
+    let (none, five, forty) = (away(0), away(5), away(40));
+    println!(
+        "times all others together: present {none:.2}, back after 5 rounds {five:.1}, after 40"
+    );
+    println!("{forty:.1}, late {late:.0}");
+    assert!(
+        five > 2.0 * none && forty > 2.0 * five && late > forty,
+        "{none} {five} {forty} {late}"
+    );
+}

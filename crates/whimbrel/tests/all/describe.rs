@@ -1,0 +1,298 @@
+//! `describe`: the tables of pandas, the curves of lifelines (see `peers/describe.py`), and cells that
+//! small groups withhold.
+
+use crate::federation::{NAMES, fails, same_model, serve_to_end};
+use crate::support::{Sandbox, fixture, flat};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+use whimbrel_testkit::pairs;
+
+const DATA: &str =
+    "name = \"d\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n";
+const TIMES: &str = "times = [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 90, \
+                     95, 100]\n";
+
+fn described(more: &str, privacy: &str) -> (Sandbox, Map<String, Value>) {
+    let sandbox = Sandbox::with_job(&format!(
+        "{DATA}[model]\nkind = \"summary\"\ntypes = {{ empty = \"number\" }}\n{more}[method]\n\
+         kind = \"describe\"\n{TIMES}{privacy}"
+    ));
+    sandbox.write("d.csv", &fixture("describe.csv"));
+    let summary = sandbox.run_job("out");
+    (sandbox, summary)
+}
+
+fn stored() -> Value {
+    serde_json::from_str(&fixture("describe.json")).expect("JSON")
+}
+
+/// Sums of 300 numbers in another order.
+#[track_caller]
+fn close(found: &Value, wanted: &Value, what: &str) {
+    let (Some(a), Some(b)) = (found.as_f64(), wanted.as_f64()) else {
+        assert_eq!(found, wanted, "{what}");
+        return;
+    };
+    assert!((a - b).abs() <= 1e-12 * b.abs().max(1.0), "{what}: {a} is not {b}");
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+fn check_column(found: &Value, wanted: &Value, what: &str) {
+    assert_eq!(found["count"], wanted["count"], "{what}");
+    if let Some(counts) = wanted["categories"].as_array() {
+        let found: Vec<&Value> = list(&found["categories"]).iter().map(|it| &it["count"]).collect();
+        assert_eq!(found, counts.iter().collect::<Vec<_>>(), "{what}");
+        return;
+    }
+    for key in ["mean", "sd"] {
+        close(&found[key], &wanted[key], &format!("{what}: {key}"));
+    }
+    let Some(quantiles) = found["quantiles"].as_array() else { return };
+    for (quantile, right) in pairs(quantiles, list(&wanted["quantiles"])) {
+        let Some(right) = right.as_f64() else { continue };
+        let of = |key: &str| quantile[key].as_f64();
+        let [low, high] = [of("low").unwrap_or(f64::MIN), of("high").unwrap_or(f64::MAX)];
+        // An edge at a value is rounded.
+        let slack = 1e-12 * right.abs();
+        assert!(low - slack <= right && right <= high + slack, "{what}: {quantile} {right}");
+        let estimate = of("estimate").unwrap_or(low);
+        assert!((low..=high).contains(&estimate), "{what}: {quantile}");
+    }
+}
+
+#[test]
+fn tables_are_those_of_pandas() {
+    let (sandbox, summary) = described("", "");
+    let stored = stored();
+    for (found, wanted) in pairs(list(&summary["columns"]), list(&stored["columns"])) {
+        assert_eq!(found["column"], wanted["column"]);
+        let name = &found["column"];
+        check_column(&found["pooled"], &wanted["pooled"], &format!("{name}"));
+        for (site, wanted) in wanted["clients"].as_object().unwrap() {
+            check_column(&found["clients"][site], wanted, &format!("{name} of {site}"));
+        }
+    }
+    // Bins of a twelfth of a deviation.
+    let age = &list(&summary["columns"])[0]["pooled"];
+    for quantile in list(&age["quantiles"]) {
+        let width = quantile["high"].as_f64().unwrap() - quantile["low"].as_f64().unwrap();
+        assert!(width <= age["sd"].as_f64().unwrap() / 12.0, "{quantile}");
+    }
+    assert_eq!(list(&summary["columns"])[1]["pooled"]["missing"], 33);
+    let ran = sandbox.ok(&["describe", "job.toml", "--out", "again"]);
+    for shown in ["median", "placebo", "300 rows of 12 clients"] {
+        assert!(ran.stdout.contains(shown), "{}", ran.stdout);
+    }
+    let report = sandbox.read("again/report.html");
+    assert!(report.contains("Numbers by client") && report.contains("tiny"));
+    assert_eq!(summary["ending"], "converged");
+}
+
+#[test]
+fn given_ranges_are_cut_into_equal_bins() {
+    let (_, summary) = described("", "ranges = { age = [0, 120] }\nbins = 240\n");
+    for quantile in list(&list(&summary["columns"])[0]["pooled"]["quantiles"]) {
+        let width = quantile["high"].as_f64().unwrap() - quantile["low"].as_f64().unwrap();
+        assert_eq!(width, 0.5);
+    }
+}
+
+fn curve_of<'a>(summary: &'a Map<String, Value>, group: &str) -> &'a Value {
+    let curves = list(&summary["survival"]["curves"]).iter();
+    curves.into_iter().find(|curve| curve["group"] == group).expect("a curve")
+}
+
+fn check_curve(found: &Value, wanted: &Value) {
+    assert_eq!((&found["rows"], &found["median"]), (&wanted["rows"], &wanted["median"]));
+    let points = list(&found["points"]);
+    for key in ["survival", "low", "high"] {
+        for (point, right) in pairs(points, list(&wanted[key])) {
+            close(&point[key], right, key);
+        }
+    }
+}
+
+#[test]
+fn curves_are_those_of_lifelines() {
+    let stored = stored();
+    let survival = "time = \"time\"\nevent = \"dead\"\n";
+    let (_, summary) = described(survival, "");
+    let all = curve_of(&summary, "all");
+    check_curve(all, &stored["pooled"]);
+    assert!(list(&all["points"]).iter().all(|point| point["exact"] == true));
+    // Censoring within bins.
+    let error = all["binning_error"].as_f64().unwrap();
+    assert!(error < 0.03);
+    for (point, exact) in pairs(list(&all["points"]), &flat(&stored["exact"])) {
+        let above = point["survival"].as_f64().unwrap() - exact;
+        assert!((-1e-12..=error + 1e-12).contains(&above), "{point} {exact}");
+    }
+    let (sandbox, summary) = described(&format!("{survival}by = \"arm\"\n"), "");
+    for (arm, wanted) in stored["by_arm"].as_object().unwrap() {
+        check_curve(curve_of(&summary, arm), wanted);
+    }
+    let test = &summary["survival"]["log_rank"];
+    for key in ["statistic", "p"] {
+        close(&test[key], &stored["log_rank"][key], key);
+    }
+    assert!(sandbox.read("out/report.html").contains("Kaplan-Meier"));
+}
+
+/// With a smallest group everything that a client published is zero or at least the group, and so are the
+/// differences to its totals; the pooled tables are sums of the published ones.
+#[test]
+fn small_cells_follow_from_no_margin() {
+    let survival = "time = \"time\"\nevent = \"dead\"\nby = \"arm\"\n";
+    let (_, summary) = described(survival, "[privacy]\nmin_group = 5\n");
+    let rows = fixture("describe.csv");
+    let size =
+        |site: &str| rows.lines().filter(|l| l.split(',').next() == Some(site)).count() as u64;
+    let safe = |n: u64| assert!(n == 0 || n >= 5, "{n}");
+    let mut hidden = 0;
+    for column in list(&summary["columns"]) {
+        let mut sums: Vec<[u64; 2]> = Vec::new();
+        for (site, found) in column["clients"].as_object().unwrap() {
+            let of = |key: &str| found[key].as_u64().unwrap();
+            let rows = of("count") + of("missing_at_most");
+            assert_eq!(rows, if site == "tiny" { 0 } else { size(site) });
+            [of("count"), of("missing_at_most")].into_iter().for_each(safe);
+            let Some(categories) = found["categories"].as_array() else { continue };
+            let counts = || categories.iter().map(|it| it["count"].as_u64());
+            counts().flatten().for_each(safe);
+            let withheld = counts().filter(Option::is_none).count();
+            assert!(withheld != 1, "{site}: {found}");
+            hidden += withheld;
+            // The rest of the total, and each merged count.
+            safe(of("count") - counts().flatten().sum::<u64>());
+            categories.iter().for_each(|it| safe(it["bounds"][1].as_u64().unwrap()));
+            sums.resize(categories.len(), [0; 2]);
+            for (sum, it) in pairs(&mut sums, categories) {
+                let end = |at: usize| it["bounds"][at].as_u64().unwrap();
+                *sum = [sum[0] + end(0), sum[1] + end(1)];
+            }
+        }
+        let Some(pooled) = column["pooled"]["categories"].as_array() else { continue };
+        for (it, sum) in pairs(pooled, &sums) {
+            assert_eq!(it["bounds"], serde_json::json!(sum));
+            assert_eq!(it["count"].as_u64().is_some(), sum[0] == sum[1]);
+        }
+    }
+    assert!(hidden > 0, "the data have small cells");
+    let all = curve_of(&summary, "all");
+    assert!(all["clients"].as_u64().unwrap() < 12 && all["rows"].as_u64().unwrap() > 100);
+    // Spread within merged bins, events move the curve by less than its band.
+    for (point, exact) in pairs(list(&all["points"]), &flat(&stored()["exact"])) {
+        let [low, high] = ["low", "high"].map(|key| point[key].as_f64().unwrap());
+        assert!((low..=high).contains(exact), "{point} {exact}");
+    }
+}
+
+fn network() -> Sandbox {
+    let sandbox = Sandbox::with_job(&format!(
+        "{DATA}[model]\nkind = \"summary\"\ntime = \"t\"\nevent = \"e\"\nby = \"arm\"\n[method]\n\
+         kind = \"describe\"\n[privacy]\nmin_group = 5\n[federation]\n\
+         clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n\
+         heartbeat_s = 1\n"
+    ));
+    let mut all = String::from("x,arm,t,e,site\n");
+    for (w, name) in NAMES.iter().enumerate() {
+        let mut own = String::from("x,arm,t,e\n");
+        for i in 0..60 + 30 * w {
+            let wave = |step: usize| (i * step + 13 * w) % 97;
+            let arm = if wave(31) % 3 == 0 { "high" } else { "low" };
+            let x = if i == 7 { String::new() } else { wave(57).to_string() };
+            let row = format!("{x},{arm},{},{}", wave(41) as f64 / 4.0, wave(23) % 2);
+            writeln!(own, "{row}").unwrap();
+            writeln!(all, "{row},{name}").unwrap();
+        }
+        sandbox.write(&format!("{name}.csv"), &own);
+    }
+    sandbox.write("d.csv", &all);
+    sandbox
+}
+
+#[test]
+fn a_served_description_has_the_bits_of_the_simulation() {
+    let sandbox = network();
+    serve_to_end(&sandbox);
+    same_model(&sandbox);
+    let tables = |run: &str| {
+        let summary = sandbox.object(&format!("{run}/summary.json"));
+        ["columns", "survival"].map(|key| summary[key].clone())
+    };
+    assert_eq!(tables("served"), tables("simulated"));
+    let told = sandbox.read("north.log");
+    for said in ["count of each category", "events and of censored times", "min_group"] {
+        assert!(told.contains(said), "{told}");
+    }
+    let [columns, _] = tables("served");
+    assert_eq!(columns[0]["clients"]["north"]["missing_at_most"], 5);
+}
+
+#[test]
+fn any_job_with_a_csv_file_can_be_described() {
+    let sandbox = Sandbox::with_job(
+        "[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\ntarget = \"time\"\n\
+         columns = [\"age\", \"arm\"]\n[model]\nkind = \"cox\"\nevent = \"dead\"\n[method]\n\
+         kind = \"newton\"\n[privacy]\nmin_group = 5\n",
+    );
+    sandbox.write("d.csv", &fixture("describe.csv"));
+    let described = |more: &[&str]| {
+        sandbox.ok(&[&["describe", "job.toml", "--json"][..], more].concat()).json()
+    };
+    let summary = described(&["--by", "arm"]);
+    assert!(summary["survival"]["log_rank"]["p"].is_number());
+    // The job's smallest group applies.
+    assert!(list(&summary["columns"])[0]["pooled"]["missing_at_most"].is_number());
+    let names: Vec<&Value> =
+        list(&summary["columns"]).iter().map(|column| &column["column"]).collect();
+    assert_eq!(names, ["age", "arm", "time", "dead"]);
+    for (model, data) in [
+        (
+            "kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"",
+            "columns = [\"age\", \"cost\"]\nclient = \"site\"\nstandardize = true\nlabel = \"arm\"\ntest = 0.2",
+        ),
+        (
+            "kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"",
+            "columns = [\"age\", \"cost\"]",
+        ),
+        (
+            "kind = \"logistic\"\n[method]\nkind = \"mcm\"\nrounds = 5\nstep = \"1/L\"",
+            "columns = [\"age\"]\nclient = \"site\"\ntarget = \"dead\"",
+        ),
+    ] {
+        sandbox.write(
+            "job.toml",
+            &format!("[data]\nsource = \"csv\"\npath = \"d.csv\"\n{data}\n[model]\n{model}\n"),
+        );
+        let summary = described(&["--out", "other", "--force"]);
+        let age = &list(&summary["columns"])[0];
+        assert_eq!((&age["column"], &age["pooled"]["count"]), (&"age".into(), &300.into()));
+    }
+}
+
+#[test]
+fn faults_are_named() {
+    let (sandbox, _) = described("", "");
+    let job = sandbox.read("job.toml");
+    let rows = sandbox.read("d.csv");
+    let refused = |job: &str, code: i32, why: &str| {
+        sandbox.write("job.toml", job);
+        fails(&sandbox, &["run", "job.toml", "--out", "fault"], code, why);
+    };
+    let model = |more: &str| job.replace("[method]", &format!("{more}[method]"));
+    refused(&model("time = \"arm\"\n"), 2, "column \"arm\" holds categories");
+    refused(&model("time = \"time\"\nby = \"age\"\n"), 2, "column \"age\" holds numbers");
+    refused(&model("time = \"when\"\n"), 2, "when");
+    refused(&model("by = \"arm\"\n"), 2, "describe survival times");
+    refused(&format!("{job}[privacy]\nmasks = true\n"), 2, "which masks do not hide");
+    refused(&format!("{job}[privacy]\nepsilon = 1.0\n"), 2, "nothing bounds the influence");
+    refused(&format!("{job}[uplink]\ncodec = \"natural\"\n"), 2, "without a codec");
+    refused(&model("time = \"time\"\nevent = \"one\"\n"), 3, "an event of 2.5");
+    sandbox.write("d.csv", &rows.replace(",13.0,1\n", ",-13.0,1\n"));
+    refused(&model("time = \"time\"\nevent = \"dead\"\n"), 3, "a time of -13");
+    fails(&sandbox, &["predict", "out", "--data", "d.csv", "--out", "p"], 2, "predicts nothing");
+}
