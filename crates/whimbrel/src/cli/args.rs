@@ -387,7 +387,7 @@ pub struct Compare {
     #[arg(long)]
     pub force: bool,
     /// Title of the report [default: the folder of the jobs]
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Add norms of the optimiser and tail means to the table
     #[arg(long)]
@@ -415,7 +415,7 @@ pub struct Report {
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
     /// Title [default: the names of the runs]
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Output file, or - [default: report.html in the run's folder; for several runs, here]
     #[arg(long, value_name = "FILE")]
