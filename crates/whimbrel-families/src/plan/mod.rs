@@ -28,8 +28,8 @@ use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
-use whimbrel_methods::masked::{MaskSecret, Masks, Trust};
-use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
+use whimbrel_methods::masked::{MaskSecret, Trust};
+use whimbrel_methods::settings::{Batch, Budget, Weights};
 
 /// Default number of evaluations of a run.
 const EVALUATIONS: u32 = 100;
@@ -486,21 +486,6 @@ impl Common {
     /// The work behind an upload of methods without outer loops.
     pub fn work(&self) -> Work {
         Work { estimator: Estimator::Minibatch, batch: self.batch() }
-    }
-
-    /// Rules on what messages may reveal.
-    pub fn privacy(&self) -> Privacy {
-        Privacy {
-            min_group: self.job.privacy.groups(),
-            masks: self.job.privacy.least_masked(self.clients).map(|least| Masks {
-                least,
-                clients: self.clients,
-                seed: self.job.seed,
-                secret: self.secret,
-                trust: self.trust,
-            }),
-            release: None,
-        }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.

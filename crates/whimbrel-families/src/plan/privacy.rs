@@ -1,4 +1,4 @@
-//! The noise of a private fit and its cost.
+//! The privacy of a fit: rules on its messages, and its noise with the cost.
 
 use super::{Common, Plan};
 use crate::failure::{AtKey, Result};
@@ -8,6 +8,8 @@ use crate::load::Loaded;
 use whimbrel_core::{ClientData, FeatureRows, Labelled};
 use whimbrel_engine::{Agreement, Consent};
 use whimbrel_methods::federated::{Release, Unit};
+use whimbrel_methods::masked::Masks;
+use whimbrel_methods::settings::Privacy;
 use whimbrel_nn::Learner;
 use whimbrel_privacy::accountant::{
     Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
@@ -274,6 +276,21 @@ impl Plan {
 }
 
 impl Common {
+    /// Rules on what messages may reveal.
+    pub fn privacy(&self) -> Privacy {
+        Privacy {
+            min_group: self.job.privacy.groups(),
+            masks: self.job.privacy.least_masked(self.clients).map(|least| Masks {
+                least,
+                clients: self.clients,
+                seed: self.job.seed,
+                secret: self.secret,
+                trust: self.trust,
+            }),
+            release: None,
+        }
+    }
+
     /// The noise of a method whose vectors have this length and whose bound of a contribution is `clip`.
     pub fn release(&self, dimension: usize) -> Result<Option<Release>> {
         match (&self.private, self.job.privacy.clip) {
