@@ -217,7 +217,9 @@ fn a_served_description_has_the_bits_of_the_simulation() {
     };
     assert_eq!(tables("served"), tables("simulated"));
     let told = sandbox.read("north.log");
-    for said in ["count of each category", "events and of censored times", "min_group"] {
+    for said in
+        ["count of each category", "events and of censored times", "at least 5 of your rows"]
+    {
         assert!(told.contains(said), "{told}");
     }
     let [columns, survival] = tables("served");
