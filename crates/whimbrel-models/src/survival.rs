@@ -40,8 +40,7 @@ pub fn kaplan_meier(exits: &Exits) -> Vec<Point> {
     let (mut at_risk, mut survival, mut least, mut variance) = (exits.rows, 1.0, 1.0, 0.0);
     let mut points = Vec::new();
     for (events, censored) in exits.events.iter().copied().zip(exits.censored.iter().copied()) {
-        // Interpolated numbers leave rounding errors.
-        if at_risk < 0.5 {
+        if at_risk <= 0.0 {
             break;
         }
         let left = at_risk - events;

@@ -11,42 +11,61 @@ use whimbrel_methods::describe::Spread;
 use whimbrel_models::glm::inference::Test;
 use whimbrel_models::survival::{Exits, Point, kaplan_meier, log_rank, median};
 
-/// The curve of all rows, or of one category.
+/// The counts of all rows, or of one category.
+struct Counts {
+    events: Spread,
+    censored: Spread,
+    clients: f64,
+}
+
+impl Counts {
+    fn of(flat: &[f64]) -> Option<Self> {
+        let (clients, spreads) = flat.split_last()?;
+        let (events, censored) = spreads.split_at(spreads.len() / 2);
+        let (events, censored) = (Spread::from_flat(events), Spread::from_flat(censored));
+        let found = Self { events, censored, clients: *clients };
+        (found.rows() > 0.0).then_some(found)
+    }
+
+    fn rows(&self) -> f64 {
+        self.events.total + self.censored.total
+    }
+
+    /// Whether no client has merged the bins beside an edge.
+    fn is_exact(&self, edge: usize) -> bool {
+        [&self.events, &self.censored].iter().all(|spread| spread.low[edge] == spread.high[edge])
+    }
+
+    /// Numbers between these edges.
+    fn exits(&self, edges: &[usize]) -> Exits {
+        let steps = |spread: &Spread| -> Vec<f64> {
+            let ends = || edges.iter().map(|edge| spread.low[*edge]);
+            ends().zip(std::iter::once(0.0).chain(ends())).map(|(to, from)| to - from).collect()
+        };
+        Exits { rows: self.rows(), events: steps(&self.events), censored: steps(&self.censored) }
+    }
+}
+
+/// The curve of all rows, or of one category, at the edges that all its clients have kept.
 struct Curve {
     name: String,
+    edges: Vec<f64>,
     exits: Exits,
     points: Vec<Point>,
-    /// Edges at which all clients' counts are exact.
-    exact: Vec<bool>,
     clients: f64,
     /// The median with the medians of the band.
     median: [Option<f64>; 3],
 }
 
 impl Curve {
-    fn of(name: &str, edges: &[f64], flat: &[f64]) -> Option<Self> {
-        let (clients, spreads) = flat.split_last()?;
-        let (events, censored) = spreads.split_at(spreads.len() / 2);
-        let (events, censored) = (Spread::from_flat(events), Spread::from_flat(censored));
-        let steps = |spread: &Spread| -> Vec<f64> {
-            let before = std::iter::once(&0.0).chain(&spread.middle);
-            spread.middle.iter().zip(before).map(|(after, before)| after - before).collect()
-        };
-        let is_exact = |at: usize| [&events, &censored].iter().all(|s| s.low[at] == s.high[at]);
-        let exact = (0..edges.len()).map(is_exact).collect();
-        let rows = events.total + censored.total;
-        let exits = Exits { rows, events: steps(&events), censored: steps(&censored) };
+    fn of(name: &str, grid: &[f64], counts: &Counts) -> Self {
+        let exact: Vec<usize> = (0..grid.len()).filter(|edge| counts.is_exact(*edge)).collect();
+        let edges: Vec<f64> = exact.iter().map(|edge| grid[*edge]).collect();
+        let exits = counts.exits(&exact);
         let points = kaplan_meier(&exits);
-        let at = |of: fn(&Point) -> f64| median(edges, points.iter().map(of));
+        let at = |of: fn(&Point) -> f64| median(&edges, points.iter().map(of));
         let median = [at(|p| p.survival), at(|p| p.low), at(|p| p.high)];
-        (rows > 0.0).then(|| Self {
-            name: name.into(),
-            exits,
-            points,
-            exact,
-            clients: *clients,
-            median,
-        })
+        Self { name: name.into(), edges, exits, points, clients: counts.clients, median }
     }
 
     fn events(&self) -> f64 {
@@ -58,8 +77,8 @@ impl Curve {
         self.points.iter().map(|point| point.survival - point.least).fold(0.0, f64::max)
     }
 
-    fn json(&self, edges: &[f64]) -> Value {
-        let point = |((point, edge), exact): ((&Point, &f64), &bool)| {
+    fn json(&self) -> Value {
+        let point = |(point, edge): (&Point, &f64)| {
             json!({
                 "time": number(*edge),
                 "at_risk": number(point.at_risk),
@@ -68,11 +87,9 @@ impl Curve {
                 "survival": number(point.survival),
                 "low": number(point.low),
                 "high": number(point.high),
-                "exact": exact,
             })
         };
-        let points: Vec<Value> =
-            self.points.iter().zip(edges).zip(&self.exact).map(point).collect();
+        let points: Vec<Value> = self.points.iter().zip(&self.edges).map(point).collect();
         json!({
             "group": self.name,
             "clients": self.clients as u64,
@@ -87,9 +104,9 @@ impl Curve {
     }
 
     /// A step curve.
-    fn steps(&self, edges: &[f64], of: fn(&Point) -> f64) -> Vec<[f64; 2]> {
+    fn steps(&self, of: fn(&Point) -> f64) -> Vec<[f64; 2]> {
         let (mut steps, mut level) = (vec![[0.0, 1.0]], 1.0);
-        for (point, edge) in self.points.iter().zip(edges) {
+        for (point, edge) in self.points.iter().zip(&self.edges) {
             let next = of(point);
             if next.is_finite() {
                 steps.extend([[*edge, level], [*edge, next]]);
@@ -106,20 +123,25 @@ pub(super) fn survival(
     levels: &[String],
     found: &Artifact,
 ) -> Option<(Value, Section)> {
-    let edges = &found.tensor("times")?.values;
-    let flat = |group: usize| Some(&found.tensor(&format!("curve.{group}"))?.values[..]);
-    let all = Curve::of("all", edges, flat(0)?)?;
+    let grid = &found.tensor("times")?.values;
+    let counts = |at: usize| Counts::of(&found.tensor(&format!("curve.{at}"))?.values);
+    let all = Curve::of("all", grid, &counts(0)?);
     let each = levels.iter().enumerate();
-    let groups: Vec<Curve> =
-        each.filter_map(|(at, name)| Curve::of(name, edges, flat(1 + at)?)).collect();
-    let exits: Vec<Exits> = groups.iter().map(|curve| curve.exits.clone()).collect();
+    let groups: Vec<(&String, Counts)> =
+        each.filter_map(|(at, name)| Some((name, counts(1 + at)?))).collect();
+    let shared: Vec<usize> = (0..grid.len())
+        .filter(|edge| groups.iter().all(|(_, group)| group.is_exact(*edge)))
+        .collect();
+    let exits: Vec<Exits> = groups.iter().map(|(_, group)| group.exits(&shared)).collect();
     let test = log_rank(&exits);
+    let groups: Vec<Curve> =
+        groups.iter().map(|(name, group)| Curve::of(name, grid, group)).collect();
     let curves: Vec<&Curve> = std::iter::once(&all).chain(&groups).collect();
     let json = json!({
         "time": fit.time,
         "event": fit.event,
         "by": fit.by,
-        "curves": curves.iter().map(|curve| curve.json(edges)).collect::<Vec<_>>(),
+        "curves": curves.iter().map(|curve| curve.json()).collect::<Vec<_>>(),
         "log_rank": test.as_ref().map(|test| json!({
             "statistic": number(test.statistic),
             "df": number(test.degrees),
@@ -127,26 +149,22 @@ pub(super) fn survival(
         })),
     });
     let exhibits = vec![
-        Exhibit::Text { text: words(&all, test.as_ref()) },
+        Exhibit::Text { text: words(&all, grid.len(), test.as_ref()) },
         Exhibit::Table(medians(&curves)),
-        Exhibit::Lines(drawn(fit, edges, &all, &groups)),
-        Exhibit::Table(life_table(edges, &curves)),
+        Exhibit::Lines(drawn(fit, &all, &groups)),
+        Exhibit::Table(life_table(&curves)),
     ];
     Some((json, Section { title: "Survival".into(), exhibits }))
 }
 
-fn words(all: &Curve, test: Option<&Test>) -> String {
+fn words(all: &Curve, grid: usize, test: Option<&Test>) -> String {
     let test = test.map_or_else(String::new, |test| {
         let (statistic, df) = (shown(test.statistic), test.degrees);
         format!("; log-rank test: chi-squared {statistic} with {df} df, p {}", p_value(test.p))
     });
-    let inexact = all.exact.iter().filter(|exact| !**exact).count();
-    let merged = match inexact {
+    let merged = match grid - all.edges.len() {
         0 => String::new(),
-        n => format!(
-            "; at {n} of {} edges some clients merged bins, and events are spread evenly within them",
-            all.exact.len()
-        ),
+        n => format!("; at {n} of {grid} edges some clients merged bins, and the curve skips these"),
     };
     format!(
         "Kaplan-Meier curves of times rounded up to the edges of the grid: censoring within bins makes \
@@ -172,16 +190,16 @@ fn medians(curves: &[&Curve]) -> Rows {
     }
 }
 
-fn drawn(fit: &DescribeFit, edges: &[f64], all: &Curve, groups: &[Curve]) -> Lines {
+fn drawn(fit: &DescribeFit, all: &Curve, groups: &[Curve]) -> Lines {
     let mut lines: Vec<(String, Vec<[f64; 2]>)> = Vec::new();
-    let curve = |curve: &Curve| (curve.name.clone(), curve.steps(edges, |p| p.survival));
+    let curve = |curve: &Curve| (curve.name.clone(), curve.steps(|p| p.survival));
     if let Some((first, others)) = groups.split_first() {
         // The second line is drawn as a reference.
         lines.extend([curve(first), curve(all)]);
         lines.extend(others.iter().map(curve));
     } else {
-        let mut band = all.steps(edges, |p| p.low);
-        band.extend(all.steps(edges, |p| p.high).into_iter().rev());
+        let mut band = all.steps(|p| p.low);
+        band.extend(all.steps(|p| p.high).into_iter().rev());
         lines.extend([curve(all), ("95 % band".into(), band)]);
     }
     let time = fit.time.as_deref().unwrap_or_default();
@@ -195,10 +213,10 @@ fn drawn(fit: &DescribeFit, edges: &[f64], all: &Curve, groups: &[Curve]) -> Lin
     }
 }
 
-fn life_table(edges: &[f64], curves: &[&Curve]) -> Rows {
+fn life_table(curves: &[&Curve]) -> Rows {
     let mut rows = Vec::new();
     for curve in curves {
-        for (point, edge) in curve.points.iter().zip(edges) {
+        for (point, edge) in curve.points.iter().zip(&curve.edges) {
             let Point { at_risk, events, censored, survival, low, high, .. } = *point;
             let mut row = vec![curve.name.clone(), shown(*edge)];
             row.extend([at_risk, events, censored, survival, low, high].map(shown));

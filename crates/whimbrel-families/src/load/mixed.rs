@@ -30,7 +30,9 @@ pub(crate) fn beside<'a>(
     csv: &'a Csv,
     response: Option<&'a Response>,
 ) -> impl Iterator<Item = &'a String> {
-    let more = response.into_iter().flat_map(|it| csv.target.iter().chain(&it.columns));
+    let others = response.into_iter().flat_map(|it| &it.columns);
+    let others = others.filter(|name| Some(*name) != csv.target.as_ref());
+    let more = csv.target.iter().filter(move |_| response.is_some()).chain(others);
     more.filter(|name| csv.columns.as_ref().is_none_or(|columns| !columns.contains(name)))
 }
 

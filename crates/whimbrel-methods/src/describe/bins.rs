@@ -232,14 +232,17 @@ impl Survival {
         Ok(tables(&bins).or_else(|| tables(&[together])).unwrap_or_default())
     }
 
-    /// Adds a client's tables to that of all rows and, by category, to the others.
+    /// Adds a client's tables to that of all rows and, by category, to the others. A table without an
+    /// inner edge tells nothing about the curve and is left out.
     fn add(&self, id: ClientId, tables: &[Vec<u64>], sums: &mut [ExactSum]) -> Result<()> {
         let categories = sums.len() - 1;
         if ![0, 1, categories.max(1)].contains(&tables.len()) {
             return Err(impossible(id));
         }
-        for (category, table) in tables.iter().enumerate() {
-            let cells = cut::<2>(id, table, self.edges.len() + 1)?;
+        let cut = |table: &Vec<u64>| cut::<2>(id, table, self.edges.len() + 1);
+        let tables: Vec<_> = tables.iter().map(cut).collect::<Result<_>>()?;
+        let whole = tables.iter().all(|cells| cells.len() > 1);
+        for (category, cells) in tables.iter().enumerate().filter(|(_, cells)| cells.len() > 1) {
             let part = |part: usize| {
                 Spread::of(&self.edges, cells.iter().map(|(end, n)| (*end, n[part]))).flat()
             };
@@ -247,7 +250,9 @@ impl Survival {
             let mut add = |at: usize, client: f64| -> Result<()> {
                 sums[at].add(&[&both[..], &[client]].concat(), 1.0)
             };
-            add(0, f64::from(u8::from(category == 0)))?;
+            if whole {
+                add(0, f64::from(u8::from(category == 0)))?;
+            }
             if tables.len() == categories && categories > 0 {
                 add(1 + category, 1.0)?;
             }
