@@ -30,7 +30,7 @@ fn every_fit_says_whether_it_converged() {
     let summary = sandbox.object("free/summary.json");
     assert_eq!(summary["ending"], "converged");
     assert!(number(&summary, "field_relative") < 1e-4);
-    assert!(sandbox.read("free/report.html").contains("<strong>Converged.</strong>"));
+    assert!(sandbox.read("free/report.html").contains(": converged after "));
 }
 
 /// Columns of unlike scales: gradient descent is far from the minimum that the program solved for.
