@@ -49,6 +49,24 @@ def test_a_run_shows_its_model_metrics_and_report(mixture_job: dict) -> None:
     assert not folder.exists()
 
 
+def test_the_summary_of_a_regression_is_a_frame(mixture_job: dict, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, client = rng.normal(size=200), np.arange(200) % 4
+    y = 2 * x + rng.normal(size=200)
+    lines = [f"c{c},{a:.6f},{b:.6f}" for c, a, b in zip(client, x, y, strict=True)]
+    (tmp_path / "d.csv").write_text("client,x,y\n" + "\n".join(lines) + "\n")
+    data = {"source": "csv", "path": str(tmp_path / "d.csv"), "client": "client", "target": "y"}
+    job = {"data": data, "model": {"kind": "glm"}, "method": {"kind": "newton"}}
+    run = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+    frame = run.summary()
+    assert list(frame.index) == ["Intercept", "x"]
+    assert frame.loc["x", "low"] < 2 < frame.loc["x", "high"]
+    assert run.summary["rows_used"] == 200
+    with pytest.raises(ValueError, match="not a regression"):
+        whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False).summary()
+
+
 def test_a_run_without_a_folder_goes_where_the_command_line_puts_it(mixture_job: dict) -> None:
     run = whimbrel.run(mixture_job, progress=False)
     assert run.folder.parent == Path("runs")

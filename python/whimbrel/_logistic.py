@@ -14,7 +14,8 @@ from ._sklearn import ClassifierMixin
 class LogisticRegression(ClassifierMixin, Estimator):
     """Logistic regression with two classes, by gradients over compressed channels.
 
-    The loss is the mean over all rows plus `ridge` times half the squared norm of the coefficients.
+    The loss is the mean over all rows plus `ridge` times half the squared norm of the coefficients without the
+    intercept.
     `method` is a word or a table of `[method]` ("sgd", "diana", "mcm", ...); the other tables are those
     of the job. `max_iter` is the number of rounds.
 

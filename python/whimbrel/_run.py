@@ -69,6 +69,18 @@ class History(dict[str, np.ndarray]):
         return DataFrame({name: list(each) if each.ndim > 1 else each for name, each in self.items()})
 
 
+class Summary(dict[str, Any]):
+    """The content of `summary.json`. A call returns the coefficients of a regression as a frame."""
+
+    def __call__(self) -> Any:
+        """The coefficients of a regression: a `pandas.DataFrame` with a row per term."""
+        from pandas import DataFrame
+
+        if "coefficients" not in self:
+            raise ValueError("the run is not a regression with inference: its model is not `glm` or `cox`")
+        return DataFrame(self["coefficients"]).set_index("term")
+
+
 class Model(dict[str, np.ndarray]):
     """A model's tensors by name; `info` is the content of `model.json`."""
 
@@ -156,9 +168,9 @@ class Run:
         return (self.folder / "job.toml").read_text(encoding="utf-8")
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """The content of `summary.json`."""
-        return _json(self.folder / "summary.json")
+    def summary(self) -> Summary:
+        """The content of `summary.json`; `summary()` is the table of a regression's coefficients."""
+        return Summary(_json(self.folder / "summary.json"))
 
     @property
     def metrics(self) -> History:
@@ -216,9 +228,7 @@ class Run:
 
     def coefficients(self) -> Any:
         """The coefficients of a regression: a `pandas.DataFrame` with a row per term."""
-        from pandas import DataFrame
-
-        return DataFrame(self.summary["coefficients"]).set_index("term")
+        return self.summary()
 
     def client_model(self, client: str) -> Model:
         """A client's personal model."""
