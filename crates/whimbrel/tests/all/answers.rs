@@ -151,6 +151,8 @@ fn a_draft_treats_columns_as_a_person_would() {
     assert!(job.contains("target = \"sick\"") && job.contains("kind = \"glm\""), "{job}");
     assert!(job.contains("family = \"binomial\""), "{job}");
     assert_eq!(sandbox.run_job("regression")["ending"], "converged");
+    let gaussian = sandbox.ok(&["new", "d.csv", "--model", "gmm"]).stdout;
+    assert!(gaussian.contains("kind = \"gmm\"") && !gaussian.contains("types ="), "{gaussian}");
     let ran = sandbox.run(&["new", "d.csv", "--model", "low-rank"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
