@@ -135,7 +135,7 @@ fn with_place(cause: &Failure, at: &At) -> String {
     let (text, At::Line(line)) = (cause.to_string(), at) else { return cause.to_string() };
     match text.split_once("\nhint: ") {
         Some((what, hint)) => format!("{what}\n{line}\nhint: {hint}"),
-        None if matches!(cause, Failure::Data(whimbrel_data::Error::Storage { .. })) => {
+        None if text.contains("No such file") => {
             format!("{text}\n{line}\nhint: paths in a job are relative to the job file")
         }
         None => format!("{text}\n{line}"),

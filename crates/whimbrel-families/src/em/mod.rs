@@ -43,9 +43,9 @@ use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{self, Writer};
-use whimbrel_methods::mixture::Mixture;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
+use whimbrel_methods::mixture::Mixture;
 
 pub static FAMILY: Family =
     Family { name: "em", models: &MODELS, methods: &METHODS, read, suggest };

@@ -1,7 +1,7 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
-use crate::files::figure;
 use crate::family::Ended;
+use crate::files::figure;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};

@@ -148,11 +148,7 @@ fn last(outcome: &Outcome, name: &str) -> Option<f64> {
 }
 
 /// The completed table in a sentence.
-fn answer(
-    table: &Completed,
-    totals: Option<&[Total]>,
-    summary: &Map<String, Value>,
-) -> String {
+fn answer(table: &Completed, totals: Option<&[Total]>, summary: &Map<String, Value>) -> String {
     let (rows, columns) = (table.rows.len(), table.columns.len());
     let rank = table.fit.model.settings().rank;
     let mut said = vec![format!("A table of {rows} rows and {columns} columns, rank {rank}")];

@@ -88,7 +88,7 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
-    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    /// Describe the rows of a job, by client and pooled; nothing is fitted
     Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
@@ -387,7 +387,7 @@ pub struct Compare {
     #[arg(long)]
     pub force: bool,
     /// Title of the report [default: the folder of the jobs]
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Add norms of the optimiser and tail means to the table
     #[arg(long)]
@@ -401,7 +401,7 @@ pub struct Compare {
 #[derive(clap::Args, Debug)]
 pub struct Pool {
     /// Folders of the runs, one for each completed data set
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Print one JSON object to standard output
     #[arg(long)]
@@ -415,7 +415,7 @@ pub struct Report {
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
     /// Title [default: the names of the runs]
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Output file, or - [default: report.html in the run's folder; for several runs, here]
     #[arg(long, value_name = "FILE")]

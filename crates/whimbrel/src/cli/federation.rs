@@ -4,6 +4,7 @@ use super::messages::{data, note};
 use crate::run::execute::defect;
 use serde_json::Value;
 use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_engine::lock::FolderLock;
@@ -145,4 +146,20 @@ pub fn not_served(run: &Path) -> Failure {
     let error = Error::config(format!("{} is not a served run", run.display()))
         .hint("`whimbrel serve` creates such a folder and prints its path");
     error.into()
+}
+
+/// Binds an address that `option` sets; an error has the remedy.
+pub fn listen_on(address: &str, option: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).map_err(|e| {
+        let hint = match e.kind() {
+            ErrorKind::AddrInUse => {
+                format!(
+                    "another program uses this port: name another one with {option} ADDRESS:PORT"
+                )
+            }
+            ErrorKind::PermissionDenied => format!("ports below 1024 need privileges: {option}"),
+            _ => format!("{option} takes an address of this machine, such as 0.0.0.0:7443"),
+        };
+        Error::config(format!("cannot listen on {address}: {e}")).hint(hint).into()
+    })
 }

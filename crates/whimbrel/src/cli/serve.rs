@@ -2,6 +2,7 @@
 
 use super::args::{LogForm, Serve};
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
+use super::federation::listen_on;
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::privacy::Spending;
@@ -10,7 +11,7 @@ use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,8 +39,6 @@ use whimbrel_runs::{Existing, RunDir, resolved};
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
 /// Files of the model.
 pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
-
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// File of the invitations if standard output is not available for them.
 const INVITATIONS: &str = "invitations";
@@ -230,19 +229,7 @@ fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
         listen.truncate(listen.len() - 1);
         listen.push_str(&port);
     }
-    TcpListener::bind(&listen).map_err(|e| cannot_listen(&listen, "--listen", &e))
-}
-
-/// The error of an address that cannot be bound.
-fn cannot_listen(address: &str, option: &str, e: &std::io::Error) -> Failure {
-    let hint = match e.kind() {
-        ErrorKind::AddrInUse => {
-            format!("another program uses this port: name another one with {option} ADDRESS:PORT")
-        }
-        ErrorKind::PermissionDenied => format!("ports below 1024 need privileges: {option}"),
-        _ => format!("{option} takes an address of this machine, such as 0.0.0.0:7443"),
-    };
-    Error::config(format!("cannot listen on {address}: {e}")).hint(hint).into()
+    listen_on(&listen, "--listen")
 }
 
 /// Runs the job and writes the run's files; an exit code if there is no model to deliver.
@@ -318,16 +305,15 @@ fn dashboard(
     let Some(address) = args.dashboard.as_deref().or(asked).filter(|a| *a != "off") else {
         return Ok(None);
     };
-    let fault = |e| cannot_listen(address, "--dashboard", &e);
     let listener = match TcpListener::bind(address) {
         // The address of the job may belong to another coordinator of this machine.
         Err(e) if e.kind() == ErrorKind::AddrInUse && args.dashboard.is_none() => {
-            TcpListener::bind((address.parse::<SocketAddr>().map_or(LOOPBACK, |a| a.ip()), 0))
+            listen_on("127.0.0.1:0", "--dashboard")?
         }
-        bound => bound,
-    }
-    .map_err(fault)?;
-    let local = listener.local_addr().map_err(fault)?;
+        Err(_) => listen_on(address, "--dashboard")?,
+        Ok(listener) => listener,
+    };
+    let local = listener.local_addr().map_err(|e| Error::storage("the dashboard", e))?;
     let about = About {
         method: job.method.name().into(),
         model: job.fit.describe(),

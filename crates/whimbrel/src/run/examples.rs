@@ -18,6 +18,7 @@ pub enum Example {
 pub type File = (String, String);
 
 impl Example {
+    /// All examples.
     pub const ALL: [Self; 3] = [Self::Birds, Self::Visits, Self::Hospitals];
 
     /// The name on the command line.

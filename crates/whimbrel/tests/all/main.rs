@@ -2,6 +2,7 @@
 
 mod answers;
 mod bayes;
+mod browser;
 mod chaos;
 mod choice;
 mod damaged;

@@ -54,6 +54,42 @@ fn sandbox(job: &str) -> Sandbox {
 
 const RUN: [&str; 4] = ["run", "job.toml", "--out", "out"];
 
+/// Each mistake has a hint with the remedy.
+#[test]
+fn common_mistakes_have_a_remedy() {
+    let sandbox = sandbox(&JOB.replace("rounds = 5", "rounds = 5\nstep = 0,05"));
+    let says = |args: &[&str], code: i32, words: &[&str]| {
+        let ran = sandbox.run(args);
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+        for word in words {
+            assert!(ran.stderr.contains(word), "{args:?}: {word} is not in {}", ran.stderr);
+        }
+        ran.stderr
+    };
+    says(&RUN, 2, &["`0,05` is not a number", "hint: numbers have a decimal point: 0.05"]);
+    let data =
+        says(&["run", "data.csv"], 2, &["holds data", "whimbrel new data.csv --out job.toml"]);
+    assert_eq!(data.lines().count(), 2, "{data}");
+    says(&["train", "job.toml"], 2, &["'run'"]);
+    let rows = fixture("data.csv");
+    let first = rows.lines().nth(1).unwrap();
+    let client = first.split(',').next().unwrap();
+    let shouted = first.replacen(client, &client.to_uppercase(), 1);
+    sandbox.write("data.csv", &rows.replacen(first, &shouted, 1));
+    sandbox.write("job.toml", JOB);
+    says(&RUN, 0, &["differ by case only: are they the same one?"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    sandbox.write(
+        "job.toml",
+        &JOB.replace("init = \"init.json\"\n", "")
+            .replace("path = \"data.csv\"\nclient = \"client\"\n", "columns = [\"x\", \"y\"]\n")
+            .replace("[method]", "[federation]\nclients = [\"a\"]\n\n[method]"),
+    );
+    let serve = ["serve", "job.toml", "--out", "served", "--listen", &address];
+    says(&serve, 2, &["cannot listen on", "another program uses this port", "--listen"]);
+}
+
 #[test]
 fn a_wrong_key() {
     snapshot("wrong_key", &sandbox(&JOB.replace("components", "componnets")), &RUN);

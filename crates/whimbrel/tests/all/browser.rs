@@ -1,0 +1,261 @@
+//! Report and dashboard in Chromium, over the DevTools protocol on a pipe. Without a browser these
+//! tests are skipped.
+
+use crate::support::Sandbox;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use whimbrel_testkit::skipped;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A browser with one page.
+struct Browser {
+    process: Child,
+    pipe: File,
+    answers: Receiver<Value>,
+    /// Events since the last visit.
+    events: Vec<Value>,
+    session: Option<String>,
+    asked: u64,
+    _home: Sandbox,
+}
+
+impl Browser {
+    /// Starts Chromium; `None` if there is none, or if `WHIMBREL_NO_BROWSER` is set.
+    fn start() -> Option<Self> {
+        if std::env::var_os("WHIMBREL_NO_BROWSER").is_some() {
+            eprintln!("skipped: WHIMBREL_NO_BROWSER is set");
+            return None;
+        }
+        let found = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        let Some(name) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(found)
+        else {
+            skipped("report and dashboard in a browser: Chromium is not installed");
+            return None;
+        };
+        let home = Sandbox::new();
+        let pipes = ["to", "from"].map(|name| home.path(name));
+        assert!(Command::new("mkfifo").args(&pipes).status().expect("mkfifo").success());
+        // The shell opens the pipes as descriptors 3 and 4, and becomes the browser.
+        let flags = "--headless --no-sandbox --disable-gpu --disable-background-networking \
+                     --disable-dev-shm-usage --no-first-run --remote-debugging-pipe";
+        let line = format!("exec {name} {flags} --user-data-dir=\"$1\" 3< \"$2\" 4> \"$3\"");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &line, "bash"]).arg(home.path("profile")).args(&pipes);
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = shell.spawn().expect("bash starts");
+        let pipe = File::options().write(true).open(&pipes[0]).expect("a pipe");
+        let mut from = BufReader::new(File::open(&pipes[1]).expect("a pipe"));
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            let mut message = Vec::new();
+            while from.read_until(0, &mut message).is_ok_and(|read| read > 0) {
+                message.pop();
+                let Ok(value) = serde_json::from_slice(&message) else { return };
+                if send.send(value).is_err() {
+                    return;
+                }
+                message.clear();
+            }
+        });
+        let (events, session) = (Vec::new(), None);
+        let mut browser = Self { process, pipe, answers, events, session, asked: 0, _home: home };
+        let target = browser.ask("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let session = browser.ask("Target.attachToTarget", attach)["sessionId"].clone();
+        browser.session = session.as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Network", "Log"] {
+            browser.ask(&format!("{domain}.enable"), json!({}));
+        }
+        Some(browser)
+    }
+
+    /// Sends a command and returns its result.
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.asked += 1;
+        let mut message = json!({ "id": self.asked, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.clone().into();
+        }
+        self.pipe.write_all(format!("{message}\0").as_bytes()).expect("the browser reads");
+        loop {
+            let answer = self.next(method);
+            if answer["id"] == self.asked {
+                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+                return answer["result"].clone();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    fn next(&self, what: &str) -> Value {
+        self.answers.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{what}: {e}"))
+    }
+
+    /// Opens a page at a width, light or dark, and waits until it is loaded.
+    fn visit(&mut self, url: &str, width: u32, scheme: &str) {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("Emulation.setDeviceMetricsOverride", size);
+        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+        self.ask("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
+        self.events.clear();
+        self.ask("Page.navigate", json!({ "url": url }));
+        while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
+            let event = self.next("the page");
+            self.events.push(event);
+        }
+    }
+
+    /// The value of a script.
+    fn value(&mut self, script: &str) -> Value {
+        let params = json!({ "expression": script, "returnByValue": true });
+        self.ask("Runtime.evaluate", params)["result"]["value"].clone()
+    }
+
+    fn text(&mut self, selector: &str) -> String {
+        let script = format!("document.querySelector('{selector}')?.innerText ?? ''");
+        self.value(&script).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Fails if the page scrolls sideways, reports an error, or asks for anything outside `home`.
+    #[track_caller]
+    fn check(&mut self, home: &str, width: u32) {
+        let root = "document.documentElement";
+        let beyond = self.value(&format!("{root}.scrollWidth - {root}.clientWidth"));
+        assert_eq!(beyond, 0, "the page scrolls sideways at {width}");
+        for event in &self.events {
+            let params = &event["params"];
+            match event["method"].as_str().unwrap_or_default() {
+                "Runtime.exceptionThrown" => panic!("{params}"),
+                "Log.entryAdded" if params["entry"]["level"] == "error" => panic!("{params}"),
+                "Network.requestWillBeSent" => {
+                    let url = params["request"]["url"].as_str().unwrap_or_default();
+                    assert!(url.starts_with(home) || url.starts_with("data:"), "{url} is outside");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const WIDTHS: [u32; 2] = [400, 1400];
+
+fn url(file: &Path) -> String {
+    format!("file://{}", file.canonicalize().expect("a page").display())
+}
+
+/// Visits a report at both widths, light and dark.
+fn tour(browser: &mut Browser, page: &Path) {
+    let url = url(page);
+    let mut pages = Vec::new();
+    for scheme in ["light", "dark"] {
+        for width in WIDTHS {
+            browser.visit(&url, width, scheme);
+            browser.check(&url, width);
+        }
+        pages.push(browser.value("getComputedStyle(document.body).backgroundColor"));
+    }
+    assert_ne!(pages[0], pages[1], "dark mode has another background");
+}
+
+#[test]
+fn reports_answer_first_and_fit_the_screen() {
+    let Some(mut browser) = Browser::start() else { return };
+    let wards = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../jobs/wards");
+    let sandbox = Sandbox::new();
+    for name in ["wards.csv", "wards.toml", "em.toml"] {
+        fs::copy(wards.join(name), sandbox.path(name)).unwrap();
+    }
+    sandbox.ok(&["compare", "wards.toml", "em.toml", "--out", "both"]);
+    let one = sandbox.path("both/wards/report.html");
+    tour(&mut browser, &one);
+    assert!(browser.text(".answer").starts_with("792 rows of 12 clients"));
+    // Curves are folded, and follow the controls when unfolded.
+    let folded = "!document.querySelector('details.diagnostics').open";
+    assert_eq!(browser.value(folded), true);
+    browser.value("document.querySelector('details.diagnostics').open = true");
+    let shown = |class: &str| {
+        format!("[...document.querySelectorAll('{class}')].some((e) => e.checkVisibility())")
+    };
+    assert_eq!(browser.value(&shown(".x-round.y-log")), true);
+    assert_eq!(browser.value(&shown(".x-up.y-linear")), false);
+    browser.value("for (const id of ['x-up', 'y-linear']) document.getElementById(id).click()");
+    assert_eq!(browser.value(&shown(".x-up.y-linear")), true);
+    assert_eq!(browser.value(&shown(".x-round.y-log:not(.y-linear)")), false);
+    // The keyboard reaches the controls.
+    browser.value("document.getElementById('x-up').focus()");
+    assert_eq!(browser.value("document.activeElement.id"), "x-up");
+    tour(&mut browser, &sandbox.path("both/report.html"));
+    assert!(browser.text("main").contains("Settings that differ"));
+}
+
+#[test]
+fn a_failed_run_says_so() {
+    let Some(mut browser) = Browser::start() else { return };
+    let sandbox = Sandbox::with_job(
+        "name = \"far\"\n[data]\nsource = \"toy\"\nclients = 4\n[model]\nkind = \"linear\"\n[method]\n\
+         kind = \"sgd\"\nrounds = 400\nstep = 1e6\n",
+    );
+    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    tour(&mut browser, &sandbox.path("out/report.html"));
+    assert!(browser.text(".banner.error").starts_with("Diverged"));
+}
+
+#[test]
+fn the_dashboard_keeps_its_last_word() {
+    let Some(mut browser) = Browser::start() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "hospitals", "--out", "."]);
+    let serve = ["serve", "job.toml", "--out", "run", "--invitations", "invitations"];
+    let places = ["--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0", "--open-dashboard"];
+    let mut coordinator = sandbox.spawn(&[&serve[..], &places].concat());
+    let mut lines =
+        BufReader::new(coordinator.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let link = lines.find_map(|line| Some(line.split_once("dashboard: ")?.1.to_owned())).unwrap();
+    std::thread::spawn(move || lines.for_each(drop));
+    for width in WIDTHS {
+        browser.visit(&link, width, "dark");
+        wait(&mut browser, "waiting for clients");
+        browser.check(&link, width);
+    }
+    let invitations = sandbox.read("invitations");
+    let mut clients = Vec::new();
+    for line in invitations.lines() {
+        let (name, invitation) = line.split_once('\t').unwrap();
+        let data = format!("{name}.csv");
+        clients.push(sandbox.spawn(&["join", invitation, "--data", &data, "--yes"]));
+    }
+    wait(&mut browser, "finished");
+    coordinator.wait().unwrap();
+    clients.iter_mut().for_each(|client| drop(client.wait()));
+    // The page asks again after five seconds at the latest, and stays as it is.
+    let begun = Instant::now();
+    while !browser.text("#banner").contains("The coordinator has ended") {
+        assert!(begun.elapsed() < PATIENCE, "{}", browser.text("body"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(browser.text("#state"), "finished");
+}
+
+/// Waits for a state of the dashboard.
+fn wait(browser: &mut Browser, state: &str) {
+    let begun = Instant::now();
+    while browser.text("#state") != state {
+        assert!(begun.elapsed() < PATIENCE, "not {state}: {}", browser.text("body"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
