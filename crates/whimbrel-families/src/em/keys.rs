@@ -63,7 +63,8 @@ table! {
 table! {
     pub(super) SETTINGS: GmmSettings {
         + covariance: COVARIANCE_KEYS;
-        /// added to the diagonal of every fitted covariance
+        /// added to the diagonal of every fitted covariance; for a `mixture`, this share of each
+        /// column's variance is added
         reg_covar: REG_COVAR = "reg_covar", NOT_NEGATIVE, default;
         /// smallest weight after an M-step; clips are counted as repairs
         weight_floor: WEIGHT_FLOOR = "weight_floor",

@@ -137,7 +137,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
                 components,
                 (&mixed::NUMERIC, "\"diagonal\"".into()),
                 (&mixed::TYPES, mixed::write_types(types)),
-                (&mixed::REG_COVAR, reg),
+                (&keys::REG_COVAR, reg),
                 init,
             ],
             None if facts.is_some() => {

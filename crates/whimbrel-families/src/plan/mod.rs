@@ -25,7 +25,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
+use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::kmeans::ROWS_MIN;
 use whimbrel_methods::masked::{MaskSecret, Trust};
@@ -229,9 +229,7 @@ impl Plan {
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
-        if plan.private().is_some() {
-            plan.warnings.extend(privacy::unscaled(loaded));
-        }
+        plan.warnings.extend(plan.private().and_then(|_| privacy::unscaled(loaded)));
         plan.warnings.extend(same_but_for_case(&facts.names));
         if job.federation.is_some() {
             plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());
@@ -518,11 +516,7 @@ impl Common {
             participation: self.participation.clone(),
             faults: self.faults.clone(),
             evaluate_every: self.evaluates().then_some(every),
-            // The rounds of a private run are those that the budget allows.
-            stopping: Stopping {
-                spent: self.private.is_some().then_some("budget"),
-                ..self.job.method.stop.clone()
-            },
+            stopping: privacy::stopping(self),
         }
     }
 }

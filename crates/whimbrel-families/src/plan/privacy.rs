@@ -6,7 +6,7 @@ use crate::family::refuse;
 use crate::job::{Job, PrivacyUnit};
 use crate::load::Loaded;
 use whimbrel_core::{ClientData, FeatureRows, Labelled};
-use whimbrel_engine::{Agreement, Consent};
+use whimbrel_engine::{Agreement, Consent, Stopping};
 use whimbrel_methods::federated::{Release, Unit};
 use whimbrel_methods::masked::Masks;
 use whimbrel_methods::settings::Privacy;
@@ -20,6 +20,12 @@ use whimbrel_privacy::noise::{Share, Source};
 const START_SHARE: f64 = 0.15;
 /// The share of the rounds whose states are averaged.
 const AVERAGED: f64 = 0.3;
+
+/// The job's rules of the end; the rounds of a private run are those that the budget allows.
+pub(super) fn stopping(common: &Common) -> Stopping {
+    let spent = common.private.is_some().then_some("budget");
+    Stopping { spent, ..common.job.method.stop.clone() }
+}
 
 /// Root mean squares of columns that are of a scale of about one.
 const SCALES: std::ops::RangeInclusive<f64> = 0.1..=10.0;

@@ -142,7 +142,8 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     if target.is_some() && !named.is_empty() && (may_have_gaps || !data.has_gaps(&named)) {
         return Ok(DataFacts { target, classes, ..facts });
     }
-    if facts.kind == FileKind::Csv && facts.table.is_none() {
+    let mixed = wishes.model != Some("gmm");
+    if facts.kind == FileKind::Csv && facts.table.is_none() && mixed {
         mixed_columns(&data, &mut facts);
     }
     Ok(facts)
@@ -258,17 +259,17 @@ fn target_column(data: &Dataset) -> Option<(String, usize)> {
     (2..=CLASSES_MAX).contains(&classes.len()).then(|| (column.name.clone(), classes.len()))
 }
 
-/// A column with a usual name, else the only text column beside the target if its values repeat.
+/// A column with a usual name that is not distinct in every row, else the only text column beside the
+/// target if its values repeat.
 fn client_column(data: &Dataset, target: Option<&str>) -> Option<String> {
     let is_target = |name: &str| target == Some(name);
     let names = || data.columns().iter().filter(|c| c.named && !is_target(&c.name));
-    let usual = names().find(|c| CLIENT_NAMES.contains(&c.name.to_lowercase().as_str()));
+    let distinct = |name: &str| data.column(name).map_or(0, |at| data.distinct(at));
+    let is_usual = |name: &str| CLIENT_NAMES.contains(&name.to_lowercase().as_str());
+    let usual = names().find(|c| is_usual(&c.name) && distinct(&c.name) < data.rows());
     let is_plain = |name: &str| data.column(name).is_ok_and(|at| data.written(at).is_none());
     let mut texts = names().filter(|c| c.kind == Kind::Text && is_plain(&c.name));
     let only = texts.next().filter(|_| texts.next().is_none());
-    let repeats = |name: &str| {
-        class_numbers(data, name).is_ok_and(|(_, classes)| 2 * classes.len() <= data.rows())
-    };
-    let only = only.filter(|column| repeats(&column.name));
+    let only = only.filter(|column| 2 * distinct(&column.name) <= data.rows());
     usual.or(only).map(|c| c.name.clone())
 }

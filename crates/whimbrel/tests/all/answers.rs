@@ -150,6 +150,8 @@ fn a_draft_treats_columns_as_a_person_would() {
     let job = sandbox.read("job.toml");
     assert!(job.contains("target = \"sick\"") && job.contains("kind = \"glm\""), "{job}");
     assert!(job.contains("family = \"binomial\""), "{job}");
+    let gaussian = sandbox.ok(&["new", "d.csv", "--model", "gmm"]).stdout;
+    assert!(gaussian.contains("kind = \"gmm\"") && !gaussian.contains("types ="), "{gaussian}");
     assert_eq!(sandbox.run_job("regression")["rows_used"], 300);
     // Rows with gaps are left out of a regression, and no rows are held out.
     let without_age = |line: &str| match line.strip_prefix("1007,w2,") {

@@ -31,7 +31,7 @@ fn weather(scaled: bool) -> (String, Vec<f64>) {
 
 const JOB: &str = "name = \"weather\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\n\
     row = \"station\"\nholdout = 0.1\n[data.split]\nby = \"rows\"\nclients = 5\n\
-    [model]\nkind = \"low-rank\"\neffects = \"row+column\"\n\
+    [model]\nkind = \"low-rank\"\nfamily = \"gaussian\"\neffects = \"row+column\"\n\
     [method]\nkind = \"fedmiss\"\nepochs = 100\n\
     [uplink]\ncodec = { kind = \"dithering\", levels = 8, bucket = 64 }\n";
 
@@ -44,6 +44,7 @@ fn columns_of_unlike_scales_are_standardised_and_results_are_in_data_units() {
     assert!(ran.stderr.contains("columns differ in scale by a factor of"), "{}", ran.stderr);
     let summary = sandbox.object("out/summary.json");
     assert!(number(&summary, "holdout_deviance") < 0.5, "{summary:?}");
+    assert!(sandbox.read("out/model/model.json").contains("column_scales"));
     sandbox.ok(&["impute", "out", "--draws", "20", "--out", "a.csv"]);
     let lines = sandbox.read("a.csv");
     let mut errors = [[0.0f64; 3]; 5];

@@ -1,7 +1,7 @@
 //! The keys of `kind = "mixture"`.
 
 use super::super::keys::{
-    COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, STARTS, WEIGHT_FLOOR,
+    COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, REG_COVAR, STARTS, WEIGHT_FLOOR,
 };
 use whimbrel_data::ColumnType;
 use whimbrel_job::form::{COUNT_U32, NOT_NEGATIVE};
@@ -45,8 +45,6 @@ const WORDS: [Word; 4] = [
 define_keys! {
     /// covariances of numeric columns
     pub(in super::super) NUMERIC = "numeric", NUMERICS, default(Numeric::default());
-    /// added to the variances of numbers within components, as a share of the column's variance
-    pub(in super::super) REG_COVAR = "reg_covar", NOT_NEGATIVE, default(0.0);
 }
 /// `types`.
 pub(crate) static TYPES: JobKey = JobKey::default(

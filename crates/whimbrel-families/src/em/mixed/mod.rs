@@ -5,7 +5,7 @@ mod predict;
 mod tables;
 
 pub use keys::MixedKeys;
-pub(super) use keys::{KEYS, NUMERIC, REG_COVAR};
+pub(super) use keys::{KEYS, NUMERIC};
 pub(crate) use keys::{TYPES, read_types, write_types};
 
 use super::mixture::{Candidates, MixtureKeys, MixtureUse};
