@@ -245,7 +245,13 @@ pub fn answer(runs: &[RunView]) -> String {
         Some(answer) => sentences.push(answer.into()),
         None => {
             let shown = columns(&groups, Detail::Results);
-            let results = shown.iter().take_while(|column| column.name != "rounds").take(4);
+            let results = shown.iter().take_while(|column| column.name != "rounds");
+            // The objective is the answer if nothing else is.
+            let is_objective = |name: &str| {
+                run.measures.iter().any(|m| m.role == Role::Objective && m.name == name)
+            };
+            let others = results.clone().filter(|column| !is_objective(&column.name)).count();
+            let results = results.filter(|c| others == 0 || !is_objective(&c.name)).take(4);
             let texts: Vec<String> =
                 results.map(|column| format!("{} {}", column.name, column.text(group))).collect();
             sentences.extend((!texts.is_empty()).then(|| texts.join(", ")));
