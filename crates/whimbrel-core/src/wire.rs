@@ -134,7 +134,22 @@ macro_rules! number {
         }
     )* };
 }
-number!(u8, u16, u32, u64, i32, f32, f64);
+number!(u16, u32, u64, i32, f32, f64);
+
+impl Wire for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(cut(from, 1)?[0])
+    }
+    fn put_all(items: &[Self], out: &mut Vec<u8>) {
+        out.extend_from_slice(items);
+    }
+    fn take_all(count: usize, from: &mut &[u8]) -> Result<Vec<Self>> {
+        Ok(cut(from, count)?.to_vec())
+    }
+}
 
 impl Wire for () {
     fn put(&self, _: &mut Vec<u8>) {}

@@ -177,7 +177,10 @@ impl Template {
         }
         if let Some(target) = &facts.target {
             self.key(&file::TARGET, &text(target));
-            self.key(&held_out::TEST, "0.2");
+            // Inference uses all rows.
+            if !facts.is_regression() {
+                self.key(&held_out::TEST, "0.2");
+            }
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);

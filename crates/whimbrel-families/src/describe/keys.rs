@@ -57,7 +57,7 @@ pub(super) use crate::regression::keys::EVENT;
 table! {
     pub(super) GRIDS: Grids {
         /// number of bins of each numeric column, from whose counts quantiles follow: half of them within
-        /// four standard deviations of the mean, half likewise on the scale sign(x) log(1 + |x|)
+        /// four standard deviations of the mean, half likewise on the scale of signed log(1 + x)
         bins: BINS = "bins", integer!(u32, 2 to 10000), default;
         /// ranges of columns that are cut into bins of equal width instead, such as `{ age = [0, 120] }`
         ranges: RANGES = "ranges", RANGES_FORM, default;

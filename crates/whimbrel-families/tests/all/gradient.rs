@@ -91,6 +91,7 @@ fn the_resolved_job_names_every_default() {
     ridge = 0.0
     nonconvex = 0.0
     intercept = true
+    penalize_intercept = false
 
     [method]
     kind = "sgd"
@@ -103,7 +104,7 @@ fn the_resolved_job_names_every_default() {
     momentum = 0.0
     average = "auto"
     participation = 1.0
-    weights = "equal"
+    weights = "samples"
     evaluate = { every = "auto" }
     stop = {}
     allow_divergence = false

@@ -240,7 +240,7 @@ fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
 #[test]
 fn regressions_end_in_the_bits_of_the_simulation() {
     let wards = Wards::new();
-    let logistic = "[model]\nkind = \"logistic\"\nridge = 0.05\n";
+    let logistic = "[model]\nkind = \"logistic\"\nridge = 0.05\npenalize_intercept = true\n";
     let natural = "[uplink]\ncodec = \"natural\"\n[downlink]\ncodec = \"natural\"\n";
     let up = "[uplink]\ncodec = { kind = \"dithering\", levels = 2 }\n";
     for (method, channels) in [

@@ -158,7 +158,8 @@ impl<M: Sums> Masked<M> {
 
     /// The hash of the message's common part and of the void exchanges.
     fn content(&self, message: &M::Down, voids: &[u32]) -> Result<Hash> {
-        Ok(hash_bytes(&(self.method.common(message)?, voids.to_vec()).to_bytes()))
+        let common = hash_bytes(&self.method.common(message)?);
+        Ok(hash_bytes(&(common, voids.to_vec()).to_bytes()))
     }
 
     /// The clients' half of the later steps.

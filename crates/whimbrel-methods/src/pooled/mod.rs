@@ -141,9 +141,11 @@ impl<P: Pooled> Method for ExactSums<P> {
         roster: &mut dyn Iterator<Item = (ClientId, u64)>,
         key: Key,
     ) -> Result<Self::Server> {
-        for (id, rows) in roster {
-            check_rows(id, rows)?;
+        let mut roster = roster.peekable();
+        if roster.peek().is_none() {
+            return Err(Error::data("there is no client"));
         }
+        roster.try_for_each(|(id, rows)| check_rows(id, rows))?;
         Ok(Server { own: self.method.start(key)?, clients: 0, exchanges: 0 })
     }
 

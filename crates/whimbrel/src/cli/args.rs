@@ -88,7 +88,7 @@ pub enum Command {
     },
     /// Run a job on this machine
     Run(Run),
-    /// Describe the rows of a job: counts, means, quantiles, categories and survival, by client and pooled
+    /// Describe the rows of a job, by client and pooled; nothing is fitted
     Describe(Describe),
     /// Run several jobs and compare them in one report
     Compare(Compare),
@@ -401,7 +401,7 @@ pub struct Compare {
 #[derive(clap::Args, Debug)]
 pub struct Pool {
     /// Folders of the runs, one for each completed data set
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Print one JSON object to standard output
     #[arg(long)]

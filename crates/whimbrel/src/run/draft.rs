@@ -137,7 +137,9 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let rows = data.rows();
     let mut facts = DataFacts { columns, client, rows, table, left_out, asked, spelling, ..known };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
-    if target.is_some() && !named.is_empty() && !data.has_gaps(&named) {
+    // A regression leaves rows with gaps out.
+    let may_have_gaps = asked && matches!(classes, 0 | 2);
+    if target.is_some() && !named.is_empty() && (may_have_gaps || !data.has_gaps(&named)) {
         return Ok(DataFacts { target, classes, ..facts });
     }
     if facts.kind == FileKind::Csv && facts.table.is_none() {

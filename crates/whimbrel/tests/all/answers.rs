@@ -150,7 +150,16 @@ fn a_draft_treats_columns_as_a_person_would() {
     let job = sandbox.read("job.toml");
     assert!(job.contains("target = \"sick\"") && job.contains("kind = \"glm\""), "{job}");
     assert!(job.contains("family = \"binomial\""), "{job}");
-    assert_eq!(sandbox.run_job("regression")["ending"], "converged");
+    assert_eq!(sandbox.run_job("regression")["rows_used"], 300);
+    // Rows with gaps are left out of a regression, and no rows are held out.
+    let without_age = |line: &str| match line.strip_prefix("1007,w2,") {
+        Some(rest) => format!("1007,w2,{}", &rest[rest.find(',').unwrap_or(0)..]),
+        None => line.into(),
+    };
+    sandbox.write("d.csv", &rows.lines().map(without_age).collect::<Vec<_>>().join("\n"));
+    sandbox.ok(&["new", "d.csv", "--target", "sick", "--out", "job.toml", "--force"]);
+    let summary = sandbox.run_job("gap");
+    assert_eq!((&summary["rows_used"], &summary["rows_missing"]), (&299.into(), &1.into()));
     let ran = sandbox.run(&["new", "d.csv", "--model", "low-rank"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
 }
