@@ -53,6 +53,12 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// The text with a capital first letter.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// Bits as bytes in a suitable unit: `812 bytes`, `1.3 MB`.
 pub fn bytes(bits: f64) -> String {
     let bytes = bits / 8.0;

@@ -1,7 +1,7 @@
 //! Summary figures of a run, for the top of the report and the closing table of a command.
 
 use crate::declared::{self, GAP};
-use crate::format::{MISSING, bits, bytes, count, duration, measure_text, number};
+use crate::format::{MISSING, bits, bytes, capital, count, duration, measure_text, number};
 use crate::group::{Group, geometric, groups, mean_sd};
 use crate::table::text_table;
 use crate::view::RunView;
@@ -245,10 +245,16 @@ pub fn answer(runs: &[RunView]) -> String {
         Some(answer) => sentences.push(answer.into()),
         None => {
             let shown = columns(&groups, Detail::Results);
-            let results = shown.iter().take_while(|column| column.name != "rounds").take(4);
+            let results = shown.iter().take_while(|column| column.name != "rounds");
+            // The objective is the answer if nothing else is.
+            let is_objective = |name: &str| {
+                run.measures.iter().any(|m| m.role == Role::Objective && m.name == name)
+            };
+            let others = results.clone().filter(|column| !is_objective(&column.name)).count();
+            let results = results.filter(|c| others == 0 || !is_objective(&c.name)).take(4);
             let texts: Vec<String> =
                 results.map(|column| format!("{} {}", column.name, column.text(group))).collect();
-            sentences.extend((!texts.is_empty()).then(|| texts.join(", ")));
+            sentences.extend((!texts.is_empty()).then(|| capital(&texts.join(", "))));
         }
     }
     if let Some((up, down)) = run.result("bits_up").zip(run.result("bits_down")) {
@@ -340,7 +346,7 @@ mod tests {
         let begins =
             "792 rows of 12 clients; gmm, 3 components; fedem: converged after 1,200 rounds. ";
         let ends = "The clients sent 164 kB and received 2 kB.";
-        let expected = format!("{begins}objective 2.5. {ends}");
+        let expected = format!("{begins}Objective 2.5. {ends}");
         assert_eq!(answer(std::slice::from_ref(&run)), expected);
         run.summary.insert("answer".into(), "Two groups".into());
         assert_eq!(answer(std::slice::from_ref(&run)), format!("{begins}Two groups. {ends}"));

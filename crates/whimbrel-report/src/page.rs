@@ -1,7 +1,7 @@
 //! The HTML page: one file, nothing loaded from elsewhere.
 
 use crate::exhibits;
-use crate::format::{count, escape};
+use crate::format::{capital, count, escape};
 use crate::group::{Group, groups};
 use crate::headline::{Detail, answer, columns};
 use crate::plot::style::{palette_css, swatch};
@@ -107,10 +107,9 @@ fn remarks(groups: &[Group]) -> String {
     for group in groups {
         for run in &group.runs {
             let (class, role) = match run.ending.as_str() {
-                "" => continue,
-                // The answer says so.
-                "converged" if groups.len() == 1 => continue,
-                "converged" | "stopped" => ("banner", "status"),
+                // The answer, or the table, says so.
+                "" | "converged" => continue,
+                "stopped" => ("banner", "status"),
                 _ => ("banner error", "alert"),
             };
             html += &format!(
@@ -175,7 +174,10 @@ fn headline(groups: &[Group]) -> String {
         .map(|(style, group)| {
             let tag = match group.ending() {
                 "" => String::new(),
-                word => format!("<span class=\"tag\">{}</span>", escape(word)),
+                word => {
+                    let word = escape(word);
+                    format!("<span class=\"tag {word}\">{word}</span>")
+                }
             };
             let cells: String = columns
                 .iter()
@@ -265,11 +267,6 @@ fn clients(run: &RunView) -> String {
         1 => "1 client".into(),
         many => format!("{} clients", count(many as u64)),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]

@@ -17,7 +17,12 @@ pub(crate) fn differing(groups: &[Group]) -> String {
     let mut keys: Vec<&String> = jobs.iter().flat_map(BTreeMap::keys).collect();
     keys.sort_unstable();
     keys.dedup();
-    let differs = |key: &&&String| jobs.iter().any(|job| job.get(**key) != jobs[0].get(**key));
+    // A key that only some methods have follows from `method.kind`.
+    let differs = |key: &&&String| {
+        let mut known = jobs.iter().filter_map(|job| job.get(**key));
+        let first = known.next();
+        known.any(|value| Some(value) != first)
+    };
     let row = |key: &String| {
         let cell = |job: &BTreeMap<String, &str>| {
             format!("<td>{}</td>", job.get(key).map_or(MISSING.into(), |value| escape(value)))
@@ -75,11 +80,14 @@ mod tests {
         let runs = [
             run("a", "[method]\nkind = \"dem\"\nstep = 0.5\n"),
             run("b", "[method]\nkind = \"fedem\"\nstep = 0.5\n[uplink]\nalpha = \"auto\"\n"),
+            run("c", "[method]\nstep = 0.5\n"),
         ];
         let html = differing(&groups(&runs));
         assert!(html.contains("<code>method.kind</code></th><td>&quot;dem&quot;</td>"), "{html}");
-        assert!(html.contains("<code>uplink.alpha</code></th><td>–</td>"), "{html}");
-        assert!(!html.contains("method.step") && !html.contains("seed"), "{html}");
+        assert!(html.contains("<td>&quot;fedem&quot;</td><td>–</td>"), "{html}");
+        for equal in ["method.step", "seed", "uplink.alpha"] {
+            assert!(!html.contains(equal), "{html}");
+        }
         assert_eq!(differing(&groups(&runs[..1])), "");
     }
 }

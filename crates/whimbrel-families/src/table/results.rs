@@ -13,8 +13,8 @@ use whimbrel_core::method::Artifact;
 use whimbrel_data::Attribute;
 use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
-use whimbrel_methods::fedmiss::units;
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
+use whimbrel_methods::fedmiss::units;
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
 impl FitReport for TableFit {
@@ -158,7 +158,16 @@ fn answer(table: &Completed, totals: Option<&[Total]>, summary: &Map<String, Val
     }
     let known = |key: &str| summary.get(key).and_then(Value::as_f64);
     if let Some(coverage) = known("coverage") {
-        said.push(format!("90 % intervals cover {:.1} % of the held-out cells", 100.0 * coverage));
+        let held_out = known("held_out").filter(|cells| *cells > 0.0);
+        let error = held_out.map_or(f64::INFINITY, |cells| (0.9 * 0.1 / cells).sqrt());
+        // Two standard errors of the share of covered cells.
+        let verdict = match (coverage - 0.9) / error {
+            z if z > 2.0 => ": they are too wide",
+            z if z < -2.0 => ": they are too narrow",
+            _ => "",
+        };
+        let share = 100.0 * coverage;
+        said.push(format!("90 % intervals cover {share:.1} % of the held-out cells{verdict}"));
     }
     said.join("; ")
 }

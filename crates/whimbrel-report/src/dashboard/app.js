@@ -192,7 +192,9 @@
     setText("clients-note", `${here} of ${s.clients.length} connected` + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));
   }
 
-  function strip(marks) {
+  const STRIP = 24; // More would push latency and missed rounds off the screen.
+  function strip(all) {
+    const marks = all.slice(-STRIP);
     const svg = shape("svg", { class: "strip", viewBox: `0 0 ${8 * Math.max(1, marks.length)} 12`, width: 8 * Math.max(1, marks.length), role: "img" });
     const accepted = [...marks].filter((m) => m === "y").length;
     const asked = [...marks].filter((m) => m !== ".").length;

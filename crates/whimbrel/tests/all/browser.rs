@@ -229,7 +229,7 @@ fn the_dashboard_keeps_its_last_word() {
     std::thread::spawn(move || lines.for_each(drop));
     for width in WIDTHS {
         browser.visit(&link, width, "dark");
-        wait(&mut browser, "waiting for clients");
+        wait(&mut browser, "#job", "hospitals");
         browser.check(&link, width);
     }
     let invitations = sandbox.read("invitations");
@@ -239,7 +239,7 @@ fn the_dashboard_keeps_its_last_word() {
         let data = format!("{name}.csv");
         clients.push(sandbox.spawn(&["join", invitation, "--data", &data, "--yes"]));
     }
-    wait(&mut browser, "finished");
+    wait(&mut browser, "#state", "finished");
     coordinator.wait().unwrap();
     clients.iter_mut().for_each(|client| drop(client.wait()));
     // The page asks again after five seconds at the latest, and stays as it is.
@@ -251,11 +251,11 @@ fn the_dashboard_keeps_its_last_word() {
     assert_eq!(browser.text("#state"), "finished");
 }
 
-/// Waits for a state of the dashboard.
-fn wait(browser: &mut Browser, state: &str) {
+/// Waits for a text of the dashboard.
+fn wait(browser: &mut Browser, selector: &str, text: &str) {
     let begun = Instant::now();
-    while browser.text("#state") != state {
-        assert!(begun.elapsed() < PATIENCE, "not {state}: {}", browser.text("body"));
+    while browser.text(selector) != text {
+        assert!(begun.elapsed() < PATIENCE, "not {text}: {}", browser.text("body"));
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -208,6 +208,7 @@ pages! {
     the_readme_runs: "README.md";
     comparing_methods_runs: "docs/guide/comparing-methods.md";
     data_for_learners_runs: "docs/guide/data-for-learners.md";
+    describing_data_runs: "docs/guide/describing-data.md";
     first_federation_runs: "docs/guide/first-federation.md";
     first_run_runs: "docs/guide/first-run.md";
     flower_runs: "docs/guide/flower.md";
