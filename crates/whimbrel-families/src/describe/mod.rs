@@ -114,10 +114,9 @@ impl Fit for DescribeFit {
         if !matches!(job.data.source, DataSource::Csv(_)) {
             report(&["data", "source"], "only csv files are described", "use source = \"csv\"");
         }
-        for place in [&["uplink"][..], &["downlink"]] {
-            if source.is_given(place) {
-                report(place, "describe sends counts and sums, without a codec", "take it out");
-            }
+        let exact = [(&["uplink"], job.uplink.codec.is_exact()), (&["downlink"], job.downlink.is_exact())];
+        for (place, _) in exact.into_iter().filter(|(_, exact)| !exact) {
+            report(place, "describe sends counts and sums, without a codec", "take it out");
         }
         for place in [&["data", "prepare"][..], &["data", "standardize"]] {
             if source.bool_at(place) != Some(false) && source.is_given(place) {

@@ -40,16 +40,6 @@ impl Sheet<'_> {
         self.seen.as_ref()?.value(row, column)
     }
 
-    /// The estimate of a cell. Cells without an observation have the mean of their draws: rows of few
-    /// counts are shrunk towards the others.
-    fn estimate(&self, cell: &Unsure, row: usize, column: usize) -> Estimate {
-        let fitted = self.table.estimate(cell.parameter);
-        match self.value(row, column) {
-            Some(_) => fitted,
-            None => Estimate { mean: self.table.fit.expected(cell.parameter), ..fitted },
-        }
-    }
-
     /// The value of a cell in one imputation; depends only on the seed, the imputation's number and
     /// the cell. All cells of an imputation share the errors of rows, columns and terms.
     pub fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
@@ -87,7 +77,7 @@ impl Sheet<'_> {
         let estimate = |at: usize| {
             let cell = self.cell(at / width, at % width);
             let sd = self.sd(&cell, at / width, at % width);
-            (self.estimate(&cell, at / width, at % width), sd)
+            (self.table.estimate(cell.parameter), sd)
         };
         let cells = 0..self.rows.len() * width;
         let estimates: Vec<(Estimate, f64)> = cells.map(estimate).collect();
@@ -127,7 +117,7 @@ impl Sheet<'_> {
                 let shown = value.map_or(String::new(), |value| value.to_string());
                 write!(out, "{name},{label},{observed},{shown}")?;
                 let cell = self.cell(row, column);
-                let Estimate { mean, lower, upper } = self.estimate(&cell, row, column);
+                let Estimate { mean, lower, upper } = self.table.estimate(cell.parameter);
                 let sd = self.sd(&cell, row, column);
                 for x in [mean, sd, lower, upper] {
                     write!(out, ",{}", brief(x))?;
@@ -151,7 +141,7 @@ impl Sheet<'_> {
         for (row, (name, _)) in self.rows.iter().enumerate() {
             write!(out, "{}", quoted(name))?;
             for column in 0..self.table.columns.len() {
-                let mean = || brief(self.estimate(&self.cell(row, column), row, column).mean);
+                let mean = || brief(self.table.estimate(self.cell(row, column).parameter).mean);
                 write!(out, ",{}", self.value(row, column).unwrap_or_else(mean))?;
             }
             writeln!(out)?;

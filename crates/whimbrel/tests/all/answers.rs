@@ -141,7 +141,7 @@ fn a_draft_treats_columns_as_a_person_would() {
     let job = sandbox.read("job.toml");
     assert!(job.contains("kind = \"mixture\""), "{job}");
     assert!(job.contains("columns = [\"age\", \"sick\", \"weight\"]"), "{job}");
-    assert!(job.contains("left out: \"patient\", since it looks like an identifier"), "{job}");
+    assert!(job.contains("left out: \"patient\", since it identifies rows"), "{job}");
     assert!(job.contains("left out: \"device\", since it is constant"), "{job}");
     assert!(!job.contains("rounds ="), "{job}");
     assert_eq!(sandbox.run_job("out")["ending"], "converged");

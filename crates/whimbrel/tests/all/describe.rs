@@ -290,7 +290,7 @@ fn faults_are_named() {
     let rows = sandbox.read("d.csv");
     let refused = |job: &str, code: i32, why: &str| {
         sandbox.write("job.toml", job);
-        fails(&sandbox, &["run", "job.toml", "--out", "fault"], code, why);
+        fails(&sandbox, &["run", "job.toml", "--out", "fault", "--force"], code, why);
     };
     let model = |more: &str| job.replace("[method]", &format!("{more}[method]"));
     refused(&model("time = \"arm\"\n"), 2, "column \"arm\" holds categories");

@@ -540,5 +540,5 @@ fn a_served_table_ends_in_the_bits_of_a_simulated_one() {
     assert_eq!(lines.lines().skip(1).filter(|line| line.contains(",unknown,,")).count(), 50);
     assert!(exhibit(&sandbox, "served", "heat").is_none());
     assert!(exhibit(&sandbox, "served", "series").is_none());
-    assert_eq!(sandbox.object("served/summary.json")["baselines"].as_object().unwrap().len(), 2);
+    assert_eq!(sandbox.object("served/summary.json")["baselines"].as_object().unwrap().len(), 3);
 }

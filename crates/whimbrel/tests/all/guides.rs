@@ -245,7 +245,7 @@ fn shown_lines_must_occur_in_order_with_the_same_words() {
     for right in [
         "run objective time\nem  3.25  9.1 s\n",
         "note\n...\nend of ...\n",
-        "em ... ms\n",
+        "em ...\n",
         "end ... rounds\n",
     ] {
         assert_eq!(shows(output, right), Ok(()), "{right}");
