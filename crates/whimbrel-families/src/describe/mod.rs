@@ -26,13 +26,8 @@ use whimbrel_methods::describe::{Bins, Blocks, Survival, Tally};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::one_shot::Once;
 
-pub static FAMILY: Family = Family {
-    name: "describe",
-    models: &MODELS,
-    methods: &METHODS,
-    read,
-    suggest: |_| None,
-};
+pub static FAMILY: Family =
+    Family { name: "describe", models: &MODELS, methods: &METHODS, read, suggest: |_| None };
 
 static MODELS: [ModelKind; 1] = [ModelKind::new(
     "summary",
@@ -114,7 +109,8 @@ impl Fit for DescribeFit {
         if !matches!(job.data.source, DataSource::Csv(_)) {
             report(&["data", "source"], "only csv files are described", "use source = \"csv\"");
         }
-        let exact = [(&["uplink"], job.uplink.codec.is_exact()), (&["downlink"], job.downlink.is_exact())];
+        let exact =
+            [(&["uplink"], job.uplink.codec.is_exact()), (&["downlink"], job.downlink.is_exact())];
         for (place, _) in exact.into_iter().filter(|(_, exact)| !exact) {
             report(place, "describe sends counts and sums, without a codec", "take it out");
         }
@@ -124,7 +120,8 @@ impl Fit for DescribeFit {
             }
         }
         if job.privacy.masks {
-            let what = "describe sends the tables of each client when it enrols, which masks do not hide";
+            let what =
+                "describe sends the tables of each client when it enrols, which masks do not hide";
             report(&["privacy", "masks"], what, "take it out; min_group withholds small cells");
         }
         if self.time.is_none() && (self.by.is_some() || self.event.is_some()) {
@@ -198,8 +195,12 @@ impl DescribeFit {
         let event = placed(&self.event, "model.event", false)?;
         let by = placed(&self.by, "model.by", true)?;
         let edges = self.grids.times.clone().unwrap_or_default();
-        let survival = placed(&self.time, "model.time", false)?
-            .map(|time| Survival { time, event, by, edges });
+        let survival = placed(&self.time, "model.time", false)?.map(|time| Survival {
+            time,
+            event,
+            by,
+            edges,
+        });
         let tally = Tally { blocks, group: privacy.groups().map_or(1, least_group) };
         Ok(DescribePlan { tally, ranges, bins: self.grids.bins as usize, survival })
     }

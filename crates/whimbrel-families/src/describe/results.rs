@@ -264,10 +264,9 @@ impl Numbers {
     }
 
     fn json(&self, missing: &str) -> Value {
-        let quantile = |(q, [at, low, high]): (f64, &[f64; 3])| {
-            json!({ "q": q, "estimate": number(*at), "low": number(*low), "high": number(*high) })
-        };
-        let quantiles: Vec<Value> = QUANTILES.into_iter().zip(&self.quantiles).map(quantile).collect();
+        let quantile = |(q, [at, low, high]): (f64, &[f64; 3])| json!({ "q": q, "estimate": number(*at), "low": number(*low), "high": number(*high) });
+        let quantiles: Vec<Value> =
+            QUANTILES.into_iter().zip(&self.quantiles).map(quantile).collect();
         json!({
             "count": self.count as u64,
             missing: self.missing as u64,

@@ -164,7 +164,9 @@ fn words(all: &Curve, grid: usize, test: Option<&Test>) -> String {
     });
     let merged = match grid - all.edges.len() {
         0 => String::new(),
-        n => format!("; at {n} of {grid} edges some clients merged bins, and the curve skips these"),
+        n => {
+            format!("; at {n} of {grid} edges some clients merged bins, and the curve skips these")
+        }
     };
     format!(
         "Kaplan-Meier curves of times rounded up to the edges of the grid: censoring within bins makes \
@@ -223,8 +225,7 @@ fn life_table(curves: &[&Curve]) -> Rows {
             rows.push(row);
         }
     }
-    let heads =
-        ["group", "time", "at risk", "events", "censored", "survival", "2.5 %", "97.5 %"];
+    let heads = ["group", "time", "at risk", "events", "censored", "survival", "2.5 %", "97.5 %"];
     Rows {
         title: "Life table".into(),
         heads: heads.map(String::from).to_vec(),

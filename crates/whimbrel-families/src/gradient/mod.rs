@@ -21,9 +21,7 @@ use crate::job::{DownRule, Feedback, Job, MemoryStart, PrivacyUnit, Step};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
-use keys::{
-    AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, PENALIZE_INTERCEPT, REGRESSION, RIDGE,
-};
+use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, PENALIZE_INTERCEPT, REGRESSION, RIDGE};
 use keys::{Descent, Regression};
 use plan::GradientPlan;
 pub(crate) use plan::theory_note;
@@ -41,7 +39,11 @@ const LINEAR: &str = "linear";
 const LOGISTIC: &str = "logistic";
 
 static MODELS: [ModelKind; 2] = [
-    ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT, &PENALIZE_INTERCEPT]),
+    ModelKind::new(
+        LINEAR,
+        "linear regression by least squares",
+        &[&RIDGE, &INTERCEPT, &PENALIZE_INTERCEPT],
+    ),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", REGRESSION.section.keys),
 ];
 static KEYS: &[&JobKey] = keys! {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, Form};
 use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Value};
-use whimbrel_job::writer::{inline, number, text};
+use whimbrel_job::writer::{inline, number};
 use whimbrel_job::{define_keys, form};
 
 /// The rule that draws the cohort of a round.
@@ -58,10 +58,7 @@ const PROBABILITIES: Form<BTreeMap<String, f64>> = Form::new(
         let read: Vec<_> = entries.map(|(name, v)| Ok((name, ABOVE_ZERO.read(&v)?))).collect();
         read.into_iter().collect()
     },
-    |clients| {
-        let named: Vec<_> = clients.iter().map(|(name, p)| (text(name), number(*p))).collect();
-        inline(named.iter().map(|(name, p)| (name.as_str(), p.clone())))
-    },
+    |clients| inline(clients.iter().map(|(name, p)| (name.as_str(), number(*p)))),
 );
 
 fn read_table(value: &Value<'_>) -> Read<Participation> {

@@ -16,8 +16,8 @@ use whimbrel_core::method::Artifact;
 use whimbrel_engine::{Graphs, Stage, StageMethod};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::{
-    START_SUMS, StartSums,
-    DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, Scaling, Shape, Solver,
+    DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, START_SUMS, Scaling, Shape, Solver,
+    StartSums,
 };
 use whimbrel_methods::pooled::{self, ExactSums};
 use whimbrel_methods::settings::Budget;

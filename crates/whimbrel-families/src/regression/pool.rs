@@ -1,10 +1,10 @@
 //! Fits of completed data sets, pooled by Rubin's rules.
 
 use super::results::aligned;
-use crate::files::p_value;
 use crate::failure::Result;
 use crate::family::refuse;
 use crate::files::figure;
+use crate::files::p_value;
 use serde_json::{Map, Value, json};
 use whimbrel_engine::metrics::number;
 use whimbrel_models::glm::inference::Pooled;
@@ -43,7 +43,8 @@ pub fn pool(runs: &[(String, Map<String, Value>)]) -> Result<(Value, String)> {
         "errors": first.base.2,
         "coefficients": all.iter().map(as_json).collect::<Vec<_>>(),
     });
-    let heads = ["term", "estimate", "se", "t", "df", "p", "2.5 %", "97.5 %", "missing information"];
+    let heads =
+        ["term", "estimate", "se", "t", "df", "p", "2.5 %", "97.5 %", "missing information"];
     let mut cells = vec![heads.map(String::from).to_vec()];
     cells.extend(all.iter().map(cells_of));
     let (count, rows, errors) = (fits.len(), first.base.0, &first.base.2);

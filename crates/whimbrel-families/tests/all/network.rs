@@ -233,7 +233,8 @@ fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
         let declared = pairs.filter(|d| d.meaning.contains("pair of columns: 10 numbers")).count();
         assert_eq!(declared, usize::from(prepare.contains("pca")));
     }
-    let ranges = "ranges = { beds = [0, 24], age = [-20, 30], dose = [-9, 9], pulse = [0, 150] }";
+    let wards = Wards::new();
+    let ranges = "ranges = { age = [-20, 30], dose = [-9, 9], pulse = [0, 150] }";
     wards.same(&wards.job(&format!("{MIXTURE}[data.prepare]\n{ranges}\n"), rest));
 }
 

@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn no_small_category_follows_from_the_published_ones() {
         for group in 3..=5_u64 {
-            let mut possible: BTreeMap<Vec<(usize, [u64; 1])>, Vec<[u64; 4]>> = BTreeMap::new();
+            let mut possible = BTreeMap::<Vec<(usize, [u64; 1])>, Vec<_>>::new();
             let all =
                 (0..17_u64.pow(4)).map(|n| [n % 17, n / 17 % 17, n / 289 % 17, n / 4913 % 17]);
             for counts in all.filter(|counts| counts.iter().sum::<u64>() <= 16) {

@@ -102,7 +102,7 @@ fn messages_outside_the_job_are_refused() {
     refused(&mut spy, &down(FirstState, None, None, &nan[..theta.len()]), "coordinate 1 is NaN");
     refused(&mut spy, &down(Round, None, Some(vec![0.5; 5]), &whole), "pooled moments");
     refused(&mut spy, &down(FirstState, None, Some(vec![0.5; 5]), &theta), "pooled moments");
-    refused(&mut spy, &down(Round, Some(0), None, &whole), "`full passes` than the 0");
+    refused(&mut spy, &down(Round, Some(0), None, &whole), "the job has none");
     refused(&mut spy, &down(FirstState, Some(0), None, &theta), "the job has none");
     refused(&mut spy, &down(OpenMemories, None, None, &whole), "`memories` than the 0");
     let mut other = down(Round, None, None, &whole);

@@ -169,7 +169,8 @@ fn void(federation: &mut Federation, why: &str) {
 /// nobody refuses, and both sides know of it.
 #[test]
 fn a_box_that_does_not_open_costs_its_sender_a_holder() {
-    let cases: [(&[usize], fn(&mut Vec<u8>)); 4] = [
+    type Lie = (&'static [usize], fn(&mut Vec<u8>));
+    let cases: [Lie; 4] = [
         (&[3], |sealed| sealed[20] ^= 1),
         (&[0], |sealed| sealed.truncate(11)),
         (&[4], Vec::clear),

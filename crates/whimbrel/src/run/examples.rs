@@ -64,7 +64,7 @@ const OBSERVERS: [&str; 5] = ["anna", "ben", "carla", "dora", "emil"];
 fn birds(key: Key) -> Vec<File> {
     let mut effects = key.child(0).stream();
     let site: Vec<[f64; 2]> = (0..SITES)
-        .map(|i| [2.0 + 0.8 * effects.normal(), if i % 2 == 0 { 0.9 } else { -0.9 }])
+        .map(|i| [2.0 + 0.8 * effects.normal(), if i.is_multiple_of(2) { 0.9 } else { -0.9 }])
         .collect();
     let month: Vec<[f64; 2]> = (0..MONTHS)
         .map(|t| {
@@ -74,7 +74,8 @@ fn birds(key: Key) -> Vec<File> {
             [0.2 * effects.normal(), season]
         })
         .collect();
-    let name = |i: usize| format!("{} {}", if i % 2 == 0 { "bay" } else { "pond" }, i / 2 + 1);
+    let name =
+        |i: usize| format!("{} {}", if i.is_multiple_of(2) { "bay" } else { "pond" }, i / 2 + 1);
     let head = "observer,site,month,count\n";
     let mut files: Vec<File> = Vec::new();
     let mut all = String::from(head);
@@ -82,11 +83,11 @@ fn birds(key: Key) -> Vec<File> {
         let mut stream = key.child(1).child(who as u64).stream();
         let mut own = String::from(head);
         for i in (0..SITES).filter(|i| (i + 8 * who) % SITES < 16) {
-            for t in 0..MONTHS {
+            for (t, [level, season]) in month.iter().enumerate() {
                 if stream.uniform() < 0.5 {
                     continue;
                 }
-                let mean = math::exp(site[i][0] + month[t][0] + site[i][1] * month[t][1]);
+                let mean = math::exp(site[i][0] + level + site[i][1] * season);
                 let flock = stream.gamma(4.0) / 4.0;
                 let count = stream.poisson(mean * flock);
                 let _ = writeln!(own, "{observer},{},{},{count}", name(i), t + 1);
