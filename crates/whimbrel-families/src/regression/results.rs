@@ -37,6 +37,7 @@ impl FitReport for RegressionFit {
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
         put("coefficients", all.iter().map(|row| self.as_json(row)).collect());
+        put("answer", answer(&all, of("log_likelihood")).into());
         put("errors", ERROR_WORDS.name(&self.inference.errors).into());
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
@@ -336,6 +337,28 @@ fn calibrated(bins: &[f64]) -> Exhibit {
         bounds: Some([0.0, 1.0]),
         lines: vec![("observed".into(), points), ("perfect".into(), vec![[0.0, 0.0], [1.0, 1.0]])],
     })
+}
+
+/// Most terms that the answer names.
+const NAMED_MAX: usize = 5;
+
+/// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood.
+fn answer(all: &[Coefficient], log_likelihood: f64) -> String {
+    let is_term = |row: &&Coefficient| !row.term.ends_with("Intercept") && row.term != "alpha";
+    let terms = all.iter().filter(is_term);
+    let clear: Vec<&str> =
+        terms.clone().filter(|row| row.p < 0.05).map(|row| row.term.as_str()).collect();
+    let named = match clear.len() {
+        0 => String::new(),
+        n if n > NAMED_MAX => format!(" ({} and so on)", clear[..NAMED_MAX].join(", ")),
+        _ => format!(" ({})", clear.join(", ")),
+    };
+    format!(
+        "95 % intervals of {} of {} terms exclude zero{named}; log-likelihood {}",
+        clear.len(),
+        terms.count(),
+        figure(log_likelihood, 7)
+    )
 }
 
 fn test_json(test: &Test) -> Value {

@@ -119,8 +119,8 @@ fn a_template_explains_itself() {
 
     [model]
     # the model
-    # ("gmm", "mixture", "linear", "logistic", "glm", "cox", "linear-representation", "softmax", "mlp",
-    # "cnn", "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
+    # ("gmm", "mixture", "linear", "logistic", "glm", "cox", "summary", "linear-representation",
+    # "softmax", "mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
     kind = "gmm"
     # number of components; given a list, the value with the lowest BIC, chosen before the fit by exact
     # EM on sums of the clients

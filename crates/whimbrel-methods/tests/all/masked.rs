@@ -139,7 +139,7 @@ fn lies_to_one_client() {
         (
             "private part",
             Form::State,
-            0,
+            3,
             |m| asked(m).message.private.as_mut().unwrap()[0] += 1e-9,
             "answers another task",
         ),
