@@ -181,9 +181,10 @@ impl DescribeFit {
                 return Ok(Some(column));
             }
             let holds = if is_category { "numbers" } else { "categories" };
-            let hint = match is_category {
-                true => format!("write types = {{ {name} = \"category\" }} in [model]"),
-                false => "times are numbers, and events 1 or 0".into(),
+            let hint = if is_category {
+                format!("write types = {{ {name} = \"category\" }} in [model]")
+            } else {
+                "times are numbers, and events 1 or 0".into()
             };
             refuse(format!("column {name:?} holds {holds}"), hint).at(key)
         };

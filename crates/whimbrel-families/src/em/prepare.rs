@@ -114,9 +114,10 @@ impl Preparing {
         Ok(match (found, self.asked.pca) {
             (Some(found), Some(components)) => {
                 let pca = Pca::new(found.width(), components)?;
-                let method = match common.job.uplink.is_on_grid() {
-                    true => exact_sums(common, pooled::Stage(pca), Some(found)),
-                    false => bound(Once(pca), Some(found)),
+                let method = if common.job.uplink.is_on_grid() {
+                    exact_sums(common, pooled::Stage(pca), Some(found))
+                } else {
+                    bound(Once(pca), Some(found))
                 };
                 common.quiet("principal components", method)
             }

@@ -194,9 +194,10 @@ impl FitStages for GradientPlan {
     }
 
     fn stand_in(&self, index: usize) -> Artifact {
-        match index + 1 < self.count() {
-            true => Artifact::new(SMOOTHNESS).with(SMOOTHNESS, &[], vec![1.0]),
-            false => Artifact::default(),
+        if index + 1 < self.count() {
+            Artifact::new(SMOOTHNESS).with(SMOOTHNESS, &[], vec![1.0])
+        } else {
+            Artifact::default()
         }
     }
 }
@@ -259,12 +260,13 @@ fn theory_alpha(omega: f64) -> f64 {
 
 fn problem(asked: &GradientFit) -> Result<Problem> {
     let Regression { ridge, nonconvex, intercept, penalize_intercept } = asked.regression;
-    let problem = match asked.logistic {
-        true if nonconvex > 0.0 => {
-            return Ok(Problem::penalised_logistic(Penalty::Bounded(nonconvex), intercept)?);
-        }
-        true => Problem::logistic(ridge, intercept)?,
-        false => Problem::least_squares(ridge, intercept)?,
+    if asked.logistic && nonconvex > 0.0 {
+        return Ok(Problem::penalised_logistic(Penalty::Bounded(nonconvex), intercept)?);
+    }
+    let problem = if asked.logistic {
+        Problem::logistic(ridge, intercept)?
+    } else {
+        Problem::least_squares(ridge, intercept)?
     };
     Ok(if penalize_intercept { problem } else { problem.with_free_intercept() })
 }

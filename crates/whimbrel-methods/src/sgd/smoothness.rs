@@ -39,9 +39,10 @@ impl Totals for Smoothness {
 
     fn sums(&self, _: &[Vec<f64>], data: &Examples) -> Result<Vec<f64>> {
         let weight = self.weights.of_rows(self.rows(data));
-        let smoothness = match self.frobenius {
-            true => self.problem.frobenius(data),
-            false => self.problem.smoothness(data),
+        let smoothness = if self.frobenius {
+            self.problem.frobenius(data)
+        } else {
+            self.problem.smoothness(data)
         };
         Ok(vec![weight, weight * smoothness])
     }

@@ -86,10 +86,8 @@ impl Gmm {
         let size = self.second_len();
         let living = || (0..components).filter(|k| s1[*k] > 0.0);
         let alive: f64 = living().map(|k| s1[k]).sum();
-        let square = |k: usize, j: usize| match size == d {
-            true => second[k * size + j],
-            false => second[k * size + packed_index(j, j)],
-        };
+        let place = |j: usize| if size == d { j } else { packed_index(j, j) };
+        let square = |k: usize, j: usize| second[k * size + place(j)];
         let pooled = |j: usize| {
             let mean = living().map(|k| s2[k * d + j]).sum::<f64>() / alive;
             let square = living().map(|k| square(k, j)).sum::<f64>() / alive;
