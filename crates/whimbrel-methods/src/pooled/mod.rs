@@ -1,6 +1,6 @@
 //! Methods whose uploads are sums over rows and whose server needs only their sums over clients.
 //!
-//! Sums are [exact](lanes), so that they hide nothing and lose nothing: a method ends in the same bits
+//! Sums are exact, so that they hide nothing and lose nothing: a method ends in the same bits
 //! with and without masks, without a codec.
 
 mod lanes;
