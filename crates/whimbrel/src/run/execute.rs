@@ -74,6 +74,7 @@ impl Request<'_> {
 }
 
 /// The defect in the ending of a degenerate fit.
+#[cfg(feature = "cli")]
 pub fn defect(ending: &[String; 2]) -> Option<&str> {
     (ending[0] == "degenerate").then_some(&ending[1])
 }
