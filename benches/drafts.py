@@ -289,7 +289,7 @@ def one(asked, folder, make):
         distance = found["objective"] - reference["objective"]
         line += f", {distance:.4f} nats above exact EM ({reference['ending']})"
         failed |= distance > 0.05 and ending == "converged"
-    columns = [line for line in text.splitlines() if re.match(r"(columns|row|column|value|effects|target|client|types) =", line)]
+    columns = [line for line in text.splitlines() if re.match(r"(columns|row|column|value|effects|target|client) =|.* = \{ type = ", line)]
     left = [line for line in text.splitlines() if "left out" in line]
     return "\n    ".join([line, *columns, *left]), failed
 

@@ -31,8 +31,9 @@ kind = "mixture"
 components = {components}
 starts = 10
 numeric = "{numeric}"
-types = {{ {types} }}
 {more}
+[schema]
+{types}
 [method]
 kind = "em"
 rounds = 5000
@@ -243,7 +244,7 @@ def run(whimbrel, make, numeric, seed):
     widths = [int(x[:, j].max()) + 1 if kind in ("yes-no", "category") else 0 for j, kind in enumerate(kinds)]
     gone = rng.uniform(size=x.shape) < 0.2
     y = np.where(gone, np.nan, x)
-    types = ", ".join(f'{n} = "{k}"' for n, k in zip(names, kinds) if k != "number")
+    types = "\n".join(f'{n} = {{ type = "{k}" }}' for n, k in zip(names, kinds) if k != "number")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         with open(folder / "table.csv", "w", newline="") as file:

@@ -35,3 +35,9 @@ def blobs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     labels = rng.integers(3, size=600)
     X = rng.normal(size=(600, 2)) + np.array([[-6, 0], [6, 0], [0, 8]])[labels]
     return X, labels, rng.integers(5, size=600)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Estimators without `random_state` draw their seed from NumPy's global generator."""
+    np.random.seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import warnings
 
 import numpy as np
@@ -12,6 +13,7 @@ import whimbrel
 from sklearn import linear_model, mixture
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import compute_sample_weight
 
 ALL = [
     whimbrel.GaussianMixture(2, random_state=0),
@@ -50,15 +52,102 @@ def test_logistic_regression_is_that_of_scikit_learn() -> None:
     X = rng.normal(size=(400, 3))
     y = np.where(X @ [1.0, -2.0, 0.5] + rng.normal(size=400) > 0, "b", "a")
     ridge = 0.01
-    ours = whimbrel.LogisticRegression(ridge=ridge, max_iter=3000, fit_intercept=False)
-    ours.fit(X, y, clients=np.arange(400) % 4)
     theirs = linear_model.LogisticRegression(C=1 / (ridge * len(X)), fit_intercept=False, tol=1e-10)
     theirs.fit(X, y)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
-    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
-    np.testing.assert_allclose(ours.decision_function(X), X @ ours.coef_[0], atol=1e-12)
+    for method, within in [({"kind": "sgd", "rounds": 3000}, 1e-4), ("newton", 1e-6)]:
+        ours = whimbrel.LogisticRegression(ridge=ridge, method=method, fit_intercept=False)
+        ours.fit(X, y, clients=np.arange(400) % 4)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=within)
+        np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=within)
+        np.testing.assert_allclose(ours.decision_function(X), X @ ours.coef_[0], atol=1e-12)
     assert list(ours.classes_) == ["a", "b"]
     assert (ours.predict(X) == theirs.predict(X)).mean() > 0.99
+
+
+def test_several_classes_and_weights_are_those_of_scikit_learn(blobs: tuple) -> None:
+    X, labels, clients = blobs
+    X = X + np.random.default_rng(0).normal(scale=3.0, size=X.shape)
+    # Without a penalty the parametrisation does not matter.
+    theirs = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(X, labels)
+    ours = whimbrel.LogisticRegression(ridge=0.0).fit(X, labels, clients=clients)
+    assert ours.converged_
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(np.exp(ours.predict_log_proba(X)).sum(1), 1.0)
+    assert ours.coef_.shape == theirs.coef_.shape and len(ours.summary()) == 6
+    y, weights = labels % 2, np.arange(len(X)) % 3
+    ridge = 0.01
+    for by_class in (None, "balanced", {0: 1.0, 1: 5.0}):
+        scale = weights * compute_sample_weight(by_class, y)
+        theirs = linear_model.LogisticRegression(C=1 / (ridge * scale.sum()), tol=1e-10)
+        theirs.fit(X, y, sample_weight=scale)
+        ours = whimbrel.LogisticRegression(ridge=ridge, class_weight=by_class)
+        ours.fit(X, y, clients=clients, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag"])
+def test_a_mixture_starts_where_it_is_told_and_gives_samples(blobs: tuple, kind: str) -> None:
+    X, _, clients = blobs
+    fitted = whimbrel.GaussianMixture(3, covariance_type=kind, random_state=0).fit(X, clients=clients)
+    theirs = mixture.GaussianMixture(3, covariance_type=kind, tol=1e-9, means_init=fitted.means_).fit(X)
+    np.testing.assert_allclose(fitted.precisions_, theirs.precisions_, rtol=0.05, atol=0.05)
+    order = [2, 0, 1]
+    told = whimbrel.GaussianMixture(
+        3,
+        covariance_type=kind,
+        weights_init=fitted.weights_[order],
+        means_init=fitted.means_[order],
+        precisions_init=fitted.precisions_ if kind == "tied" else fitted.precisions_[order],
+    ).fit(X, clients=clients)
+    np.testing.assert_allclose(told.means_, fitted.means_[order], atol=1e-3)
+    assert told.n_iter_ <= fitted.n_iter_
+    again = clone(fitted).set_params(warm_start=True).fit(X, clients=clients).fit(X, clients=clients)
+    assert again.n_iter_ <= fitted.n_iter_
+    only_means = whimbrel.GaussianMixture(3, covariance_type=kind, means_init=fitted.means_).fit(X, clients=clients)
+    np.testing.assert_allclose(only_means.means_, fitted.means_, atol=1e-2)
+    rows, labels = fitted.sample(4000)
+    assert rows.shape == (4000, X.shape[1]) and (np.diff(labels) >= 0).all()
+    # Five standard errors of a mean and of a share.
+    np.testing.assert_allclose(rows.mean(0), fitted.weights_ @ fitted.means_, atol=5 * rows.std() / 4000**0.5)
+    np.testing.assert_allclose(np.bincount(labels) / 4000, fitted.weights_, atol=5 * 0.5 / 4000**0.5)
+    for wrong, words in [({"means_init": np.eye(2)}, "means_init"), ({"weights_init": [1.0]}, "need `means_init`")]:
+        with pytest.raises(ValueError, match=words):
+            whimbrel.GaussianMixture(3, **wrong).fit(X)
+
+
+def test_seeds_are_those_of_scikit_learn(blobs: tuple) -> None:
+    X, _, clients = blobs
+
+    def seed(random_state: object) -> str:
+        model = whimbrel.GaussianMixture(1, random_state=random_state).fit(X, clients=clients)
+        return next(line for line in model.run_.job.splitlines() if line.startswith("seed"))
+
+    assert seed(None) != seed(None)
+    assert seed(7) == "seed = 7"
+    assert seed(np.random.default_rng(3)) == seed(np.random.default_rng(3)) != seed(np.random.default_rng(4))
+
+
+def test_an_estimator_outlives_its_folder(blobs: tuple) -> None:
+    X, _, clients = blobs
+    model = whimbrel.GaussianMixture(3, random_state=0, n_jobs=2).fit(X, clients=clients)
+    expected = model.predict_proba(X)
+    shutil.rmtree(model.run_.folder)
+    np.testing.assert_array_equal(model.predict_proba(X), expected)
+    with pytest.raises(ValueError, match="n_jobs"):
+        whimbrel.GaussianMixture(3, n_jobs=0).fit(X)
+
+
+def test_a_column_names_the_clients(blobs: tuple) -> None:
+    X, _, clients = blobs
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(ward=clients)
+    named = whimbrel.GaussianMixture(3, random_state=0).fit(frame, clients="ward")
+    assert list(named.feature_names_in_) == ["a", "b"]
+    listed = whimbrel.GaussianMixture(3, random_state=0).fit(X, clients=clients)
+    np.testing.assert_array_equal(named.means_, listed.means_)
+    for wrong in (frame, X):
+        with pytest.raises(ValueError, match="not a column of X"):
+            whimbrel.GaussianMixture(3).fit(wrong, clients="wing")
 
 
 def test_a_list_of_arrays_is_the_same_federation_as_ids(blobs: tuple) -> None:
@@ -197,8 +286,12 @@ def test_wrong_parameters_are_exceptions(blobs: tuple) -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             estimator.fit(X, labels % 2)
-    with pytest.raises(ValueError, match="binary"):
-        whimbrel.LogisticRegression().fit(X, labels)
+    with pytest.raises(ValueError, match="'sgd' fits two classes, and the data have 3"):
+        whimbrel.LogisticRegression(method="sgd").fit(X, labels)
+    with pytest.raises(ValueError, match="'sgd' takes no weights"):
+        whimbrel.LogisticRegression(method="sgd", class_weight="balanced").fit(X, labels % 2)
+    with pytest.raises(ValueError, match="class 'x', which the data lack"):
+        whimbrel.LogisticRegression(class_weight={"x": 2.0}).fit(X, labels % 2)
     with pytest.raises(TypeError, match="dict"):
         whimbrel.GaussianMixture(uplink=3).fit(X)
 
@@ -279,7 +372,7 @@ def test_a_table_of_a_method_has_the_estimators_own_kind(halves: tuple) -> None:
     X, y, clients = halves
     for estimator, line in [
         (whimbrel.BayesianClassifier(max_iter=2, method={"steps": 20}), 'kind = "fedsoul"'),
-        (whimbrel.LogisticRegression(max_iter=2, method={"step": 0.1}), 'kind = "sgd"'),
+        (whimbrel.LogisticRegression(method={"errors": "robust"}), 'kind = "newton"'),
         (whimbrel.LowRankImputer(rank=1, penalty=1.0, method={"rounds": 2}), 'kind = "fedmiss"'),
         (whimbrel.MixtureClassifier(2, max_iter=2, method={"participation": 0.5}), 'kind = "fedmix"'),
     ]:

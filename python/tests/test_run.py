@@ -67,6 +67,118 @@ def test_the_summary_of_a_regression_is_a_frame(mixture_job: dict, tmp_path: Pat
         whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False).summary()
 
 
+@pytest.fixture
+def wards() -> dict:
+    """A frame of each of three clients: numbers with gaps, yes or no, text, dates."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+
+    def ward(rows: int) -> object:
+        age = rng.normal(50, 10, rows)
+        return pandas.DataFrame(
+            {
+                "age": np.where(rng.random(rows) < 0.1, np.nan, age),
+                "smoker": rng.random(rows) < 0.4,
+                "arm": rng.choice(["a", "b"], rows),
+                "falls": rng.poisson(np.exp(0.02 * age)),
+            }
+        )
+
+    return {name: ward(rows) for name, rows in [("north", 80), ("east", 60), ("south", 90)]}
+
+
+REGRESSION = {
+    "data": {"target": "falls"},
+    "model": {"kind": "glm", "family": "poisson"},
+    "method": {"kind": "newton"},
+}
+
+
+def test_data_of_a_program_are_those_of_a_file(wards: dict, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    whole = pandas.concat([frame.assign(client=name) for name, frame in wards.items()], ignore_index=True)
+    whole.assign(smoker=whole["smoker"].astype(int)).to_csv(tmp_path / "wards.csv", index=False)
+    data = {"source": "csv", "path": str(tmp_path / "wards.csv"), "client": "client", "target": "falls"}
+    expected = whimbrel.run({**REGRESSION, "data": data}, whimbrel.TEMPORARY, progress=False)
+    forms = [(wards, None), (whole, "client"), (whole.drop(columns="client"), whole["client"])]
+    for package, form in [("polars", "from_pandas"), ("pyarrow", "Table")]:
+        try:
+            module = __import__(package)
+        except ImportError:
+            continue
+        made = getattr(module, form)
+        made = made.from_pandas if form == "Table" else made
+        forms += [(made(whole), "client"), ({name: made(frame) for name, frame in wards.items()}, None)]
+    for data, clients in forms:
+        run = whimbrel.run(REGRESSION, whimbrel.TEMPORARY, data=data, clients=clients, progress=False)
+        assert model_bytes(run) == model_bytes(expected), type(data)
+    assert list(expected.summary().index) == ["Intercept", "age", "smoker", "arm[T.b]"]
+    job = tmp_path / "job.toml"
+    job.write_text('[data]\ntarget = "falls"\n[model]\nkind = "glm"\nfamily = "poisson"\n[method]\nkind = "newton"\n')
+    again = whimbrel.run(job, whimbrel.TEMPORARY, data=wards, progress=False)
+    assert model_bytes(again) == model_bytes(expected)
+
+
+def test_arrays_are_data_of_a_job() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 2))
+    rows, ids = np.column_stack([X, X @ [1.0, -2.0] + 0.1 * rng.normal(size=120)]), np.arange(120) % 3
+    job = {"data": {"target": "y"}, "model": {"kind": "glm"}, "method": {"kind": "newton"}}
+    frame = whimbrel.run(job, whimbrel.TEMPORARY, data=rows, clients=ids, progress=False).summary()
+    np.testing.assert_allclose(frame.loc[["x0", "x1"], "estimate"], [1.0, -2.0], atol=0.05)
+    named = {**job, "data": {"columns": ["age", "dose"], "target": "y"}}
+    frame = whimbrel.run(named, whimbrel.TEMPORARY, data=rows, clients=ids, progress=False).summary()
+    assert list(frame.index) == ["Intercept", "age", "dose"]
+
+
+def test_wrong_data_are_exceptions(wards: dict) -> None:
+    north = wards["north"]
+    drawn = {"data": {"source": "mixture", "clients": 2, "rows": 9}}
+    for data, clients, job, words in [
+        ({}, None, REGRESSION, "no clients"),
+        (wards, "age", REGRESSION, "twice"),
+        (north, "wing", REGRESSION, "not a column"),
+        (north, [1, 2], REGRESSION, "each of the 80 rows"),
+        (np.ones(3), None, REGRESSION, "two-dimensional"),
+        (np.array([["a"]]), None, REGRESSION, "two-dimensional"),
+        (np.ones((3, 0)), None, REGRESSION, "no rows or no columns"),
+        ({"a": north, "b": north[["age"]]}, None, REGRESSION, "columns of client 'b'"),
+        ({"a": north, "b": north.assign(arm=1.0)}, None, REGRESSION, "text for one client"),
+        (north.assign(age=np.inf), "arm", REGRESSION, "infinite"),
+        (north, "arm", drawn, 'source = "csv"'),
+        (None, "arm", REGRESSION, "absent"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            whimbrel.run(job, whimbrel.TEMPORARY, data=data, clients=clients, progress=False)
+
+
+def test_a_callback_sees_every_round_and_can_end_the_run(mixture_job: dict) -> None:
+    seen: list[whimbrel.Progress] = []
+    plain = whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False)
+    watched = whimbrel.run(mixture_job, whimbrel.TEMPORARY, callback=seen.append, progress=False)
+    assert model_bytes(watched) == model_bytes(plain)
+    fit = [progress for progress in seen if progress.stage == "fit"]
+    assert [p.round for p in fit if not p.metrics] == list(range(1, 13))
+    evaluated = [p.metrics["objective"] for p in fit if p.metrics]
+    np.testing.assert_array_equal(evaluated, plain.metrics["objective"])
+    with pytest.warns(UserWarning, match="stopped after 5 rounds: by the callback"):
+        ended = whimbrel.run(
+            mixture_job,
+            whimbrel.TEMPORARY,
+            callback=lambda p: p.stage == "fit" and p.round == 5,
+            progress=False,
+        )
+    assert (ended.summary["rounds"], ended.summary["ending"]) == (5, "stopped")
+    assert ended.model["means"].shape == (2, 2)
+    assert "<iframe" in ended._repr_html_()
+
+    def broken(progress: whimbrel.Progress) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        whimbrel.run(mixture_job, whimbrel.TEMPORARY, callback=broken, progress=False)
+
+
 def test_a_run_without_a_folder_goes_where_the_command_line_puts_it(mixture_job: dict) -> None:
     run = whimbrel.run(mixture_job, progress=False)
     assert run.folder.parent == Path("runs")

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._commands import Comparison, check, compare, estimate, inspect, new, report
 from ._learner import Batch, Learner, Trainee, Training
+from ._progress import Progress
 from ._run import TEMPORARY, History, Model, Report, Run, run
 from ._whimbrel import DegenerateFit, NumericalError
 
@@ -65,6 +66,7 @@ __all__ = [
     "MixtureRegressor",
     "Model",
     "NumericalError",
+    "Progress",
     "Report",
     "Run",
     "Trainee",

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from . import _whimbrel
 from ._job import job_text
-from ._run import TEMPORARY, Run, Scratch, _predict, carry_out
+from ._progress import Listener
+from ._run import TEMPORARY, Run, Scratch, _predict, carry_out, checked_threads
 from ._sklearn import BaseEstimator
 
 Table = Mapping[str, Any]
 
-_CLIENT, _TARGET, _ROW = "client", "target", "row"
+_CLIENT, _TARGET, _ROW, _WEIGHT = "client", "target", "row", "weight"
 _ALONE = "all"
 
 
@@ -33,8 +35,11 @@ def is_per_client(X: Any) -> bool:
 
 
 def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
-    """One array from a list of per-client arrays; clients are named by position by default."""
+    """One array from a list of per-client arrays; clients are named by position by default. `clients` can be
+    a column of a frame, which is then not a feature."""
     if not is_per_client(X):
+        if isinstance(clients, str):
+            return _without(X, clients), y, _column(X, clients)
         return X, y, clients
     digits = len(str(len(X) - 1))
     names = clients if clients is not None else [f"{i:0{digits}}" for i in range(len(X))]
@@ -54,7 +59,22 @@ def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
         from pandas import concat
 
         return concat(list(X), ignore_index=True), y, owners
+    if all(hasattr(part, "get_columns") for part in X):
+        import polars
+
+        return polars.concat(list(X)), y, owners
     return np.concatenate([np.asarray(part) for part in X]), y, owners
+
+
+def _column(X: Any, name: str) -> np.ndarray:
+    if name not in getattr(X, "columns", ()):
+        raise ValueError(f"`clients` is {name!r}, which is not a column of X; it can also be a name for each row")
+    return np.asarray(X[name])
+
+
+def _without(X: Any, name: str) -> Any:
+    """A frame without a column."""
+    return X[[column for column in X.columns if column != name]] if hasattr(X, "columns") else _column(X, name)
 
 
 def _check_same_columns(parts: Any) -> None:
@@ -116,7 +136,8 @@ def parameters(of: type[_Class]) -> type[_Class]:
 @parameters
 class Estimator(BaseEstimator):
     """An estimator: a job over rows in memory. A fit whose verdict is not `converged` sets `converged_` to
-    False and warns (`ConvergenceWarning`) how far it was and what to do."""
+    False and warns (`ConvergenceWarning`) how far it was and what to do. `callback(progress)` is that of
+    `whimbrel.run`; `n_jobs` is the number of threads, by default and with -1 one per core."""
 
     method: Any = None
     uplink: Any = None
@@ -125,6 +146,8 @@ class Estimator(BaseEstimator):
     data: Any = None
     simulation: Any = None
     random_state: Any = None
+    n_jobs: int | None = None
+    callback: Any = None
     verbose: bool = False
 
     def _method(self) -> dict[str, Any]:
@@ -132,7 +155,13 @@ class Estimator(BaseEstimator):
         return {"kind": type(self).method, **table(self.method, "kind")}
 
     def _fit(
-        self, X: np.ndarray, y: np.ndarray | None, clients: Any, model: Table, method: Table
+        self,
+        X: np.ndarray,
+        y: np.ndarray | None,
+        clients: Any,
+        model: Table,
+        method: Table,
+        weights: np.ndarray | None = None,
     ) -> Run:
         """Runs the job of this model and method over the rows."""
         pooled = method["kind"] == "em"
@@ -145,7 +174,7 @@ class Estimator(BaseEstimator):
         elif clients is not None:
             other = "`method` is 'em', which pools the rows" if pooled else "`data` has a `split`"
             raise ValueError(f"`clients` assigns rows to clients, but {other}: omit one of them")
-        data["path"] = self._rows(X, y, texts, data)
+        data["path"] = self._rows(X, y, texts, data, weights)
         job: dict[str, Any] = {
             "name": type(self).__name__,
             **self._seed(),
@@ -164,29 +193,38 @@ class Estimator(BaseEstimator):
             if value:
                 job[name] = value
         text = job_text(job)
-        work = lambda place, listener: _whimbrel.run(text, place, listener)
-        run = carry_out(work, TEMPORARY, "refuse", self.verbose)
+        threads = checked_threads(None if self.n_jobs == -1 else self.n_jobs, "n_jobs")
+        work = lambda place, listener: _whimbrel.run(text, place, listener, threads)
+        run = carry_out(work, TEMPORARY, "refuse", Listener(self.verbose, self.callback))
+        run.keep_files()
         self.run_, self.history_ = run, run.metrics
         self.converged_ = run.summary["ending"] == "converged"
         return run
 
-    def _rows(self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any]) -> _whimbrel.Rows:
-        target = None
+    def _rows(
+        self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any], weights: np.ndarray | None
+    ) -> _whimbrel.Rows:
+        names, target = columns_of(X.shape[1]), None
+        if weights is not None:
+            X, names = np.column_stack([X, weights]), [*names, _WEIGHT]
         if y is not None:
             data[_TARGET] = _TARGET
-            target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
-        return _whimbrel.Rows(X, columns_of(X.shape[1]), target, texts)
+            if y.dtype.kind == "U":
+                texts = [*texts, (_TARGET, y.tolist())]
+            else:
+                target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
+        return _whimbrel.Rows(X, names, target, texts)
 
     def _seed(self) -> dict[str, int]:
-        """The seed as a key of the job; without `random_state` the job's default."""
+        """The seed as a key of the job; without `random_state` a random one, from NumPy's global generator."""
         seed = self.random_state
-        if seed is None:
-            return {}
-        if isinstance(seed, np.random.RandomState):
-            return {"seed": int(seed.randint(2**31))}
+        if isinstance(seed, np.random.Generator):
+            return {"seed": int(seed.integers(2**31))}
+        if seed is None or isinstance(seed, np.random.RandomState):
+            return {"seed": int(check_random_state(seed).randint(2**31))}
         if isinstance(seed, (int, np.integer)) and seed >= 0:
             return {"seed": int(seed)}
-        raise ValueError(f"`random_state` must be a non-negative integer or None, got {seed!r}")
+        raise ValueError(f"`random_state` must be a non-negative integer, a generator or None, got {seed!r}")
 
     def _new_rows(self, X: Any, gaps: bool = False) -> np.ndarray:
         """New rows, checked against the fit."""

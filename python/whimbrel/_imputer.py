@@ -67,7 +67,9 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         del self._held
         return self
 
-    def _rows(self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any]) -> _whimbrel.Rows:
+    def _rows(
+        self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any], weights: np.ndarray | None
+    ) -> _whimbrel.Rows:
         data[_ROW] = _ROW
         labels = [(_ROW, _row_labels("r", len(X)))]
         self._held = _whimbrel.Rows(X, columns_of(X.shape[1]), None, [*texts, *labels])

@@ -25,19 +25,23 @@ class JobText(TypedDict):
     rows: _whimbrel.Rows | None
 
 
-def job_text(job: JobLike) -> JobText:
+def job_text(job: JobLike, data: Any = None, clients: Any = None) -> JobText:
     """A job's text, its name in messages, the folder of its relative paths, and its rows in memory.
 
     A `str` is a path, unless it has a line break or an equals sign: then it is TOML. In a dict,
-    `path` of `data` can be `Rows`.
+    `path` of `data` can be `Rows`. `data` replaces the rows that `[data]` names.
 
     >>> job_text({"seed": 1, "method": {"kind": "em"}})["text"]
     'seed = 1\\nmethod = { kind = "em" }\\n'
     """
+    if data is not None:
+        return _with_rows(job, data, clients)
+    if clients is not None:
+        raise ValueError("`clients` names the clients of the rows in `data`, which is absent")
     if isinstance(job, Mapping):
-        data = job.get("data")
-        if isinstance(data, Mapping) and isinstance(rows := data.get("path"), _whimbrel.Rows):
-            return _unnamed(to_toml({**job, "data": {**data, "path": "memory"}}), rows)
+        table = job.get("data")
+        if isinstance(table, Mapping) and isinstance(rows := table.get("path"), _whimbrel.Rows):
+            return _unnamed(to_toml({**job, "data": {**table, "path": "memory"}}), rows)
         return _unnamed(to_toml(job))
     if isinstance(job, str) and any("\ud800" <= c <= "\udfff" for c in job):
         raise ValueError("the job has half of a surrogate pair, which is not valid UTF-8")
@@ -51,6 +55,28 @@ def job_text(job: JobLike) -> JobText:
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: the job file does not exist") from None
     return {"text": text, "name": str(path), "folder": path.absolute().parent, "rows": None}
+
+
+def _with_rows(job: JobLike, data: Any, clients: Any) -> JobText:
+    """A job over the rows of a program; its other keys of `[data]` stay."""
+    from ._data import rows_of
+
+    if isinstance(job, Mapping):
+        tables, folder = dict(job), Path.cwd()
+    else:
+        text = job_text(job)
+        folder = text["folder"]
+        try:
+            tables = tomllib.loads(text["text"])
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{text['name']}: {error}") from None
+    table = tables.get("data", {})
+    source = table.get("source", "csv") if isinstance(table, Mapping) else None
+    if source != "csv":
+        raise ValueError(f'`data` is for a job whose [data] has source = "csv"; this one has {source!r}')
+    rows, keys = rows_of(data, clients, table)
+    table = {"source": "csv", **table, **keys, "path": "memory"}
+    return {**_unnamed(to_toml({**tables, "data": table}), rows), "folder": folder}
 
 
 def _unnamed(text: str, rows: _whimbrel.Rows | None = None) -> JobText:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ._base import Estimator, joined, parameters, table
 from ._sklearn import DensityMixin
@@ -19,8 +23,8 @@ class GaussianMixture(DensityMixin, Estimator):
 
     `n_components`, `covariance_type` ("full", "tied" or "diag"), `reg_covar`, `n_init` and `max_iter`
     are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged.
-    `method` is a word or a
-    table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
+    `means_init`, with `weights_init` and `precisions_init` if given, is the start; with `warm_start` a second
+    fit starts at the first one's result. `method` is a word or a table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
     have. `uplink` is a codec's word or the table `[uplink]`; `downlink`, `data` and `simulation` are
     those tables, and `model` holds further keys of `[model]`.
 
@@ -41,6 +45,10 @@ class GaussianMixture(DensityMixin, Estimator):
     max_iter: int | None = None
     n_init: int = 1
     init_params: str = "federated-kmeans"
+    weights_init: Any = None
+    means_init: Any = None
+    precisions_init: Any = None
+    warm_start: bool = False
     method: Any = "auto"
     allow_degenerate: bool = False
 
@@ -61,8 +69,16 @@ class GaussianMixture(DensityMixin, Estimator):
             "reg_covar": self.reg_covar,
             "init": self.init_params,
             **({"starts": self.n_init} if self.n_init != 1 else {}),
-            **table(self.model, "init"),
         }
+        start = self._start(X)
+        with tempfile.TemporaryDirectory(prefix="whimbrel-") as folder:
+            if start is not None:
+                place = Path(folder, "init.json")
+                place.write_text(json.dumps(start))
+                model["init"] = place
+            return self._fitted(X, clients, {**model, **table(self.model, "init")})
+
+    def _fitted(self, X: np.ndarray, clients: Any, model: dict[str, Any]) -> Self:
         method = table(self.method, "kind")
         if method.get("kind", "auto") == "auto":
             split = "split" in table(self.data, "split")
@@ -79,6 +95,56 @@ class GaussianMixture(DensityMixin, Estimator):
         self.n_iter_ = int(summary["rounds"])
         self.lower_bound_ = -float(summary["objective"]) if "objective" in summary else None
         return self
+
+    def _start(self, X: np.ndarray) -> dict[str, Any] | None:
+        """The initial parameters in the form of an `init` file; `None` without any."""
+        given = (self.weights_init, self.means_init, self.precisions_init)
+        if self.warm_start and hasattr(self, "means_") and self.means_.shape == (self.n_components, X.shape[1]):
+            given = (self.weights_, self.means_, self.precisions_)
+        weights, means, precisions = (None if part is None else np.asarray(part, float) for part in given)
+        if means is None:
+            if weights is not None or precisions is not None:
+                raise ValueError("`weights_init` and `precisions_init` need `means_init`")
+            return None
+        k, d = self.n_components, X.shape[1]
+        if means.shape != (k, d):
+            raise ValueError(f"`means_init` has shape {means.shape}, not {(k, d)}")
+        if weights is not None and weights.shape != (k,):
+            raise ValueError(f"`weights_init` has shape {weights.shape}, not {(k,)}")
+        weights = np.full(k, 1 / k) if weights is None else weights / weights.sum()
+        start = {"weights": weights.tolist(), "means": means.tolist()}
+        diagonal, tied = self.covariance_type in ("diag", "diagonal"), self.covariance_type == "tied"
+        key = "covariance" if tied else "covariances"
+        if precisions is None:
+            spread = X.var(axis=0) if diagonal else np.atleast_2d(np.cov(X.T, bias=True))
+            return {**start, key: (spread if tied else np.stack([spread] * k)).tolist()}
+        expected = {"full": (k, d, d), "tied": (d, d)}.get(self.covariance_type, (k, d))
+        if precisions.shape != expected:
+            raise ValueError(f"`precisions_init` has shape {precisions.shape}, not {expected}")
+        spread = 1 / precisions if diagonal else np.linalg.inv(precisions)
+        return {**start, key: spread.tolist()}
+
+    @property
+    def precisions_(self) -> np.ndarray:
+        """The inverses of `covariances_`."""
+        check_is_fitted(self)
+        diagonal = self.covariance_type in ("diag", "diagonal")
+        return 1 / self.covariances_ if diagonal else np.linalg.inv(self.covariances_)
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draws rows from the fitted mixture; returns them with their components, in order of components."""
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"`n_samples` must be at least 1, got {n_samples}")
+        random = np.random.default_rng(self._seed()["seed"])
+        k, d = self.means_.shape
+        labels = np.sort(random.choice(k, n_samples, p=self.weights_ / self.weights_.sum()))
+        spread = self.covariances_
+        full = {1: lambda c: np.diag(spread[c]), 2: lambda c: spread[c]}
+        of = (lambda c: spread) if self.covariance_type == "tied" else full[np.ndim(spread) - 1]
+        roots = np.stack([np.linalg.cholesky(of(c)) for c in range(k)])
+        rows = self.means_[labels] + np.einsum("nij,nj->ni", roots[labels], random.normal(size=(n_samples, d)))
+        return rows, labels
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable component of each row."""

@@ -86,6 +86,11 @@ class _Classifier(ClassifierMixin, _PersonalModel):
         each = [values for name, (values, _) in columns.items() if name.startswith("p_")]
         return np.column_stack(each).astype(np.float64)
 
+    def predict_log_proba(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The logarithm of the probability of each class, by row."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, clients))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
         """The accuracy."""
         from sklearn.metrics import accuracy_score

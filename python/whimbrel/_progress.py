@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,36 @@ from sklearn.exceptions import ConvergenceWarning
 _log = logging.getLogger("whimbrel")
 
 
-class Listener:
-    """Shows the events of a run: notes in the logger `whimbrel`, warnings in `warnings`, rounds in tqdm."""
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run after a round or an evaluation.
 
-    def __init__(self, progress: bool) -> None:
+    `stage` is `fit`, or a stage before it such as `k-means`; `round` counts the stage's rounds; `rounds` is
+    their planned number, if known. `metrics` has the figures of an evaluation, and is empty after a round.
+    """
+
+    stage: str
+    round: int
+    rounds: int | None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+Callback = Callable[[Progress], Any]
+
+
+class Listener:
+    """Shows the events of a run: notes in the logger `whimbrel`, warnings in `warnings`, rounds in tqdm; and
+    passes rounds to a callback."""
+
+    def __init__(self, progress: bool, callback: Callback | None = None) -> None:
         self._tqdm = _tqdm() if progress else None
         self._bar: Any = None
+        self._callback = callback
+
+    @property
+    def calls(self) -> bool:
+        """Whether rounds have a callback."""
+        return self._callback is not None
 
     def __call__(self, kind: str, value: Any) -> Any:
         return getattr(self, kind)(value)
@@ -42,6 +69,12 @@ class Listener:
     def round(self, done: int) -> None:
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
+
+    def call(self, value: tuple[str, int, int | None, str | None]) -> bool:
+        """Whether the callback ends the run."""
+        stage, round, rounds, figures = value
+        metrics = json.loads(figures) if figures else {}
+        return self._callback is not None and bool(self._callback(Progress(stage, round, rounds, metrics)))
 
     def close(self) -> None:
         if self._bar is not None:

@@ -20,7 +20,7 @@ import numpy as np
 from . import _whimbrel
 from ._job import JobLike, check_takes_learner, job_text
 from ._learner import Learner, offered
-from ._progress import Listener
+from ._progress import Callback, Listener
 
 
 class _Temporary:
@@ -139,15 +139,21 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The folder."""
-        if self._folder is None:
+        """The folder; written again from memory if it is gone."""
+        gone = self._folder is None or not (self._folder / "job.toml").is_file()
+        if gone and self._files is not None:
             self._scratch = Scratch()
             self._folder = self._scratch.path
             for name, content in (self._files or {}).items():
                 path = self._folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
+        assert self._folder is not None
         return self._folder
+
+    def keep_files(self) -> None:
+        """Holds the files in memory, so that the run outlives its folder."""
+        self._files = self.__getstate__()["files"]
 
     def __getstate__(self) -> dict[str, Any]:
         folder = self.folder
@@ -161,6 +167,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks; the folder's name before the run has one."""
+        try:
+            return self.report()._repr_html_()
+        except ValueError:
+            return f"<code>{escape(repr(self))}</code>"
 
     @property
     def job(self) -> str:
@@ -286,31 +299,47 @@ def run(
     job: JobLike,
     out: Out = None,
     *,
+    data: Any = None,
+    clients: Any = None,
     learner: Learner | None = None,
     existing: Existing = "refuse",
     progress: bool = True,
+    callback: Callback | None = None,
     threads: int | None = None,
     replay: str | PathLike[str] | None = None,
 ) -> Run:
     """Runs a job like `whimbrel run`.
 
     `job` is the path of a job file, TOML text, or a dict of its tables. `out` is the run's folder, by
-    default a new one in `runs`; `whimbrel.TEMPORARY` is removed with the returned run. `existing` is the
+    default a new one in `runs`; `whimbrel.TEMPORARY` is removed with the returned run. `data` replaces the
+    file of `[data]`: a two-dimensional array, a frame of pandas or polars, a table of pyarrow, or a dict of
+    these by client; `clients` names the client of each row, or the column that does. `existing` is the
     treatment of an existing run: `"refuse"`, `"resume"` or `"replace"`. Ctrl-C ends a run after the
     current round; `existing="resume"` resumes it. `learner` is an own model, for a job whose `[model]`
-    has `kind = "own"`. `threads` is the number of threads, by default the number of cores; the result
+    has `kind = "own"`. `callback(progress)` is called after each round and each evaluation with a
+    `whimbrel.Progress`; if it returns true, the run ends there as `stopped`, with its model. `threads` is the number of threads, by default the number of cores; the result
     does not depend on it. `replay` is the path of another run's `journal`, whose participation, late
     joins and losses replace `[simulation]`.
 
     Wrong jobs and data raise `ValueError`, numerical failures `whimbrel.NumericalError`, and a degenerate
-    fit `whimbrel.DegenerateFit` unless the job allows it.
+    fit `whimbrel.DegenerateFit` unless the job allows it. `KeyboardInterrupt` has the folder in `run`.
+
+    >>> import numpy as np
+    >>> import whimbrel
+    >>> rng = np.random.default_rng(0)
+    >>> wards = {name: rng.normal(at, 1, (100, 2)) for name, at in [("north", -3), ("south", 3)]}
+    >>> job = {"model": {"kind": "gmm", "components": 2}, "method": {"kind": "fedem"}}
+    >>> seen = []
+    >>> done = whimbrel.run(job, whimbrel.TEMPORARY, data=wards, callback=seen.append, progress=False)
+    >>> done.summary["ending"], seen[-1].stage, "objective" in seen[-1].metrics
+    ('converged', 'fit', True)
     """
-    text = job_text(job)
+    text = job_text(job, data, clients)
     if learner is not None:
         check_takes_learner(text["text"])
     journal = None if replay is None else Path(replay)
     work = lambda place, listener: _whimbrel.run(text, place, listener, checked_threads(threads), journal)
-    return carry_out(work, out, existing, progress, learner)
+    return carry_out(work, out, existing, Listener(progress, callback), learner)
 
 
 def carry_out(
@@ -332,7 +361,9 @@ def carry_out(
         listener.close()
     done = Run._in(scratch, Path(where), learner)
     if ending == "interrupted":
-        raise KeyboardInterrupt
+        interrupted = KeyboardInterrupt()
+        interrupted.run = done  # type: ignore[attr-defined]
+        raise interrupted
     if ending == "stopped":
         listener.stopped(f"stopped {why}")
     if ending == "degenerate":
@@ -352,11 +383,11 @@ def chosen_folder(out: Out) -> tuple[Scratch | None, Path | None]:
     raise TypeError(f"`out` must be a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
 
 
-def checked_threads(threads: Any) -> int | None:
+def checked_threads(threads: Any, name: str = "threads") -> int | None:
     """The number of threads, checked."""
     if threads is None or (isinstance(threads, (int, np.integer)) and threads >= 1):
         return None if threads is None else int(threads)
-    raise ValueError(f"`threads` must be at least 1, got {threads!r}")
+    raise ValueError(f"`{name}` must be at least 1, got {threads!r}")
 
 
 def refuse_resume(existing: str, where: str) -> None:

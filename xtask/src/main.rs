@@ -1,9 +1,10 @@
-//! The project's tasks: `cargo xtask test | test-python | ci | fmt | tidy | bench | figures | help`.
+//! The project's tasks: `cargo xtask test | test-python | ci | fmt | tidy | bench | figures | book | help`.
 //!
 //! Everything is built with the `ci` profile into one target folder, so that tests and lints share
 //! compiled crates.
 
 mod bench;
+mod book;
 mod cargo;
 mod ci;
 mod figures;
@@ -28,6 +29,7 @@ usage: cargo xtask COMMAND
   tidy                      layers, licences, duplicate versions, banned words, links, voice, file rules
   bench [NAME] [FILTER...]  all benchmarks, or the one called NAME; FILTER goes to the benchmark
   figures [--write]         compare the figures of docs/ with the results of their jobs; or correct them
+  book                      docs/ as a book in target/book; installs mdBook into target/mdbook if needed
   help                      this text
 ";
 
@@ -59,7 +61,9 @@ enum Failure {
 }
 
 fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
-    if let ("ci" | "fmt" | "tidy" | "test-python" | "help", Some(extra)) = (command, rest.first()) {
+    if let ("ci" | "fmt" | "tidy" | "test-python" | "book" | "help", Some(extra)) =
+        (command, rest.first())
+    {
         return Err(Failure::Usage(format!("`{command}` takes no argument, found `{extra}`")));
     }
     let outcome = match command {
@@ -70,6 +74,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
         "tidy" => tidy::run(),
         "bench" => bench::run(rest),
         "figures" => figures::run(rest),
+        "book" => book::build(),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -329,6 +329,3 @@ kernel! {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -47,11 +47,9 @@ impl Dataset {
         let type_of = |name: &str| types.iter().find(|(known, _)| known == name).map(|(_, t)| t);
         for (name, _) in types {
             let at = self.column(name)?;
-            if listed.is_some_and(|listed| !listed.contains(name)) || except.contains(&&**name) {
-                let what = format!("column {name:?} has a type but is not used");
-                return Err(Error::config(what).hint("take it out of `types`"));
-            }
-            if self.columns()[at].kind == Kind::Text
+            let is_used = listed.is_none_or(|listed| listed.contains(name));
+            if is_used
+                && self.columns()[at].kind == Kind::Text
                 && matches!(type_of(name), Some(ColumnType::Count | ColumnType::Number))
             {
                 self.features(&Features::Listed(std::slice::from_ref(name)))?;
@@ -154,15 +152,20 @@ impl Dataset {
             }
         }
         if count > 0 {
-            let hint = "a missing value is an empty cell, NA or NaN; types of columns are `types` in \
-                        [model]";
+            let hint =
+                "a missing value is an empty cell, NA or NaN; types of columns are in [schema]";
             let (file, hint) = (self.name().into(), Some(hint.into()));
             return Err(Error::Rows { file, listed, count, hint });
         }
         Ok(Table::new(columns.iter().map(|column| column.name.clone()).collect(), values)?)
     }
 
-    fn mixed_cell(&self, row: usize, at: usize, column: &MixedColumn) -> Result<f64, String> {
+    pub(crate) fn mixed_cell(
+        &self,
+        row: usize,
+        at: usize,
+        column: &MixedColumn,
+    ) -> Result<f64, String> {
         let number = self.number(row, at);
         if column.levels.is_empty() {
             let Some(x) = number else {
@@ -210,7 +213,8 @@ impl Dataset {
             let kind = match column.kind {
                 Kind::Text if values == 2 => ColumnType::YesNo,
                 Kind::Text if values > 2 && values <= LEVELS_MAX && 4 * values <= self.rows() => {
-                    ColumnType::Category(Vec::new())
+                    let levels = classes_present(self, at).into_iter();
+                    ColumnType::Category(levels.map(|(level, _)| level).collect())
                 }
                 Kind::Text => continue,
                 Kind::Number => {

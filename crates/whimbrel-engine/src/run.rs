@@ -144,6 +144,11 @@ pub trait Observer {
     fn exchange(&mut self, _done: &Done) {}
     /// A round was evaluated.
     fn row(&mut self, _row: &Row) {}
+    /// Whether the last stage ends here, as if its budget were spent: the run is finished, not
+    /// interrupted.
+    fn ends(&self) -> bool {
+        false
+    }
     /// Receives one client's personal artifact (model, weights, samples) after the run. Called once
     /// per client that has one, in id order, so that only one is in memory at a time; clients of a
     /// network keep theirs. An error ends the run; its last checkpoint is already saved, and a
@@ -458,6 +463,9 @@ impl Work<'_> {
         }
         if self.interrupt.load(Ordering::Relaxed) {
             return Ok(Some(Ending::Interrupted));
+        }
+        if self.last && observer.ends() {
+            return Ok(Some(Ending::Stopped("by the callback".into())));
         }
         let done = match runner.step()? {
             Step::Exchanged(done) => done,

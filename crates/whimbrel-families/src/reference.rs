@@ -59,8 +59,20 @@ fn index(root: &'static Section, pages: &[Page]) -> Page {
 
 fn pages() -> Vec<Page> {
     let registry = registry();
-    let [_, data, split, prepare, _, method, uplink, downlink, privacy, simulation, federation] =
-        sections();
+    let [
+        _,
+        data,
+        split,
+        prepare,
+        schema,
+        _,
+        method,
+        uplink,
+        downlink,
+        privacy,
+        simulation,
+        federation,
+    ] = sections();
     let page =
         |name: &str, title: &str, parts| Page { name: name.into(), title: title.into(), parts };
     let of = |section: &'static Section| {
@@ -91,6 +103,7 @@ fn pages() -> Vec<Page> {
         of_data("data-drawn", "generated rows", "Keys of [data] for generators.", data::DRAWN),
         of(split),
         of(prepare),
+        of(schema),
     ];
     pages.extend(registry.families().iter().rev().map(|family| family_page(family)));
     let shared: Vec<Row> = method

@@ -3,12 +3,12 @@
 use crate::failure::Result;
 use crate::family::refuse;
 use crate::job::data::{self, cells, file, held_out, mixture, prepare, split};
-use crate::job::{NAME, SEED};
+use crate::job::{NAME, SEED, schema};
 use crate::load::FileKind;
 use crate::registry::registry;
-use whimbrel_data::{ColumnType, Entries, Spelling};
+use whimbrel_data::{ColumnType, Declared, Entries, Spelling};
 use whimbrel_job::key::JobKey;
-use whimbrel_job::writer::{list, text};
+use whimbrel_job::writer::{self, list, text};
 
 /// A family's tables for a data file: keys with values as TOML.
 #[derive(Debug, Default)]
@@ -89,6 +89,10 @@ pub fn template(facts: Option<&DataFacts>, model: Option<&str>) -> Result<String
     match facts {
         Some(facts) => out.file(facts),
         None => out.generator(),
+    }
+    if let Some(facts) = facts.filter(|facts| facts.kind == FileKind::Csv && facts.table.is_none())
+    {
+        out.schema(facts);
     }
     let registry = registry();
     let suggested = registry.families().iter().filter_map(|family| (family.suggest)(facts));
@@ -193,6 +197,26 @@ impl Template {
         if facts.client.is_none() {
             self.say("no column looks like a client's name: rows are split at random");
             self.split(facts.rows);
+        }
+    }
+
+    /// Types and levels as found; limits are for the user, since those of the rows are not public.
+    fn schema(&mut self, facts: &DataFacts) {
+        self.table("schema");
+        self.say(
+            "types, levels and limits of columns, which every client's file must keep. Limits come from \
+             knowledge: those of the rows reveal two of them, also under `epsilon`. Such as:",
+        );
+        let types = facts.types.iter().flatten();
+        let plain = |name: &&String| types.clone().all(|(known, _)| known != *name);
+        if let Some(name) = facts.columns.iter().find(plain) {
+            self.text +=
+                &format!("# {} = {{ unit = \"years\", min = 0, max = 120 }}\n", writer::key(name));
+        }
+        for (name, kind) in types.clone() {
+            let (name, kind) = (name.clone(), kind.clone());
+            let column = Declared { name, kind, unit: None, min: None, max: None };
+            self.text += &format!("{} = {}\n", writer::key(&column.name), schema::inline(&column));
         }
     }
 

@@ -46,6 +46,11 @@ impl Writer {
         self.skipped.extend(keys.iter().map(|key| key.name));
     }
 
+    /// Writes a key that the user names.
+    pub fn put_named(&mut self, name: &str, value: &str) {
+        self.text += &format!("{} = {value}\n", key(name));
+    }
+
     /// Writes a key with its value as TOML.
     pub fn put(&mut self, key: &JobKey, value: impl AsRef<str>) {
         let taken = self.keys.is_none_or(|keys| keys.iter().any(|known| known.name == key.name))
@@ -88,13 +93,16 @@ pub fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
 }
 
+/// A key, quoted if it needs it.
+pub fn key(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let bare = !name.is_empty() && name.chars().all(is_bare);
+    if bare { name.to_owned() } else { text(name) }
+}
+
 /// An inline table.
 pub fn inline<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let entry = |(name, value): (&str, String)| {
-        let bare = !name.is_empty() && name.chars().all(is_bare);
-        format!("{} = {value}", if bare { name.to_owned() } else { text(name) })
-    };
+    let entry = |(name, value): (&str, String)| format!("{} = {value}", key(name));
     let entries: Vec<String> = entries.into_iter().map(entry).collect();
     if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
 }

@@ -13,7 +13,7 @@ use hyper::header::{
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use whimbrel_core::wire::hex;
 use whimbrel_core::{Measure, Result};
@@ -54,6 +54,8 @@ const TOKEN_BYTES: usize = 24;
 pub struct About {
     pub method: String,
     pub model: String,
+    /// The content of the clients' messages and their protection.
+    pub privacy: String,
     /// Version of the program.
     pub version: String,
 }
@@ -128,17 +130,21 @@ impl Dashboard {
 
     async fn serve(self, listener: TcpListener) {
         let page = Arc::new(self);
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
             let Ok((stream, _)) = listener.accept().await else {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // Above the limit, connections are closed at once.
-            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            // Above the limit the oldest connection gives way, so that probes are always answered.
+            open.retain(|task| !task.is_finished());
+            if open.len() >= CONNECTIONS_MAX
+                && let Some(oldest) = open.pop_front()
+            {
+                oldest.abort();
+            }
             let page = page.clone();
-            tokio::spawn(async move {
-                let _place = place;
+            let task = tokio::spawn(async move {
                 let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
                     let page = page.clone();
                     async move { Ok::<_, Infallible>(page.answer(&request)) }
@@ -150,6 +156,7 @@ impl Dashboard {
                     .serve_connection(TokioIo::new(stream), answer);
                 let _ = timeout(LIFE, served).await;
             });
+            open.push_back(task.abort_handle());
         }
     }
 
@@ -257,6 +264,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         job: status.job.clone(),
         method: about.method.clone(),
         model: about.model.clone(),
+        privacy: about.privacy.clone(),
         version: about.version.clone(),
         state: status.phase,
         // A normal activity is shown in the log only.
@@ -530,6 +538,23 @@ mod tests {
             assert_eq!(ask(&page, "/readyz", None).status(), wanted, "{phase:?}");
             assert_eq!(ask(&page, "/healthz", None).status(), StatusCode::OK);
         }
+    }
+
+    #[test]
+    fn a_crowd_of_silent_visitors_does_not_starve_probes() {
+        use std::io::{Read, Write};
+        let runtime = Runtime::new().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        page(None).start(listener, &runtime).unwrap();
+        let connect = || std::net::TcpStream::connect(address).unwrap();
+        let crowd: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| connect()).collect();
+        let mut probe = connect();
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        drop(crowd);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl SharedState {
 
     /// Counts and records a refusal of a client.
     pub fn refuse(&self, why: Refusal, client: &str) {
-        tracing::warn!(who = %client, "refused: {why}");
+        self.board.warn(&format!("`{client}` was refused: {why}"));
         self.board.refuse(why);
         self.audit.note("refused", client, &why.to_string());
     }

@@ -248,6 +248,25 @@ impl Board {
         self.change(|status| change(status.clients.entry(name.into()).or_default()));
     }
 
+    /// Notes a client's new connection; a return is logged.
+    pub fn connected(&self, name: &str, address: &str) {
+        if self.0.borrow().clients.get(name).is_some_and(|c| c.disconnects > 0) {
+            self.line(&format!("`{name}` returned from {address}"));
+        }
+        self.client(name, |c| (c.connected, c.address) = (true, address.into()));
+    }
+
+    /// Notes the end of a client's connection; it is logged unless the run is over.
+    pub fn disconnected(&self, name: &str, is_over: bool) {
+        self.client(name, |c| {
+            c.connected = false;
+            c.disconnects += 1;
+        });
+        if !is_over {
+            self.warn(&format!("`{name}` is disconnected"));
+        }
+    }
+
     /// Removes all other clients.
     pub fn forget(&self, known: &BTreeSet<&str>) {
         self.0.send_if_modified(|status| {
@@ -382,6 +401,19 @@ mod tests {
         }
         let status = board.watch().borrow().clone();
         assert_eq!((status.clients["east"].rounds, status.clients["west"].rounds), (1, 2));
+    }
+
+    #[test]
+    fn departures_and_returns_are_events() {
+        let board = Board::new("events");
+        board.connected("east", "10.0.0.1:9");
+        board.disconnected("east", false);
+        board.connected("east", "10.0.0.2:9");
+        board.disconnected("east", true);
+        let status = board.watch().borrow().clone();
+        let log: Vec<&str> = status.log.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(log, ["`east` is disconnected", "`east` returned from 10.0.0.2:9"]);
+        assert_eq!(status.clients["east"].disconnects, 2);
     }
 
     #[test]

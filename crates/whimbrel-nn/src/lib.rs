@@ -10,8 +10,6 @@ mod lanes;
 mod layer;
 mod layers;
 mod learner;
-#[cfg(test)]
-mod levels;
 mod models;
 mod network;
 mod optimiser;

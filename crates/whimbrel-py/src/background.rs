@@ -8,6 +8,7 @@ use crate::errors::{exception, panicked, refuse_forks};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use whimbrel::parts::core::Error;
 use whimbrel::parts::engine::runner::Done;
-use whimbrel::parts::engine::{Observer, StageRules};
+use whimbrel::parts::engine::{Observer, Row, StageRules};
 use whimbrel::parts::families::failure::Result;
 use whimbrel::run::Listener;
 
@@ -30,14 +31,21 @@ pub enum Event {
     Stage(String, usize, usize, Option<u32>),
     /// The number of completed rounds.
     Round(u32),
+    /// A round or an evaluation, whose figures are JSON; the reply is whether the run ends here.
+    Call(Called, Sender<bool>),
     /// Batches for shards of clients, by number; the answers are returned in this order.
     Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<Vec<u8>>>),
 }
+
+/// The stage, its completed rounds, the planned number of rounds if known, and figures if evaluated.
+type Called = (&'static str, u32, Option<u32>, Option<String>);
 
 /// The background thread's side.
 pub struct Reporter {
     events: Sender<Event>,
     stop: Arc<AtomicBool>,
+    /// Whether the listener has a callback for rounds.
+    calls: bool,
 }
 
 /// Runs `work` in the background and calls `listener(kind, value)` with its events.
@@ -49,7 +57,8 @@ pub fn in_background<T: Send + 'static>(
     refuse_forks()?;
     let (events, inbox) = channel();
     let (inbox, stop) = (Mutex::new(inbox), Arc::new(AtomicBool::new(false)));
-    let reporter = Reporter { events, stop: stop.clone() };
+    let calls = listener.hasattr("call")? && listener.getattr("calls")?.is_truthy()?;
+    let reporter = Reporter { events, stop: stop.clone(), calls };
     let worker = thread::Builder::new().name("whimbrel".into()).spawn(move || work(&reporter))?;
     let mut raised: Option<PyErr> = None;
     loop {
@@ -89,6 +98,12 @@ fn tell(py: Python<'_>, listener: &Bound<'_, PyAny>, event: Event) -> PyResult<(
             listener.call1(("stage", (name, index, of, rounds)))
         }
         Event::Round(round) => listener.call1(("round", round)),
+        Event::Call(called, reply) => {
+            let ends = listener.call1(("call", called))?.is_truthy()?;
+            // The asking thread may have ended.
+            let _ = reply.send(ends);
+            return Ok(());
+        }
         Event::Ask(batches, reply) => {
             let batches: Vec<_> =
                 batches.iter().map(|(shard, batch)| (shard, PyBytes::new(py, batch))).collect();
@@ -136,7 +151,16 @@ impl Listener for Reporter {
     }
 
     fn watch(&self, _: &str, rounds: Option<u32>, _: bool) -> Box<dyn Observer + '_> {
-        Box::new(Watch { reporter: self, rounds, last: Instant::now() })
+        let last = Instant::now();
+        Box::new(Watch {
+            reporter: self,
+            fit_rounds: rounds,
+            rounds,
+            last,
+            stage: "",
+            round: 0,
+            ends: false,
+        })
     }
 
     fn interrupt(&self) -> Arc<AtomicBool> {
@@ -144,25 +168,54 @@ impl Listener for Reporter {
     }
 }
 
-/// Reports rounds at the pace of [`PULSE`].
+/// Reports rounds at the pace of [`PULSE`], and calls back after each one if the listener asks for it.
 struct Watch<'a> {
     reporter: &'a Reporter,
+    fit_rounds: Option<u32>,
     rounds: Option<u32>,
     last: Instant,
+    stage: &'static str,
+    round: u32,
+    ends: bool,
+}
+
+impl Watch<'_> {
+    /// Waits for the callback; without an answer the run was interrupted.
+    fn call(&mut self, figures: Option<String>) {
+        if self.reporter.calls {
+            let (reply, answer) = channel();
+            let called = (self.stage, self.round, self.rounds, figures);
+            self.reporter.send(Event::Call(called, reply));
+            self.ends |= answer.recv().unwrap_or(false);
+        }
+    }
 }
 
 impl Observer for Watch<'_> {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
-        let rounds = self.rounds.filter(|_| index + 1 == of);
-        self.reporter.send(Event::Stage(stage.name.into(), index + 1, of, rounds));
+        (self.stage, self.round, self.ends) = (stage.name, 0, false);
+        self.rounds = self.fit_rounds.filter(|_| index + 1 == of);
+        self.reporter.send(Event::Stage(stage.name.into(), index + 1, of, self.rounds));
     }
 
     fn exchange(&mut self, done: &Done) {
-        if let Some(round) = done.round
-            && (self.last.elapsed() >= PULSE || Some(round) == self.rounds)
-        {
+        let Some(round) = done.round else { return };
+        if self.last.elapsed() >= PULSE || Some(round) == self.fit_rounds {
             self.last = Instant::now();
             self.reporter.send(Event::Round(round));
         }
+        self.round = round;
+        self.call(None);
+    }
+
+    fn row(&mut self, row: &Row) {
+        if self.reporter.calls {
+            self.round = row.round;
+            self.call(Some(Value::Object(row.to_json()).to_string()));
+        }
+    }
+
+    fn ends(&self) -> bool {
+        self.ends
     }
 }

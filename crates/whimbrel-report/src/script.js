@@ -100,7 +100,4 @@
       });
     }
   }
-  addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details")) details.open = true;
-  });
 })();

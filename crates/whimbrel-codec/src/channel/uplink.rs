@@ -529,6 +529,3 @@ fn check_size<T: Scalar>(sent: &[T], weight: f64) -> Result<()> {
         "an upload holds a value of size {largest:.1e}, which no sum can take"
     )))
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,3 +8,4 @@ mod laws;
 mod length;
 mod omega;
 mod subject;
+mod uplink;

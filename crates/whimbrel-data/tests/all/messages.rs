@@ -1,7 +1,9 @@
 //! Messages about wrong data.
 
 use crate::{dirichlet, read};
-use whimbrel_data::{CsvOptions, Features, Source, by_client, hash_file, iid_rows, read_csv};
+use whimbrel_data::{
+    ColumnType, CsvOptions, Declared, Features, Source, by_client, hash_file, iid_rows, read_csv,
+};
 
 const ALL: Features<'_> = Features::All { except: &[] };
 
@@ -175,4 +177,36 @@ fn errors_keep_their_class_on_the_way_up() {
         Core::from(data.column("y").unwrap_err()),
         Core::Config { hint: Some(_), .. }
     ));
+}
+
+#[test]
+fn cells_are_compared_with_the_declared_columns() {
+    let declared = |name: &str, kind: ColumnType, min, max| {
+        let unit = (kind == ColumnType::Number).then(|| "years".into());
+        Declared { name: name.into(), kind, unit, min, max }
+    };
+    let arms = ColumnType::Category(vec!["control".into(), "treated".into()]);
+    let schema = [
+        declared("age", ColumnType::Number, Some(0.0), Some(120.0)),
+        declared("falls", ColumnType::Count, None, Some(9.0)),
+        declared("arm", arms, None, None),
+        declared("smoker", ColumnType::YesNo, None, None),
+    ];
+    let text =
+        "age,falls,arm,smoker\n61,0,control,no\n130,10,treated,yes\n-1,1.5,placebo,yes\n,,,\n";
+    let data = read(text).unwrap();
+    assert_eq!(
+        data.check_declared(&schema, false).unwrap_err().to_string(),
+        "data.csv: 2 rows cannot be used
+  line 3 (row 2), column \"age\": 130 is above `max`, 120 years; column \"falls\": 10 is above `max`, 9
+  line 4 (row 3), column \"age\": -1 is below `min`, 0 years; column \"falls\": 1.5 is not a count: counts \
+are non-negative integers; column \"arm\": \"placebo\" is not one of the levels [\"control\", \"treated\"]
+hint: correct the cells, or the types and limits in [schema]"
+    );
+    // Clipped limits do not fail, types do.
+    let message = data.check_declared(&schema, true).unwrap_err().to_string();
+    assert!(!message.contains("130") && message.contains("1.5 is not a count"), "{message}");
+    let three = read("smoker\nno\nyes\nmaybe\n").unwrap();
+    let message = three.check_declared(&schema[3..], false).unwrap_err().to_string();
+    assert!(message.contains("column \"smoker\" holds 3 levels"), "{message}");
 }

@@ -1,16 +1,15 @@
 //! Keys of descriptions.
 
-use crate::regression::keys::COLUMN_TYPES;
 use whimbrel_data::ColumnType;
 use whimbrel_job::form::{COLUMN, Form, POSITIVE};
 use whimbrel_job::reader::Read;
-use whimbrel_job::writer::{inline, list, number};
+use whimbrel_job::writer::{list, number};
 use whimbrel_job::{integer, table};
 
 /// The family's keys of `[model]` and `[method]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DescribeFit {
-    /// Types of columns; text without a type is a category.
+    /// Types of columns in `[schema]`; text without a type is a category.
     pub types: Vec<(String, ColumnType)>,
     pub time: Option<String>,
     pub event: Option<String>,
@@ -22,6 +21,7 @@ pub struct DescribeFit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grids {
     pub bins: u32,
+    /// Limits of columns in `[schema]`.
     pub ranges: Vec<(String, [f64; 2])>,
     pub times: Option<Vec<f64>>,
 }
@@ -41,47 +41,30 @@ impl Default for Grids {
 
 table! {
     pub(super) COLUMNS: DescribeFit {
-        & types: TYPES, COLUMN_TYPES, default;
         & event: EVENT, COLUMN, unset;
         /// a column of survival times, for Kaplan-Meier curves
         time: TIME = "time", COLUMN, unset "none";
         /// a column of categories, with one curve each and a log-rank test
         by: BY = "by", COLUMN, unset "one curve";
-        ..{ grids: Grids::default() }
+        ..{ types: Vec::new(), grids: Grids::default() }
     }
 }
 
-pub(super) use crate::em::mixed::TYPES;
 pub(super) use crate::regression::keys::EVENT;
 
 table! {
     pub(super) GRIDS: Grids {
         /// number of bins of each numeric column, from whose counts quantiles follow: half of them within
-        /// four standard deviations of the mean, half likewise on the scale of signed log(1 + x)
+        /// four standard deviations of the mean, half likewise on the scale of signed log(1 + x); a column with
+        /// `min` and `max` in [schema] is cut into bins of equal width between them
         bins: BINS = "bins", integer!(u32, 2 to 10000), default;
-        /// ranges of columns that are cut into bins of equal width instead, such as `{ age = [0, 120] }`
-        ranges: RANGES = "ranges", RANGES_FORM, default;
         /// edges of the time grid, ascending
         times: TIMES = "times", TIMES_FORM,
             unset "at most 50 round numbers up to three standard deviations above the mean time";
+        ..{ ranges: Vec::new() }
     }
 }
 
-const RANGES_FORM: Form<Vec<(String, [f64; 2])>> = Form::new(
-    "a table from columns to a lower and an upper end",
-    |v| {
-        let read = |(name, v): (String, whimbrel_job::reader::Value<'_>)| {
-            let ends: Vec<f64> =
-                v.list()?.iter().map(|end| end.number(f64::is_finite)).collect::<Read<_>>()?;
-            match ends[..] {
-                [low, high] if low < high => Ok((name, [low, high])),
-                _ => Err(v.refuse()),
-            }
-        };
-        v.entries()?.into_iter().map(read).collect()
-    },
-    |all| inline(all.iter().map(|(name, ends)| (name.as_str(), list(ends.map(number))))),
-);
 const TIMES_FORM: Form<Vec<f64>> = Form::new(
     "an ascending list of positive numbers",
     |v| {

@@ -14,7 +14,7 @@ use crate::load::{Layout, Loaded, Response};
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Common, Facts, Files, FitStages, Planned};
 use crate::regression::RegressionFit;
-use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, RANGES, TIME, TIMES, TYPES};
+use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, TIME, TIMES};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
@@ -32,14 +32,14 @@ pub static FAMILY: Family =
 static MODELS: [ModelKind; 1] = [ModelKind::new(
     "summary",
     "descriptive statistics of the columns; nothing is fitted",
-    &[&TYPES, &TIME, &EVENT, &BY],
+    &[&TIME, &EVENT, &BY],
 )];
 static METHODS: [MethodKind; 1] = [MethodKind {
     converges: true,
     ..MethodKind::new(
         "describe",
         "counts, means, deviations, quantiles, categories and survival curves, by client and pooled",
-        &[&BINS, &RANGES, &TIMES],
+        &[&BINS, &TIMES],
     )
 }];
 
@@ -68,9 +68,6 @@ pub fn described(job: &Job, by: Option<&str>) -> Result<Job> {
         Some(fit) => fit.clone(),
         None => DescribeFit::default(),
     };
-    if let Layout::Mixed { types, .. } = job.fit.layout() {
-        fit.types = types;
-    }
     if let Some(cox) = job.fit_as::<RegressionFit>().filter(|fit| fit.cox) {
         (fit.time, fit.event) = (csv.target.clone(), cox.keys.event.clone());
     }
@@ -78,6 +75,7 @@ pub fn described(job: &Job, by: Option<&str>) -> Result<Job> {
         fit.by = Some(by.into());
     }
     found.name.clone_from(&job.name);
+    found.schema.clone_from(&job.schema);
     found.seed = job.seed;
     found.data.source = DataSource::Csv(csv);
     (found.data.subset, found.data.seed) = (job.data.subset, job.data.seed);
@@ -102,6 +100,12 @@ impl Fit for DescribeFit {
 
     fn write_method(&self, out: &mut Writer) {
         GRIDS.write(&self.grids, out);
+    }
+
+    fn resolve(&mut self, job: &mut Job, source: &Source<'_>) {
+        self.types = job.column_types();
+        self.grids.ranges = job.limits().map(|(name, limits)| (name.clone(), limits)).collect();
+        job.uplink.refuse_frame(source);
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -182,7 +186,7 @@ impl DescribeFit {
             }
             let holds = if is_category { "numbers" } else { "categories" };
             let hint = if is_category {
-                format!("write types = {{ {name} = \"category\" }} in [model]")
+                format!("write {name} = {{ type = \"category\" }} in [schema]")
             } else {
                 "times are numbers, and events 1 or 0".into()
             };
@@ -190,8 +194,9 @@ impl DescribeFit {
         };
         let mut ranges = vec![None; facts.columns.len()];
         for (name, ends) in &self.grids.ranges {
-            let column = placed(&Some(name.clone()), "method.ranges", false)?;
-            column.into_iter().for_each(|column| ranges[column] = Some(*ends));
+            if let Some(column) = facts.columns.iter().position(|known| known == name) {
+                ranges[column] = Some(*ends);
+            }
         }
         let event = placed(&self.event, "model.event", false)?;
         let by = placed(&self.by, "model.by", true)?;

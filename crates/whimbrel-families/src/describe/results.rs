@@ -87,23 +87,33 @@ impl Description<'_> {
         self.rows.iter().sum()
     }
 
+    /// The categories of a column; columns of numbers have those of zeros and ones.
+    fn levels(&self, column: usize) -> Vec<String> {
+        match self.levels.get(column) {
+            Some(levels) if !levels.is_empty() => levels.clone(),
+            _ => vec!["0".into(), "1".into()],
+        }
+    }
+
     fn columns(&self) -> Result<Vec<(usize, Column)>> {
         let columns = 0..self.columns.len();
         columns.map(|column| Ok((column, self.column(column)?))).collect()
     }
 
     fn column(&self, column: usize) -> Result<Column> {
-        let pooled = self.blocks.pooled(column, self.figures)?;
-        let range = self.blocks.range(column);
-        let clients = self.figures.chunks_exact(self.blocks.len().max(1));
-        let clients: Vec<&[f64]> = clients.map(|all| &all[range.clone()]).collect();
-        if self.blocks.levels[column] > 0 {
+        let yes_no = self.blocks.yes_no(column, self.figures);
+        let clients: Vec<&[f64]> = match &yes_no {
+            Some(each) => each.iter().map(<[f64; 3]>::as_slice).collect(),
+            None => self.blocks.each(column, self.figures).collect(),
+        };
+        if self.blocks.levels[column] > 0 || yes_no.is_some() {
             let each: Vec<Categories> =
                 clients.iter().zip(self.rows).map(|(block, n)| Categories::of(block, *n)).collect();
-            let mut all = vec![Categories::pooled(&each, pooled[0], self.total())];
+            let mut all = vec![Categories::pooled(&each, self.total())];
             all.extend(each);
             return Ok(Column::Categories(all));
         }
+        let pooled = self.blocks.pooled(column, self.figures)?;
         let of = |name: &str| self.bins.tensor(&format!("{name}.{column}"));
         let values = |name: &str| of(name).map_or(&[][..], |tensor| &tensor.values);
         let edges = values("edges");
@@ -139,8 +149,8 @@ impl Description<'_> {
                 ("number", object(all.iter().map(|it| it.json(missing)).collect()))
             }
             Column::Categories(all) => {
-                let levels = &self.levels[*column];
-                ("category", object(all.iter().map(|it| it.json(missing, levels)).collect()))
+                let levels = self.levels(*column);
+                ("category", object(all.iter().map(|it| it.json(missing, &levels)).collect()))
             }
         };
         json!({ "column": self.columns[*column], "kind": kind, "pooled": pooled, "clients": clients })
@@ -195,7 +205,7 @@ impl Description<'_> {
         for (column, found) in all {
             let Column::Categories(found) = found else { continue };
             for (client, it) in self.shown(found, pooled) {
-                for (level, [least, most]) in self.levels[*column].iter().zip(&it.bounds) {
+                for (level, [least, most]) in self.levels(*column).iter().zip(&it.bounds) {
                     let mut row = vec![self.columns[*column].clone()];
                     row.extend(client.cloned());
                     let (count, share) = if least == most {
@@ -234,7 +244,7 @@ fn table(what: &str, heads: &[&str], rows: Vec<Vec<String>>, pooled: bool) -> Ro
 
 impl Numbers {
     fn of(figures: &[f64], rows: f64, edges: &[f64], places: &[f64]) -> Self {
-        let [count, mean, squares, ..] = figures else { unreachable!("five figures") };
+        let [count, mean, squares, ..] = figures else { unreachable!("six figures") };
         let known = |x: f64, least: f64| if *count >= least { x } else { f64::NAN };
         let quantile = |places: &[f64]| match (*squares, places) {
             _ if *count == 0.0 => [f64::NAN; 3],
@@ -295,7 +305,8 @@ impl Categories {
         Self { count, missing: rows - count, bounds }
     }
 
-    fn pooled(clients: &[Self], count: f64, rows: f64) -> Self {
+    fn pooled(clients: &[Self], rows: f64) -> Self {
+        let count = clients.iter().map(|client| client.count).sum::<f64>();
         let levels = clients.first().map_or(0, |client| client.bounds.len());
         let sum = |level: usize, end: usize| clients.iter().map(|it| it.bounds[level][end]).sum();
         let bounds = (0..levels).map(|level| [sum(level, 0), sum(level, 1)]).collect();

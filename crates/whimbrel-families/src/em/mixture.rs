@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::Input;
+use whimbrel_data::{ColumnType, Input};
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::mixture::{Mixture, MixtureStart};
@@ -27,6 +27,8 @@ pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 's
     /// The path of the start, if it is a file.
     fn init_path(&mut self) -> Option<&mut PathBuf>;
     fn with_components(&self, components: usize) -> Self;
+    /// Takes the types of columns in `[schema]`, if they matter.
+    fn take_types(&mut self, _: Vec<(String, ColumnType)>) {}
     /// The mixture over the columns of the data.
     fn over(&self, _: &Facts) -> Result<Self> {
         Ok(self.clone())

@@ -133,10 +133,9 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
     Some(Suggestion {
         model: if mixed.is_some() { MIXTURE } else { "gmm" },
         model_keys: match mixed {
-            Some(types) => vec![
+            Some(_) => vec![
                 components,
                 (&mixed::NUMERIC, "\"diagonal\"".into()),
-                (&mixed::TYPES, mixed::write_types(types)),
                 (&keys::REG_COVAR, reg),
                 init,
             ],
@@ -208,6 +207,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
     /// statistic may leave its domain; the state if the downlink degrades it. Default frame: raw
     /// coordinates for `dem`, for `step = "theory"` and for memories that the server does not know.
     fn resolve(&mut self, job: &mut Job, source: &Source<'_>) {
+        self.mixture.take_types(job.column_types());
         if self.is_pooled() {
             job.uplink.refuse_frame(source);
             return;

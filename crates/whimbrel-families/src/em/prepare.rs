@@ -26,7 +26,7 @@ pub struct Preparing {
     columns: usize,
     /// Columns that are constant over all rows of all clients except late joiners.
     constant: Vec<String>,
-    /// The map by ranges that the job states.
+    /// The map by limits that the job states.
     known: Option<Preparation>,
     /// Whether a constant column has a density: the fitted variances stay positive.
     regularised: bool,
@@ -64,8 +64,7 @@ impl Preparing {
 
     fn asked(common: &Common, columns: &[String]) -> Result<Self> {
         let asked = common.job.data.preparation();
-        let outside = if common.private.is_some() { Outside::Clip } else { Outside::Refuse };
-        let known = by_ranges(&asked.ranges, columns, outside).at("data.prepare.ranges")?;
+        let known = by_limits(common, columns)?;
         let (columns, constant) = (columns.len(), Vec::new());
         Ok(Self { asked, columns, constant, known, regularised: false })
     }
@@ -168,24 +167,23 @@ impl Preparing {
     }
 }
 
-/// The map by ranges, which must name exactly the columns of the fit; `None` without ranges.
-fn by_ranges(
-    ranges: &[(String, [f64; 2])],
-    columns: &[String],
-    outside: Outside,
-) -> whimbrel_core::Result<Option<Preparation>> {
-    if ranges.is_empty() {
+/// The map by the limits in `[schema]`, which must have those of each column of the fit; `None` unless
+/// the job asks for it.
+fn by_limits(common: &Common, columns: &[String]) -> Result<Option<Preparation>> {
+    if !common.job.data.prepare.limits {
         return Ok(None);
     }
-    if let Some((name, _)) = ranges.iter().find(|(name, _)| !columns.contains(name)) {
-        return Err(Error::config(format!("`{name}` is not a column of the fit")));
-    }
-    let range = |column: &String| match ranges.iter().find(|(name, _)| name == column) {
-        Some((_, range)) => Ok(*range),
-        None => Err(Error::config(format!("the range of column `{column}` is missing"))),
+    let limits = |column: &String| match common.job.limits().find(|(name, _)| *name == column) {
+        Some((_, limits)) => Ok(limits),
+        None => refuse(
+            format!("the limits of column `{column}` are not declared"),
+            "give `min` and `max` of each column of the fit in [schema]",
+        )
+        .at("data.prepare.limits"),
     };
-    let ranges = columns.iter().map(range).collect::<whimbrel_core::Result<Vec<_>>>()?;
-    Preparation::by_ranges(&ranges, outside).map(Some)
+    let limits = columns.iter().map(limits).collect::<Result<Vec<_>>>()?;
+    let outside = if common.job.clips() { Outside::Clip } else { Outside::Refuse };
+    Preparation::by_ranges(&limits, outside).map(Some).at("data.prepare.limits")
 }
 
 /// Binds a method to raw or prepared rows.

@@ -17,7 +17,7 @@ use whimbrel_models::convex::{Optimum, solve};
 /// Gradient norm at which the solver stops.
 const TOLERANCE: f64 = 1e-10;
 /// Part of the cache key; changes when the same settings give another minimum.
-const VERSION: &str = "optimum-1";
+const VERSION: &str = "optimum-2";
 
 /// The minimum of a loss.
 pub(super) struct Minimum {
@@ -44,8 +44,10 @@ pub(super) fn optimum(
         return Ok(found);
     }
     let parts: Vec<_> = clients.clients.iter().map(|(weight, data)| (*weight, data)).collect();
-    let Optimum { w, f_star, gradient_norm, .. } = solve(&clients.problem, &parts, TOLERANCE)?;
-    let found = Minimum { reference: Reference { w, f_star }, gradient_norm, cached: false };
+    let Optimum { w, f_star, f_zero, gradient_norm, .. } =
+        solve(&clients.problem, &parts, TOLERANCE)?;
+    let reference = Reference { w, f_star, f_zero };
+    let found = Minimum { reference, gradient_norm, cached: false };
     if let Some(file) = file {
         keep(&file, &found);
     }
@@ -76,9 +78,11 @@ fn name(common: &Common, asked: &GradientFit, loaded: &Loaded) -> String {
 /// Reads a cached minimum; `None` if the file is missing, broken or of another model.
 fn read(file: &Path, dimension: usize) -> Option<Minimum> {
     let value: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    let reference = Reference { w: numbers(&value["w"])?, f_star: value["f_star"].as_f64()? };
+    let number = |key: &str| value[key].as_f64();
+    let [f_star, f_zero] = [number("f_star")?, number("f_zero")?];
+    let reference = Reference { w: numbers(&value["w"])?, f_star, f_zero };
     let found =
-        Minimum { reference, gradient_norm: value["gradient_norm"].as_f64()?, cached: true };
+        Minimum { reference, gradient_norm: number("gradient_norm")?, cached: true };
     let intact = value["sha256"].as_str()? == checksum(&found);
     (intact && found.reference.w.len() == dimension).then_some(found)
 }
@@ -87,6 +91,7 @@ fn keep(file: &Path, found: &Minimum) {
     let Minimum { reference, gradient_norm, .. } = found;
     let value = json!({
         "f_star": reference.f_star,
+        "f_zero": reference.f_zero,
         "gradient_norm": gradient_norm,
         "tolerance": TOLERANCE,
         "w": reference.w,
@@ -101,7 +106,8 @@ fn keep(file: &Path, found: &Minimum) {
 fn checksum(found: &Minimum) -> String {
     let Minimum { reference, gradient_norm, .. } = found;
     let mut hash = Sha256::new();
-    for number in [reference.f_star, *gradient_norm].iter().chain(&reference.w) {
+    let numbers = [reference.f_star, reference.f_zero, *gradient_norm];
+    for number in numbers.iter().chain(&reference.w) {
         hash.update(&number.to_bits().to_le_bytes());
     }
     hash.hex()

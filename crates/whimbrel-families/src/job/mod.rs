@@ -12,6 +12,7 @@ mod masks;
 pub mod method;
 pub mod participation;
 pub mod privacy;
+pub(crate) mod schema;
 pub mod simulation;
 
 pub(crate) mod preset;
@@ -23,6 +24,7 @@ use crate::family::{Fit, Tables};
 use crate::registry::{Registry, registry};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
+use whimbrel_data::Declared;
 use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
 use whimbrel_job::form::{COUNT_U32, Form, SEED as SEEDS_FORM};
@@ -61,6 +63,8 @@ pub struct Job {
     /// Number of runs with consecutive seeds on the same data; `None`: a single run.
     pub seeds: Option<u32>,
     pub data: Data,
+    /// `[schema]`: declared columns.
+    pub schema: Vec<Declared>,
     /// The `kind` of `[model]`.
     pub model: &'static str,
     /// The model, and the family's part of `[method]`.
@@ -87,6 +91,12 @@ define_keys! {
     SEEDS = "seeds", integer!(u32, 1 to 4294967295), unset "one run";
 }
 static DATA: JobKey = JobKey::required("data", "a table", "rows and clients");
+static SCHEMA: JobKey = JobKey::optional(
+    "schema",
+    "tables by column, `[schema.COLUMN]`",
+    "columns are not declared",
+    "types, levels and limits of columns",
+);
 static MODEL: JobKey = JobKey::required("model", "a table", "the model");
 static METHOD: JobKey = JobKey::required("method", "a table", "the algorithm");
 static UPLINK: JobKey =
@@ -113,6 +123,7 @@ static ROOT: Section = Section {
         &SEED,
         &SEEDS,
         &DATA,
+        &SCHEMA,
         &MODEL,
         &METHOD,
         &UPLINK,
@@ -125,13 +136,14 @@ static ROOT: Section = Section {
 };
 
 /// The tables of a job file, in the order of the reference.
-pub(crate) fn sections() -> [&'static Section; 11] {
+pub(crate) fn sections() -> [&'static Section; 12] {
     let registry = registry();
     [
         &ROOT,
         &data::SECTION,
         &data::split::SECTION,
         &data::prepare::SECTION,
+        &schema::SECTION,
         &registry.model,
         &registry.method,
         &channel::uplink::UPLINK,
@@ -190,12 +202,14 @@ impl Job {
         let privacy = root.read(&PRIVACY, |v| Privacy::read(&v.table(&privacy::SECTION)?));
         let federation =
             root.optional(&FEDERATION, |v| Federation::read(&v.table(&federation::SECTION)?));
+        let schema = root.optional(&SCHEMA, |v| schema::read(&v));
         let (model, fit) = fit?;
         let mut job = Self {
             name: name?.unwrap_or_else(|| name_of_file(file_name)),
             seed: seed?,
             seeds: seeds?,
             data: data?,
+            schema: schema?.unwrap_or_default(),
             model,
             fit,
             method: method?,
@@ -211,6 +225,7 @@ impl Job {
         fit.resolve(&mut job, source);
         job.fit = fit;
         job.check_tables(source);
+        job.check_schema(source);
         job.check_masks(source);
         job.fit.check(&job, source);
         job.privacy.check(job.fit.keeps_groups(&job), source);
@@ -259,6 +274,7 @@ impl Job {
             out.put(&SEEDS, seeds.to_string());
         }
         self.data.write(out);
+        self.write_schema(out);
         let registry = registry();
         out.table(&registry.model);
         out.put(registry.model_kind, text(self.model));

@@ -158,7 +158,7 @@ impl Job {
                 prepared,
                 &["data", "standardize"],
                 "means and scales of columns are computed from the rows, without noise",
-                "give the `ranges` of the columns in [data.prepare] instead",
+                "declare `min` and `max` in [schema] and write limits = true in [data.prepare] instead",
             ),
             (
                 self.privacy.groups().is_some(),

@@ -4,7 +4,7 @@ use super::split::{Unsplit, split};
 use super::{Layout, Loaded, columns, samples, tables};
 use crate::failure::{AtKey, Failure, Result};
 use crate::family::refuse;
-use crate::job::{Csv, Libsvm, Partition};
+use crate::job::{Csv, Job, Libsvm, Partition};
 use whimbrel_core::{ClientData, Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
@@ -12,8 +12,8 @@ use whimbrel_data::{
     standardize, two_classes,
 };
 
-pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key) -> Result<Loaded> {
-    let (data, set_apart) = tables::read(csv, role)?;
+pub(super) fn from_csv(csv: &Csv, job: &Job, layout: &Layout, key: Key) -> Result<Loaded> {
+    let (data, set_apart) = tables::read(csv, job)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
     let mut rows = data.labelled(target, &tables::features(csv, &except))?;
@@ -39,7 +39,7 @@ pub(super) fn from_csv(csv: &Csv, layout: &Layout, role: Option<&str>, key: Key)
     };
     let given = Given { rows, table: Some(&data), classes, partition: &csv.partition };
     let mut loaded = given.share_out(layout, csv.standardize, csv.path.hash()?, key)?;
-    tables::described(&mut loaded, &data, csv, role)?;
+    tables::described(&mut loaded, &data, csv, job)?;
     if csv.classes.is_none() {
         columns::say_classes(&mut loaded);
     }

@@ -4,7 +4,7 @@ use super::split::split;
 use super::tables::TableRows;
 use super::{Loaded, tables};
 use crate::failure::Result;
-use crate::job::Csv;
+use crate::job::{Csv, Job};
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{ColumnType, Dataset, Identifier, Kind};
 
@@ -94,14 +94,14 @@ pub(crate) fn settled(
 
 pub(super) fn from_csv(
     csv: &Csv,
+    job: &Job,
     types: &[(String, ColumnType)],
     response: Option<&Response>,
-    role: Option<&str>,
     key: Key,
 ) -> Result<Loaded> {
     let types = with_target(csv, types, response);
     let leveled: Vec<&String> = leveled(&types).collect();
-    let (data, set_apart) = tables::read_with(csv, role, &leveled)?;
+    let (data, set_apart) = tables::read_with(csv, job, &leveled)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let (listed, types) = settled(&data, csv, &types, response, &except);
     let found = data.mixed_columns(listed.as_deref(), &types, &except)?;
@@ -116,6 +116,6 @@ pub(super) fn from_csv(
         let share = 100.0 * gaps as f64 / table.values.len() as f64;
         loaded.notes.push(format!("{gaps} cells are missing ({share:.1} %)"));
     }
-    tables::described(&mut loaded, &data, csv, role)?;
+    tables::described(&mut loaded, &data, csv, job)?;
     Ok(loaded)
 }

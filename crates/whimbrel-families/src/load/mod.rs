@@ -253,17 +253,16 @@ fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
         )
         .at("data");
     }
-    let role = job.data.held_out.role.as_deref();
     let mut loaded = match &job.data.source {
         Source::Csv(csv) if let Layout::Cells { entries, described } = layout => {
             cells::from_csv(csv, *entries, described, key)?
         }
         Source::Csv(csv) if let Layout::Mixed { types, response } = layout => {
-            mixed::from_csv(csv, types, response.as_ref(), role, key)?
+            mixed::from_csv(csv, job, types, response.as_ref(), key)?
         }
-        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
-        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,
-        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
+        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, job, layout, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, job, key)?,
+        Source::Npy(npy) => tables::from_npy(npy, job, key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, key)?,
         Source::Idx(idx) => images::from_idx(idx, layout, job.data.standardize(), key)?,
         Source::Collection(collection) => collection::load(collection, &job.data, key)?,

@@ -1,9 +1,10 @@
 //! Rows without targets.
 
+use super::mixed::leveled;
 use super::split::{Unsplit, split};
 use super::{Loaded, columns, held_out};
 use crate::failure::{Failure, Result};
-use crate::job::{Csv, Mixture as MixtureTable, Npy, Partition};
+use crate::job::{Csv, Job, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
@@ -11,59 +12,56 @@ use whimbrel_data::{
     hash_path, hash_tables, read_npy, standardize_table,
 };
 
-pub(super) fn from_csv(
-    csv: &Csv,
-    standardize: bool,
-    role: Option<&str>,
-    key: Key,
-) -> Result<Loaded> {
-    let (data, set_apart) = read(csv, role)?;
+pub(super) fn from_csv(csv: &Csv, job: &Job, key: Key) -> Result<Loaded> {
+    let (data, set_apart) = read(csv, job)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
     let hash = csv.path.hash()?;
+    let standardize = job.data.standardize();
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
-    described(&mut loaded, &data, csv, role)?;
+    described(&mut loaded, &data, csv, job)?;
     Ok(loaded)
 }
 
 /// Notes the columns of a csv file, and sets rows apart by their roles.
-pub(super) fn described(
-    loaded: &mut Loaded,
-    data: &Dataset,
-    csv: &Csv,
-    role: Option<&str>,
-) -> Result<()> {
+pub(super) fn described(loaded: &mut Loaded, data: &Dataset, csv: &Csv, job: &Job) -> Result<()> {
+    let role = job.data.held_out.role.as_deref();
     columns::say(loaded, data, csv, role);
     role.map_or(Ok(()), |role| held_out::by_role(loaded, data, role))
 }
 
-pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
+pub(super) fn from_npy(npy: &Npy, job: &Job, key: Key) -> Result<Loaded> {
     let data = read_npy(&npy.path)?;
+    data.check_declared(&job.schema, job.clips())?;
     let hash = hash_path(&npy.path)?;
     let features = Features::All { except: &[] };
+    let standardize = job.data.standardize();
     let mut loaded = share_out(&data, &npy.partition, &features, standardize, hash, key)?;
     columns::say_all(&mut loaded, &[]);
     Ok(loaded)
 }
 
 /// The file, and its columns of text that are not features: client, class and label.
-pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Arc<Dataset>, Vec<String>)> {
-    read_with(csv, role, &[])
+pub(super) fn read(csv: &Csv, job: &Job) -> Result<(Arc<Dataset>, Vec<String>)> {
+    let types = job.column_types();
+    read_with(csv, job, &leveled(&types).collect::<Vec<_>>())
 }
 
-/// Reads the file with `more` columns of text.
+/// Reads the file with `more` columns of text, and checks it against the schema.
 pub(super) fn read_with(
     csv: &Csv,
-    role: Option<&str>,
+    job: &Job,
     more: &[&String],
 ) -> Result<(Arc<Dataset>, Vec<String>)> {
-    let role = role.map(String::from);
+    let role = &job.data.held_out.role;
     let by = csv.partition.columns().into_iter();
-    let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();
+    let text: Vec<String> = by.chain(&csv.label).chain(role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let all = text.iter().chain(more.iter().copied()).cloned().collect();
     let options = CsvOptions { delimiter, text: all, spelling: csv.spelling() };
-    Ok((csv.path.read_csv(&options)?, text))
+    let data = csv.path.read_csv(&options)?;
+    data.check_declared(&job.schema, job.clips())?;
+    Ok((data, text))
 }
 
 pub(crate) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {

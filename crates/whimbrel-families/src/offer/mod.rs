@@ -170,7 +170,7 @@ impl Offer {
                 Ok(ClientData::Cells(cells))
             }
             layout => {
-                let rows = self.schema.read(rows, client_name, &layout)?;
+                let rows = self.schema.read(rows, client_name, &job, &layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }

@@ -2,14 +2,15 @@
 
 use crate::failure::Result;
 use crate::job::{DataSource, Job, Partition};
+use crate::load::mixed::leveled;
 use crate::load::{Layout, cell_options, number_declared, of_client};
 use crate::plan::{Facts, not_on_network};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
-    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Described, Entries, Features, Input,
-    MixedColumn, Parts, Spelling, by_column, read_npy, samples,
+    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Declared, Described, Entries,
+    Features, Input, MixedColumn, Parts, Spelling, by_column, read_npy, samples,
 };
 
 /// Most columns of a file, and most rows of a table with gaps.
@@ -143,16 +144,19 @@ impl Schema {
         &self,
         rows: &Input,
         client_name: &str,
+        job: &Job,
         layout: &Layout,
     ) -> Result<ClientData> {
         if let Layout::Mixed { types, .. } = layout {
-            return self.read_mixed(rows, client_name, types);
+            return self.read_mixed(rows, client_name, job, types);
         }
+        let types = job.column_types();
         let data = match (self.source, rows.file()) {
             (SourceForm::Npy, Some(file)) => Arc::new(read_npy(file)?),
-            _ => rows.read_csv(&self.csv_options([]))?,
+            _ => rows.read_csv(&self.csv_options(leveled(&types)))?,
         };
         self.check_client(&data, client_name)?;
+        self.check_cells(&data, job)?;
         let features = Features::Listed(&self.columns);
         let Some(target) = &self.target else {
             let table = data.table(&data.features(&features)?)?;
@@ -193,6 +197,7 @@ impl Schema {
         &self,
         rows: &Input,
         client_name: &str,
+        job: &Job,
         types: &[(String, ColumnType)],
     ) -> Result<ClientData> {
         let column = |(name, levels): (&String, &Vec<String>)| {
@@ -203,6 +208,7 @@ impl Schema {
         let leveled = columns.iter().filter(|column| !column.levels.is_empty());
         let data = rows.read_csv(&self.csv_options(leveled.map(|column| &column.name)))?;
         self.check_client(&data, client_name)?;
+        self.check_cells(&data, job)?;
         self.held_out(&data, ClientData::Table(data.mixed_table(&columns)?))
     }
 
@@ -232,6 +238,15 @@ impl Schema {
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }
         of_client(rows, &options, csv.cells.holdout, data.seed, client_name)
+    }
+
+    /// Refuses cells of used columns that the job's schema excludes.
+    fn check_cells(&self, data: &Dataset, job: &Job) -> Result<()> {
+        let target = self.target.as_ref().map(|target| &target.column);
+        let is_used =
+            |one: &&Declared| self.columns.contains(&one.name) || target == Some(&one.name);
+        let used: Vec<Declared> = job.schema.iter().filter(is_used).cloned().collect();
+        Ok(data.check_declared(&used, job.clips())?)
     }
 
     /// Refuses rows of other clients.

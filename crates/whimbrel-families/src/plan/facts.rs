@@ -151,8 +151,8 @@ fn mixed_columns(
                 return refuse(
                     format!("the levels of column {name:?} are unknown"),
                     format!(
-                        "list them, types = {{ {name} = [\"a\", \"b\"] }}, or put a file that has \
-                         them all at `path`"
+                        "list them, {name} = {{ type = \"category\", levels = [\"a\", \"b\"] }} in \
+                         [schema], or put a file that has them all at `path`"
                     ),
                 );
             }
@@ -194,7 +194,9 @@ fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
 
 /// Columns and classes of a sample file.
 fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
-    let (data, set_apart) = read_sample(csv, &job.data.held_out.role)?;
+    let types = job.column_types();
+    let also = job.data.held_out.role.iter().chain(mixed::leveled(&types));
+    let (data, set_apart) = read_sample(csv, also)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = tables::features(csv, &except);
     let Some(target) = &csv.target else {

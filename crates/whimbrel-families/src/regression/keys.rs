@@ -1,6 +1,5 @@
 //! Keys of regressions and of `newton`.
 
-use crate::em::mixed::{read_types, write_types};
 use whimbrel_data::ColumnType;
 use whimbrel_job::form::{BOOLEAN, COLUMN, Form, NOT_NEGATIVE, TEXT};
 use whimbrel_job::reader::Read;
@@ -17,7 +16,7 @@ pub struct RegressionKeys {
     /// Whether weights count equal rows.
     pub frequencies: bool,
     pub class_weights: Vec<(String, f64)>,
-    /// Types of columns; text without a type is a factor.
+    /// Types of columns in `[schema]`; text without a type is a factor.
     pub types: Vec<(String, ColumnType)>,
     /// Levels without a coefficient, by column.
     pub reference: Vec<(String, String)>,
@@ -125,10 +124,6 @@ const TEXTS_BY_NAME: Form<Vec<(String, String)>> = Form::new(
     |v| v.entries()?.into_iter().map(|(name, v)| Ok((name, v.text()?))).collect::<Read<_>>(),
     |all| inline(all.iter().map(|(name, level)| (name.as_str(), text(level)))),
 );
-
-/// Types of columns.
-pub(crate) const COLUMN_TYPES: Form<Vec<(String, ColumnType)>> =
-    Form::new("", |v| read_types(v.clone()), |types| write_types(types));
 
 /// The family's keys of `[method]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -7,7 +7,6 @@ mod pool;
 mod predict;
 mod results;
 
-use crate::em::mixed::TYPES;
 use crate::failure::Result;
 use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables};
 use crate::job::method::length::ROUNDS;
@@ -17,7 +16,7 @@ use crate::load::{Layout, Loaded, Response};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    BY_CLIENT, CLASS_WEIGHTS, COLUMN_TYPES, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
+    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
     HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
     REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
@@ -43,7 +42,6 @@ static MODELS: [ModelKind; 2] = [
             &WEIGHTS,
             &WEIGHTS_ARE,
             &CLASS_WEIGHTS,
-            &TYPES,
             &REFERENCE,
             &INTERACTIONS,
             &INTERCEPT,
@@ -54,7 +52,7 @@ static MODELS: [ModelKind; 2] = [
     ModelKind::new(
         COX,
         "Cox's proportional hazards, stratified by client; `target` is the time",
-        &[&EVENT, &TYPES, &REFERENCE, &INTERACTIONS, &RIDGE],
+        &[&EVENT, &REFERENCE, &INTERACTIONS, &RIDGE],
     ),
 ];
 static KEYS: &[&JobKey] = &[&ROUNDS, &ERRORS, &TESTS, &HETEROGENEITY, &EVALUATE];
@@ -82,9 +80,8 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
 fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
     let cox = tables.model_kind == COX;
     let keys = REGRESSION.read(tables.model);
-    let types = tables.model.read(&TYPES, |v| COLUMN_TYPES.read(&v));
     let inference = INFERENCE.read(tables.method);
-    let mut keys = RegressionKeys { types: types?, ..keys? };
+    let mut keys = keys?;
     keys.intercept &= !cox && !keys.by_client;
     Ok(Box::new(RegressionFit { cox, keys, inference: inference? }))
 }
@@ -127,13 +124,17 @@ impl Fit for RegressionFit {
     }
 
     fn write_model(&self, out: &mut Writer) {
-        out.put(&TYPES, COLUMN_TYPES.write(&self.keys.types));
         let intercept = self.keys.intercept || self.keys.by_client;
         REGRESSION.write(&RegressionKeys { intercept, ..self.keys.clone() }, out);
     }
 
     fn write_method(&self, out: &mut Writer) {
         INFERENCE.write(&self.inference, out);
+    }
+
+    fn resolve(&mut self, job: &mut Job, source: &Source<'_>) {
+        self.keys.types = job.column_types();
+        job.uplink.refuse_frame(source);
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {

@@ -33,6 +33,19 @@ fn a_grid_is_read_and_written() {
     }
 }
 
+/// Declared limits whose squares overflow the exact sums before the fit, unless the limits scale the
+/// columns.
+#[test]
+fn a_grid_that_could_overflow_is_refused() {
+    let job = |limit: &str, more: &str| {
+        format!("{PLAIN}{GRID}{more}[schema.x]\nmin = 0\nmax = {limit}\n")
+    };
+    has(&refusal(&job("1e14", "")), "squares of column \"x\", summed over the rows of a client");
+    parse(&job("1e12", ""));
+    parse(&job("1e14", "[data.prepare]\nlimits = true\n"));
+    parse(&job("1e14", "").replace(GRID, ""));
+}
+
 #[test]
 fn a_grid_is_refused_where_uploads_are_not_terms_of_one_sum() {
     let toy = "[data]\nsource = \"toy\"\n[model]\nkind = \"linear\"\n[method]\nrounds = 9\n";

@@ -234,8 +234,9 @@ fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
         assert_eq!(declared, usize::from(prepare.contains("pca")));
     }
     let wards = Wards::new();
-    let ranges = "ranges = { age = [-20, 30], dose = [-9, 9], pulse = [0, 150] }";
-    wards.same(&wards.job(&format!("{MIXTURE}[data.prepare]\n{ranges}\n"), rest));
+    let limits = "[data.prepare]\nlimits = true\n[schema]\nage = { min = -20, max = 30 }\n\
+                  dose = { min = -9, max = 9 }\npulse = { min = 0, max = 150 }\n";
+    wards.same(&wards.job(&format!("{MIXTURE}{limits}"), rest));
 }
 
 #[test]

@@ -149,17 +149,19 @@ fn clients_of_a_mixed_table_are_sent_its_levels() {
             "columns = [\"age\", \"falls\", \"smoker\", \"home\"]",
         )
         .replace("standardize = true\n", "")
-        .replace("kind = \"gmm\"", "kind = \"mixture\"\nTYPES")
+        .replace("kind = \"gmm\"", "kind = \"mixture\"")
         .replace("step = \"theory\"\n", "");
-    let with = |types: &str| text.replace("TYPES", types);
-    let types = "types = { falls = \"count\", smoker = \"yes-no\", home = [\"flat\", \"house\"] }";
-    let sent = offer(&with(types)).unwrap();
+    let with = |schema: &str| format!("{text}\n[schema]\n{schema}\n");
+    let schema = "falls = { type = \"count\" }\nsmoker = { type = \"yes-no\" }\n\
+                  age = { unit = \"years\", min = 0, max = 120 }\n\
+                  home = { type = \"category\", levels = [\"flat\", \"house\"] }";
+    let sent = offer(&with(schema)).unwrap();
     let sent = Offer::from_json(sent.to_json().as_bytes()).unwrap();
     let list = |levels: &[&str]| levels.iter().map(ToString::to_string).collect::<Vec<_>>();
     let levels = [vec![], vec![], list(&["0", "1"]), list(&["flat", "house"])];
     assert_eq!(sent.schema().levels, levels);
     sent.plan().unwrap().disclosures().unwrap();
-    let unknown = refused(&with("types = { home = \"category\" }"));
+    let unknown = refused(&with("home = { type = \"category\" }"));
     assert!(unknown.contains("the levels of column \"home\""), "{unknown}");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("own.csv");
@@ -172,6 +174,10 @@ fn clients_of_a_mixed_table_are_sent_its_levels() {
     let refused = sent.read(&path, "north").err().expect("an unknown level").to_string();
     let part =
         "line 3 (row 2), column \"home\": \"tent\" is not one of the levels [\"flat\", \"house\"]";
+    assert!(refused.contains(part), "{refused}");
+    fs::write(&path, "home,age,smoker,falls\nhouse,161,1,0\n").unwrap();
+    let refused = sent.read(&path, "north").err().expect("an age beyond its limit").to_string();
+    let part = "line 2 (row 1), column \"age\": 161 is above `max`, 120 years";
     assert!(refused.contains(part), "{refused}");
 }
 

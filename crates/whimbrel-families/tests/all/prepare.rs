@@ -194,19 +194,21 @@ fn constant_columns_are_dropped_and_the_rest_keeps_its_units() {
     }
 }
 
-/// Known ranges scale the columns without a message: the fit is that of rows scaled beforehand, told
+/// Known limits scale the columns without a message: the fit is that of rows scaled beforehand, told
 /// in the units of the data.
 #[test]
-fn ranges_scale_columns_without_a_stage() {
+fn limits_scale_columns_without_a_stage() {
     let (folder, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let rows = rows();
     let scaled = |at: usize| ((rows[at] - 100.0 * (at % COLUMNS) as f64) / 128.0) / 0.5;
     let scaled: Vec<f64> = (0..rows.len()).map(scaled).collect();
     write(&folder.path().join("data.csv"), &rows, COLUMNS, |i| i % 5);
     write(&other.path().join("data.csv"), &scaled, COLUMNS, |i| i % 5);
-    let range = |j: usize| format!("x{j} = [{}, {}]", 100 * j as i64 - 128, 100 * j as i64 + 128);
-    let ranges: Vec<String> = (0..COLUMNS).map(range).collect();
-    let prepare = format!("[data.prepare]\nranges = {{ {} }}", ranges.join(", "));
+    let range = |j: usize| {
+        format!("x{j} = {{ min = {}, max = {} }}\n", 100 * j as i64 - 128, 100 * j as i64 + 128)
+    };
+    let limits: String = (0..COLUMNS).map(range).collect();
+    let prepare = format!("[data.prepare]\nlimits = true\n[schema]\n{limits}");
     let found = fit(folder.path(), &prepare, "", "");
     let plain = fit(other.path(), "", "", "");
     assert_eq!(found.delivered.len(), plain.delivered.len());
@@ -269,10 +271,10 @@ fn impossible_preparations_are_refused() {
     has(&refused("pca = 0"), "`pca` takes an integer of at least 1, not 0");
     has(&refused("pac = 3"), "did you mean `pca`?");
     has(
-        &refused("ranges = { x = [3, 1] }"),
-        "column \"x\" needs two numbers, the smaller one first",
+        &refused("limits = true\n[schema.x]\nmin = 3\nmax = 1"),
+        "`min` of column \"x\" is not below its `max`",
     );
-    has(&refused("pca = 2\nranges = { x = [1, 3] }"), "write `ranges` alone");
+    has(&refused("pca = 2\nlimits = true"), "write `limits` alone");
     let twice = PLAIN.replace("client = ", "standardize = true\nclient = ");
     has(
         &refusal(&format!("{twice}[data.prepare]\npca = 3\n")),
@@ -294,11 +296,12 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
         let job = format!("{PLAIN}[data.prepare]\n{prepare}\n");
         std::fs::write(&path, job.replace("rounds = 200", "rounds = 3")).unwrap();
         let job = read(&path);
-        let loaded = load(&job).unwrap();
-        let failure = match Plan::with_cache(&job, &loaded, None) {
+        let planned = load(&job)
+            .and_then(|loaded| Ok((Plan::with_cache(&job, &loaded, None)?, loaded.clients)));
+        let failure = match planned {
             Err(failure) => failure,
-            Ok(plan) => {
-                let run = run_clients(&plan, loaded.clients, 1, &mut ());
+            Ok((plan, clients)) => {
+                let run = run_clients(&plan, clients, 1, &mut ());
                 run.map(|_| ()).expect_err("the run was not refused").into()
             }
         };
@@ -315,13 +318,21 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
     let twins: Vec<f64> = rows.chunks(COLUMNS).flat_map(|row| [row[0], row[1], row[0]]).collect();
     let (message, code) = refused(&twins, 3, "pca = 3");
     assert_eq!((message.contains("vary in 2 directions only"), code), (true, 3), "{message}");
-    for (ranges, reason, expected) in [
-        ("x0 = [0, 1]", "the range of column `x1` is missing", 2),
-        ("x0 = [0, 1], x1 = [0, 1], age = [0, 1]", "`age` is not a column of the fit", 2),
-        ("x0 = [0, 1], x1 = [0, 7]", "row 2 has 8 in column `x1`, outside its range", 3),
+    for (schema, reason, expected) in [
+        ("x0 = { min = 0, max = 1 }", "the limits of column `x1` are not declared", 2),
+        (
+            "x0 = { min = 0, max = 1 }\nx1 = { min = 0, max = 7 }\nage = { min = 0, max = 1 }",
+            "no column \"age\"",
+            3,
+        ),
+        (
+            "x0 = { min = 0, max = 1 }\nx1 = { min = 0, max = 7 }",
+            "line 4 (row 3), column \"x1\": 8 is above `max`, 7",
+            3,
+        ),
     ] {
         let rows = [0.5, 2.0, 0.1, 3.0, 0.2, 8.0, 0.9, 7.0];
-        let (message, code) = refused(&rows, 2, &format!("ranges = {{ {ranges} }}"));
+        let (message, code) = refused(&rows, 2, &format!("limits = true\n[schema]\n{schema}"));
         assert_eq!((message.contains(reason), code), (true, expected), "{message}");
     }
 }

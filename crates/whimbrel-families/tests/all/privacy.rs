@@ -181,9 +181,9 @@ fn noise_repeats_with_its_seed_only() {
     assert_ne!(model(&run(&seeded).1), model(&run(&secret).1));
 }
 
-/// Columns in natural units: ranges that the job states scale them, and cost no budget.
+/// Columns in natural units: limits that the job states scale them, and cost no budget.
 #[test]
-fn stated_ranges_scale_the_columns_of_a_private_fit() {
+fn stated_limits_scale_the_columns_of_a_private_fit() {
     let job = |data: &str| {
         format!(
             "seed = 2\n[data]\nsource = \"mixture\"\nclients = 5\nrows = 400\n\
@@ -192,12 +192,13 @@ fn stated_ranges_scale_the_columns_of_a_private_fit() {
              kind = \"fedem\"\nevaluate = {{ every = 80 }}\n[privacy]\nepsilon = 3.0\nnoise_seed = 1\n"
         )
     };
-    let ranges = "[data.prepare]\nranges = { x1 = [-500, 2500], x2 = [-0.05, 0.07] }";
+    let limits = "[data.prepare]\nlimits = true\n[schema]\nx1 = { min = -500, max = 2500 }\n\
+                  x2 = { min = -0.05, max = 0.07 }";
     let objective = |text: &str| run(&parse(text)).1.objective().unwrap();
     let exact = objective(&job("").replace("epsilon = 3.0\nnoise_seed = 1\n", ""));
-    let (raw, scaled) = (objective(&job("")), objective(&job(ranges)));
+    let (raw, scaled) = (objective(&job("")), objective(&job(limits)));
     assert!((scaled - exact).abs() < 0.1 && raw > exact + 1.0, "{scaled}, {raw} and {exact}");
-    has(&refusal(&job("[data.prepare]\nstandardize = true")), "`ranges` of the columns");
+    has(&refusal(&job("[data.prepare]\nstandardize = true")), "limits = true in [data.prepare]");
 }
 
 /// Shares of 60 clients under masks: models of one round with other seeds of the noise differ by the

@@ -23,7 +23,7 @@ pub struct Bins {
     pub blocks: Blocks,
     /// Fewest rows behind a count.
     pub group: u64,
-    /// Edges of each column, ascending; empty for categories, times and empty columns.
+    /// Edges of each column, ascending; empty for categories, columns of 0 and 1, times and empty columns.
     pub edges: Vec<Vec<f64>>,
     pub survival: Option<Survival>,
 }
@@ -373,7 +373,8 @@ impl Bins {
         let time = survival.map(|survival| survival.time);
         let mut edges = Vec::with_capacity(ranges.len());
         for (column, range) in ranges.iter().enumerate() {
-            edges.push(if blocks.levels[column] > 0 || time == Some(column) {
+            let is_category = blocks.levels[column] > 0 || blocks.yes_no(column, figures).is_some();
+            edges.push(if is_category || time == Some(column) {
                 Vec::new()
             } else {
                 Self::grid(&blocks.pooled(column, figures)?, *range, bins)

@@ -18,7 +18,7 @@ pub struct Tally {
 }
 
 /// The figures of a client, column by column: observed cells, then for numbers mean and squares of `x`
-/// and of `sign(x) ln(1 + |x|)`, and for categories their counts.
+/// and of `sign(x) ln(1 + |x|)` and whether all are 0 or 1, and for categories their counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocks {
     /// Number of categories of each column; zero for numbers.
@@ -26,7 +26,9 @@ pub struct Blocks {
 }
 
 /// Figures of a column of numbers.
-const NUMBERS: usize = 5;
+const NUMBERS: usize = 6;
+/// The last of them: 1 if all cells are 0 or 1, and [`MERGED`] if their counts are withheld.
+const YES_NO: usize = NUMBERS - 1;
 /// Stands for the count of a category that is part of the next count.
 pub const MERGED: f64 = -1.0;
 
@@ -49,7 +51,7 @@ impl Tally {
             let block = &mut figures[blocks.range(column)];
             block[0] = 1.0;
             if blocks.levels[column] == 0 {
-                block.copy_from_slice(&[1.0, 0.0, 1.0, 0.0, 1.0]);
+                block.copy_from_slice(&[1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
             }
         }
         delivery(vec![1.0], figures)
@@ -76,10 +78,38 @@ impl Blocks {
         start..start + self.width(column)
     }
 
+    /// The figures of a column by client; those of numbers are zero where they are withheld.
+    pub fn each<'a>(&self, column: usize, clients: &'a [f64]) -> impl Iterator<Item = &'a [f64]> {
+        let (range, numbers) = (self.range(column), self.levels[column] == 0);
+        clients.chunks_exact(self.len().max(1)).map(move |all| match &all[range.clone()] {
+            block if numbers && block[YES_NO] == MERGED => &[0.0; NUMBERS],
+            block => block,
+        })
+    }
+
+    /// Observed cells, zeros and ones by client, as the figures of two categories, of a column of
+    /// numbers that holds both and nothing else.
+    pub fn yes_no(&self, column: usize, clients: &[f64]) -> Option<Vec<[f64; 3]>> {
+        let (range, numbers) = (self.range(column), self.levels[column] == 0);
+        let counts = |all: &[f64]| {
+            let block = &all[range.clone()];
+            let (count, ones) = (block[0], (block[0] * block[1]).round());
+            match block[YES_NO] {
+                _ if count == 0.0 => Some([0.0; 3]),
+                0.0 => None,
+                MERGED => Some([count, MERGED, count]),
+                _ => Some([count, count - ones, ones]),
+            }
+        };
+        let all = clients.chunks_exact(self.len().max(1)).filter(|_| numbers);
+        let all = all.map(counts).collect::<Option<Vec<_>>>()?;
+        let occurs = |at: usize| all.iter().any(|counts| counts[at] != 0.0);
+        (occurs(1) && occurs(2)).then_some(all)
+    }
+
     /// Pooled figures of one column; of categories the observed cells alone.
     pub fn pooled(&self, column: usize, clients: &[f64]) -> Result<Vec<f64>> {
-        let range = self.range(column);
-        let each = || clients.chunks_exact(self.len().max(1)).map(|all| &all[range.clone()]);
+        let each = || self.each(column, clients);
         let mut pooled = vec![each().map(|block| block[0]).sum()];
         let parts = if self.levels[column] > 0 { &[][..] } else { &[1, 3] };
         for part in parts {
@@ -136,6 +166,8 @@ impl OneShot for Tally {
                 }
             } else if self.group == 1 || !is_almost_constant(&observed, self.group as usize) {
                 block.copy_from_slice(&numbers(&mut observed));
+            } else if is_yes_no(&observed) {
+                (block[0], block[YES_NO]) = (observed.len() as f64, MERGED);
             }
         }
         Ok(tallies)
@@ -164,7 +196,8 @@ impl OneShot for Tally {
 
     fn disclosure(&self) -> Disclosure {
         let meaning = "the number of rows; of each column the number of observed cells, and either mean \
-                       and sum of squares, as numbers and as logarithms, or the count of each category";
+                       and sum of squares, as numbers and as logarithms, and whether all are 0 or 1, or the \
+                       count of each category";
         aggregate("summary", meaning, 8 + list_bytes(self.blocks.len()))
     }
 }
@@ -181,7 +214,14 @@ impl Tally {
             let block = &tallies.figures[self.blocks.range(column)];
             let is_count = |n: f64| n >= 0.0 && n.fract() == 0.0;
             let fits = match levels {
-                0 => block[2] >= 0.0 && block[4] >= 0.0,
+                0 => {
+                    let flag = block[YES_NO];
+                    let share = flag != 1.0 || (0.0..=1.0).contains(&block[1]);
+                    [0.0, 1.0, MERGED].contains(&flag)
+                        && share
+                        && block[2] >= 0.0
+                        && block[4] >= 0.0
+                }
                 _ => {
                     let known = || block[1..].iter().filter(|n| **n != MERGED);
                     let total =
@@ -202,13 +242,18 @@ fn delivery(rows: Vec<f64>, figures: Vec<f64>) -> Artifact {
     Artifact::new(Tally::KIND).with("rows", &[m], rows).with("figures", &[m, width], figures)
 }
 
-/// Count, mean and squares of numbers, then of their logarithms.
+fn is_yes_no(values: &[f64]) -> bool {
+    !values.is_empty() && values.iter().all(|x| *x == 0.0 || *x == 1.0)
+}
+
+/// Count, mean and squares of numbers, then of their logarithms, and whether all are 0 or 1.
 fn numbers(values: &mut [f64]) -> [f64; NUMBERS] {
     let count = values.len() as f64;
+    let yes_no = f64::from(u8::from(is_yes_no(values)));
     let [mean, squares] = about_first(values);
     values.iter_mut().for_each(|x| *x = math::ln_1p(x.abs()).copysign(*x));
     let [log_mean, log_squares] = about_first(values);
-    [count, mean, squares, log_mean, log_squares]
+    [count, mean, squares, log_mean, log_squares, yes_no]
 }
 
 /// Mean and squares about it; a constant column has exactly that mean and no squares.

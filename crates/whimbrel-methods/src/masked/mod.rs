@@ -145,6 +145,7 @@ impl<M: Sums> Masked<M> {
         if let Some(roster) = masks.roster() {
             self.trust.check(roster)?;
         }
+        self.trust.check_sum(&asked.cohort, masks.roster())?;
         let words = self.method.words(&up)?;
         let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
         let content = self.content(&asked.message, &asked.voids)?;
@@ -175,7 +176,10 @@ impl<M: Sums> Masked<M> {
             return Err(Error::peer("a step of another exchange, or out of its order"));
         }
         let up = match down {
-            Down::Survivors(survivors) => Up::Vouch(client.masks.vouch(survivors)?),
+            Down::Survivors(survivors) => {
+                self.trust.check_sum(&survivors.survivors, client.masks.roster())?;
+                Up::Vouch(client.masks.vouch(survivors)?)
+            }
             Down::Vouches(vouches) => {
                 let shares = client.masks.shares(vouches)?;
                 self.trust.report(shares.unopened.iter().map(|from| (*from, None)));
@@ -418,8 +422,8 @@ impl<M: Sums> Method for Masked<M> {
             }
             Step::Vouch => {
                 server.vouches = if open { server.masks.close_vouches()? } else { None };
-                let vouched = server.vouches.iter().flat_map(|vouches| &vouches.signatures);
-                server.asked = vouched.map(|(id, _)| *id).collect();
+                let enough = server.vouches.is_some();
+                server.asked = if enough { server.masks.vouched() } else { Vec::new() };
                 server.step = Step::Share;
             }
             Step::Share => {

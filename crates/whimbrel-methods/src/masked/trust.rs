@@ -1,7 +1,7 @@
 //! The trust between clients: the identity of a client, and the user's view of rosters.
 
 use std::fmt;
-use whimbrel_core::{ClientId, Result};
+use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_privacy::masks::{Hash, Roster};
 
 /// The part of a process in the trust between clients.
@@ -10,6 +10,9 @@ pub struct Trust {
     /// The secret of the client's identity; it is that of its masks if `None`.
     pub identity: Option<Hash>,
     pub watch: Option<&'static dyn Watch>,
+    /// Whether a client answers only for sums over its whole roster: sums with and without a client
+    /// differ by its own vector.
+    pub whole: bool,
 }
 
 /// The reaction of a program to rosters and reports, on either side.
@@ -25,6 +28,17 @@ impl Trust {
         self.watch.map_or(Ok(()), |watch| watch.roster(roster))
     }
 
+    /// Refuses a cohort or survivors that leave clients of the roster out.
+    pub(super) fn check_sum(&self, of: &[ClientId], roster: Option<&Roster>) -> Result<()> {
+        let all = roster.map_or(0, |roster| roster.members().len());
+        if !self.whole || of.len() == all {
+            return Ok(());
+        }
+        let what = format!("a sum of {} clients of a roster of {all}", of.len());
+        Err(Error::peer(format!("{what}: sums with and without a client reveal its part"))
+            .hint("--partial-rounds takes part in such sums"))
+    }
+
     pub(super) fn report(&self, unopened: impl Iterator<Item = (ClientId, Option<ClientId>)>) {
         if let Some(watch) = self.watch {
             unopened.for_each(|(from, to)| watch.unopened(from, to));
@@ -35,7 +49,8 @@ impl Trust {
 impl PartialEq for Trust {
     fn eq(&self, other: &Self) -> bool {
         let place = |trust: &Self| trust.watch.map(|watch| std::ptr::from_ref(watch).cast::<()>());
-        self.identity == other.identity && place(self) == place(other)
+        let settings = |trust: &Self| (trust.identity, trust.whole);
+        settings(self) == settings(other) && place(self) == place(other)
     }
 }
 

@@ -36,7 +36,10 @@ use whimbrel_core::declare::{Better, Role};
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Allowance, Artifact, Declaration, Metric, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Measure, Result, vector, wire};
-use whimbrel_models::glm::{Asked, Errors, Model, Rows, Scaling};
+use whimbrel_models::glm::{Asked, Errors, Model, Rows, Scaling, Sums};
+
+/// Halvings of a point whose sums may not leave; the last is practically zero.
+const HALVINGS_MAX: u32 = 40;
 
 /// The method.
 #[derive(Clone, Debug)]
@@ -184,6 +187,8 @@ impl Pooled for Newton {
                 opening("sums of columns", 0),
                 opening("squares of columns", 1),
                 Allowance::rounds(Some(self.rounds_max())),
+                // Repeated if clients were missing.
+                Allowance { rank: Allowance::ROUNDS, ..opening("sums at the estimate", 0) },
             ],
             disclosures,
             measures: vec![
@@ -235,7 +240,8 @@ impl Pooled for Newton {
     }
 
     fn kind(&self, down: &Down) -> usize {
-        usize::from(down.means.is_some()) + usize::from(down.scales.is_some())
+        let opened = usize::from(down.means.is_some()) + usize::from(down.scales.is_some());
+        opened + usize::from(opened == 2 && down.last)
     }
 
     fn length(&self, down: &Down) -> usize {
@@ -250,7 +256,8 @@ impl Pooled for Newton {
     fn sums(&self, down: &Down, rows: &Rows) -> Result<Vec<f64>> {
         let k = self.model.design.width();
         let given = [&down.means, &down.scales].into_iter().flatten();
-        if given.into_iter().any(|list| list.len() != k) || down.points.len() > self.points_max() {
+        let most = if down.last { 1 } else { self.points_max() };
+        if given.into_iter().any(|list| list.len() != k) || down.points.len() > most {
             return Err(Error::peer("the server asks for the sums of another model"));
         }
         let (Some(means), Some(scales)) = (&down.means, &down.scales) else {
@@ -259,18 +266,8 @@ impl Pooled for Newton {
         let scaling = Scaling { means: means.clone(), scales: scales.clone() };
         let mut up = Counts::of_client(rows).to_vec();
         for point in &down.points {
-            let sums = self.model.evaluate(rows, &scaling, point)?;
-            let few = self.min_group.is_some_and(|group| sums.support < f64::from(group));
-            let all = sums.score.iter().chain(&sums.information).chain([&sums.log_likelihood]);
-            let finite = all.into_iter().all(|x| x.abs() < MAGNITUDE_MAX);
-            let many = rows.y.len() >= self.min_group.unwrap_or(0) as usize;
-            if !down.last && (few && many || !finite) {
-                // Far from the estimate few rows may determine the sums, or overflow them: such a
-                // point counts as one without a likelihood, and the server takes a shorter step.
-                up.extend([0.0, rows.y.len() as f64]);
-                up.resize(up.len() + sums.score.len() + sums.information.len(), 0.0);
-                continue;
-            }
+            let Evaluated { sums, few, refused } =
+                self.evaluate(&scaling, point, rows, down.last)?;
             if few {
                 return Err(Error::data(format!(
                     "its sums rest on {:.1} rows, fewer than min_group = {}",
@@ -279,7 +276,8 @@ impl Pooled for Newton {
                 ))
                 .hint("leave this client out, or write min_group = 1 in [privacy]"));
             }
-            up.extend([sums.log_likelihood, sums.invalid]);
+            let invalid = if refused { rows.y.len() as f64 } else { sums.invalid };
+            up.extend([sums.log_likelihood, invalid]);
             up.extend(&sums.score);
             up.extend(&sums.information);
             if down.last {
@@ -347,7 +345,44 @@ impl Pooled for Newton {
     }
 }
 
+/// A client's sums at a point.
+struct Evaluated {
+    sums: Sums,
+    /// Whether fewer rows than `min_group` determine them.
+    few: bool,
+    /// Whether they belong to a nearer point: the server discards them and takes a shorter step.
+    refused: bool,
+}
+
 impl Newton {
+    /// Sums at a point. Far from the estimate few rows may determine the sums, or overflow them: such a
+    /// point counts as one without a likelihood. The client then sends its sums at a nearer point, because a
+    /// masked sum in which all others send zeros is one client's own.
+    fn evaluate(
+        &self,
+        scaling: &Scaling,
+        point: &[f64],
+        rows: &Rows,
+        last: bool,
+    ) -> Result<Evaluated> {
+        let many = rows.y.len() >= self.min_group.unwrap_or(0) as usize;
+        let (mut point, mut refused) = (point.to_vec(), false);
+        for _ in 0..HALVINGS_MAX {
+            let sums = self.model.evaluate(rows, scaling, &point)?;
+            let few = self.min_group.is_some_and(|group| sums.support < f64::from(group));
+            let all = sums.score.iter().chain(&sums.information).chain([&sums.log_likelihood]);
+            let finite = all.into_iter().all(|x| x.abs() < MAGNITUDE_MAX);
+            if last || finite && !(few && many) {
+                return Ok(Evaluated { sums, few, refused });
+            }
+            refused = true;
+            point.iter_mut().for_each(|x| *x *= 0.5);
+        }
+        let p = point.len();
+        let (score, information) = (vec![0.0; p], vec![0.0; packed_len(p)]);
+        Ok(Evaluated { sums: Sums { score, information, ..Sums::default() }, few: false, refused })
+    }
+
     /// Means and the first coefficients from the first opening, scales from the second.
     fn open(&self, server: &mut Server, sums: &[f64]) -> Result<()> {
         let Some(means) = &mut server.means else {
@@ -424,4 +459,86 @@ fn opening_sums(rows: &Rows, means: Option<&[f64]>) -> Vec<f64> {
     // Σ (x − m)² = Σ (x − m_i)² + n_i (m_i − m)²
     let gaps = own.iter().zip(means).map(|(own, mean)| (own - mean) * (own - mean));
     [n].into_iter().chain(squares.iter().zip(gaps).map(|(square, gap)| square + n * gap)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::Table;
+    use whimbrel_models::glm::{Design, Factor, Family, Term};
+
+    /// A regression of the first of three columns on the others, and 200 rows.
+    fn regression(family: Family) -> (Newton, Rows) {
+        let columns: Vec<String> = ["y", "a", "b"].map(String::from).into();
+        let term = |column: usize| Term {
+            name: columns[column].clone(),
+            factors: vec![Factor { column, levels: Vec::new(), reference: 0 }],
+        };
+        let (terms, intercept) = ((1..3).map(term).collect(), family != Family::Cox);
+        let design = Design { intercept, terms, columns: columns.clone(), ..Design::default() };
+        let mut stream = Key::root(1).stream();
+        let row = |_| {
+            let (a, b) = (stream.normal(), stream.normal());
+            [1.0 + (a + stream.normal()).abs().floor(), a, b]
+        };
+        let values = (0..200).flat_map(row).collect();
+        let method = Newton {
+            model: Model { family, design, by_client: false },
+            ridge: 0.0,
+            asked: Asked {
+                errors: Errors::Model,
+                heterogeneity: false,
+                frequencies: false,
+                min_group: 5,
+            },
+            tests: false,
+            rounds: 30,
+            min_group: Some(5),
+        };
+        let rows = method.read(&ClientData::Table(Table::new(columns, values).unwrap())).unwrap();
+        (method, rows)
+    }
+
+    fn at(method: &Newton, rows: &Rows, point: Vec<f64>, last: bool) -> Result<Vec<f64>> {
+        let (means, scales) = (Some(vec![0.0; 2]), Some(vec![1.0; 2]));
+        method.sums(&Down { means, scales, points: vec![point], last }, rows)
+    }
+
+    /// Far from the estimate sums overflow, or rest on few rows: the client refuses the point, and what it
+    /// sends instead is no vector of zeros.
+    #[test]
+    fn refused_points_are_answered_at_a_nearer_one() {
+        for (family, near, far) in [
+            (Family::Poisson, vec![0.0, 0.1, 0.0], vec![0.0, 400.0, 0.0]),
+            (Family::Cox, vec![0.1, 0.0], vec![120.0, 90.0]),
+        ] {
+            let (method, rows) = regression(family);
+            let kept = at(&method, &rows, near, false).unwrap();
+            assert_eq!(kept[Counts::LEN + 1], 0.0, "{family:?}: an honest point was refused");
+            let sums = at(&method, &rows, far.clone(), false).unwrap();
+            let (invalid, rest) = (sums[Counts::LEN + 1], &sums[Counts::LEN + 2..]);
+            assert_eq!(invalid, 200.0, "{family:?}");
+            assert!(rest.iter().any(|x| *x != 0.0) && rest.iter().all(|x| x.is_finite()));
+            let nearer = far.iter().map(|x| x * 0.5f64.powi(40)).collect();
+            let zero = at(&method, &rows, nearer, false).unwrap();
+            assert_eq!(rest.len(), zero.len() - Counts::LEN - 2);
+        }
+    }
+
+    #[test]
+    fn the_sums_at_the_estimate_are_asked_for_one_point_and_counted() {
+        let (method, rows) = regression(Family::Poisson);
+        let (means, scales) = (Some(vec![0.0; 2]), Some(vec![1.0; 2]));
+        let down = |points: usize, last| Down {
+            means: means.clone(),
+            scales: scales.clone(),
+            points: vec![vec![0.0; 3]; points],
+            last,
+        };
+        let exchanges = method.declare().exchanges;
+        assert_eq!(exchanges[method.kind(&down(1, true))].most, Some(OPENINGS_MAX));
+        assert_eq!(exchanges[method.kind(&down(1, false))].most, Some(method.rounds_max()));
+        assert!(method.sums(&down(1, true), &rows).is_ok());
+        assert!(method.sums(&down(2, true), &rows).is_err());
+    }
 }

@@ -209,7 +209,7 @@ impl Preparation {
             Some(at) => {
                 let (row, column) = (at / self.kept.len(), self.kept[at % self.kept.len()]);
                 Err(Error::data(format!(
-                    "row {} has {} in column `{}`, outside its range in [data.prepare]",
+                    "row {} has {} in column `{}`, outside its limits in [schema]",
                     row + 1,
                     table.row(row)[column],
                     table.columns[column]

@@ -1,6 +1,6 @@
 //! Evaluations of a gradient method.
 
-use super::{Global, Gradient};
+use super::{Global, Gradient, Reference};
 use crate::federated::{
     Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, optional,
 };
@@ -14,6 +14,8 @@ use whimbrel_models::convex::Examples;
 
 /// The largest relative excess loss of a converged run.
 const EXCESS_MAX: f64 = 1e-6;
+/// The share of `F(0) − F★` below which a loss counts as zero, where the minimum is zero.
+const ZERO: f64 = 1e-6;
 /// The advice for a run that has not converged.
 const REMEDY: &str =
     "run more rounds, write standardize = true in [data], or use a smaller step or larger batches";
@@ -125,7 +127,7 @@ impl Judge for Gradient {
         let mut metrics = vec![
             Metric::number("objective", objective),
             optional("excess_loss", reference.map(|r| objective - r.f_star)),
-            optional("excess_relative", reference.map(|r| (objective - r.f_star) / objective)),
+            optional("excess_relative", reference.map(|r| r.relative(objective))),
             optional("distance2", distance2),
         ];
         // ||∇F(w)||², bounded by Theorem S11
@@ -134,6 +136,14 @@ impl Judge for Gradient {
             metrics.push(Metric::number("gradient_norm2", norm2));
         }
         Ok(metrics)
+    }
+}
+
+impl Reference {
+    /// The excess of a loss, relative to it; where the minimum is zero, to a small share of the
+    /// excess at the start.
+    fn relative(&self, loss: f64) -> f64 {
+        (loss - self.f_star) / loss.max(ZERO * (self.f_zero - self.f_star))
     }
 }
 
@@ -192,7 +202,7 @@ pub(super) fn measures() -> Vec<Measure> {
             "excess_relative",
             "Relative excess loss",
             "relative excess loss",
-            "(F(w) − F★) / F(w)",
+            "(F(w) − F★) / max(F(w), 10⁻⁶ (F(0) − F★))",
         ))
         .without_curve()
         .summary()

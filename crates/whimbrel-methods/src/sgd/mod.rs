@@ -100,6 +100,8 @@ pub struct Reference {
     pub w: Vec<f64>,
     /// `F_*`.
     pub f_star: f64,
+    /// `F` at the start, zero.
+    pub f_zero: f64,
 }
 
 impl Oracle for Gradient {

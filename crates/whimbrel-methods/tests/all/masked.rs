@@ -162,6 +162,26 @@ fn lies_to_one_client() {
     }
 }
 
+/// Sums with and without a client differ by its own part: no answer leaves without `--partial-rounds`.
+#[test]
+fn sums_without_a_client_of_the_roster_are_refused() {
+    type Lie = (&'static str, usize, fn(&mut Message));
+    let cases: [Lie; 2] =
+        [("cohort", 0, |m| asked(m).cohort.truncate(4)), ("survivors", 1, leave_one_out)];
+    let trust = Trust { whole: true, ..Trust::default() };
+    for (name, after, lie) in cases {
+        let mut town = Town::new(Form::Pair, trust);
+        town.honest(after);
+        let entries = town.clients[VICTIM].ledger().entries();
+        let refusals = town.step(lie, |_| panic!("{} left", "an answer"));
+        let why = "of a roster of";
+        let fits = matches!(&refusals[..], [(_, said)] if said.contains(why));
+        assert!(fits, "{name}: {refusals:?}");
+        assert_eq!(town.clients[VICTIM].ledger().entries(), entries, "{name}");
+    }
+    Town::new(Form::Pair, trust).honest(6);
+}
+
 fn id() -> ClientId {
     ClientId(VICTIM as u32)
 }
@@ -273,7 +293,7 @@ fn false_keys_are_refused_before_a_masked_word_leaves() {
     assert_eq!(town.clients[VICTIM].ledger().entries(), 2);
 
     let watch: &'static Only = Box::leak(Box::new(Only(Accepted::parse(&town.lines).unwrap())));
-    let trust = Trust { identity: None, watch: Some(watch) };
+    let trust = Trust { watch: Some(watch), ..Trust::default() };
     let mut town = Town::new(Form::Pair, trust);
     let refusals = town.step(forge, |_| panic!("an answer left"));
     let why = "is not on the accepted roster";

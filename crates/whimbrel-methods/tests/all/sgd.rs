@@ -85,7 +85,11 @@ impl Setup {
                 momentum: 0.0,
                 average: Average::Last,
                 participation: 1.0,
-                reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
+                reference: Some(Reference {
+                    w: optimum.w,
+                    f_star: optimum.f_star,
+                    f_zero: optimum.f_zero,
+                }),
                 known: None,
             },
             terms: equal_terms(

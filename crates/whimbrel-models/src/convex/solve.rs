@@ -31,6 +31,8 @@ pub struct Optimum {
     pub w: Vec<f64>,
     /// `F(w)`.
     pub f_star: f64,
+    /// `F(0)`.
+    pub f_zero: f64,
     /// The Euclidean norm of the gradient at `w`. Above the tolerance only where rounding allows
     /// no less: at most `16 eps (trace ||w|| + ||grad F(0)||)`, with `trace` of the Hessian.
     pub gradient_norm: f64,
@@ -55,7 +57,7 @@ pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) ->
     }
     let trace: f64 = mean.diagonal.iter().sum();
     let mut point = mean.at(vec![0.0; mean.dimension])?;
-    let (at_zero, mut polished) = (point.norm, 0);
+    let (at_zero, f_zero, mut polished) = (point.norm, point.f, 0);
     for iterations in 0..ITERATIONS_MAX {
         let size = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
         let rounding = point.norm <= 16.0 * f64::EPSILON * size;
@@ -71,7 +73,7 @@ pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) ->
             _ if rounding || point.norm <= tolerance => {
                 mean.refuse_separated(&point)?;
                 let Point { w, f, norm, .. } = mean.shortest(point, tolerance)?;
-                return Ok(Optimum { w, f_star: f, gradient_norm: norm, iterations });
+                return Ok(Optimum { w, f_star: f, f_zero, gradient_norm: norm, iterations });
             }
             _ => break,
         }

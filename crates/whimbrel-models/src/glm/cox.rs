@@ -6,6 +6,7 @@
 
 use super::kernels::add_outer;
 use super::{Rows, Scaling, Sums};
+use std::ops::Range;
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::{math, vector};
 
@@ -50,6 +51,7 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
     let top = vector::largest(eta.iter().copied());
     let (mut at_risk, mut tied) = (Risk::new(d), Risk::new(d));
     let (mut mean, mut root) = (vec![0.0; d], vec![0.0; d]);
+    let mut times = Vec::new();
     let mut from = 0;
     while from < rows.len() {
         let to = from + rows.y[from..].iter().take_while(|t| **t == rows.y[from]).count();
@@ -79,9 +81,28 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
         }
         vector::axpy(&mut sums.information, all, &at_risk.two);
         vector::axpy(&mut sums.information, -own, &tied.two);
-        sums.support += f64::from(events);
+        times.push((from..to, all, own));
         from = to;
     }
+    let hazard = |row: usize| math::exp(eta[row] - top);
+    sums.support = support(rows, &times, hazard);
+}
+
+/// The number of rows behind the sums: of events, and of the rows at risk by their weights
+/// `r_i = sum over events of exp(η_i) / φ`, whichever is less. Far from the estimate few rows at risk
+/// carry the sums.
+fn support(rows: &Rows, times: &[(Range<usize>, f64, f64)], hazard: impl Fn(usize) -> f64) -> f64 {
+    let (mut events, mut total, mut largest, mut later) = (0.0, 0.0, 0.0_f64, 0.0);
+    for (tied, all, own) in times.iter().rev() {
+        later += all;
+        for row in tied.clone() {
+            let is_event = rows.event.get(row).is_none_or(|event| *event == 1.0);
+            let weight = hazard(row) * if is_event { later - own } else { later };
+            events += f64::from(u8::from(is_event));
+            (total, largest) = (total + weight, largest.max(weight));
+        }
+    }
+    if largest > 0.0 { events.min(total / largest) } else { 0.0 }
 }
 
 fn subtract_outer(s: &[f64], out: &mut [f64]) {

@@ -277,10 +277,7 @@ impl Network {
                 let links = &mut self.connections.links;
                 if links.get(&name).is_some_and(|link| link.session == session) {
                     links.remove(&name);
-                    self.shared.board.client(&name, |c| {
-                        c.connected = false;
-                        c.disconnects += 1;
-                    });
+                    self.shared.board.disconnected(&name, request.kind == Kind::Deliver);
                     respondents.lost(&name);
                 }
             }
@@ -334,7 +331,7 @@ impl Network {
         respondents: &mut Respondents,
     ) {
         self.shared.audit.note("connected", &name, &address);
-        self.shared.board.client(&name, |c| (c.connected, c.address) = (true, address));
+        self.shared.board.connected(&name, &address);
         // The client knows the outcome of its staged step: an earlier summary is void.
         if let Some(id) = self.roster.id(&name) {
             self.late.forget(id);

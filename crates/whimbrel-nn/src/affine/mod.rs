@@ -4,8 +4,6 @@
 //! bytes are converted to `x / 255` batch by batch.
 
 mod loss;
-#[cfg(test)]
-mod tests;
 
 use std::marker::PhantomData;
 use whimbrel_core::{Error, Inputs, Key, Result, Samples, vector};

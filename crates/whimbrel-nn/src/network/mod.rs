@@ -375,4 +375,149 @@ kernel! {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Networks against their definitions in `f64`.
+
+    use super::*;
+    use crate::Architecture;
+
+    /// Samples that suit an architecture: pixels, or symbols for sequences.
+    fn samples(architecture: &Architecture, n: usize) -> Samples {
+        let mut stream = Key::root(11).stream();
+        let width: usize = architecture.shape.iter().product();
+        let inputs = if architecture.kind == "lstm" {
+            let symbols = architecture.symbols.unwrap_or(architecture.classes) as u64;
+            Inputs::Symbols((0..n * width).map(|_| stream.below(symbols) as u16).collect())
+        } else {
+            Inputs::Bytes((0..n * width).map(|_| stream.below(256) as u8).collect())
+        };
+        let count = architecture.classes;
+        let of = (0..n).map(|_| stream.below(count as u64) as u16).collect();
+        Samples::new(architecture.shape.clone(), inputs, Targets::Classes { of, count }).unwrap()
+    }
+
+    /// Every network, small enough for its definition.
+    fn small() -> Vec<Architecture> {
+        let lstm = Architecture { hidden: vec![12], ..Architecture::new("lstm", &[7], 9) };
+        let mlp = Architecture { hidden: vec![20, 11], ..Architecture::new("mlp", &[9], 4) };
+        vec![
+            mlp,
+            Architecture::new("cnn", &[1, 8, 9], 5),
+            Architecture::new("lenet", &[1, 28, 28], 4),
+            Architecture::new("mobilenet-v2", &[3, 32, 32], 4),
+            Architecture::new("resnet-18", &[3, 8, 8], 4),
+            lstm,
+        ]
+    }
+
+    fn network(architecture: &Architecture) -> Network {
+        let Architecture { shape, classes, hidden, .. } = architecture;
+        let image = || [shape[0], shape[1], shape[2]];
+        match architecture.kind.as_str() {
+            "mlp" => Network::mlp(shape[0], hidden, *classes),
+            "cnn" => Network::cnn(image(), *classes),
+            "lenet" => Network::lenet(image(), *classes),
+            "mobilenet-v2" => Network::mobilenet_v2(image(), *classes),
+            "resnet-18" => Network::resnet_18(image(), *classes),
+            _ => Network::lstm(shape[0], *classes, architecture.embedding, hidden[0], *classes),
+        }
+    }
+
+    /// The losses of all samples in `f64`, as in training.
+    fn reference(network: &Network, w: &[f64], samples: &Samples, key: Key) -> Vec<f64> {
+        let Targets::Classes { of, .. } = &samples.targets else { unreachable!() };
+        let chunk = Chunk { batch: Batch::all(samples), from: 0, count: samples.len() };
+        let pass = chunk.pass(true, key.child(0));
+        let n = pass.padded;
+        let mut x = vec![0.0; network.input.len() * n];
+        chunk.read(&mut x, n);
+        let x: Vec<f64> = x.into_iter().map(f64::from).collect();
+        let scores = network.chain.reference(pass, w, &x);
+        let score = |class: usize, j: usize| scores[class * n + j];
+        let loss = |j: usize| {
+            let sum: f64 = (0..network.classes).map(|c| score(c, j).exp()).sum();
+            sum.ln() - score(usize::from(of[j]), j)
+        };
+        (0..samples.len()).map(loss).collect()
+    }
+
+    /// Gradient and losses of some samples from a given start.
+    fn gradient(
+        network: &Network,
+        w: &[f32],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        room: &mut Room,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let (mut gradient, mut losses) = (vec![f32::NAN; w.len()], vec![f32::NAN; batch.len()]);
+        network.gradient(w, batch, weights, Key::root(7), room, &mut gradient, &mut losses);
+        (gradient, losses)
+    }
+
+    /// The norm of a step of central differences.
+    const STEP: f64 = 1e-6;
+
+    /// Losses, and derivatives along random directions that move one tensor each, against the definition.
+    #[test]
+    fn losses_and_gradients_are_those_of_the_definition() {
+        for architecture in small() {
+            let network = network(&architecture);
+            let data = samples(&architecture, 5);
+            network.check(&data).unwrap();
+            let statistics = network.tensors.iter().any(|tensor| tensor.role == Role::Statistic);
+            assert_eq!(statistics, network.mixes_samples);
+            let w = network.start(Key::root(1));
+            let q = [0.9, 0.1, 0.5, 1.0, 0.3];
+            let (found, losses) =
+                gradient(&network, &w, Batch::all(&data), Some(&q), &mut Room::default());
+            let wide: Vec<f64> = w.iter().map(|w| f64::from(*w)).collect();
+            let key = Key::root(7);
+            let right = reference(&network, &wide, &data, key);
+            // Twenty to fifty layers of `f32`, each adding about 1e-6 of its numbers' size.
+            assert_eq!(losses.len(), right.len());
+            for (loss, right) in losses.iter().zip(&right) {
+                let error = (f64::from(*loss) - right).abs();
+                assert!(error < 1e-4 * (1.0 + right), "{}: {loss} {right}", network.name);
+            }
+            let mean = |w: &[f64]| -> f64 {
+                let losses = reference(&network, w, &data, key);
+                losses.iter().zip(&q).map(|(l, q)| l * f64::from(*q)).sum::<f64>() / 5.0
+            };
+            // At most a dozen tensors: the definition is slow.
+            let every = network.tensors.len().div_ceil(12);
+            let (mut from, mut stream) = (0, Key::root(3).stream());
+            for (t, tensor) in network.tensors.iter().enumerate() {
+                let to = from + tensor.len();
+                let place = from..to;
+                from = to;
+                if tensor.role == Role::Statistic || t % every != every / 2 {
+                    continue;
+                }
+                // A short step, since batch norms of few samples bend the loss sharply and rectified
+                // numbers have kinks; rounding errs by about 1e-14 / 1e-6.
+                let step = STEP / (tensor.len() as f64).sqrt();
+                let direction: Vec<f64> = place
+                    .clone()
+                    .map(|_| if stream.uniform() < 0.5 { step } else { -step })
+                    .collect();
+                let moved = |sign: f64| {
+                    let mut w = wide.clone();
+                    w[place.clone()].iter_mut().zip(&direction).for_each(|(w, d)| *w += sign * d);
+                    mean(&w)
+                };
+                let right = (moved(1.0) - moved(-1.0)) / (2.0 * STEP);
+                let part = &found[place.clone()];
+                let along: f64 = part.iter().zip(&direction).map(|(g, d)| f64::from(*g) * d).sum();
+                let norm = part.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+                let error = (along / STEP - right).abs();
+                assert!(
+                    error < 2e-3 * norm + 1e-6,
+                    "{} {}: {} {right}, norm {norm}",
+                    network.name,
+                    tensor.name,
+                    along / STEP
+                );
+            }
+        }
+    }
+}

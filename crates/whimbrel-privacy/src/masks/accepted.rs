@@ -98,6 +98,22 @@ impl Accepted {
         clients.iter().find(|(_, known)| *known == identity).map(|(name, _)| &name[..])
     }
 
+    /// Refuses a roster without some of these clients.
+    pub fn check_kept(&self, roster: &Roster) -> Result<()> {
+        let Self::Clients(clients) = self else { return Ok(()) };
+        let members = roster.members().iter();
+        let known: Vec<_> =
+            members.map(|(_, member)| ShortHash::of_identity(&member.identity)).collect();
+        match clients.iter().find(|(_, identity)| !known.contains(identity)) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::peer(format!(
+                "the roster lost `{}`: sums with and without a client reveal its part",
+                printable(name)
+            ))
+            .hint("--partial-rounds takes part in such sums")),
+        }
+    }
+
     /// Refuses a roster that was not accepted.
     pub fn check(&self, roster: &Roster) -> Result<()> {
         match self {

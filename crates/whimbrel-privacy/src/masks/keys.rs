@@ -70,15 +70,12 @@ pub(super) fn polynomials(
     coins: Hash,
 ) -> Vec<Vec<Element>> {
     let mut stream = KeyStream::new(coins);
-    let mut left = Vec::new();
-    let mut draw = || {
-        if left.is_empty() {
-            left.extend_from_slice(stream.next_bytes().as_chunks::<16>().0);
-        }
-        Element::from_uniform(left.pop().expect("filled above"))
+    let mut bytes = vec![0; 16 * (coefficients - 1)];
+    let polynomial = |&seed: &Element| {
+        stream.fill(&mut bytes);
+        let drawn = bytes.as_chunks().0.iter().map(|bytes| Element::from_uniform(*bytes));
+        std::iter::once(seed).chain(drawn).collect()
     };
-    let polynomial =
-        |&seed: &Element| std::iter::once(seed).chain((1..coefficients).map(|_| draw())).collect();
     seeds.iter().map(polynomial).collect()
 }
 

@@ -53,7 +53,7 @@ pub struct Vouch {
     pub signature: Signature,
 }
 
-/// The signatures of all clients that vouched, for all of them.
+/// Signatures of two thirds of the cohort, for all clients that vouched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vouches {
     pub exchange: u32,

@@ -1,8 +1,6 @@
 //! Vectors of words modulo 2^w as packed bytes, and the key streams that mask them.
 
-use chacha20::rand_core::SeedableRng;
-use chacha20::rand_core::block::Generator;
-use chacha20::{ChaChaCore, R20, variants::Legacy};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use whimbrel_core::{Error, Result, Segment, Wire, wire};
 
 /// The bits of a word.
@@ -161,28 +159,39 @@ pub(super) fn add_packed(layout: &[Span], mut sum: &mut [u8], mut term: &[u8]) {
     }
 }
 
-/// The key stream of ChaCha20 with a 64-bit block counter.
-pub(super) struct KeyStream(ChaChaCore<R20, Legacy>);
+/// The key stream of AES-256 in counter mode: AES-GCM's ciphertext of zeros, under one nonce for
+/// each call. `ring` has no counter mode by itself, and with its tags it is still three times as fast
+/// as ChaCha20 where processors have instructions for AES.
+pub(super) struct KeyStream {
+    key: LessSafeKey,
+    calls: u64,
+}
 
 impl KeyStream {
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self(ChaChaCore::from_seed(key))
+        let key = UnboundKey::new(&AES_256_GCM, &key).expect("32 bytes");
+        Self { key: LessSafeKey::new(key), calls: 0 }
     }
 
-    pub(super) fn next_bytes(&mut self) -> [u8; 256] {
-        let mut words = [0; 64];
-        self.0.generate(&mut words);
-        let mut bytes = [0; 256];
-        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
-            *place = word.to_le_bytes();
-        }
-        bytes
+    /// Overwrites bytes by the next ones of the stream.
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&self.calls.to_le_bytes());
+        self.calls += 1;
+        bytes.fill(0);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), bytes);
+        let _tag = sealed.expect("a chunk is far below the limit of AES-GCM");
     }
 }
 
-/// Adds or subtracts the streams of these keys. A segment starts at a new block of 256 bytes.
+/// Bytes of a key stream that are made at once.
+const CHUNK: usize = 4096;
+
+/// Adds or subtracts the streams of these keys. A segment starts at a new chunk.
 pub(super) fn apply(layout: &[Span], body: &mut [u8], masks: &[([u8; 32], Sign)]) {
-    // The streams of a batch and 256 bytes of the body fit the innermost cache.
+    let mut made = [0; CHUNK];
+    // The keys of a batch and a chunk of the body fit the caches of a core.
     for batch in masks.chunks(64) {
         let mut streams: Vec<_> =
             batch.iter().map(|&(k, sign)| (KeyStream::new(k), sign)).collect();
@@ -190,9 +199,10 @@ pub(super) fn apply(layout: &[Span], body: &mut [u8], masks: &[([u8; 32], Sign)]
         for span in layout {
             let (part, after) = rest.split_at_mut(span.bytes());
             rest = after;
-            for chunk in part.chunks_mut(256) {
+            for chunk in part.chunks_mut(CHUNK) {
                 for (stream, sign) in &mut streams {
-                    add(span.width, chunk, &stream.next_bytes(), *sign);
+                    stream.fill(&mut made[..chunk.len()]);
+                    add(span.width, chunk, &made, *sign);
                 }
             }
         }

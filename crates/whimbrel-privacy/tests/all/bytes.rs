@@ -18,7 +18,7 @@ fn traffic(n: usize) -> (f64, f64) {
     let survivors = (0..alive).map(id).collect();
     let down = Survivors { exchange, task: told, survivors, boxes }.to_bytes().len();
     let vouch = Vouch { exchange, signature: [0; 64] };
-    let signatures = (0..alive).map(|i| (id(i), [0; 64])).collect();
+    let signatures = (0..(2 * n).div_ceil(3)).map(|i| (id(i), [0; 64])).collect();
     let down = down + Vouches { exchange, signatures }.to_bytes().len();
     let shares = (degree + 1 - lost_near) * (1 + lost_near);
     let shares = vec![Element::from_uniform([1; 16]); shares];
@@ -32,8 +32,10 @@ fn traffic(n: usize) -> (f64, f64) {
 fn traffic_is_as_predicted() {
     for (n, up, down) in [(10, 2e3, 2.4e3), (100, 15e3, 21e3), (1000, 87e3, 150e3)] {
         let (measured_up, measured_down) = traffic(n);
-        let near = |measured: f64, predicted: f64| (measured / predicted - 1.0).abs() < 0.1;
-        assert!(near(measured_up, up), "{n} clients: {measured_up} bytes up");
-        assert!(near(measured_down, down), "{n} clients: {measured_down} bytes down");
+        println!("{n} clients: {measured_up} bytes up, {measured_down} down");
+        let ratios = [measured_up / up, measured_down / down];
+        assert!((ratios[0] - 1.0).abs() < 0.1, "{n} clients: {measured_up} bytes up");
+        // The prediction has the signatures of all survivors, of which two thirds are sent.
+        assert!(ratios[1] > 0.8 && ratios[1] < 1.1, "{n} clients: {measured_down} bytes down");
     }
 }

@@ -155,15 +155,16 @@
       let row = body.children[i];
       if (!row) {
         row = element("tr");
-        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds", "address", "latency", "missed", "disconnects", "rows"]) {
+        for (const label of ["client", "state", "latency", "missed", "last seen", "rounds", "up", "down", "refused", "last rounds", "address", "disconnects", "rows"]) {
           const cell = element("td");
           cell.dataset.label = label;
           row.append(cell);
         }
         body.append(row);
       }
+      const latency = client.latency_s === null ? "–" : `${number(client.latency_s, 2)} s`;
       const texts = [
-        client.name, client.state, client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
+        client.name, client.state, latency, String(client.missed), client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
         String(client.rounds), bytes(client.bytes_up), bytes(client.bytes_down), String(client.refused),
       ];
       texts.forEach((text, place) => {
@@ -178,14 +179,13 @@
           cell.replaceChildren(both);
         } else if (cell.textContent !== text) cell.textContent = text;
       });
-      const cell = row.children[7];
+      const cell = row.children[9];
       if (cell.dataset.strip !== client.strip) {
         cell.dataset.strip = client.strip;
         cell.replaceChildren(strip(client.strip));
       }
-      const latency = client.latency_s === null ? "–" : `${number(client.latency_s, 2)} s`;
-      [client.address || "–", latency, String(client.missed), String(client.disconnects), client.rows === null ? "–" : String(client.rows)].forEach((text, i) => {
-        if (row.children[8 + i].textContent !== text) row.children[8 + i].textContent = text;
+      [client.address || "–", String(client.disconnects), client.rows === null ? "–" : String(client.rows)].forEach((text, i) => {
+        if (row.children[10 + i].textContent !== text) row.children[10 + i].textContent = text;
       });
     });
     const here = s.clients.filter((c) => c.state === "connected").length;
@@ -232,6 +232,8 @@
     setText("state", STATES[s.state] || s.state);
     const stage = s.stages > 1 ? ` · stage ${s.stage + 1} of ${s.stages}: ${s.stage_name}` : "";
     setText("about", `${s.method} · ${s.model}${stage}`);
+    const spent = s.epsilon_spent === null ? "" : `; epsilon spent so far: ${number(s.epsilon_spent, 3)}`;
+    setText("privacy", s.privacy + spent);
     const banner = at("banner");
     banner.hidden = !s.message;
     banner.classList.toggle("error", s.state === "failed");

@@ -62,6 +62,8 @@ pub struct Status {
     pub method: String,
     /// The model, in words.
     pub model: String,
+    /// The content of the clients' messages and their protection, in a sentence.
+    pub privacy: String,
     /// The program's version.
     pub version: String,
     pub state: RunState,

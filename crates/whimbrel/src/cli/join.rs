@@ -1,6 +1,7 @@
 //! `whimbrel join`: takes part in a federation with the rows of a file.
 
 use super::args::Join;
+use super::consent::message_sizes;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, warning};
 use super::privacy;
@@ -79,7 +80,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     if minimum.group > 1 {
         job.fit.check_client(&data)?;
     }
-    let trust = roster::trust_of_client(args.roster.as_deref(), &folder, &job)?;
+    let trust =
+        roster::trust_of_client(args.roster.as_deref(), &folder, &job, args.partial_rounds)?;
     let plan = offer.trusted_plan(trust)?;
     check_groups(&plan, &minimum)?;
     roster::check_partial(&job, plan.clients(), args.partial_rounds)?;
@@ -266,10 +268,7 @@ fn show(
     let job = offer.job()?;
     let (name, own) = (printable(&job.name), printable(&enrolled.name));
     note(&format!("`{name}` invites you as `{own}`: {}", purpose(&job, plan)));
-    note("messages that would leave this machine:");
-    show_disclosures(plan)?;
-    note("at most:");
-    show_agreements(plan, limits)?;
+    note(&message_sizes(plan, limits)?);
     if let Some(rows) = plan.batch_min() {
         note(&format!("each message of a round uses a minibatch of {rows} rows"));
     }
@@ -278,8 +277,12 @@ fn show(
     for sentence in sentences.into_iter().flatten() {
         note(&sentence);
     }
-    let most = format::count(offered_message_max(&job));
-    note(&format!("messages from the coordinator have at most {most} bytes"));
+    note("messages that would leave this machine:");
+    show_disclosures(plan)?;
+    note("at most:");
+    show_agreements(plan, limits)?;
+    let most = format::bytes(8.0 * offered_message_max(&job) as f64);
+    note(&format!("  messages from the coordinator of {most} each"));
     Ok(())
 }
 
@@ -365,7 +368,7 @@ fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
     Ok(Consent { bytes_max, ..limits })
 }
 
-/// The maximal number of answers of each kind, and the total bytes.
+/// The maximal number of answers of each kind.
 fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
     for agreement in &plan.agreements(limits)? {
         note(&format!("  {}: {}", agreement.stage, counts(agreement).join(", ")));
@@ -373,7 +376,6 @@ fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
             note("    (the job does not fix the number of rounds: --max-rounds does)");
         }
     }
-    note(&format!("  {} bytes in total", format::count(limits.bytes_max)));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod args;
 mod check;
 mod compare;
+mod consent;
 mod demo;
 mod execute;
 mod federation;

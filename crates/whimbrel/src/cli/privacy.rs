@@ -80,6 +80,31 @@ impl Observer for Spending<'_> {
     }
 }
 
+/// The content of the clients' messages and their protection, for the dashboard.
+pub fn line(job: &Job, plan: &Plan) -> Result<String> {
+    let stages = plan.disclosures()?;
+    let last = stages.last().and_then(|stage| {
+        let up = stage.disclosures.iter().rfind(|d| d.message == "up");
+        up.or(stage.disclosures.first())
+    });
+    let leaves = last.map_or_else(|| "nothing".to_owned(), |d| d.meaning.clone());
+    let masks = job
+        .privacy
+        .least_masked(plan.clients())
+        .map(|least| format!("masks: the coordinator sees sums over at least {least} clients"));
+    let noise = plan.private().map(|private| {
+        let guarantee = private.guarantee;
+        format!("differential privacy with epsilon {}", guarantee.epsilon)
+    });
+    let groups = job.privacy.groups().map(|group| format!("min_group {group}"));
+    let modes: Vec<String> = [masks, noise, groups].into_iter().flatten().collect();
+    let mode = match &modes[..] {
+        [] => "plain: the coordinator sees each client's messages".to_owned(),
+        modes => modes.join(", "),
+    };
+    Ok(format!("Leaves a client: {leaves}. Protection: {mode}"))
+}
+
 /// The guarantee in one sentence for the consent screen.
 pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
     let guarantee = plan.private()?.guarantee;

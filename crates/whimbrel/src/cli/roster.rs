@@ -29,8 +29,14 @@ pub fn identity_command(folder: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// The identity of a client, and the check of rosters that its user asked for.
-pub fn trust_of_client(given: Option<&str>, folder: &Path, job: &Job) -> Result<Trust> {
+/// The identity of a client, and the check of rosters that its user asked for. Without `partial` the client
+/// answers only for sums over its whole roster, which never loses a client.
+pub fn trust_of_client(
+    given: Option<&str>,
+    folder: &Path,
+    job: &Job,
+    partial: bool,
+) -> Result<Trust> {
     if !job.privacy.masks {
         return match given {
             None => Ok(Trust::default()),
@@ -47,8 +53,9 @@ pub fn trust_of_client(given: Option<&str>, folder: &Path, job: &Job) -> Result<
     }
     let (accepted, identity) = (accepted(folder)?, mask_identity(folder)?);
     note(&format!("this client's identity: {}", ShortHash::of_secret(&identity)));
-    let watch = ClientWatch { accepted, folder: folder.into(), shown: Mutex::default() };
-    Ok(Trust { identity: Some(identity), watch: Some(Box::leak(Box::new(watch))) })
+    let watch = ClientWatch { accepted, partial, folder: folder.into(), shown: Mutex::default() };
+    let watch: Option<&'static dyn Watch> = Some(Box::leak(Box::new(watch)));
+    Ok(Trust { identity: Some(identity), watch, whole: !partial })
 }
 
 /// The roster that the user of a folder's client accepted.
@@ -97,6 +104,8 @@ fn partial(job: &Job, clients: usize) -> Option<String> {
 /// The view of a client on rosters.
 struct ClientWatch {
     accepted: Option<Accepted>,
+    /// Whether rosters may lose clients.
+    partial: bool,
     folder: PathBuf,
     /// The fingerprint of the roster in the folder.
     shown: Mutex<Option<ShortHash>>,
@@ -112,6 +121,12 @@ impl Watch for ClientWatch {
         if *shown == Some(fingerprint) {
             return Ok(());
         }
+        let file = self.folder.join(ROSTER);
+        if !self.partial
+            && let Ok(text) = std::fs::read_to_string(&file)
+        {
+            Accepted::parse(&text)?.check_kept(roster)?;
+        }
         let line = format!("roster of {} clients: {fingerprint}", roster.members().len());
         let mut text = format!("# {line}\n");
         for (id, member) in roster.members() {
@@ -120,7 +135,7 @@ impl Watch for ClientWatch {
             let name = known.map_or_else(|| format!("client-{id}"), str::to_owned);
             text.push_str(&format!("{name} {identity}\n"));
         }
-        write_atomically(&self.folder.join(ROSTER), text.as_bytes())?;
+        write_atomically(&file, text.as_bytes())?;
         match &self.accepted {
             Some(_) => note(&format!("{line}, as accepted")),
             None => note(&format!("{line}; compare it with the other clients")),
@@ -139,7 +154,7 @@ impl Watch for ClientWatch {
 /// The view of the coordinator on rosters, which its status shows.
 pub fn trust_of_coordinator(board: &Board, names: &[String]) -> Trust {
     let watch = CoordinatorWatch { board: board.clone(), names: names.to_vec() };
-    Trust { identity: None, watch: Some(Box::leak(Box::new(watch))) }
+    Trust { watch: Some(Box::leak(Box::new(watch))), ..Trust::default() }
 }
 
 struct CoordinatorWatch {

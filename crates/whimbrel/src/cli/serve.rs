@@ -5,7 +5,7 @@ use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
 use super::federation::listen_on;
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
-use super::privacy::Spending;
+use super::privacy::{self, Spending};
 use super::roster::trust_of_coordinator;
 use crate::run::execute::{defect, read_job, shell_word};
 use crate::run::{page, view};
@@ -102,7 +102,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
-    let visits = dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
+    let visits = dashboard(args, &job, &plan, &federation, (&coordinator, dir.path()))?;
     let (address, bound) = (registry.list().address, local.to_string());
     let public = if address == bound { String::new() } else { format!(" (clients use {address})") };
     note(&format!("listening on {bound}{public}; the run is in {}", dir.path().display()));
@@ -229,7 +229,16 @@ fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
         listen.truncate(listen.len() - 1);
         listen.push_str(&port);
     }
-    listen_on(&listen, "--listen")
+    // The default address may belong to another coordinator of this machine; invitations have the
+    // address that is used.
+    let is_default = args.listen.is_none() && listen == Federation::of(1).listen;
+    match TcpListener::bind(&listen) {
+        Err(e) if e.kind() == ErrorKind::AddrInUse && is_default && !args.resume => {
+            listen_on("127.0.0.1:0", "--listen")
+        }
+        Err(_) => listen_on(&listen, "--listen"),
+        Ok(listener) => Ok(listener),
+    }
 }
 
 /// Runs the job and writes the run's files; an exit code if there is no model to deliver.
@@ -298,13 +307,12 @@ fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
 fn dashboard(
     args: &Serve,
     job: &Job,
-    asked: Option<&str>,
-    run: &Path,
-    coordinator: &Coordinator,
+    plan: &Plan,
+    federation: &Federation,
+    (coordinator, run): (&Coordinator, &Path),
 ) -> Result<Option<Arc<Visits>>> {
-    let Some(address) = args.dashboard.as_deref().or(asked).filter(|a| *a != "off") else {
-        return Ok(None);
-    };
+    let asked = args.dashboard.as_deref().or(federation.dashboard.as_deref());
+    let Some(address) = asked.filter(|a| *a != "off") else { return Ok(None) };
     let listener = match TcpListener::bind(address) {
         // The address of the job may belong to another coordinator of this machine.
         Err(e) if e.kind() == ErrorKind::AddrInUse && args.dashboard.is_none() => {
@@ -317,6 +325,7 @@ fn dashboard(
     let about = About {
         method: job.method.name().into(),
         model: job.fit.describe(),
+        privacy: privacy::line(job, plan)?,
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let folder = (!args.open_dashboard).then_some(run);
@@ -582,9 +591,7 @@ pub fn start_log(form: LogForm) {
             log_messages();
             log.json().try_init()
         }
-        LogForm::Text => {
-            let colour = std::env::var_os("NO_COLOR").is_none() && std::io::stderr().is_terminal();
-            log.with_target(false).with_ansi(colour).try_init()
-        }
+        // Colours need a feature of the crate that is not built.
+        LogForm::Text => log.with_target(false).with_ansi(false).try_init(),
     };
 }

@@ -342,6 +342,10 @@ impl Observer for Watching<'_> {
         self.progress.exchange(done);
     }
 
+    fn ends(&self) -> bool {
+        self.progress.ends()
+    }
+
     fn row(&mut self, row: &Row) {
         self.progress.row(row);
     }

@@ -151,7 +151,7 @@ fn a_draft_treats_columns_as_a_person_would() {
     assert!(job.contains("target = \"sick\"") && job.contains("kind = \"glm\""), "{job}");
     assert!(job.contains("family = \"binomial\""), "{job}");
     let gaussian = sandbox.ok(&["new", "d.csv", "--model", "gmm"]).stdout;
-    assert!(gaussian.contains("kind = \"gmm\"") && !gaussian.contains("types ="), "{gaussian}");
+    assert!(gaussian.contains("kind = \"gmm\"") && !gaussian.contains("type ="), "{gaussian}");
     assert_eq!(sandbox.run_job("regression")["rows_used"], 300);
     // Rows with gaps are left out of a regression, and no rows are held out.
     let without_age = |line: &str| match line.strip_prefix("1007,w2,") {

@@ -11,7 +11,8 @@
 //! | `<!-- terminal -->` | the block runs beside the following ones, and is answered `yes`; `<!-- terminal: FILE -->` waits for the file first. The next block without this comment waits for all of them |
 //!
 //! Shown lines occur in order, with the same words. A word `...` stands for any words of the line, a
-//! line `...` for any lines; times (`12 ms`) and rules (`----`) are not compared.
+//! line `...` for any lines; times (`12 ms`) and rules (`----`) are not compared. Coordinators listen on
+//! free ports instead of the pages' fixed ones, so that test suites on one machine do not collide.
 
 use crate::support::Sandbox;
 use std::fs;
@@ -28,15 +29,12 @@ fn follow(page: &str) {
     copy(&root.join("examples"), &clone.path("examples"));
     fs::create_dir(clone.path(".bin")).unwrap();
     clone.write(".bin/cargo", CARGO);
+    clone.write(".bin/whimbrel", &WHIMBREL.replace("PROGRAM", env!("CARGO_BIN_EXE_whimbrel")));
     clone.write("script.sh", &script(&blocks, &clone.path("")));
-    let whimbrel = Path::new(env!("CARGO_BIN_EXE_whimbrel"));
-    let path = [clone.path(".bin").as_path(), whimbrel.parent().unwrap()]
-        .into_iter()
-        .map(|folder| folder.display().to_string())
-        .chain([std::env::var("PATH").unwrap_or_default()])
-        .collect::<Vec<_>>()
-        .join(":");
-    Command::new("chmod").arg("+x").arg(clone.path(".bin/cargo")).status().unwrap();
+    let path =
+        format!("{}:{}", clone.path(".bin").display(), std::env::var("PATH").unwrap_or_default());
+    let programs = [".bin/cargo", ".bin/whimbrel"].map(|name| clone.path(name));
+    Command::new("chmod").arg("+x").args(programs).status().unwrap();
     let mut shell = Command::new("bash");
     shell.arg("script.sh").current_dir(clone.path("")).stdin(Stdio::null());
     shell.env("PATH", path).env("WHIMBREL_CACHE", clone.path(".cache")).env_remove("COLUMNS");
@@ -64,6 +62,11 @@ fn follow(page: &str) {
 const CARGO: &str = "#!/bin/sh\ncase \"$*\" in\n  'run --release') exec whimbrel ;;\n  \
     'run --release -- '*) shift 3; exec whimbrel \"$@\" ;;\n  'install --path '*) exit 0 ;;\nesac\n\
     echo \"unexpected: cargo $*\"; exit 1\n";
+
+/// The program, with free ports.
+const WHIMBREL: &str = "#!/bin/sh\ncase $1 in\n  \
+    serve) exec 'PROGRAM' \"$@\" --listen 127.0.0.1:0 --dashboard 127.0.0.1:0 ;;\nesac\n\
+    exec 'PROGRAM' \"$@\"\n";
 
 /// A fenced block of a page.
 struct Block {

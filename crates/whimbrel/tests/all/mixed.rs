@@ -4,11 +4,13 @@ use crate::support::{Sandbox, number};
 use std::path::Path;
 use whimbrel_testkit::pairs;
 
+const SCHEMA: &str = "[schema]\nfalls = { type = \"count\" }\nsmoker = { type = \"yes-no\" }\n\
+                      housing = { type = \"category\" }\n";
+
 fn survey(method: &str, more: &str) -> String {
     format!(
         "name = \"survey\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"survey.csv\"\n\
-         client = \"clinic\"\n[model]\nkind = \"mixture\"\ncomponents = 3\n\
-         types = {{ falls = \"count\", smoker = \"yes-no\", housing = \"category\" }}\n{more}\n\
+         client = \"clinic\"\n{SCHEMA}[model]\nkind = \"mixture\"\ncomponents = 3\n{more}\n\
          [method]\nkind = \"{method}\"\nrounds = 60\n"
     )
 }
@@ -76,8 +78,11 @@ fn a_new_job_of_a_mixed_table_can_be_checked() {
     sandbox.ok(&["new", "survey.csv", "--out", "new.toml"]);
     let job = sandbox.read("new.toml");
     assert!(job.contains("kind = \"mixture\""), "{job}");
-    let types = "types = { falls = \"count\", smoker = \"yes-no\", housing = \"category\" }";
-    assert!(job.contains(types), "{job}");
+    let schema = "falls = { type = \"count\" }\nsmoker = { type = \"yes-no\" }\n\
+                  housing = { type = \"category\", levels = [\"alone\", \"family\", \"home\"] }\n";
+    assert!(job.contains(schema), "{job}");
+    let limits = "# age = { unit = \"years\", min = 0, max = 120 }";
+    assert!(job.contains(limits), "{job}");
     assert!(!job.contains("standardize"), "{job}");
     sandbox.ok(&["check", "new.toml"]);
 }
@@ -86,12 +91,7 @@ fn a_new_job_of_a_mixed_table_can_be_checked() {
 fn what_a_column_cannot_hold_is_an_error_with_its_line() {
     let sandbox = sandbox(&survey("em", ""));
     let good = sandbox.read("survey.csv");
-    let job = |types: &str| {
-        survey("em", "").replace(
-            "types = { falls = \"count\", smoker = \"yes-no\", housing = \"category\" }",
-            types,
-        )
-    };
+    let job = |schema: &str| survey("em", "").replace(SCHEMA, &format!("[schema]\n{schema}\n"));
     let fails = |file: &str, types: &str, part: &str| {
         sandbox.write("survey.csv", file);
         sandbox.write("job.toml", &job(types));
@@ -100,13 +100,13 @@ fn what_a_column_cannot_hold_is_an_error_with_its_line() {
         assert!(run.stderr.contains(part), "{}", run.stderr);
     };
     let row = |text: &str| good.clone() + text;
-    let levels = "types = { housing = [\"alone\", \"family\", \"home\"] }";
+    let levels = "housing = { type = \"category\", levels = [\"alone\", \"family\", \"home\"] }";
     fails(
         &row("ash,50,120,1,no,hotel\n"),
         levels,
         "line 452 (row 451), column \"housing\": \"hotel\"",
     );
-    let counts = "types = { falls = \"count\" }";
+    let counts = "falls = { type = \"count\" }";
     fails(
         &row("ash,50,120,1.5,no,home\n"),
         counts,
@@ -114,9 +114,17 @@ fn what_a_column_cannot_hold_is_an_error_with_its_line() {
     );
     fails(&row("ash,50,120,1e12,no,home\n"), counts, "column \"falls\": 1e12 is too large");
     fails(&row("ash,50,1e50,1,no,home\n"), counts, "column \"pressure\": 1e50 is too large");
-    fails(&good, "types = { housing = \"yes-no\" }", "\"housing\" holds 3 levels");
-    fails(&good, "types = { hausing = \"category\" }", "has no column \"hausing\"");
-    fails(&good, "types = { housing = \"kind\" }", "housing");
+    fails(&good, "housing = { type = \"yes-no\" }", "\"housing\" holds 3 levels");
+    fails(&good, "hausing = { type = \"category\" }", "has no column \"hausing\"");
+    fails(&good, "housing = { type = \"kind\" }", "housing");
+    let years = "age = { unit = \"years\", min = 18, max = 110 }";
+    fails(
+        &row("ash,130,120,1,no,home\n"),
+        years,
+        "line 452 (row 451), column \"age\": 130 is above `max`, 110 years",
+    );
+    fails(&good, "age = { min = 50, max = 20 }", "`min` of column \"age\" is not below its `max`");
+    fails(&good, "age = { levels = [\"a\", \"b\"] }", "only a category has levels");
 }
 
 #[test]

@@ -330,8 +330,10 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
 fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
     let sandbox = Sandbox::with_job(
         "name = \"clinics\"\nseed = 7\n\n[data]\nsource = \"csv\"\n\
-         columns = [\"age\", \"pressure\", \"falls\", \"housing\"]\n\n[model]\nkind = \"mixture\"\n\
-         components = 2\ntypes = { falls = \"count\", housing = [\"alone\", \"family\"] }\n\n\
+         columns = [\"age\", \"pressure\", \"falls\", \"housing\"]\n\n[schema]\n\
+         falls = { type = \"count\" }\n\
+         housing = { type = \"category\", levels = [\"alone\", \"family\"] }\n\n\
+         [model]\nkind = \"mixture\"\ncomponents = 2\n\n\
          [method]\nkind = \"fedem\"\nrounds = 3\n\n[federation]\n\
          clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
     );

@@ -22,8 +22,6 @@ mod ends;
 mod frames;
 mod message;
 mod rule;
-#[cfg(test)]
-mod tests;
 mod track;
 
 use crate::channel::blocks::Blocks;

@@ -6,7 +6,6 @@ mod tables;
 
 pub use keys::MixedKeys;
 pub(super) use keys::{KEYS, NUMERIC};
-pub(crate) use keys::{TYPES, read_types, write_types};
 
 use super::mixture::{Candidates, MixtureKeys, MixtureUse};
 use super::prepare::Preparing;
@@ -77,6 +76,10 @@ impl MixtureKeys for MixedKeys {
     fn with_components(&self, components: usize) -> Self {
         let settings = MixedSettings { components, ..self.settings.clone() };
         Self { settings, ..self.clone() }
+    }
+
+    fn take_types(&mut self, types: Vec<(String, ColumnType)>) {
+        self.types = types;
     }
 
     fn over(&self, facts: &Facts) -> Result<Self> {

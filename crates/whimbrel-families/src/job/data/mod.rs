@@ -183,11 +183,11 @@ impl Data {
             let hint = "write standardize = true in [data.prepare] only";
             return Err(reader.fault(&file::STANDARDIZE, what, hint));
         }
-        let Prepare { drop_constant, standardize, pca, ranges } = &data.prepare;
-        if !ranges.is_empty() && (*drop_constant || *standardize || pca.is_some()) {
-            let what = "`ranges` scale the columns without the rows, and the other keys of [data.prepare] \
+        let Prepare { drop_constant, standardize, pca, limits } = data.prepare;
+        if limits && (drop_constant || standardize || pca.is_some()) {
+            let what = "`limits` scales the columns without the rows, and the other keys of [data.prepare] \
                         with them";
-            return Err(reader.fault(&prepare::PREPARE, what, "write `ranges` alone"));
+            return Err(reader.fault(&prepare::PREPARE, what, "write `limits` alone"));
         }
         Ok(data)
     }

@@ -1,8 +1,9 @@
 //! The only test that pins the instruction-set level: every kernel gives the same bits at each.
 
-use crate::{Architecture, Batch, Room};
+use crate::networks::samples;
+use whimbrel_core::Key;
 use whimbrel_core::isa::{self, Isa};
-use whimbrel_core::{Inputs, Key, Samples, Targets};
+use whimbrel_nn::{Architecture, Batch, Room};
 
 /// Losses, gradients and predictions of small learners that use every layer, as bits.
 fn fingerprint() -> Vec<u32> {
@@ -32,18 +33,6 @@ fn fingerprint() -> Vec<u32> {
         bits.extend(gradient.iter().chain(&losses).chain(&predictions).map(|x| x.to_bits()));
     }
     bits
-}
-
-fn samples(architecture: &Architecture, n: usize) -> Samples {
-    let mut stream = Key::root(2).stream();
-    let width: usize = architecture.shape.iter().product();
-    let inputs = match architecture.kind.as_str() {
-        "lstm" => Inputs::Symbols((0..n * width).map(|_| stream.below(5) as u16).collect()),
-        _ => Inputs::Real((0..n * width).map(|_| stream.uniform() as f32).collect()),
-    };
-    let count = architecture.classes;
-    let of = (0..n).map(|_| stream.below(count as u64) as u16).collect();
-    Samples::new(architecture.shape.clone(), inputs, Targets::Classes { of, count }).unwrap()
 }
 
 #[test]

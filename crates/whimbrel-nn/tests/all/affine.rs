@@ -1,5 +1,7 @@
-use super::*;
-use whimbrel_core::Targets;
+//! Linear, logistic and softmax regression against their definitions in `f64`.
+
+use whimbrel_core::{Inputs, Key, Samples, Targets, vector};
+use whimbrel_nn::{Batch, Learner, Linear, Logistic, Room, Softmax};
 
 /// Some samples.
 fn samples(n: usize, features: usize, targets: Targets) -> Samples {

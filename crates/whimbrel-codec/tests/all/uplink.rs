@@ -1,7 +1,8 @@
 //! The rules of an uplink over many rounds.
 
-use super::*;
-use crate::Norm;
+use whimbrel_codec::channel::{UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha};
+use whimbrel_codec::{Codec, Norm, Packet, Scalar};
+use whimbrel_core::{Key, vector};
 
 const D: usize = 12;
 const WEIGHTS: [f64; 3] = [3.0, 1.0, 5.0];
@@ -19,7 +20,7 @@ fn gradient(client: u64, round: u64) -> Vec<f64> {
 fn received(uplink: &Uplink, packet: &Packet) -> Vec<f64> {
     let mut fold = uplink.fold();
     uplink.absorb::<f64>(&mut fold, &Upload::whole(packet, 1.0), 1.0).unwrap();
-    fold.estimate.value()
+    uplink.collect(&mut uplink.server(), &[(&fold, None)], 1.0)
 }
 
 fn close(a: &[f64], b: &[f64], tolerance: f64) {

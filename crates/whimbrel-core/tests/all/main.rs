@@ -1,0 +1,3 @@
+//! One binary for all integration tests of the core.
+
+mod sum;

@@ -1,0 +1,147 @@
+"""Rows of a program for a job: arrays, data frames, Arrow tables, or a dict of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _whimbrel
+
+CLIENT = "client"
+
+
+def rows_of(data: Any, clients: Any, table: Mapping[str, Any]) -> tuple[_whimbrel.Rows, dict[str, Any]]:
+    """The rows, and the keys of `[data]` that they settle.
+
+    `data` is a two-dimensional array, a frame of pandas or polars, a table of pyarrow, or a dict of
+    these by client. `clients` names the client of each row, or the column that does. Columns of an array
+    have the names of `columns` in `[data]`, else `x0`, `x1`, ...; a last column more is the `target`.
+    """
+    names: list[str] | None = None
+    if isinstance(data, Mapping):
+        if clients is not None:
+            raise ValueError("`data` is a dict of clients: `clients` would name them twice")
+        if not data:
+            raise ValueError("`data` has no clients")
+        parts = [_columns(part, table) for part in data.values()]
+        names = [str(name) for name, part in zip(data, parts, strict=True) for _ in range(_length(part))]
+        columns = _stacked(list(data), parts)
+    else:
+        columns = _columns(data, table)
+        if isinstance(clients, str):
+            if clients not in columns:
+                raise ValueError(f"`clients` is {clients!r}, which is not a column of `data`: {_some(columns)}")
+            return _rows(columns), {CLIENT: clients}
+        if clients is not None:
+            from ._base import client_names
+
+            names = client_names(clients, _length(columns))
+    if names is None:
+        return _rows(columns), {}
+    name = str(table.get(CLIENT, CLIENT))
+    if name in columns:
+        raise ValueError(f"`data` has a column {name!r}, and its clients are named beside it: omit one of them")
+    return _rows({**columns, name: np.asarray(names, dtype=object)}), {CLIENT: name}
+
+
+def _columns(data: Any, table: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Columns by name: float64 for numbers, objects for text."""
+    if hasattr(data, "column_names") and hasattr(data, "column"):  # pyarrow
+        return {name: _cells(data.column(name).to_pandas(), name) for name in data.column_names}
+    if hasattr(data, "columns"):  # pandas and polars
+        named = [str(name) for name in data.columns]
+        twice = [name for i, name in enumerate(named) if name in named[:i]]
+        if twice:
+            raise ValueError(f"`data` has two columns {twice[0]!r}")
+        return {str(name): _cells(data[name], str(name)) for name in data.columns}
+    values = np.asarray(data)
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`data` must be a two-dimensional array of numbers, a frame or a dict of clients, got "
+            f"shape {values.shape} of {values.dtype}"
+        )
+    given = table.get("columns")
+    names = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
+    if names is None:
+        names = [f"x{j}" for j in range(values.shape[1] - ("target" in table))]
+    if len(names) == values.shape[1] - 1 and "target" in table:
+        names.append(str(table["target"]))
+    if len(names) != values.shape[1]:
+        raise ValueError(f"`data` has {values.shape[1]} columns, and the job names {len(names)}: {_some(names)}")
+    return {str(name): values[:, j].astype(np.float64) for j, name in enumerate(names)}
+
+
+def _cells(column: Any, name: str) -> np.ndarray:
+    """One column: numbers with NaN for gaps, or text with empty cells for gaps."""
+    if hasattr(column, "to_pandas"):  # polars
+        column = column.to_pandas()
+    values = np.asarray(column, dtype=object)
+    gaps = np.array([_is_gap(x) for x in values], dtype=bool)
+    known = values[~gaps]
+    if all(isinstance(x, (bool, np.bool_, int, float, np.integer, np.floating)) or _is_decimal(x) for x in known):
+        numbers = np.full(len(values), np.nan)
+        numbers[~gaps] = [float(x) for x in known]
+        if np.isinf(numbers).any():
+            raise ValueError(f"column {name!r} of `data` has an infinite number")
+        return numbers
+    return np.array(["" if gap else str(x) for x, gap in zip(values, gaps, strict=True)], dtype=object)
+
+
+def _is_gap(x: Any) -> bool:
+    """None, NaN, NaT and pandas' NA."""
+    if x is None:
+        return True
+    same = x == x
+    return not isinstance(same, (bool, np.bool_)) or not same
+
+
+def _is_decimal(x: Any) -> bool:
+    from decimal import Decimal
+
+    return isinstance(x, Decimal)
+
+
+def _stacked(clients: list[Any], parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The rows of all clients, with equal columns."""
+    first = list(parts[0])
+    for client, part in zip(clients[1:], parts[1:], strict=True):
+        if list(part) != first:
+            raise ValueError(
+                f"the columns of client {client!r} are {list(part)}, those of client {clients[0]!r} are {first}"
+            )
+    stacked = {}
+    for name in first:
+        each = [part[name] for part in parts]
+        if len({values.dtype for values in each}) > 1:
+            # A column of gaps alone reads as numbers.
+            each = [values if values.dtype == object else _as_text(values, name) for values in each]
+        stacked[name] = np.concatenate(each)
+    return stacked
+
+
+def _as_text(values: np.ndarray, name: str) -> np.ndarray:
+    if not np.isnan(values).all():
+        raise ValueError(f"column {name!r} is text for one client and numbers for another")
+    return np.full(len(values), "", dtype=object)
+
+
+def _rows(columns: dict[str, np.ndarray]) -> _whimbrel.Rows:
+    if not columns or _length(columns) == 0:
+        raise ValueError("`data` has no rows or no columns")
+    numeric = [name for name, values in columns.items() if values.dtype != object]
+    texts = [(name, values.tolist()) for name, values in columns.items() if values.dtype == object]
+    values = np.empty((_length(columns), len(numeric)))
+    for j, name in enumerate(numeric):
+        values[:, j] = columns[name]
+    return _whimbrel.Rows(values, numeric, None, texts)
+
+
+def _length(columns: dict[str, np.ndarray]) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _some(names: Any) -> str:
+    listed = [str(name) for name in names]
+    return ", ".join(listed[:8]) + (", ..." if len(listed) > 8 else "")
