@@ -301,7 +301,7 @@ fn faults_are_named() {
         sandbox.write("job.toml", job);
         fails(&sandbox, &["run", "job.toml", "--out", "fault", "--force"], code, why);
     };
-    let model = |more: &str| job.replace("[method]", &format!("{more}[method]"));
+    let model = |more: &str| job.replace("[schema]", &format!("{more}[schema]"));
     refused(&model("time = \"arm\"\n"), 2, "column \"arm\" holds categories");
     refused(&model("time = \"time\"\nby = \"age\"\n"), 2, "column \"age\" holds numbers");
     refused(&model("time = \"when\"\n"), 2, "when");
