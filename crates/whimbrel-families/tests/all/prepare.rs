@@ -323,7 +323,7 @@ fn what_the_data_cannot_give_is_refused_before_the_run() {
         (
             "x0 = { min = 0, max = 1 }\nx1 = { min = 0, max = 7 }\nage = { min = 0, max = 1 }",
             "no column \"age\"",
-            3,
+            2,
         ),
         (
             "x0 = { min = 0, max = 1 }\nx1 = { min = 0, max = 7 }",

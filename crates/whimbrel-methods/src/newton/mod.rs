@@ -187,8 +187,8 @@ impl Pooled for Newton {
                 opening("sums of columns", 0),
                 opening("squares of columns", 1),
                 Allowance::rounds(Some(self.rounds_max())),
-                // Repeated if clients were missing.
-                Allowance { rank: Allowance::ROUNDS, ..opening("sums at the estimate", 0) },
+                // Repeated if clients were missing; all exchanges together are at most these.
+                Allowance { name: "sums at the estimate", ..Allowance::rounds(Some(self.rounds_max())) },
             ],
             disclosures,
             measures: vec![
@@ -536,8 +536,10 @@ mod tests {
             last,
         };
         let exchanges = method.declare().exchanges;
-        assert_eq!(exchanges[method.kind(&down(1, true))].most, Some(OPENINGS_MAX));
-        assert_eq!(exchanges[method.kind(&down(1, false))].most, Some(method.rounds_max()));
+        for (last, name) in [(true, "sums at the estimate"), (false, "rounds")] {
+            let allowed = &exchanges[method.kind(&down(1, last))];
+            assert_eq!((allowed.name, allowed.most), (name, Some(method.rounds_max())));
+        }
         assert!(method.sums(&down(1, true), &rows).is_ok());
         assert!(method.sums(&down(2, true), &rows).is_err());
     }
