@@ -1,6 +1,6 @@
 //! An append-only text file that can be truncated to a number of lines.
 
-use crate::checkpoint::fewer;
+use crate::checkpoint::{fewer, private_file};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -43,9 +43,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Creates or empties the file.
+    /// Creates or empties the file, which only its owner can read.
     pub fn create(path: PathBuf, summed: Summed) -> Result<Self> {
-        let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
+        let file = private_file().write(true).create(true).truncate(true).open(&path);
+        let file = file.map_err(|e| Error::storage(path.display(), e))?;
         Ok(Self::new(path, file, (0, 0), crc32fast::Hasher::new(), summed))
     }
 

@@ -9,10 +9,11 @@
 use crate::status::now;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use whimbrel_engine::checkpoint::private_file;
 
 /// Format version, repeated in each line.
 pub(crate) const VERSION: u32 = 1;
@@ -196,7 +197,7 @@ fn name(folder: &Path, n: u32) -> PathBuf {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    private_file().create(true).append(true).open(path)
 }
 
 #[cfg(test)]

@@ -196,7 +196,10 @@ impl ClientList {
             Some(entry) if entry.certificate.is_some() => {
                 let what = format!("client `{name}` has already joined and keeps its own state");
                 return Err(Error::config(what)
-                    .hint("if that state is lost, revoke it and invite it under another name"));
+                    .hint(
+                        "`--again` prints its invitation once more; if that state is lost, revoke it and \
+                         invite it under another name",
+                    ));
             }
             Some(entry) => {
                 entry.token = hash;

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use whimbrel_core::Measure;
+use whimbrel_engine::checkpoint::private_file;
 pub use whimbrel_report::dashboard::RunState;
 
 /// Maximal evaluations in a snapshot; beyond it, every second one is dropped.
@@ -359,7 +360,10 @@ impl Board {
         let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let text = serde_json::to_string(&*self.0.borrow()).expect("a status is plain data");
         let (beside, path) = (folder.join("status.json.tmp"), folder.join("status.json"));
-        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
+        let written = private_file().write(true).create(true).truncate(true).open(&beside);
+        let written = written
+            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+            .and_then(|()| std::fs::rename(&beside, &path));
         if written.is_ok() || !path.exists() {
             return written;
         }

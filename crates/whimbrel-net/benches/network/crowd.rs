@@ -28,7 +28,8 @@ pub async fn take_part(invitations: Vec<Invitation>) {
 async fn client(invitation: Invitation, shaking: Arc<Semaphore>) {
     let place = shaking.acquire().await.expect("it is never closed");
     let identity = Identity::make(&invitation.name).expect("an identity");
-    let target = Target { address: invitation.address.clone(), pins: vec![invitation.server] };
+    let (address, pins) = (invitation.address.clone(), vec![invitation.server]);
+    let target = Target { address, pins, proxy: None };
     let reach = async || match connect(&target, &identity).await {
         Ok(connection) => connection,
         Err(_) => panic!("the coordinator cannot be reached"),

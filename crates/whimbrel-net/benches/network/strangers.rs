@@ -24,7 +24,8 @@ pub fn measure() -> f64 {
     let folder = tempfile::tempdir().expect("a folder");
     let served = Served::start(folder.path(), Load { clients: 1, numbers: 1, rounds: 1 });
     let invitation = &served.invitations[0];
-    let target = Target { address: invitation.address.clone(), pins: vec![invitation.server] };
+    let (address, pins) = (invitation.address.clone(), vec![invitation.server]);
+    let target = Target { address, pins, proxy: None };
     let identity = Identity::make("stranger").expect("an identity");
     let runtime = crate::runtime(2);
     let (held, warm) = runtime.block_on(async {

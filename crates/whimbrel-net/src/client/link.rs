@@ -1,5 +1,6 @@
 //! A connection to the coordinator.
 
+use crate::client::proxy::{Proxy, TunnelError};
 use crate::invitation::Fingerprint;
 use crate::proto::federation_client::FederationClient;
 use crate::tls::{Identity, certificate_refused, client_config};
@@ -36,6 +37,7 @@ pub struct Target {
     pub address: String,
     /// Accepted certificates.
     pub pins: Vec<Fingerprint>,
+    pub proxy: Option<Proxy>,
 }
 
 /// An open connection; dropping it closes it.
@@ -93,8 +95,16 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
     let config = client_config(identity, &target.pins).map_err(ConnectError::Permanent)?;
     let transient = |what: String| ConnectError::Transient(format!("{}: {what}", target.address));
     let shake = async {
-        let stream = TcpStream::connect(&target.address).await;
-        let stream = stream.map_err(|e| transient(e.to_string()))?;
+        let stream = match target.proxy.as_ref().filter(|proxy| proxy.covers(&target.address)) {
+            Some(proxy) => proxy.tunnel(&target.address).await.map_err(|e| match e {
+                TunnelError::Transient(what) => ConnectError::Transient(what),
+                TunnelError::Credentials(error) => ConnectError::Permanent(error),
+            })?,
+            None => {
+                let stream = TcpStream::connect(&target.address).await;
+                stream.map_err(|e| transient(e.to_string()))?
+            }
+        };
         let _ = stream.set_nodelay(true);
         // The certificate is pinned, so its name does not matter.
         let name = ServerName::try_from("whimbrel.invalid").expect("a valid name");

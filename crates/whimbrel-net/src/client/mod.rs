@@ -5,10 +5,12 @@
 //! the model (`delivered`) and the client's personal artifact (`own`).
 
 pub mod link;
+mod proxy;
 mod session;
 pub mod slots;
 mod store;
 
+pub use proxy::Proxy;
 pub use store::{ClientStore, read_ledger};
 
 use crate::PROTOCOL;
@@ -79,6 +81,7 @@ pub struct Setup {
     pub stop: Arc<AtomicBool>,
     /// Maximal time without a connection.
     pub give_up: Option<Duration>,
+    pub proxy: Option<Proxy>,
 }
 
 /// End of a client's participation.
@@ -272,7 +275,8 @@ impl Client {
         let Invitation { address, server, .. } = &self.setup.invitation;
         let announced = read_pins(&self.setup.folder).map_err(ConnectError::Permanent)?;
         let pins = [*server].into_iter().chain(announced).collect();
-        connect(&Target { address: address.clone(), pins }, &self.identity).await
+        let (address, proxy) = (address.clone(), self.setup.proxy.clone());
+        connect(&Target { address, pins, proxy }, &self.identity).await
     }
 }
 

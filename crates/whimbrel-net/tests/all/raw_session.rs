@@ -20,7 +20,8 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 pub async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
-    let target = Target { address: invitation.address.clone(), pins: vec![invitation.server] };
+    let (address, pins) = (invitation.address.clone(), vec![invitation.server]);
+    let target = Target { address, pins, proxy: None };
     match connect(&target, identity).await {
         Ok(connection) => connection,
         Err(_) => panic!("the coordinator cannot be reached"),

@@ -25,7 +25,7 @@ use whimbrel_families::job::{Federation, Job};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::Plan;
 use whimbrel_net::client::{
-    Client, ClientStore, Ending, Enrolled, Setup, read_invitation as read_invitation_of,
+    Client, ClientStore, Ending, Enrolled, Proxy, Setup, read_invitation as read_invitation_of,
     read_ledger, read_offer,
 };
 use whimbrel_net::registry::check_name;
@@ -68,6 +68,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         next_certificate: args.next_cert.as_deref().map(fingerprint_of_file).transpose()?,
         stop: interrupt_flag(),
         give_up: args.give_up.map(Duration::from_secs_f64),
+        proxy: Proxy::of_environment()?,
     })?;
     let runtime = runtime()?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
@@ -478,6 +479,7 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
         next_certificate: None,
         stop: interrupt_flag(),
         give_up: None,
+        proxy: Proxy::of_environment()?,
     })?;
     let knows = runtime()?.block_on(client.leave(&enrolled))?;
     let own = printable(&enrolled.name);

@@ -39,6 +39,7 @@ mod pki;
 mod places;
 mod predict;
 mod private;
+mod proxies;
 mod read;
 mod regression;
 mod report;
