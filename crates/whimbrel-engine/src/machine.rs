@@ -198,7 +198,16 @@ impl Machine {
         let ids: Vec<ClientId> = cohort.iter().map(|invited| invited.id).collect();
         let (broadcast, fold) = self.method.open(&self.server, &ids)?;
         let (number, evaluates) = (self.exchange, matches!(self.next, Next::Evaluation(_)));
-        Ok(Some(Exchange { number, round, evaluates, cohort, keys, asks_everyone, broadcast, fold }))
+        Ok(Some(Exchange {
+            number,
+            round,
+            evaluates,
+            cohort,
+            keys,
+            asks_everyone,
+            broadcast,
+            fold,
+        }))
     }
 
     /// The message to one client, and the record to stage.

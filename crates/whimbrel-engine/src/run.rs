@@ -462,7 +462,8 @@ impl Work<'_> {
         // An earlier process may have kept this round's evaluation and not lived to stop.
         if due
             && !begun
-            && let Some(reason) = self.stops(seen) {
+            && let Some(reason) = self.stops(seen)
+        {
             return Ok(Some(Ending::Stopped(reason)));
         }
         if self.interrupt.load(Ordering::Relaxed) {

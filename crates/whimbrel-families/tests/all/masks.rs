@@ -60,12 +60,12 @@ fn masks_do_not_change_the_model() {
 /// An evaluation under masks has the figures of the one without, except for those of single clients.
 #[test]
 fn masks_do_not_change_the_figures_of_evaluations() {
-    let split = "[data.held_out]\ntest = 0.3\n";
-    let learner = "[data]\nsource = \"synthetic-mixture\"\nclients = 9\n[data.held_out]\n\
-                   test = 0.3\n[model]\nkind = \"logistic\"\n[method]\nrounds = 3\nkind = \"fedavg\"\n";
+    let learner = "[data]\nsource = \"synthetic-mixture\"\nclients = 9\n[model]\nkind = \"logistic\"\n\
+                   [method]\nrounds = 3\nkind = \"fedavg\"\n";
+    let held_out = mixture(12, "fedem", "").replace("rows = 40", "rows = 40\ntest = 0.3");
     for (job, last) in [
         (mixture(12, "fedem", "evaluate = { every = 3 }\n"), "objective"),
-        (mixture(12, "fedem", split), "test_log_likelihood"),
+        (held_out, "test_log_likelihood"),
         (toy("diana", ""), "excess_loss"),
         (learner.to_owned(), "test_accuracy"),
     ] {

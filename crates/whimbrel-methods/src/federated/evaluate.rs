@@ -146,7 +146,12 @@ impl<O: Judge> Federated<O> {
         let opened = server.kind == ExchangeKind::Round && gap_count > 0.0;
         let memory_gap2 = opened.then(|| gaps / clients);
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
-        metrics.extend(self.oracle.conclude(&server.global, judged, total, &self.context(server))?);
+        metrics.extend(self.oracle.conclude(
+            &server.global,
+            judged,
+            total,
+            &self.context(server),
+        )?);
         metrics.extend(scores.metrics(scored));
         metrics.extend(scores.deciles(test));
         metrics.extend([

@@ -190,7 +190,11 @@ impl Scores {
     }
 
     /// The means over one part; none if it is empty.
-    fn means<'a>(&'a self, sums: &'a [f64], place: usize) -> impl Iterator<Item = (&'a Score, f64)> {
+    fn means<'a>(
+        &'a self,
+        sums: &'a [f64],
+        place: usize,
+    ) -> impl Iterator<Item = (&'a Score, f64)> {
         let sums = &sums[place * (1 + self.each.len())..];
         let (weight, sums) = (sums[0], &sums[1..]);
         let each = self.each.iter().zip(sums).filter(move |_| weight > 0.0);

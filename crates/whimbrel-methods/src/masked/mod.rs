@@ -56,12 +56,7 @@ pub trait Sums: Evaluate<Down: Clone> {
     /// The number of sums of an evaluation; zero if its figures come from the server's state alone.
     fn judged_len(&self) -> usize;
     /// A client's part of these sums.
-    fn judge(
-        &self,
-        client: &Self::Client,
-        ask: &Self::Ask,
-        data: &Self::Data,
-    ) -> Result<Vec<f64>>;
+    fn judge(&self, client: &Self::Client, ask: &Self::Ask, data: &Self::Data) -> Result<Vec<f64>>;
     /// The figures of an evaluation, from the sums over clients.
     fn judged(&self, server: &Self::Server, sums: &[f64]) -> Result<Vec<Metric>>;
 }
