@@ -26,6 +26,8 @@ pub struct Privacy {
     pub unit: PrivacyUnit,
     /// `None`: the model's.
     pub clip: Option<f64>,
+    /// `q` of Poisson sampling; `None`: all rows.
+    pub sampling: Option<f64>,
     /// `None`: a secret.
     pub noise_seed: Option<u64>,
 }
@@ -75,6 +77,10 @@ table! {
         clip: CLIP = "clip", POSITIVE,
             unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
                    length of the statistic";
+        /// probability with which each row enters a round's gradient (Poisson sampling), drawn in secret;
+        /// needs `epsilon`, unit = "row" and `sgd`, in simulations
+        sampling: SAMPLING = "sampling", number!("a number above 0 and below 1", |x| x > 0.0 && x < 1.0),
+            unset "all rows";
         /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise
         noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret, which the run keeps until its end";
     }
