@@ -150,6 +150,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         }
         let enrolled: Vec<ClientId> =
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
+        let evaluates = matches!(method.status(&server).next, Next::Evaluation(_));
         let at = keys().exchange_of(number - method.asides(&server), declared.steps);
         let (this_round, mut cohort) = match method.status(&server).next {
             Next::Stop | Next::Converged => break,
@@ -175,7 +176,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             answered[i].add(&allowances, allowance);
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
-            if !faults.loses(number, this_round, id, at.loss()) {
+            if evaluates || !faults.loses(number, this_round, id, at.loss()) {
                 let from = Sender { id, inclusion: invited.inclusion, peer: &peer };
                 method.absorb(&mut fold, from, up).expect("its own upload");
                 staged.push((i, peer, client));
