@@ -102,6 +102,8 @@ pub trait DynMethod: Send + Sync {
         key: Key,
     ) -> Result<(Opaque, Message)>;
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
+    fn asides(&self, server: &Opaque) -> Result<u32>;
+    fn asides_before(&self, client: &Opaque, down: &Message) -> Result<u32>;
     fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>>;
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
@@ -109,6 +111,7 @@ pub trait DynMethod: Send + Sync {
     fn without_clients(&self, server: Opaque) -> Result<Opaque>;
     fn artifact(&self, server: &Opaque) -> Result<Artifact>;
     fn client_artifact(&self, client: &Opaque, data: &Bound) -> Result<Option<Artifact>>;
+    fn begin(&self, server: &Opaque) -> Result<Option<Opaque>>;
     fn ask(&self, server: &Opaque) -> Result<Message>;
     fn answer(&self, client: &Opaque, ask: &Message, data: &Bound) -> Result<Vec<u8>>;
     fn own(&self, id: ClientId, peer: Option<&Opaque>, answer: &[u8]) -> Result<Vec<Metric>>;
@@ -190,6 +193,14 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         self.0.allowance(view(client)?, &down.read()?)
     }
 
+    fn asides(&self, server: &Opaque) -> Result<u32> {
+        Ok(self.0.asides(view(server)?))
+    }
+
+    fn asides_before(&self, client: &Opaque, down: &Message) -> Result<u32> {
+        Ok(self.0.asides_before(view(client)?, &down.read()?))
+    }
+
     fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>> {
         let typed = tasks.iter().map(|task| {
             let (client, data) = (view(task.client)?, bound(task.data)?);
@@ -224,6 +235,11 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
 
     fn client_artifact(&self, client: &Opaque, data: &Bound) -> Result<Option<Artifact>> {
         self.0.client_artifact(view(client)?, bound(data)?)
+    }
+
+    fn begin(&self, server: &Opaque) -> Result<Option<Opaque>> {
+        let begun = self.0.begin(view(server)?)?;
+        Ok(begun.map(|server| Box::new(server) as Opaque))
     }
 
     fn ask(&self, server: &Opaque) -> Result<Message> {

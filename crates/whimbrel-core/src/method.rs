@@ -75,6 +75,14 @@ pub trait Method: Send + Sync + 'static {
     fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> Result<usize> {
         Ok(0)
     }
+    /// Exchanges so far that address no random draws, such as those of evaluations.
+    fn asides(&self, _: &Self::Server) -> u32 {
+        0
+    }
+    /// [`Method::asides`] before the exchange of a message, as a client knows it.
+    fn asides_before(&self, _client: &Self::Client, _down: &Self::Down) -> u32 {
+        0
+    }
     /// A client's work: its state once its upload is accepted, and the upload.
     fn local_step(
         &self,
@@ -126,6 +134,11 @@ pub trait Evaluate: Method {
     type Ask: Wire + Send + Sync + 'static;
     /// A client's answer.
     type Answer: Wire;
+    /// The global state at the begin of an evaluation that takes exchanges of its own
+    /// ([`Next::Evaluation`]); `None` if clients are asked instead, or if these exchanges are over.
+    fn begin(&self, _: &Self::Server) -> Result<Option<Self::Server>> {
+        Ok(None)
+    }
     /// The question, from the global state.
     fn ask(&self, server: &Self::Server) -> Result<Self::Ask>;
     /// One client's answer; changes no state.
@@ -180,14 +193,21 @@ pub struct Declaration {
     pub batch: usize,
     /// The fewest clients of a cohort: the engine asks nobody instead of a smaller one.
     pub cohort_min: usize,
-    /// Consecutive exchanges that form one, for the random draws: `n` is step `n % steps` of number
-    /// `n / steps`.
+    /// Consecutive exchanges that form one, for the random draws: `n`, less the asides before it, is
+    /// step `n % steps` of number `n / steps`.
     pub steps: u32,
     /// The noise multiplier of each upload's sum, under differential privacy.
     pub noise: Option<f64>,
     /// Whether the method ends with the enrolment: it then needs no rows afterwards, and `Peer` is
     /// empty.
     pub enrols_only: bool,
+}
+
+impl Declaration {
+    /// Whether evaluations are exchanges of the method: clients are not asked otherwise.
+    pub fn evaluates_by_exchanges(&self) -> bool {
+        self.exchanges.iter().any(|kind| kind.rank == Allowance::EVALUATIONS)
+    }
 }
 
 impl Default for Declaration {
@@ -228,6 +248,8 @@ pub enum Next {
     Uncounted,
     /// An exchange with these clients, ascending, that continues the one before.
     Continued(Vec<ClientId>),
+    /// An exchange of an evaluation with these clients, ascending; it moves no model.
+    Evaluation(Vec<ClientId>),
     /// A round.
     Round(Cohort),
     /// The method is done.
@@ -249,7 +271,7 @@ pub struct Allowance {
     /// The display name.
     pub name: &'static str,
     /// The position in the order: ranks never decrease during a run; kinds of equal rank alternate,
-    /// and those of rank [`Allowance::BETWEEN`] may follow any other.
+    /// and those of rank [`Allowance::BETWEEN`] or [`Allowance::EVALUATIONS`] may follow any other.
     pub rank: u8,
     /// The most exchanges of this kind; `None` if the job does not bound them.
     pub most: Option<u32>,
@@ -270,6 +292,8 @@ impl Allowance {
     pub const ROUNDS: u8 = 100;
     /// The rank of exchanges that continue others.
     pub const BETWEEN: u8 = u8::MAX;
+    /// The rank of evaluations that are exchanges; the job bounds their number.
+    pub const EVALUATIONS: u8 = u8::MAX - 1;
 }
 
 /// The clients that a round asks. The engine draws samples.

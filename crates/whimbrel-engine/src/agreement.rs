@@ -44,7 +44,7 @@ pub struct Agreement {
     pub kinds: Vec<Kind>,
     /// Consecutive exchanges that form one.
     pub steps: u32,
-    /// The maximum of evaluations.
+    /// The maximum of evaluations that are not exchanges.
     pub evaluations: u32,
     /// The maximum length of each kind of answer.
     pub sizes: Sizes,
@@ -74,7 +74,11 @@ pub struct Kind {
 
 impl Kind {
     fn is_between(&self) -> bool {
-        self.rank == Allowance::BETWEEN
+        self.rank >= Allowance::EVALUATIONS
+    }
+
+    fn evaluates(&self) -> bool {
+        self.rank == Allowance::EVALUATIONS
     }
 }
 
@@ -102,14 +106,21 @@ impl Agreement {
         let (stage_name, steps) = (stage.name, declared.steps);
         let mut agreement =
             Self { stage: stage_name, kinds, steps, evaluations: 0, sizes, bytes_max };
-        // Every exchange has as many continuations.
-        let continued = agreement.rounds().saturating_mul(steps - 1);
-        let between = agreement.kinds.iter_mut().filter(|kind| kind.is_between());
-        between.for_each(|kind| (kind.most, kind.bounded) = (continued, true));
-        if let Some(every) = stage.evaluate_every.filter(|_| consent.evaluates) {
+        let evaluations = stage.evaluate_every.filter(|_| consent.evaluates).map_or(0, |every| {
             // Before the first round, after each `every` of them, and at the end.
-            agreement.evaluations = agreement.rounds().div_ceil(every.max(1)).saturating_add(1);
+            agreement.rounds().div_ceil(every.max(1)).saturating_add(1)
+        });
+        agreement.kinds.iter_mut().filter(|kind| kind.evaluates()).for_each(|kind| {
+            (kind.most, kind.bounded) = (evaluations, true);
+        });
+        if !agreement.kinds.iter().any(Kind::evaluates) {
+            agreement.evaluations = evaluations;
         }
+        // Every exchange has as many continuations.
+        let begun = agreement.rounds().saturating_add(agreement.pooled_evaluations());
+        let continued = begun.saturating_mul(steps - 1);
+        let between = agreement.kinds.iter_mut().filter(|k| k.is_between() && !k.evaluates());
+        between.for_each(|kind| (kind.most, kind.bounded) = (continued, true));
         Ok(agreement)
     }
 
@@ -120,11 +131,22 @@ impl Agreement {
         summary
             .saturating_add(times(self.rounds(), up))
             .saturating_add(times(self.evaluations, answer))
+            .saturating_add(times(self.pooled_evaluations(), answer))
+    }
+
+    /// The maximum of evaluations that are exchanges.
+    fn pooled_evaluations(&self) -> u32 {
+        self.kinds.iter().filter(|kind| kind.evaluates()).map(|kind| kind.most).sum()
+    }
+
+    /// The maximum length of an upload in an exchange of this kind.
+    pub(crate) fn upload_max(&self, kind: Option<Kind>) -> u64 {
+        if kind.is_some_and(|kind| kind.evaluates()) { self.sizes.answer } else { self.sizes.up }
     }
 
     /// The maximum of exchanges of all kinds, continuations included.
     pub fn exchanges(&self) -> u32 {
-        self.rounds().saturating_mul(self.steps)
+        self.rounds().saturating_add(self.pooled_evaluations()).saturating_mul(self.steps)
     }
 
     /// The maximum of openings and rounds; kinds of one rank share theirs.
@@ -317,6 +339,20 @@ impl Ledger {
         Ok(())
     }
 
+    /// The number that addresses the draws of an exchange. Refuses more asides than the evaluations
+    /// that were agreed to: without evaluations no draw, such as a share of noise, is repeated.
+    pub(crate) fn check_asides(
+        &self,
+        agreement: &Agreement,
+        number: u32,
+        asides: u32,
+    ) -> Result<u32> {
+        let evaluations = agreement.pooled_evaluations().saturating_mul(agreement.steps);
+        let most = evaluations.saturating_mul(self.renewals.saturating_add(1));
+        let drawn = number.checked_sub(asides).filter(|_| asides <= most);
+        drawn.ok_or_else(|| breach(format!("it counts {asides} exchanges as evaluations")))
+    }
+
     /// Refuses an evaluation beyond the agreement.
     pub(crate) fn check_evaluation(
         &self,
@@ -361,15 +397,11 @@ impl Ledger {
     pub(crate) fn check_bytes(
         &self,
         agreement: &Agreement,
+        declared: u64,
         (purpose, at): (Purpose, StepId),
-        bytes: usize,
+        answer: &[u8],
     ) -> Result<()> {
-        let (name, bytes) = (agreement.stage, bytes as u64);
-        let declared = match purpose {
-            Purpose::Enrol => agreement.sizes.summary,
-            Purpose::Exchange => agreement.sizes.up,
-            Purpose::Evaluate => agreement.sizes.answer,
-        };
+        let (name, bytes) = (agreement.stage, answer.len() as u64);
         if declared > 0 && bytes > declared {
             return Err(breach(format!(
                 "it asks for an answer of {bytes} bytes in {name}, and {declared} were agreed to"

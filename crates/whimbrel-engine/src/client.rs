@@ -305,7 +305,8 @@ impl ClientMachine {
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
         let (state, summary) = open.method.enroll(&open.data, key)?;
         let state = state.save();
-        self.ledger.check_bytes(&open.agreement, (Purpose::Enrol, question.at), summary.len())?;
+        let most = open.agreement.sizes.summary;
+        self.ledger.check_bytes(&open.agreement, most, (Purpose::Enrol, question.at), &summary)?;
         self.ledger.enrolled(question.client, stage, asked, summary.len());
         Ok((state, summary))
     }
@@ -320,7 +321,9 @@ impl ClientMachine {
         let (message, method) = (&question.message, &open.method);
         let kind = method.allowance(&state, message)?;
         self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
-        let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(number, open.steps);
+        let asides = method.asides_before(&state, message)?;
+        let drawn = self.ledger.check_asides(&open.agreement, number, asides)?;
+        let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(drawn, open.steps);
         let key = keys.local(question.client);
         let (state, upload) = match method.local_step(&state, message, &open.data, key) {
             Ok(done) => done,
@@ -333,8 +336,9 @@ impl ClientMachine {
             }
         };
         let state = state.save();
-        self.ledger.check_bytes(&open.agreement, (Purpose::Exchange, at), upload.len())?;
         let agreed = open.agreement.kinds.get(kind).copied();
+        let most = open.agreement.upload_max(agreed);
+        self.ledger.check_bytes(&open.agreement, most, (Purpose::Exchange, at), &upload)?;
         self.ledger.exchanged(agreed, (number, kind), asked, upload.len());
         Ok((state, upload))
     }
@@ -349,7 +353,8 @@ impl ClientMachine {
             return Err(behind(format!("it asks for an evaluation before {at}, which is over")));
         }
         let answer = open.method.answer(&state, &question.message, &open.data)?;
-        self.ledger.check_bytes(&open.agreement, (Purpose::Evaluate, at), answer.len())?;
+        let most = open.agreement.sizes.answer;
+        self.ledger.check_bytes(&open.agreement, most, (Purpose::Evaluate, at), &answer)?;
         self.ledger.evaluated(at, asked, answer.len());
         Ok(answer)
     }

@@ -34,7 +34,7 @@ impl StageKeys {
         self.exchange_of(number, 1)
     }
 
-    /// The keys of an exchange where `steps` exchanges form one.
+    /// The keys of an exchange where `steps` exchanges form one; `number` counts no asides.
     pub fn exchange_of(&self, number: u32, steps: u32) -> ExchangeKeys {
         ExchangeKeys(self.0.child(3).child(u64::from(number / steps)), number % steps)
     }

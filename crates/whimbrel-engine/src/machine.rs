@@ -44,6 +44,8 @@ pub struct Exchange {
     pub number: u32,
     /// The number of the round, from one; `None` for an opening.
     pub round: Option<u32>,
+    /// Whether it belongs to an evaluation.
+    pub evaluates: bool,
     /// The clients that are asked, in id order.
     pub cohort: Vec<Invited>,
     pub keys: ExchangeKeys,
@@ -177,25 +179,35 @@ impl Machine {
 
     /// Opens the next exchange; `None` when the method is done.
     pub fn open(&self) -> Result<Option<Exchange>> {
-        let keys = self.keys.exchange_of(self.exchange, self.declared.steps);
+        let drawn = self.exchange.saturating_sub(self.method.asides(&self.server)?);
+        let keys = self.keys.exchange_of(drawn, self.declared.steps);
         let enrolled = self.enrolled();
         let asks_everyone = matches!(self.next, Next::Uncounted | Next::Round(Cohort::Everyone));
         let (round, mut cohort) = match &self.next {
             Next::Stop | Next::Converged => return Ok(None),
             Next::Uncounted => (None, everyone(&enrolled)),
-            Next::Continued(ids) => (None, everyone(ids)),
+            Next::Continued(ids) | Next::Evaluation(ids) => (None, everyone(ids)),
             Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
             }
         };
-        if cohort.len() < self.declared.cohort_min && !matches!(self.next, Next::Continued(_)) {
+        if cohort.len() < self.declared.cohort_min && !self.continues() {
             cohort.clear();
         }
         let ids: Vec<ClientId> = cohort.iter().map(|invited| invited.id).collect();
         let (broadcast, fold) = self.method.open(&self.server, &ids)?;
-        let number = self.exchange;
-        Ok(Some(Exchange { number, round, cohort, keys, asks_everyone, broadcast, fold }))
+        let (number, evaluates) = (self.exchange, matches!(self.next, Next::Evaluation(_)));
+        Ok(Some(Exchange {
+            number,
+            round,
+            evaluates,
+            cohort,
+            keys,
+            asks_everyone,
+            broadcast,
+            fold,
+        }))
     }
 
     /// The message to one client, and the record to stage.
@@ -288,9 +300,25 @@ impl Machine {
         Ok(ids)
     }
 
-    /// Whether the next exchange continues the last one, so that nobody may join before it.
+    /// Whether nobody may join before the next exchange: it continues the last one, or evaluates.
     pub fn continues(&self) -> bool {
-        matches!(self.next, Next::Continued(_))
+        matches!(self.next, Next::Continued(_) | Next::Evaluation(_))
+    }
+
+    /// Begins an evaluation that takes exchanges of its own; `false` if it needs none, or no more.
+    pub fn begin_evaluation(&mut self) -> Result<bool> {
+        let begun = self.method.begin(&self.server)?;
+        let is_begun = begun.is_some();
+        if let Some(server) = begun {
+            self.next = self.method.status(&server)?.next;
+            self.server = server;
+        }
+        Ok(is_begun)
+    }
+
+    /// Whether evaluations are exchanges of the method.
+    pub fn evaluates_by_exchanges(&self) -> bool {
+        self.declared.evaluates_by_exchanges()
     }
 
     /// The most clients that the method gains from processing together.
@@ -371,7 +399,7 @@ impl Protocol for Machine {
     fn next_is_round(&self) -> Result<Option<bool>> {
         Ok(match &self.next {
             Next::Stop | Next::Converged => None,
-            Next::Uncounted | Next::Continued(_) => Some(false),
+            Next::Uncounted | Next::Continued(_) | Next::Evaluation(_) => Some(false),
             Next::Round(_) => Some(true),
         })
     }

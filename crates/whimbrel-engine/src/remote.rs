@@ -174,7 +174,7 @@ impl<T: Transport> RemoteRunner<'_, T> {
         for sent in sent.collect::<Vec<Result<_>>>() {
             let (invited, peer, message) = sent?;
             let client = invited.id;
-            self.state.count_down(client, message.len() as u64);
+            self.state.count(exchange.evaluates, client, (message.len() as u64, 0));
             questions.push(Question { purpose: Purpose::Exchange, at, client, message });
             staged.insert(client, (invited, peer));
         }
@@ -240,7 +240,7 @@ fn heard(
     let unasked = || Error::internal(format!("client {id} answered without a question"));
     let taken = staged.remove(&id).ok_or_else(unasked)?;
     state.tallies[id.0 as usize].rounds += u32::from(exchange.round.is_some());
-    state.count_up(id, bytes);
+    state.count(exchange.evaluates, id, (0, bytes));
     Ok(taken)
 }
 
@@ -280,8 +280,15 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         self.settle()
     }
 
+    fn begin_evaluation(&mut self) -> Result<bool> {
+        self.state.machine.begin_evaluation()
+    }
+
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         self.settle()?;
+        if self.state.machine.evaluates_by_exchanges() {
+            return self.state.evaluated();
+        }
         let machine = &self.state.machine;
         let at = StepId::exchange(self.stage, machine.exchanges());
         let ask = machine.method().ask(machine.server())?;

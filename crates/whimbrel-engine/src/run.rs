@@ -454,11 +454,16 @@ impl Work<'_> {
             Ok(None) => true,
             _ => false,
         });
-        if due && seen.progress.evaluated != Some(round) {
+        let unevaluated = due && seen.progress.evaluated != Some(round);
+        let begun = unevaluated && runner.begin_evaluation()?;
+        if unevaluated && !begun {
             self.evaluate(runner, seen, keeper, observer)?;
         }
         // An earlier process may have kept this round's evaluation and not lived to stop.
-        if due && let Some(reason) = self.stops(seen) {
+        if due
+            && !begun
+            && let Some(reason) = self.stops(seen)
+        {
             return Ok(Some(Ending::Stopped(reason)));
         }
         if self.interrupt.load(Ordering::Relaxed) {

@@ -30,6 +30,11 @@ pub trait Runner {
     fn acknowledge(&mut self) -> Result<()> {
         Ok(())
     }
+    /// Begins an evaluation that takes exchanges of its own, which the next steps run; `false` if it
+    /// needs none, or no more.
+    fn begin_evaluation(&mut self) -> Result<bool> {
+        Ok(false)
+    }
     /// Runs the method's evaluation; `None` if no client answered.
     fn evaluate(&mut self) -> Result<Option<Evaluated>>;
     /// Passes each client's personal artifact to `sink`, in id order; none by default, because
@@ -92,6 +97,16 @@ impl<P> StageState<P> {
         Self { clients: Vec::new(), tallies, traffic, broken: false, machine }
     }
 
+    /// Counts the bytes of an exchange's messages to and from a client.
+    pub fn count(&mut self, evaluates: bool, id: ClientId, (down, up): (u64, u64)) {
+        if evaluates {
+            self.traffic.eval += down + up;
+        } else {
+            self.count_down(id, down);
+            self.count_up(id, up);
+        }
+    }
+
     /// Counts bytes that a client sent.
     pub fn count_up(&mut self, id: ClientId, bytes: u64) {
         self.tallies[id.0 as usize].bytes_up += bytes;
@@ -128,6 +143,12 @@ impl<P: Protocol + ?Sized> StageState<P> {
 }
 
 impl StageState<Machine> {
+    /// The evaluation of a method whose exchanges contain it; `None` if they had no sum.
+    pub fn evaluated(&mut self) -> Result<Option<Evaluated>> {
+        let evaluated = self.conclude(0, &BTreeMap::<ClientId, Vec<u8>>::new())?;
+        Ok(Some(evaluated).filter(|evaluated| !evaluated.metrics.is_empty()))
+    }
+
     /// Concludes an evaluation from the answers to a question of `asked` bytes.
     pub fn conclude<A: AsRef<[u8]>>(
         &mut self,

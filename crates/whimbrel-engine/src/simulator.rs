@@ -142,7 +142,7 @@ impl Simulator {
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let slots = self.open_slots(&cohort)?;
         let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
-        self.close_slots(&cohort, slots, round.is_some());
+        self.close_slots(&exchange, slots);
         self.state.broken = true;
         let accepted = self.state.machine.close(exchange, shards?)?;
         self.state.broken = false;
@@ -296,14 +296,14 @@ impl Simulator {
         cohort.iter().map(open).collect()
     }
 
-    fn close_slots(&mut self, cohort: &[ClientId], slots: Vec<Mutex<Slot>>, is_round: bool) {
-        for (id, slot) in cohort.iter().zip(slots) {
+    fn close_slots(&mut self, exchange: &Exchange, slots: Vec<Mutex<Slot>>) {
+        let is_round = exchange.round.is_some();
+        for (Invited { id, .. }, slot) in exchange.cohort.iter().zip(slots) {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
             self.state.machine.take_back(*id, slot.peer);
             self.state.clients[id.0 as usize] = slot.client;
             self.state.tallies[id.0 as usize].rounds += u32::from(slot.accepted && is_round);
-            self.state.count_up(*id, slot.bytes_up);
-            self.state.count_down(*id, slot.bytes_down);
+            self.state.count(exchange.evaluates, *id, (slot.bytes_down, slot.bytes_up));
         }
     }
 
@@ -406,7 +406,9 @@ impl Simulator {
         let (client, up) = done.map_err(failed)?;
         slot.bytes_up = up.len() as u64;
         let lost = exchange.keys.loss();
-        if self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
+        // Simulated losses spare evaluations; a replay repeats those of a network.
+        let may_lose = !exchange.evaluates || self.faults.replay.is_some();
+        if may_lose && self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
             return Ok(());
         }
         shard.accept_lent(invited, &peer, &up).map_err(failed)?;
@@ -447,7 +449,14 @@ impl Runner for Simulator {
         Ok(Simulator::step(self)?.map_or(Step::Over, Step::Exchanged))
     }
 
+    fn begin_evaluation(&mut self) -> Result<bool> {
+        self.state.machine.begin_evaluation()
+    }
+
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
+        if self.machine().evaluates_by_exchanges() {
+            return self.state.evaluated();
+        }
         let (round, mut answered) = (self.machine().round(), self.evaluated());
         answered.retain(|id| self.faults.answers(round, *id));
         if !answered.iter().any(|id| self.federation.trains(*id)) {

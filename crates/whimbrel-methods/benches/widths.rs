@@ -140,12 +140,13 @@ impl Judge for Still {
     fn own(&self, _: ClientId, (): &()) -> Result<Vec<Metric>> {
         Ok(Vec::new())
     }
-    fn conclude(
-        &self,
-        _: &Vec<f32>,
-        _: &mut dyn Iterator<Item = (f64, ())>,
-        _: &Context,
-    ) -> Result<Vec<Metric>> {
+    fn addends_len(&self) -> usize {
+        0
+    }
+    fn addends(&self, (): &(), _: f64) -> Vec<f64> {
+        Vec::new()
+    }
+    fn conclude(&self, _: &Vec<f32>, _: &[f64], _: f64, _: &Context) -> Result<Vec<Metric>> {
         Ok(Vec::new())
     }
 }

@@ -17,7 +17,7 @@ use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::participation::everyone;
-use whimbrel_engine::{Faults, Federation, Journal, Participation, Protocol, Simulator};
+use whimbrel_engine::{Faults, Federation, Journal, Participation, Protocol, Runner, Simulator};
 
 /// Share of the clients asked in a sampled round.
 const ASKED: f64 = 0.6;
@@ -90,12 +90,18 @@ impl Answered {
         *count += 1;
         let most = allowed.most.unwrap_or(u32::MAX);
         assert!(*count <= most, "more than {most} exchanges of the kind `{}`", allowed.name);
-        if allowed.rank == Allowance::BETWEEN {
+        if allowed.rank >= Allowance::EVALUATIONS {
             return;
         }
         assert!(allowed.rank >= self.rank, "`{}` comes out of its order", allowed.name);
         self.rank = allowed.rank;
     }
+}
+
+/// Whether an evaluation is due, after every third round and at the end, and notes it.
+fn evaluates(next: &Next, round: u32, evaluated: &mut Option<u32>) -> bool {
+    let due = next.is_over() || matches!(next, Next::Round(_)) && round.is_multiple_of(3);
+    due && evaluated.replace(round) != Some(round)
 }
 
 /// A run over the method's own types, without bytes, threads or the engine's machine.
@@ -124,9 +130,18 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
     let declared = method.declare();
     let allowances = declared.exchanges;
     let mut answered = vec![Answered::default(); ids.len()];
-    let (mut number, mut round) = (0, 0);
-    while !method.status(&server).next.is_over() {
-        let continues = matches!(method.status(&server).next, Next::Continued(_));
+    let (mut number, mut round, mut evaluated) = (0, 0, None);
+    loop {
+        if evaluates(&method.status(&server).next, round, &mut evaluated)
+            && let Some(begun) = method.begin(&server).expect("an evaluation")
+        {
+            server = begun;
+        }
+        if method.status(&server).next.is_over() {
+            break;
+        }
+        let continues =
+            matches!(method.status(&server).next, Next::Continued(_) | Next::Evaluation(_));
         for id in ids.iter().filter(|_| !continues) {
             let i = id.0 as usize;
             if peers[i].is_none() && faults.lets_in(*id, number, round + 1) {
@@ -135,11 +150,12 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         }
         let enrolled: Vec<ClientId> =
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
-        let at = keys().exchange_of(number, declared.steps);
+        let evaluates = matches!(method.status(&server).next, Next::Evaluation(_));
+        let at = keys().exchange_of(number - method.asides(&server), declared.steps);
         let (this_round, mut cohort) = match method.status(&server).next {
             Next::Stop | Next::Converged => break,
             Next::Uncounted => (None, everyone(&enrolled)),
-            Next::Continued(ids) => (None, everyone(&ids)),
+            Next::Continued(ids) | Next::Evaluation(ids) => (None, everyone(&ids)),
             Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
             Next::Round(Cohort::Sampled) => {
                 (Some(round + 1), participation().draw(&enrolled, at.cohort()))
@@ -160,7 +176,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             answered[i].add(&allowances, allowance);
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
-            if !faults.loses(number, this_round, id, at.loss()) {
+            if evaluates || !faults.loses(number, this_round, id, at.loss()) {
                 let from = Sender { id, inclusion: invited.inclusion, peer: &peer };
                 method.absorb(&mut fold, from, up).expect("its own upload");
                 staged.push((i, peer, client));
@@ -206,7 +222,13 @@ fn simulate<M: Evaluate, B: Bind<M>>(
         let started = Simulator::start(method.clone(), federation.clone(), keys(), who, what);
         let mut simulator = started.expect("a start");
         let mut journal = Line::stage_begin(0, &simulator.machine().enrolled()).to_text();
-        while let Some(done) = simulator.step().expect("an exchange") {
+        let mut evaluated = None;
+        loop {
+            let next = method.status(simulator.machine().server()).expect("a status").next;
+            if evaluates(&next, simulator.machine().round(), &mut evaluated) {
+                simulator.begin_evaluation().expect("an evaluation");
+            }
+            let Some(done) = simulator.step().expect("an exchange") else { break };
             journal.push_str(&Line::exchange(0, &done).to_text());
             if reload {
                 let saved = simulator.save().expect("saved").to_bytes();

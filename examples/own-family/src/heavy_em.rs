@@ -223,24 +223,27 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(vec![Metric::loss(-answer.log_likelihood)])
     }
 
+    fn addends_len(&self) -> usize {
+        1 + self.model.statistic_len()
+    }
+
+    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+        let each = [&answer.log_likelihood].into_iter().chain(&answer.statistic);
+        each.map(|x| weight * x).collect()
+    }
+
     fn conclude(
         &self,
         global: &Global,
-        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        sums: &[f64],
+        total: f64,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut likelihood) = (0.0, ExactSum::new(1));
-        let mut statistic = ExactSum::new(self.model.statistic_len());
-        for (weight, answer) in answers {
-            total += weight;
-            likelihood.add(&[answer.log_likelihood], weight)?;
-            statistic.add(&answer.statistic, weight)?;
-        }
-        let mut field = statistic.value();
+        let mut field = sums[1..].to_vec();
         vector::scale(&mut field, 1.0 / total);
         vector::axpy(&mut field, -1.0, &global.s);
         Ok(vec![
-            Metric::number("objective", -likelihood.value()[0] / total),
+            Metric::number("objective", -sums[0] / total),
             Metric::number("field_norm2", vector::norm2_squared(&field)),
             Metric::number("repairs", global.repairs as f64),
         ])

@@ -136,6 +136,10 @@ impl<K: MixtureKeys> EmPlan<K> {
         form.check(&channels.uplinks[0], &channels.downlink)?;
         let stages = stages(common, &asked.mixture.candidates(), &preparing, model.moments_len());
         let starts = stages.contains(&Kind::Lloyd);
+        if common.job.privacy.sampling.is_some() {
+            let what = "a mixture is fitted to the statistics of all rows";
+            return refuse(what, "take `sampling` out").at("privacy.sampling");
+        }
         let private = common.private.clone();
         let private = private.map(|private| if starts { private.with_start() } else { private });
         Ok(Self {

@@ -142,7 +142,8 @@ impl GradientPlan {
         let (private, bound) = (common.private.as_ref()?, common.job.privacy.clip.unwrap_or(1.0));
         let row_bound = (private.unit == PrivacyUnit::Row).then_some(bound);
         let smoothness = 0.25 * bound * bound + self.asked.regression.ridge;
-        Some(KnownConstants { row_bound, smoothness })
+        let sampling = private.sampling(common);
+        Some(KnownConstants { row_bound, smoothness, sampling })
     }
 
     /// Whether a stage of sums finds the smoothness, so that clients do not send theirs.
@@ -188,7 +189,8 @@ impl FitStages for GradientPlan {
             return Ok(common.quiet(SMOOTHNESS, exact.erased(BindRows)));
         }
         let found = delivered.first().map(|a| a.number(SMOOTHNESS)).transpose()?;
-        let known = found.map(|smoothness| KnownConstants { row_bound: None, smoothness });
+        let of = |smoothness| KnownConstants { row_bound: None, smoothness, sampling: None };
+        let known = found.map(of);
         let method = self.sgd(common, known)?.erased(BindRows);
         Ok(common.fit(method, common.rounds(&common.work(), (0, 0.0))))
     }

@@ -16,6 +16,14 @@ impl Job {
     /// The defaults under differential privacy; reports settings that it forbids.
     pub(super) fn settle_privacy(&mut self, source: &Source<'_>) {
         if self.privacy.epsilon.is_none() {
+            if self.privacy.sampling.is_some() {
+                let what = "`sampling` has no meaning without noise";
+                source.report_at(
+                    &["privacy", "sampling"],
+                    what,
+                    "give `epsilon`, or `batch` in [method]",
+                );
+            }
             return;
         }
         let given = |table: &str, key: &str| source.is_given(&[table, key]);
@@ -59,7 +67,7 @@ impl Job {
         let memory = "the server knows the memories: noise in their updates is not private, and noise \
                       beside them accumulates";
         let prepared = self.data.preparation().asks_clients();
-        let all: [(bool, &[&str], &str, &str); 17] = [
+        let all: [(bool, &[&str], &str, &str); 18] = [
             (
                 !units.contains(&unit),
                 &["method", "kind"],
@@ -122,7 +130,13 @@ impl Job {
                 rows && method.batch != Batch::Full,
                 &["method", "batch"],
                 "the noise is computed for all rows, and minibatches of a fixed size have no tight bound",
-                "write batch = \"full\"",
+                "write batch = \"full\"; `sampling` in [privacy] draws rows of `sgd` with such a bound",
+            ),
+            (
+                self.privacy.sampling.is_some() && (!rows || shares),
+                &["privacy", "sampling"],
+                "sampled rows have a bound for unit = \"row\" and noise that the server adds",
+                "take `sampling` out",
             ),
             (
                 matches!(method.length, Budget::Epochs(_)),

@@ -26,6 +26,8 @@ pub struct Privacy {
     pub unit: PrivacyUnit,
     /// `None`: the model's.
     pub clip: Option<f64>,
+    /// `q` of Poisson sampling; `None`: all rows.
+    pub sampling: Option<f64>,
     /// `None`: a secret.
     pub noise_seed: Option<u64>,
 }
@@ -53,7 +55,7 @@ table! {
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";
         /// sums uploads under masks, so that the server learns only the sum over the clients of a round;
-        /// numbers of rows and evaluations are not masked. Needs a grid in `[uplink]`, except for `newton`,
+        /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]`, except for `newton`,
         /// and an exact downlink; a round takes three exchanges
         masks: MASKS = "masks", BOOLEAN, default;
         /// fewest clients in a masked sum; a round with fewer does not count
@@ -75,6 +77,10 @@ table! {
         clip: CLIP = "clip", POSITIVE,
             unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
                    length of the statistic";
+        /// probability with which each row enters a round's gradient (Poisson sampling), drawn in secret;
+        /// needs `epsilon`, unit = "row" and `sgd`, in simulations
+        sampling: SAMPLING = "sampling", number!("a number above 0 and below 1", |x| x > 0.0 && x < 1.0),
+            unset "all rows";
         /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise
         noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret, which the run keeps until its end";
     }

@@ -10,6 +10,7 @@ use whimbrel_engine::{Agreement, Consent, Stopping};
 use whimbrel_methods::federated::{Release, Unit};
 use whimbrel_methods::masked::Masks;
 use whimbrel_methods::settings::Privacy;
+use whimbrel_methods::sgd::Sampling;
 use whimbrel_nn::Learner;
 use whimbrel_privacy::accountant::{
     Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
@@ -77,6 +78,8 @@ pub struct Private {
     before: f64,
     /// `1/z^2` of a round.
     each: f64,
+    /// The probability of a row to be part of a round.
+    rate: f64,
     /// The clients whose shares of the noise count; `None`: the server adds it.
     honest: Option<u32>,
     source: Source,
@@ -97,6 +100,7 @@ impl Private {
         };
         let guarantee = Guarantee { epsilon, delta };
         let rounds = job.method.length.rounds_max().unwrap_or(1);
+        let rate = job.privacy.sampling.unwrap_or(1.0);
         let honest = job.privacy.least_masked(clients);
         let honest = honest.map(|least| least.saturating_sub(job.privacy.colluders.unwrap_or(0)));
         if honest == Some(0) {
@@ -105,7 +109,7 @@ impl Private {
         }
         let releases = match honest {
             Some(_) => Releases::in_shares(guarantee, rounds),
-            None => Releases::within(guarantee, rounds, 1.0),
+            None => Releases::within(guarantee, rounds, rate),
         };
         let Releases { multiplier, .. } = releases.at("privacy.epsilon")?;
         let source = match job.privacy.noise_seed {
@@ -113,7 +117,7 @@ impl Private {
             None => Source::secret()?,
         };
         let each = 1.0 / (multiplier * multiplier);
-        Ok(Some(Self { guarantee, unit, units, rounds, before: 0.0, each, honest, source }))
+        Ok(Some(Self { guarantee, unit, units, rounds, before: 0.0, each, rate, honest, source }))
     }
 
     /// The same with a part of the budget for a start from the rows.
@@ -131,6 +135,9 @@ impl Private {
 
     /// Epsilon after this number of rounds of the fit.
     pub fn spent(&self, rounds: u32) -> f64 {
+        if self.rate < 1.0 {
+            return self.releases().epsilon(rounds.min(self.rounds), self.guarantee.delta);
+        }
         self.epsilon(self.before + self.each * f64::from(rounds.min(self.rounds)))
     }
 
@@ -165,11 +172,21 @@ impl Private {
                 PrivacyUnit::Row => Unit::Row,
                 PrivacyUnit::Client => Unit::Client { bound },
             },
-            releases: Releases { multiplier: self.multiplier(), rate: 1.0 },
+            releases: self.releases(),
             rounds: self.rounds,
             source: self.source_of(common),
             stage: 0,
         })
+    }
+
+    fn releases(&self) -> Releases {
+        Releases { multiplier: self.multiplier(), rate: self.rate }
+    }
+
+    /// The sampling of rows, if the job asks for it.
+    pub fn sampling(&self, common: &Common) -> Option<Sampling> {
+        let sampling = Sampling { rate: self.rate, source: self.source_of(common) };
+        (self.rate < 1.0).then_some(sampling)
     }
 
     fn share(&self, dimension: usize, bound: f64) -> Result<Option<Share>> {
@@ -195,7 +212,7 @@ impl Private {
         let (unit, d) = (self.unit, dimension as f64);
         // The noise of a mean, in units of the spread of a contribution's coordinates.
         let of_sum = match unit {
-            PrivacyUnit::Row => z * d,
+            PrivacyUnit::Row => z * d / self.rate,
             PrivacyUnit::Client => z * bound * d.sqrt(),
         };
         let nu = self.units.map(|units| of_sum / units as f64);

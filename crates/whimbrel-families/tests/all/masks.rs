@@ -57,6 +57,33 @@ fn masks_do_not_change_the_model() {
     }
 }
 
+/// An evaluation under masks has the figures of the one without, except for those of single clients.
+#[test]
+fn masks_do_not_change_the_figures_of_evaluations() {
+    let learner = "[data]\nsource = \"synthetic-mixture\"\nclients = 9\n[model]\nkind = \"logistic\"\n\
+                   [method]\nrounds = 3\nkind = \"fedavg\"\n";
+    let held_out = mixture(12, "fedem", "").replace("rows = 40", "rows = 40\ntest = 0.3");
+    for (job, last) in [
+        (mixture(12, "fedem", "evaluate = { every = 3 }\n"), "objective"),
+        (held_out, "test_log_likelihood"),
+        (toy("diana", ""), "excess_loss"),
+        (learner.to_owned(), "test_accuracy"),
+    ] {
+        let plain = run(&parse(&format!("{job}{GRID}")));
+        let masked = run(&parse(&format!("{job}{GRID}{MASKS}")));
+        let figures = |outcome: &Outcome| {
+            let mut row = outcome.last.clone().unwrap();
+            row.figures.retain(|figure| !figure.name.ends_with("_p10"));
+            assert!(row.number(last).is_some(), "{job}");
+            (row.round, row.figures)
+        };
+        assert_eq!(figures(&plain), figures(&masked), "{job}");
+        assert!(plain.own.iter().any(|own| !own.is_empty()), "{job}");
+        assert!(masked.own.iter().all(Vec::is_empty), "{job}");
+        assert!(masked.traffic.eval > plain.traffic.eval, "{job}");
+    }
+}
+
 /// No client's message at enrolment holds more than its number of rows and its keys.
 #[test]
 fn stages_before_the_fit_are_masked_sums() {

@@ -48,6 +48,7 @@ fn settings_without_a_guarantee_are_refused() {
         (full, fedem, "min_group = 5", "does not cover"),
         (full, "kind = \"fedem\"\nparticipation = 0.5", "", "knows the cohort"),
         (full, "kind = \"fedem\"\nbatch = 20", "", "minibatches of a fixed size"),
+        (full, fedem, "unit = \"client\"\nsampling = 0.1", "sampled rows have a bound"),
         (full, "kind = \"fedem\"\nepochs = 3", "", "fixed beforehand"),
         (full, "kind = \"fedem\"\nweights = \"equal\"", "", "weigh the same"),
         (full, "kind = \"fedem\"\nform = \"lean\"", "", "pair's frame"),
@@ -126,6 +127,7 @@ fn a_network_refuses_what_its_clients_could_undo() {
         ("", "", "unknown before clients join"),
         ("", "delta = 1e-5\nnoise_seed = 3", "could remove noise"),
         ("evaluate = { every = 5 }", "delta = 1e-5", "have no noise"),
+        ("", "delta = 1e-5\nsampling = 0.1", "the drawn rows must be secret"),
     ] {
         let Err(failure) = planned(method, privacy) else { panic!("{privacy} was accepted") };
         has(&failure.to_string(), reason);
@@ -287,6 +289,42 @@ fn shared_parts_of_personal_models_get_noise() {
         let ratio = spreads.iter().sum::<f64>() / d / expected;
         assert!((ratio - 1.0).abs() < 5.0 * (2.0 / (4.0 * d)).sqrt(), "{method}: {ratio}, {d}");
     }
+}
+
+/// Poisson sampling: the noise is the accountant's for the rate, the budget is spent to the end, and
+/// it is refused where draws would be known or no bound applies.
+#[test]
+fn sampled_rows_spend_the_budget_of_their_rate() {
+    let text = |more: &str| {
+        format!(
+            "seed = 3\n[data]\nsource = \"toy\"\nclients = 4\nrows = 500\ndims = 5\n[model]\n\
+             kind = \"linear\"\n[method]\nkind = \"sgd\"\nrounds = 40\nstep = 0.5\n[privacy]\n\
+             clip = 1.0\n{more}\n"
+        )
+    };
+    let sampled = parse(&text("epsilon = 2.0\ndelta = 1e-5\nnoise_seed = 1\nsampling = 0.1"));
+    let (plan, outcome) = run(&sampled);
+    let private = plan.private().unwrap();
+    let releases = Releases { multiplier: private.multiplier(), rate: 0.1 };
+    assert_eq!(private.spent(40), releases.epsilon(40, 1e-5));
+    assert!(private.spent(40) <= 2.0 && private.spent(40) > 1.9999, "{}", private.spent(40));
+    assert!(private.spent(20) < private.spent(40));
+    let all = parse(&text("epsilon = 2.0\ndelta = 1e-5\nnoise_seed = 1"));
+    let without = plans::plan(&all).unwrap().private().unwrap().multiplier();
+    assert!(private.multiplier() < 0.5 * without, "{} and {without}", private.multiplier());
+    // The draws follow the secret of the noise, not the seed of the job.
+    let again = run(&sampled).1;
+    assert_eq!(model(&outcome), model(&again));
+    let other = parse(&text("epsilon = 2.0\ndelta = 1e-5\nnoise_seed = 2\nsampling = 0.1"));
+    assert!(model(&outcome) != model(&run(&other).1));
+    has(&refusal(&text("sampling = 0.1")), "no meaning without noise");
+    has(&refusal(&text("epsilon = 1.0\nsampling = 1.5")), "above 0 and below 1");
+    let mixture = private_mixture();
+    has(&plans::failure(&mixture).0, "statistics of all rows");
+}
+
+fn private_mixture() -> Job {
+    private("", "epsilon = 1.0\nsampling = 0.5")
 }
 
 /// The objective under a large epsilon approaches that without privacy: clipping costs a little.

@@ -7,7 +7,7 @@ use crate::federated::{
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
+use whimbrel_core::{ClientId, Key, Result, Samples, wire};
 use whimbrel_models::sampler::{ChainState, Kernel};
 
 /// The key of the share of accepted moves.
@@ -130,24 +130,20 @@ impl Judge for Soul {
         Scores { each: vec![loss, second], by_training_rows: true, unseen: true }
     }
 
-    fn conclude(
-        &self,
-        _: &Global,
-        answers: &mut dyn Iterator<Item = (f64, Answer)>,
-        _: &Context,
-    ) -> Result<Vec<Metric>> {
-        let (mut shares, mut heard, mut wrong) = (ExactSum::new(1), 0u32, Ok(()));
-        let losses = answers.map(|(weight, answer)| {
-            if let Some(share) = answer.acceptance {
-                heard += 1;
-                wrong = std::mem::replace(&mut wrong, Ok(())).and(shares.add(&[share], 1.0));
-            }
-            (weight, answer.loss)
-        });
-        let mut metrics = vec![mean_loss(losses)?];
-        wrong?;
-        if heard > 0 {
-            metrics.push(Metric::number(ACCEPTANCE, shares.value()[0] / f64::from(heard)));
+    fn addends_len(&self) -> usize {
+        3
+    }
+
+    /// The loss; the share of accepted moves, and the number of clients that have one.
+    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+        let heard = f64::from(u8::from(answer.acceptance.is_some()));
+        vec![weight * answer.loss, answer.acceptance.unwrap_or(0.0), heard]
+    }
+
+    fn conclude(&self, _: &Global, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {
+        let mut metrics = vec![mean_loss(sums, total)];
+        if sums[2] > 0.0 {
+            metrics.push(Metric::number(ACCEPTANCE, sums[1] / sums[2]));
         }
         Ok(metrics)
     }

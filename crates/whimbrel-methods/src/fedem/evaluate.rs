@@ -9,7 +9,7 @@ use crate::mixture::Mixture;
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
-use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
+use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::Rows;
 
 /// A fit counts as worse than one component from this many nats per row on.
@@ -91,26 +91,25 @@ impl<M: Mixture> Judge for Em<M> {
         Scores { each, ..Scores::default() }
     }
 
+    fn addends_len(&self) -> usize {
+        1 + self.model.statistic_len()
+    }
+
+    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+        let each = [&answer.log_likelihood].into_iter().chain(&answer.statistic);
+        each.map(|x| weight * x).collect()
+    }
+
     fn conclude(
         &self,
         global: &Global,
-        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        sums: &[f64],
+        total: f64,
         context: &Context,
     ) -> Result<Vec<Metric>> {
-        let mut total = 0.0;
-        let mut statistic = ExactSum::new(self.model.statistic_len());
-        let mut likelihood = ExactSum::new(1);
-        for (weight, answer) in answers {
-            if answer.statistic.len() != statistic.len() {
-                return Err(Error::peer("a client sent a statistic of another length"));
-            }
-            total += weight;
-            statistic.add(&answer.statistic, weight)?;
-            likelihood.add(&[answer.log_likelihood], weight)?;
-        }
         let theta = self.model.from_vector(&global.theta)?;
-        let likelihood = likelihood.value()[0] / total;
-        let mut mean = statistic.value();
+        let likelihood = sums[0] / total;
+        let mut mean = sums[1..].to_vec();
         vector::scale(&mut mean, 1.0 / total);
         let baseline = self.model.baseline(&mean, &global.moments(context.total));
         let baseline_gap = baseline.map(|baseline| -likelihood - baseline);

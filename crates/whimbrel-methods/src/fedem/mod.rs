@@ -54,7 +54,7 @@ mod step;
 pub use crate::federated::FirstMemories;
 pub use crate::settings::{Batch, Budget, Weights};
 pub use estimator::{Decoded, Estimator, Running};
-pub use evaluate::SHARES;
+pub use evaluate::{Ask, SHARES};
 pub use form::Form;
 pub use moments::{MOMENTS, Moments};
 pub(crate) use state::list_bytes;

@@ -1,6 +1,7 @@
 //! Evaluations: figures of the judge and of the channels.
 
-use super::{Answer, Answered, ExchangeKind, Federated, Judge, held_out};
+use super::{Answer, Answered, ExchangeKind, Federated, Judge, Server, held_out};
+use crate::pooled::{Lanes, words};
 use crate::settings::{check_figures, check_rows};
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{ClientGroup, Disclosure, Evaluate, Exposure, Metric, MetricValue};
@@ -43,6 +44,11 @@ impl<O: Judge> Evaluate for Federated<O> {
         let scores = self.oracle.scores().each;
         held_out::check(id, answer.rows, scores.len(), &answer.parts)?;
         let mut own = self.oracle.own(id, &answer.answer)?;
+        if self.uplink().grid().is_some() {
+            let too_large = |_| Error::peer(format!("client {id} answered with too large figures"));
+            let weight = self.terms.weights.of(id, answer.rows)?;
+            words(&self.addends(weight, answer)?).map_err(too_large)?;
+        }
         own.extend(held_out::own(&scores, &answer.parts));
         Ok(own)
     }
@@ -57,41 +63,97 @@ impl<O: Judge> Evaluate for Federated<O> {
         if group == ClientGroup::Unseen && !scores.unseen {
             return Ok(Vec::new());
         }
-        let mut pooled = held_out::Pooled::new(scores);
         if group == ClientGroup::Unseen {
+            let mut pooled = held_out::Pooled::new(scores);
             for (_, answer) in answers {
                 pooled.add(answer.rows, &answer.parts)?;
             }
             return Ok(pooled.metrics_of_unseen());
         }
-        let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);
-        let mut failed = None;
-        let mut weighted = answers.map_while(|(id, answer)| {
-            clients += 1;
-            gap_count += u32::from(answer.memory_gap2.is_some());
-            let added = gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0);
-            let added = added.and_then(|()| pooled.add(answer.rows, &answer.parts));
-            match added.and_then(|()| self.terms.weights.of(id, answer.rows)) {
-                Ok(weight) => Some((weight, answer.answer)),
-                Err(error) => {
-                    failed = Some(error);
-                    None
-                }
-            }
-        });
-        let judged = self.oracle.conclude(&server.global, &mut weighted, &self.context(server));
-        if let Some(error) = failed {
-            return Err(error);
+        let mut total = Total::new(self.addends_len(), self.uplink().grid().is_some());
+        let mut test = Vec::new();
+        for (id, answer) in answers {
+            let weight = self.terms.weights.of(id, answer.rows)?;
+            total.add(&self.addends(weight, &answer)?)?;
+            test.extend(held_out::test_scores(&answer.parts));
         }
-        if clients == 0 {
-            return Err(Error::data("no client answered the evaluation"));
+        self.conclude_sums(server, &total.values(), &test)
+    }
+}
+
+/// The sums of an evaluation. On a grid they are those that masks can hide, to the bit.
+enum Total {
+    Exact(ExactSum),
+    Lanes(Lanes),
+}
+
+impl Total {
+    fn new(length: usize, on_grid: bool) -> Self {
+        if on_grid { Self::Lanes(Lanes::new(length)) } else { Self::Exact(ExactSum::new(length)) }
+    }
+
+    fn add(&mut self, addends: &[f64]) -> Result<()> {
+        match self {
+            Self::Exact(sum) => sum.add(addends, 1.0),
+            Self::Lanes(lanes) => lanes.add(&words(addends)?, 1),
         }
+    }
+
+    fn values(&self) -> Vec<f64> {
+        match self {
+            Self::Exact(sum) => sum.value(),
+            Self::Lanes(lanes) => lanes.values(),
+        }
+    }
+}
+
+/// Sums of an evaluation before those of the scores and of the judge: clients, their weight, the
+/// squared distances of memories from their limits, and the clients that have one.
+const HEAD: usize = 4;
+
+impl<O: Judge> Federated<O> {
+    /// The number of sums of an evaluation.
+    pub(super) fn addends_len(&self) -> usize {
+        HEAD + self.oracle.scores().addends_len() + self.oracle.addends_len()
+    }
+
+    /// A client's part of these sums.
+    pub(super) fn addends(&self, weight: f64, answer: &Answer<O::Answer>) -> Result<Vec<f64>> {
+        let gap = answer.memory_gap2;
+        let mut all = vec![1.0, weight, gap.unwrap_or(0.0), f64::from(u8::from(gap.is_some()))];
+        all.extend(self.oracle.scores().addends(answer.rows, &answer.parts)?);
+        all.extend(self.oracle.addends(&answer.answer, weight));
+        if all.len() != self.addends_len() {
+            return Err(Error::peer("a client sent an answer of another length"));
+        }
+        Ok(all)
+    }
+
+    /// The figures from these sums and, where single answers are known, the clients' test scores.
+    pub(super) fn conclude_sums(
+        &self,
+        server: &Server<O::Global, O::Number>,
+        sums: &[f64],
+        test: &[Vec<f64>],
+    ) -> Result<Vec<Metric>> {
+        let scores = self.oracle.scores();
+        let [clients, total, gaps, gap_count] = sums[..HEAD] else { return Err(nobody()) };
+        if clients == 0.0 {
+            return Err(nobody());
+        }
+        let (scored, judged) = sums[HEAD..].split_at(scores.addends_len());
         // Memories have no meaning before they are opened.
-        let opened = server.kind == ExchangeKind::Round && gap_count > 0;
-        let memory_gap2 = opened.then(|| gaps.value()[0] / f64::from(clients));
+        let opened = server.kind == ExchangeKind::Round && gap_count > 0.0;
+        let memory_gap2 = opened.then(|| gaps / clients);
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
-        metrics.extend(judged?);
-        metrics.extend(pooled.metrics());
+        metrics.extend(self.oracle.conclude(
+            &server.global,
+            judged,
+            total,
+            &self.context(server),
+        )?);
+        metrics.extend(scores.metrics(scored));
+        metrics.extend(scores.deciles(test));
         metrics.extend([
             optional("update_norm2", server.update_norm2),
             optional("update_relative", server.update_relative()),
@@ -109,19 +171,18 @@ impl<O: Judge> Evaluate for Federated<O> {
     }
 }
 
+fn nobody() -> Error {
+    Error::data("no client answered the evaluation")
+}
+
 /// A metric that may be missing.
 pub(crate) fn optional(name: &'static str, value: Option<f64>) -> Metric {
     Metric { name: name.into(), value: value.map_or(MetricValue::Missing, MetricValue::Number) }
 }
 
-/// The objective: the mean of the clients' losses by weight.
-pub(crate) fn mean_loss(losses: impl Iterator<Item = (f64, f64)>) -> Result<Metric> {
-    let (mut total, mut sum) = (0.0, ExactSum::new(1));
-    for (weight, loss) in losses {
-        total += weight;
-        sum.add(&[loss], weight)?;
-    }
-    Ok(Metric::number("objective", sum.value()[0] / total))
+/// The objective: the mean of the clients' losses by weight, from their sum.
+pub(crate) fn mean_loss(sums: &[f64], total: f64) -> Metric {
+    Metric::number("objective", sums[0] / total)
 }
 
 /// The disclosure of sums over a client's rows.

@@ -6,7 +6,7 @@ use super::{ExchangeKind, Federated, Judge, Oracle, aggregate};
 use crate::masked::Sums;
 use whimbrel_codec::channel::GridNote;
 use whimbrel_codec::grid::{BLOCK, pack};
-use whimbrel_core::method::{Disclosure, Sender};
+use whimbrel_core::method::{Disclosure, Evaluate, Metric, Sender};
 use whimbrel_core::{Error, Result, Segment, Wire, vector};
 
 /// Uploads on a grid are words.
@@ -48,6 +48,19 @@ impl<O: Judge> Sums for Federated<O> {
             [all] => self.uplink().absorb_words(all, &pack(sum)),
             _ => Err(Error::internal("several groups of clients have one sum")),
         }
+    }
+
+    fn judged_len(&self) -> usize {
+        self.addends_len()
+    }
+
+    fn judge(&self, client: &Self::Client, ask: &O::Ask, data: &Self::Data) -> Result<Vec<f64>> {
+        let answer = self.answer(client, ask, data)?;
+        self.addends(self.terms.weights.of_rows(answer.rows), &answer)
+    }
+
+    fn judged(&self, server: &Self::Server, sums: &[f64]) -> Result<Vec<Metric>> {
+        self.conclude_sums(server, sums, &[])
     }
 }
 

@@ -111,61 +111,100 @@ pub(crate) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]
 /// The sums of all clients' scores.
 pub(crate) struct Pooled {
     scores: Scores,
-    weights: [f64; PARTS.len()],
-    sums: Vec<ExactSum>,
+    sums: ExactSum,
     /// The test scores of each client with test rows.
     test: Vec<Vec<f64>>,
 }
 
 impl Pooled {
     pub fn new(scores: Scores) -> Self {
-        let sums = PARTS.map(|_| ExactSum::new(scores.each.len())).into();
-        Self { scores, weights: [0.0; PARTS.len()], sums, test: Vec::new() }
+        let sums = ExactSum::new(scores.addends_len());
+        Self { scores, sums, test: Vec::new() }
     }
 
-    /// Adds a client with its number of training rows; without any, the client is weighted by the
-    /// rows of each part.
+    /// Adds a client with its number of training rows.
     pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
-        for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
-            let counts = self.scores.by_training_rows && training_rows > 0;
-            let weight = if counts { training_rows } else { part.rows } as f64;
-            self.weights[place] += weight;
-            self.sums[place].add(&part.means, weight)?;
-        }
-        self.test.extend(parts.get(TEST).filter(|p| p.rows > 0).map(|p| p.means.clone()));
+        self.sums.add(&self.scores.addends(training_rows, parts)?, 1.0)?;
+        self.test.extend(test_scores(parts));
         Ok(())
     }
 
-    /// Means over all rows of each part that is not empty.
+    /// Means over all rows of each part that is not empty, and the bottom decile over clients.
     pub fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = Vec::new();
-        for (place, (part, _)) in PARTS.iter().enumerate() {
-            metrics.extend(
-                self.means(place).map(|(score, mean)| Metric::number(key(part, score), mean)),
-            );
-        }
-        for (place, score) in self.scores.each.iter().enumerate().filter(|(_, score)| score.share) {
-            let values: Vec<f64> = self.test.iter().map(|means| means[place]).collect();
-            if let Some(decile) = bottom_decile(values) {
-                metrics.push(Metric::number(decile_key(score), decile));
-            }
-        }
+        let mut metrics = self.scores.metrics(&self.sums.value());
+        metrics.extend(self.scores.deciles(&self.test));
         metrics
     }
 
     /// Means over clients that are only evaluated: their test rows, and the rows that they adapt to.
     pub fn metrics_of_unseen(&self) -> Vec<Metric> {
-        let test = self.means(TEST).map(|(s, mean)| Metric::number(unseen_key(s), mean));
-        let train = self.means(TRAIN).map(|(s, mean)| Metric::number(unseen_train_key(s), mean));
+        let (scores, sums) = (&self.scores, self.sums.value());
+        let test = scores.means(&sums, TEST).map(|(s, mean)| Metric::number(unseen_key(s), mean));
+        let train = scores.means(&sums, TRAIN);
+        let train = train.map(|(s, mean)| Metric::number(unseen_train_key(s), mean));
         test.chain(train).collect()
+    }
+}
+
+impl Scores {
+    /// The number of a client's addends: for each part its weight, then its weighted means.
+    pub(crate) fn addends_len(&self) -> usize {
+        PARTS.len() * (1 + self.each.len())
+    }
+
+    /// A client's addends in the sums over clients. Without training rows the client is weighted by
+    /// the rows of each part.
+    pub(crate) fn addends(&self, training_rows: u64, parts: &[PartScores]) -> Result<Vec<f64>> {
+        let mut addends = vec![0.0; self.addends_len()];
+        let places = addends.chunks_exact_mut(1 + self.each.len());
+        for (sums, part) in places.zip(parts).filter(|(_, part)| part.rows > 0) {
+            let counts = self.by_training_rows && training_rows > 0;
+            let weight = if counts { training_rows } else { part.rows } as f64;
+            if part.means.len() != self.each.len() {
+                return Err(Error::peer("a client answered with other scores"));
+            }
+            sums[0] = weight;
+            sums[1..].iter_mut().zip(&part.means).for_each(|(sum, mean)| *sum = weight * mean);
+        }
+        Ok(addends)
+    }
+
+    /// Means over all rows of each part that is not empty, from the sums of all addends.
+    pub(crate) fn metrics(&self, sums: &[f64]) -> Vec<Metric> {
+        let mut metrics = Vec::new();
+        for (place, (part, _)) in PARTS.iter().enumerate() {
+            let means = self.means(sums, place);
+            metrics.extend(means.map(|(score, mean)| Metric::number(key(part, score), mean)));
+        }
+        metrics
+    }
+
+    /// The bottom decile of each share over the clients' test scores.
+    pub(crate) fn deciles(&self, test: &[Vec<f64>]) -> Vec<Metric> {
+        let shares = self.each.iter().enumerate().filter(|(_, score)| score.share);
+        let decile = |(place, score): (usize, &Score)| {
+            let decile = bottom_decile(test.iter().map(|means| means[place]).collect())?;
+            Some(Metric::number(decile_key(score), decile))
+        };
+        shares.filter_map(decile).collect()
     }
 
     /// The means over one part; none if it is empty.
-    fn means(&self, place: usize) -> impl Iterator<Item = (&Score, f64)> {
-        let weight = self.weights[place];
-        let sums = if weight > 0.0 { self.sums[place].value() } else { Vec::new() };
-        self.scores.each.iter().zip(sums).map(move |(score, sum)| (score, sum / weight))
+    fn means<'a>(
+        &'a self,
+        sums: &'a [f64],
+        place: usize,
+    ) -> impl Iterator<Item = (&'a Score, f64)> {
+        let sums = &sums[place * (1 + self.each.len())..];
+        let (weight, sums) = (sums[0], &sums[1..]);
+        let each = self.each.iter().zip(sums).filter(move |_| weight > 0.0);
+        each.map(move |(score, sum)| (score, sum / weight))
     }
+}
+
+/// A client's scores of its test rows, if it has any.
+pub(crate) fn test_scores(parts: &[PartScores]) -> Option<Vec<f64>> {
+    parts.get(TEST).filter(|part| part.rows > 0).map(|part| part.means.clone())
 }
 
 /// One client's scores.

@@ -180,12 +180,20 @@ pub trait Judge: Oracle {
     /// [`per_client`](whimbrel_core::Measure::per_client). Refuses an answer with a value of another
     /// length or one that cannot be averaged.
     fn own(&self, id: ClientId, answer: &Self::Answer) -> Result<Vec<Metric>>;
-    /// Figures over the roster, from weighted answers in id order. Those of the channels are added
-    /// to them.
+    /// The number of addends of an answer.
+    fn addends_len(&self) -> usize {
+        1
+    }
+    /// The addends of an answer in the sums over clients, for a client of this weight: [`Judge::own`]
+    /// has accepted the answer.
+    fn addends(&self, answer: &Self::Answer, weight: f64) -> Vec<f64>;
+    /// Figures over the roster, from the sums of all clients' addends and of their weights. Those of
+    /// the channels are added to them.
     fn conclude(
         &self,
         global: &Self::Global,
-        answers: &mut dyn Iterator<Item = (f64, Self::Answer)>,
+        sums: &[f64],
+        total: f64,
         context: &Context,
     ) -> Result<Vec<Metric>>;
 }

@@ -36,11 +36,12 @@ pub enum Unit {
 
 impl<O: Oracle> Federated<O> {
     /// The largest change of the sum of weighted values by one unit, in the frame.
-    fn sensitivity(&self, unit: Unit) -> Result<f64> {
+    /// A sampled row stands for `1/q` rows.
+    fn sensitivity(&self, release: &Release) -> Result<f64> {
         let unbounded = || Error::config("this method does not bound the influence of a row");
-        match unit {
+        match release.unit {
             Unit::Client { bound } => Ok(bound),
-            Unit::Row => self.oracle.row_bound().ok_or_else(unbounded),
+            Unit::Row => Ok(self.oracle.row_bound().ok_or_else(unbounded)? / release.releases.rate),
         }
     }
 
@@ -53,7 +54,7 @@ impl<O: Oracle> Federated<O> {
         let Some(release @ Release { share: None, .. }) = &self.terms.privacy.release else {
             return Ok(());
         };
-        let sensitivity = self.sensitivity(release.unit)?;
+        let sensitivity = self.sensitivity(release)?;
         let frame = match self.moments(&server.global) {
             Some(moments) => {
                 let published = self.oracle.published(&server.global, ExchangeKind::Round);

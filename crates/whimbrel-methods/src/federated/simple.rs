@@ -232,12 +232,11 @@ impl<S: Simple> Judge for Plain<S> {
         Ok(vec![Metric::loss(*loss)])
     }
 
-    fn conclude(
-        &self,
-        _: &Vec<f64>,
-        answers: &mut dyn Iterator<Item = (f64, f64)>,
-        _: &Context,
-    ) -> Result<Vec<Metric>> {
-        Ok(vec![mean_loss(answers)?])
+    fn addends(&self, loss: &f64, weight: f64) -> Vec<f64> {
+        vec![weight * loss]
+    }
+
+    fn conclude(&self, _: &Vec<f64>, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {
+        Ok(vec![mean_loss(sums, total)])
     }
 }

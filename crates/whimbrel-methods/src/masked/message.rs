@@ -1,8 +1,8 @@
 //! Messages of the protocol around those of the method.
 
 use whimbrel_core::shared::Tail;
-use whimbrel_core::{ClientId, Error, Result, Wire, wire};
-use whimbrel_privacy::masks::{Enrolment, MaskedUpload, Shares, Survivors, Vouch, Vouches};
+use whimbrel_core::{ClientId, Error, Result, Shared, Wire, wire};
+use whimbrel_privacy::masks::{Enrolment, Hash, MaskedUpload, Shares, Survivors, Vouch, Vouches};
 
 /// A client's message at enrolment.
 #[derive(Clone)]
@@ -15,15 +15,17 @@ pub struct Summary<S> {
 wire!(Summary<S: Wire> { keys, summary });
 
 /// The shared part of an exchange's messages.
-pub enum Broadcast<B> {
+pub enum Broadcast<B, A> {
     Upload { message: B, cohort: Vec<ClientId> },
+    Evaluate { ask: Shared<A>, cohort: Vec<ClientId>, content: Hash },
     None,
 }
 
-/// The message to a client.
+/// The message to a client: `D` is the method's, `A` that of its evaluations.
 #[derive(Clone)]
-pub enum Down<D> {
+pub enum Down<D, A> {
     Upload(Asked<D>),
+    Evaluate(Asked<Shared<A>>),
     Survivors(Survivors),
     Vouches(Vouches),
 }
@@ -31,16 +33,42 @@ pub enum Down<D> {
 /// The question for an upload.
 #[derive(Clone)]
 pub struct Asked<D> {
-    /// The method's exchange.
+    /// The masked exchange: the method's, and the evaluations before it.
     pub exchange: u32,
+    /// The evaluations before it.
+    pub evaluations: u32,
     /// The clients that are asked, ascending.
     pub cohort: Vec<ClientId>,
     /// Keys that the receiver does not have yet.
     pub newcomers: Vec<(ClientId, Enrolment)>,
-    /// The exchanges without a sum so far.
+    /// The method's exchanges without a sum so far.
     pub voids: Vec<u32>,
-    /// The method's message.
+    /// The method's message, or the question of an evaluation.
     pub message: D,
+}
+
+impl<D> Asked<D> {
+    /// The method's exchange: this one, or the next one after an evaluation.
+    pub fn of_method(&self) -> Result<u32> {
+        let counted = self.exchange.checked_sub(self.evaluations);
+        counted.ok_or_else(|| Error::peer("a message counts more evaluations than exchanges"))
+    }
+}
+
+impl<D: Wire> Asked<D> {
+    fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
+        ((self.exchange, self.evaluations), (self.cohort.clone(), self.newcomers.clone()))
+            .put(head);
+        self.voids.put(head);
+        self.message.put_parts(head)
+    }
+
+    fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
+        let ((exchange, evaluations), (cohort, newcomers)) = Wire::take(head)?;
+        let voids = Wire::take(head)?;
+        let message = D::take_parts(head, tail)?;
+        Ok(Self { exchange, evaluations, cohort, newcomers, voids, message })
+    }
 }
 
 /// The message from a client.
@@ -52,7 +80,7 @@ pub enum Up {
 }
 
 /// The common end of the method's messages stays common.
-impl<D: Wire> Wire for Down<D> {
+impl<D: Wire, A: Wire + Send + Sync + 'static> Wire for Down<D, A> {
     fn put(&self, out: &mut Vec<u8>) {
         if let Some(tail) = self.put_parts(out) {
             out.extend_from_slice(tail.bytes());
@@ -65,9 +93,11 @@ impl<D: Wire> Wire for Down<D> {
         match self {
             Self::Upload(asked) => {
                 head.push(0);
-                (asked.exchange, (asked.cohort.clone(), asked.newcomers.clone())).put(head);
-                asked.voids.put(head);
-                return asked.message.put_parts(head);
+                return asked.put_parts(head);
+            }
+            Self::Evaluate(asked) => {
+                head.push(3);
+                return asked.put_parts(head);
             }
             Self::Survivors(survivors) => {
                 head.push(1);
@@ -82,14 +112,10 @@ impl<D: Wire> Wire for Down<D> {
     }
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
         match u8::take(head)? {
-            0 => {
-                let (exchange, (cohort, newcomers)) = Wire::take(head)?;
-                let voids = Wire::take(head)?;
-                let message = D::take_parts(head, tail)?;
-                Ok(Self::Upload(Asked { exchange, cohort, newcomers, voids, message }))
-            }
+            0 => Ok(Self::Upload(Asked::take_parts(head, tail)?)),
             1 => Ok(Self::Survivors(Wire::take(head)?)),
             2 => Ok(Self::Vouches(Wire::take(head)?)),
+            3 => Ok(Self::Evaluate(Asked::take_parts(head, tail)?)),
             other => Err(Error::peer(format!("{other} is not a step of a masked exchange"))),
         }
     }

@@ -14,12 +14,12 @@
 //! was not void. The key of a later step is a child of the upload's key: a client answers each step
 //! of an exchange once, whatever the server sends.
 //!
-//! Enrolment messages and evaluations are not masked: stages of [exact sums](crate::pooled) replace the
-//! former. Masked evaluations would need exchanges that move no state of the method and clients that are
-//! only evaluated: a kind of exchange of its own in the engine.
+//! Enrolment messages are not masked: stages of [exact sums](crate::pooled) replace them. An evaluation
+//! is a masked exchange of such sums (`evaluation.rs`).
 //!
 //! Reduces to the method itself, to the bit, if no exchange is void.
 
+mod evaluation;
 mod message;
 mod state;
 mod trust;
@@ -32,12 +32,13 @@ pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 use message::Broadcast;
 use state::Step;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Declaration, Disclosure, Evaluate, Method, Metric,
-    Next, Sender, Status, Task,
+    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Status, Task,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Hash, MaskClient, MaskServer, MaskTask, Outcome, Rules, Span, hash_bytes,
+    Adversary, Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span,
+    hash_bytes,
 };
 
 /// A method whose uploads are words: the sum of their words is an upload of many clients.
@@ -52,6 +53,12 @@ pub trait Sums: Evaluate<Down: Clone> {
     fn absorb_sender(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>) -> Result<()>;
     /// Adds the sum of the words of all senders.
     fn absorb_words(&self, fold: &mut Self::Fold, sum: &[Segment]) -> Result<()>;
+    /// The number of sums of an evaluation; zero if its figures come from the server's state alone.
+    fn judged_len(&self) -> usize;
+    /// A client's part of these sums.
+    fn judge(&self, client: &Self::Client, ask: &Self::Ask, data: &Self::Data) -> Result<Vec<f64>>;
+    /// The figures of an evaluation, from the sums over clients.
+    fn judged(&self, server: &Self::Server, sums: &[f64]) -> Result<Vec<Metric>>;
 }
 
 /// The most repetitions of an opening: one that is void is asked again.
@@ -122,14 +129,14 @@ impl<M: Sums> Masked<M> {
         }
     }
 
-    /// The clients' half of the first step: masks the method's upload.
-    fn upload(
+    /// The clients' half of the first step: masks words, after all checks of the question.
+    fn mask<D>(
         &self,
         client: &Client<M::Client>,
-        asked: &message::Asked<M::Down>,
-        (state, up): (M::Client, M::Up),
-        key: Key,
-    ) -> Result<(Client<M::Client>, Up)> {
+        asked: &Asked<D>,
+        words: &[Segment],
+        content: Hash,
+    ) -> Result<(MaskClient, MaskedUpload)> {
         let mut masks = client.masks.clone();
         // A repeated question is answered by the stored upload.
         if masks.last_exchange().is_some_and(|last| asked.exchange <= last) {
@@ -146,28 +153,59 @@ impl<M: Sums> Masked<M> {
             self.trust.check(roster)?;
         }
         self.trust.check_sum(&asked.cohort, masks.roster())?;
-        let words = self.method.words(&up)?;
         let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
-        let content = self.content(&asked.message, &asked.voids)?;
         let (exchange, cohort) = (asked.exchange, asked.cohort.clone());
-        let task = MaskTask { exchange, cohort, layout, content };
-        let upload = masks.upload(&task, &words)?;
-        let own = client.settled(&asked.voids).clone();
-        let pending = Some((exchange, state));
-        Ok((Client { own, pending, masks, key: Some(key) }, Up::Words(upload)))
+        let upload = masks.upload(&MaskTask { exchange, cohort, layout, content }, words)?;
+        Ok((masks, upload))
     }
 
-    /// The hash of the message's common part and of the void exchanges.
-    fn content(&self, message: &M::Down, voids: &[u32]) -> Result<Hash> {
+    /// A client's masked upload, and its state unless the exchange is void.
+    fn upload(
+        &self,
+        client: &Client<M::Client>,
+        asked: &Asked<M::Down>,
+        (state, up): (M::Client, M::Up),
+        key: Key,
+    ) -> Result<(Client<M::Client>, Up)> {
+        let (words, evaluations) = (self.method.words(&up)?, asked.evaluations);
+        let content = self.content(&asked.message, &asked.voids, evaluations)?;
+        let (masks, upload) = self.mask(client, asked, &words, content)?;
+        let own = client.settled(&asked.voids).clone();
+        let pending = Some((asked.of_method()?, state));
+        Ok((Client { own, pending, masks, key: Some(key), evaluations }, Up::Words(upload)))
+    }
+
+    /// The hash of the message's common part, of the void exchanges and of the evaluations so far.
+    fn content(&self, message: &M::Down, voids: &[u32], evaluations: u32) -> Result<Hash> {
         let common = hash_bytes(&self.method.common(message)?);
-        Ok(hash_bytes(&(common, voids.to_vec()).to_bytes()))
+        Ok(hash_bytes(&(common, (voids.to_vec(), evaluations)).to_bytes()))
+    }
+
+    /// The question to a client.
+    fn asked<D>(
+        &self,
+        server: &Server<M::Server, M::Fold>,
+        peer: &Peer<M::Peer>,
+        cohort: &[ClientId],
+        message: D,
+    ) -> Result<Asked<D>> {
+        let newcomers = server.admitted.iter().skip(peer.known as usize);
+        let newcomers = newcomers.map(|id| Ok((*id, server.masks.roster().member(*id)?.clone())));
+        Ok(Asked {
+            exchange: server.number(),
+            evaluations: server.evaluations,
+            cohort: cohort.to_vec(),
+            newcomers: newcomers.collect::<Result<_>>()?,
+            voids: server.voids.clone(),
+            message,
+        })
     }
 
     /// The clients' half of the later steps.
     fn answer_step(
         &self,
         client: &Client<M::Client>,
-        down: &Down<M::Down>,
+        down: &Down<M::Down, M::Ask>,
         key: Key,
     ) -> Result<(Client<M::Client>, Up)> {
         let mut client = client.clone();
@@ -185,7 +223,7 @@ impl<M: Sums> Masked<M> {
                 self.trust.report(shares.unopened.iter().map(|from| (*from, None)));
                 Up::Shares(shares)
             }
-            Down::Upload(_) => return Err(Error::internal("an upload is not a later step")),
+            _ => return Err(Error::internal("an upload is not a later step")),
         };
         Ok((client, up))
     }
@@ -203,9 +241,9 @@ impl<M: Sums> Method for Masked<M> {
     type Peer = Peer<M::Peer>;
     type Client = Client<M::Client>;
     type Summary = Summary<M::Summary>;
-    type Down = Down<M::Down>;
+    type Down = Down<M::Down, M::Ask>;
     type Up = Up;
-    type Broadcast = Broadcast<M::Broadcast>;
+    type Broadcast = Broadcast<M::Broadcast, M::Ask>;
     type Fold = Fold<M::Fold>;
 
     fn declare(&self) -> Declaration {
@@ -213,13 +251,21 @@ impl<M: Sums> Method for Masked<M> {
         for kind in &mut declared.exchanges {
             kind.most = kind.most.map(|most| if most == 1 { OPENINGS_MAX } else { most });
         }
+        if self.judged_words() > 0 {
+            let (name, rank) = ("evaluations", Allowance::EVALUATIONS);
+            declared.exchanges.push(Allowance { name, rank, most: None });
+            declared.measures.iter_mut().for_each(|measure| measure.per_client = false);
+        }
         let (name, rank) = ("steps that remove masks", Allowance::BETWEEN);
         declared.exchanges.push(Allowance { name, rank, most: None });
-        for up in declared.disclosures.iter_mut().filter(|d| d.message == "up") {
-            up.bytes_max += self.overhead();
-            up.meaning = format!(
+        for sent in declared.disclosures.iter_mut().filter(|d| d.message != "summary") {
+            if sent.message == "answer" {
+                sent.bytes_max = 8 * self.judged_words();
+            }
+            sent.bytes_max += self.overhead();
+            sent.meaning = format!(
                 "under masks, so that only the sum over at least {} clients is seen: {}",
-                self.rules.min_cohort, up.meaning
+                self.rules.min_cohort, sent.meaning
             );
         }
         let keys = Disclosure {
@@ -237,7 +283,8 @@ impl<M: Sums> Method for Masked<M> {
         let (own, summary) = self.method.enroll(data, key)?;
         let masks = self.client(key);
         let keys = masks.enrol();
-        Ok((Client { own, pending: None, masks, key: None }, Summary { keys, summary }))
+        let client = Client { own, pending: None, masks, key: None, evaluations: 0 };
+        Ok((client, Summary { keys, summary }))
     }
 
     fn start(
@@ -257,6 +304,9 @@ impl<M: Sums> Method for Masked<M> {
             vouches: None,
             fold: None,
             voids: Vec::new(),
+            evaluates: false,
+            evaluations: 0,
+            judged: None,
         })
     }
 
@@ -280,9 +330,24 @@ impl<M: Sums> Method for Masked<M> {
     fn status(&self, server: &Self::Server) -> Status {
         let status = self.method.status(&server.own);
         match server.step {
+            _ if server.evaluates => {
+                Status { next: Next::Evaluation(server.asked.clone()), ..status }
+            }
             Step::Upload => status,
             _ => Status { next: Next::Continued(server.asked.clone()), ..status },
         }
+    }
+
+    fn asides(&self, server: &Self::Server) -> u32 {
+        STEPS * server.evaluations
+    }
+
+    fn asides_before(&self, client: &Self::Client, down: &Self::Down) -> u32 {
+        STEPS.saturating_mul(match down {
+            Down::Upload(asked) => asked.evaluations,
+            Down::Evaluate(asked) => asked.evaluations,
+            _ => client.evaluations,
+        })
     }
 
     fn open(
@@ -294,14 +359,17 @@ impl<M: Sums> Method for Masked<M> {
         if server.step != Step::Upload {
             return Ok((
                 Broadcast::None,
-                Fold { exchange: 0, cohort: Vec::new(), masks, own: None },
+                Fold { exchange: 0, cohort: Vec::new(), masks, own: None, judged: None },
             ));
         }
         self.trust.check(masks.roster())?;
+        if server.evaluates {
+            return self.open_evaluation(server, cohort);
+        }
         let (message, own) = self.method.open(&server.own, cohort)?;
-        let (exchange, cohort) = (server.exchange, cohort.to_vec());
+        let (exchange, cohort) = (server.number(), cohort.to_vec());
         let broadcast = Broadcast::Upload { message, cohort: cohort.clone() };
-        Ok((broadcast, Fold { exchange, cohort, masks, own: Some(own) }))
+        Ok((broadcast, Fold { exchange, cohort, masks, own: Some(own), judged: None }))
     }
 
     fn downlink(
@@ -311,29 +379,31 @@ impl<M: Sums> Method for Masked<M> {
         peer: &Self::Peer,
         key: Key,
     ) -> Result<(Self::Peer, Self::Down)> {
-        let Broadcast::Upload { message, cohort } = broadcast else {
-            let down = match &server.vouches {
-                Some(vouches) => Down::Vouches(vouches.clone()),
-                None => Down::Survivors(server.masks.survivors(peer.id)?),
-            };
-            return Ok((peer.clone(), down));
+        let (message, cohort) = match broadcast {
+            Broadcast::Upload { message, cohort } => (message, cohort),
+            Broadcast::Evaluate { ask, cohort, content } => {
+                let staged = self.staged_for_evaluation(server, peer, *content);
+                let asked = self.asked(server, peer, cohort, ask.clone())?;
+                return Ok((staged, Down::Evaluate(asked)));
+            }
+            Broadcast::None => {
+                let down = match &server.vouches {
+                    Some(vouches) => Down::Vouches(vouches.clone()),
+                    None => Down::Survivors(server.masks.survivors(peer.id)?),
+                };
+                return Ok((peer.clone(), down));
+            }
         };
         let own = peer.settled(&server.voids);
         let (staged, message) = self.method.downlink(&server.own, message, own, key)?;
-        let (exchange, content) = (server.exchange, self.content(&message, &server.voids)?);
         let staged = Peer {
             id: peer.id,
             own: own.clone(),
-            pending: Some((exchange, staged)),
+            pending: Some((server.exchange, staged)),
             known: server.admitted.len() as u32,
-            content,
+            content: self.content(&message, &server.voids, server.evaluations)?,
         };
-        let newcomers = server.admitted.iter().skip(peer.known as usize);
-        let newcomers = newcomers.map(|id| Ok((*id, server.masks.roster().member(*id)?.clone())));
-        let newcomers = newcomers.collect::<Result<_>>()?;
-        let (cohort, voids) = (cohort.clone(), server.voids.clone());
-        let asked = message::Asked { exchange, cohort, newcomers, voids, message };
-        Ok((staged, Down::Upload(asked)))
+        Ok((staged, Down::Upload(self.asked(server, peer, cohort, message)?)))
     }
 
     fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
@@ -341,7 +411,9 @@ impl<M: Sums> Method for Masked<M> {
             Down::Upload(asked) => {
                 self.method.allowance(client.settled(&asked.voids), &asked.message)
             }
-            _ => Ok(self.kinds),
+            Down::Evaluate(_) if self.judged_words() > 0 => Ok(self.kinds),
+            Down::Evaluate(_) => Err(Error::peer("an evaluation, and the method has none")),
+            _ => Ok(self.kinds + usize::from(self.judged_words() > 0)),
         }
     }
 
@@ -352,7 +424,11 @@ impl<M: Sums> Method for Masked<M> {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Up)> {
-        let Down::Upload(asked) = down else { return self.answer_step(client, down, key) };
+        let asked = match down {
+            Down::Upload(asked) => asked,
+            Down::Evaluate(asked) => return self.evaluate(client, asked, data, key),
+            _ => return self.answer_step(client, down, key),
+        };
         let own = client.settled(&asked.voids);
         let done = self.method.local_step(own, &asked.message, data, key)?;
         self.upload(client, asked, done, key)
@@ -372,6 +448,7 @@ impl<M: Sums> Method for Masked<M> {
                 let left_out = || Error::internal("a client's local step was left out");
                 self.upload(task.client, asked, done.next().ok_or_else(left_out)??, task.key)
             }
+            Down::Evaluate(asked) => self.evaluate(task.client, asked, task.data, task.key),
             down => self.answer_step(task.client, down, task.key),
         };
         tasks.iter().map(step).collect()
@@ -379,22 +456,27 @@ impl<M: Sums> Method for Masked<M> {
 
     fn absorb(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
         let Sender { id, inclusion, peer } = from;
-        match (up, &mut fold.own) {
-            (Up::Words(words), Some(own)) => {
+        let is_first = fold.own.is_some() || fold.judged.is_some();
+        match up {
+            Up::Words(words) if is_first => {
                 if !fold.masks.is_open() {
-                    let shape = self.method.shape(own)?.into_iter();
-                    let layout = shape.map(|(bits, words)| Span::new(bits, words));
+                    let shape = match (&fold.own, fold.judged) {
+                        (Some(own), _) => self.method.shape(own)?,
+                        (None, words) => vec![(64, words.unwrap_or(0) as usize)],
+                    };
+                    let layout = shape.into_iter().map(|(bits, words)| Span::new(bits, words));
                     let layout = layout.collect::<Result<_>>()?;
                     let (exchange, cohort) = (fold.exchange, fold.cohort.clone());
                     let content = peer.content;
                     fold.masks.open(MaskTask { exchange, cohort, layout, content })?;
                 }
                 fold.masks.absorb(id, words)?;
+                let Some(own) = &mut fold.own else { return Ok(()) };
                 let (_, peer) = peer.pending.as_ref().ok_or_else(unasked)?;
                 self.method.absorb_sender(own, Sender { id, inclusion, peer })
             }
-            (Up::Vouch(vouch), None) => fold.masks.absorb_vouch(id, &vouch),
-            (Up::Shares(shares), None) => fold.masks.absorb_shares(id, shares),
+            Up::Vouch(vouch) if !is_first => fold.masks.absorb_vouch(id, &vouch),
+            Up::Shares(shares) if !is_first => fold.masks.absorb_shares(id, shares),
             _ => Err(Error::peer(format!("client {id} answers another step of the exchange"))),
         }
     }
@@ -419,6 +501,7 @@ impl<M: Sums> Method for Masked<M> {
             Step::Upload => {
                 server.asked = if open { server.masks.close_uploads()? } else { Vec::new() };
                 (server.fold, server.step) = (fold.own, Step::Vouch);
+                server.judged = None;
             }
             Step::Vouch => {
                 server.vouches = if open { server.masks.close_vouches()? } else { None };
@@ -430,6 +513,12 @@ impl<M: Sums> Method for Masked<M> {
                 let unopened = server.masks.unopened().into_iter();
                 self.trust.report(unopened.map(|(from, to)| (from, Some(to))));
                 let outcome = if open { Some(server.masks.finish()?) } else { None };
+                (server.asked, server.vouches) = (Vec::new(), None);
+                server.step = Step::Upload;
+                if server.evaluates {
+                    self.close_evaluation(&mut server, outcome);
+                    return Ok(server);
+                }
                 let mut sum = server.fold.take();
                 if let (Some(Outcome::Sum { segments, .. }), Some(own)) = (outcome, &mut sum) {
                     // A client's false words spoil the exchange, not the run.
@@ -449,8 +538,7 @@ impl<M: Sums> Method for Masked<M> {
                     }
                 };
                 server.own = self.method.server_step(server.own, own, key)?;
-                (server.asked, server.vouches) = (Vec::new(), None);
-                (server.exchange, server.step) = (server.exchange + 1, Step::Upload);
+                server.exchange += 1;
             }
         }
         Ok(server)
@@ -466,43 +554,6 @@ impl<M: Sums> Method for Masked<M> {
         data: &Self::Data,
     ) -> Result<Option<Artifact>> {
         self.method.client_artifact(client.settled(&[]), data)
-    }
-}
-
-impl<M: Sums> Evaluate for Masked<M> {
-    /// The void exchanges, and the method's question.
-    type Ask = (Vec<u32>, M::Ask);
-    type Answer = M::Answer;
-
-    fn ask(&self, server: &Self::Server) -> Result<Self::Ask> {
-        Ok((server.voids.clone(), self.method.ask(&server.own)?))
-    }
-
-    fn answer(
-        &self,
-        client: &Self::Client,
-        (voids, ask): &Self::Ask,
-        data: &Self::Data,
-    ) -> Result<Self::Answer> {
-        self.method.answer(client.settled(voids), ask, data)
-    }
-
-    fn own(
-        &self,
-        id: ClientId,
-        peer: Option<&Self::Peer>,
-        answer: &Self::Answer,
-    ) -> Result<Vec<Metric>> {
-        self.method.own(id, peer.map(|peer| &peer.own), answer)
-    }
-
-    fn conclude(
-        &self,
-        server: &Self::Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
-        group: ClientGroup,
-    ) -> Result<Vec<Metric>> {
-        self.method.conclude(&server.own, answers, group)
     }
 }
 

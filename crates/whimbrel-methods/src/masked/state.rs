@@ -32,6 +32,12 @@ pub struct Server<S, F> {
     pub(super) fold: Option<F>,
     /// The exchanges without a sum.
     pub(super) voids: Vec<u32>,
+    /// Whether the masked exchange under way is an evaluation.
+    pub(super) evaluates: bool,
+    /// Evaluations so far.
+    pub(super) evaluations: u32,
+    /// The sums of the evaluation since the last exchange of the method, empty if it is void.
+    pub(super) judged: Option<Vec<f64>>,
 }
 
 /// The server's record of one client.
@@ -58,6 +64,8 @@ pub struct Client<C> {
     pub(super) masks: MaskClient,
     /// The key of the last upload.
     pub(super) key: Option<Key>,
+    /// The evaluations before it.
+    pub(super) evaluations: u32,
 }
 
 /// The messages of one step.
@@ -68,6 +76,8 @@ pub struct Fold<F> {
     pub(super) masks: MaskServer,
     /// The method's fold, in the first step.
     pub(super) own: Option<F>,
+    /// The number of words of an evaluation, in its first step.
+    pub(super) judged: Option<u32>,
 }
 
 wire!(Server<S: Wire, F: Wire> {
@@ -79,11 +89,14 @@ wire!(Server<S: Wire, F: Wire> {
     asked,
     vouches,
     fold,
-    voids
+    voids,
+    evaluates,
+    evaluations,
+    judged
 });
 wire!(Peer<P: Wire> { id, own, pending, known, content });
-wire!(Client<C: Wire> { own, pending, masks, key });
-wire!(Fold<F: Wire> { exchange, cohort, masks, own });
+wire!(Client<C: Wire> { own, pending, masks, key, evaluations });
+wire!(Fold<F: Wire> { exchange, cohort, masks, own, judged });
 
 impl Wire for Step {
     fn put(&self, out: &mut Vec<u8>) {
@@ -100,6 +113,11 @@ impl Wire for Step {
 const VOIDS_MAX: u32 = 10;
 
 impl<S, F> Server<S, F> {
+    /// The number of the next masked exchange: the method's and the evaluations so far.
+    pub(super) fn number(&self) -> u32 {
+        self.exchange + self.evaluations
+    }
+
     /// Refuses to go on after too many void exchanges in a row.
     pub(super) fn check_voids(&self) -> Result<()> {
         let last = (0..VOIDS_MAX).map(|back| self.exchange.checked_sub(back));

@@ -90,14 +90,12 @@ impl Judge for Personal {
         }
     }
 
-    fn conclude(
-        &self,
-        _: &Global,
-        answers: &mut dyn Iterator<Item = (f64, Answer)>,
-        _: &Context,
-    ) -> Result<Vec<Metric>> {
-        let losses = answers.map(|(weight, answer)| (weight, answer.loss));
-        Ok(vec![mean_loss(losses)?])
+    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+        vec![weight * answer.loss]
+    }
+
+    fn conclude(&self, _: &Global, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {
+        Ok(vec![mean_loss(sums, total)])
     }
 }
 

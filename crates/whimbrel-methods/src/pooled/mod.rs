@@ -6,7 +6,7 @@
 mod lanes;
 mod totals;
 
-pub use lanes::{LANES, Lanes, MAGNITUDE_MAX, TERMS_MAX};
+pub use lanes::{LANES, Lanes, MAGNITUDE_MAX, TERMS_MAX, words};
 pub use totals::{Stage, Totals};
 
 use crate::federated::BindRows;
@@ -278,6 +278,18 @@ impl<P: Pooled> Sums for ExactSums<P> {
         let [segment] = sum else { return Err(Error::peer("a sum of other words than asked")) };
         let count = std::mem::take(&mut fold.count);
         fold.add(&segment.words, count)
+    }
+
+    fn judged_len(&self) -> usize {
+        0
+    }
+
+    fn judge(&self, (): &(), (): &(), _: &P::Data) -> Result<Vec<f64>> {
+        Ok(Vec::new())
+    }
+
+    fn judged(&self, server: &Self::Server, _: &[f64]) -> Result<Vec<Metric>> {
+        Ok(self.method.figures(&server.own))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::measures;
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
+use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::Examples;
 
@@ -104,20 +104,22 @@ impl Judge for Gradient {
         Scores { each, ..Scores::default() }
     }
 
+    fn addends_len(&self) -> usize {
+        1 + self.answered_len()
+    }
+
+    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+        [&answer.loss].into_iter().chain(&answer.gradient).map(|x| weight * x).collect()
+    }
+
     fn conclude(
         &self,
         global: &Global,
-        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        sums: &[f64],
+        total: f64,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        let mut gradients = ExactSum::new(self.answered_len());
-        for (weight, answer) in answers {
-            total += weight;
-            losses.add(&[answer.loss], weight)?;
-            gradients.add(&answer.gradient, weight)?;
-        }
-        let objective = losses.value()[0] / total;
+        let (objective, gradients) = (sums[0] / total, &sums[1..]);
         let reference = self.reference.as_ref();
         let distance2 = reference.map(|reference| {
             let mut gap = self.delivered(global);
@@ -132,7 +134,7 @@ impl Judge for Gradient {
         ];
         // ||∇F(w)||², bounded by Theorem S11
         if !gradients.is_empty() {
-            let norm2 = vector::norm2_squared(&gradients.value()) / (total * total);
+            let norm2 = vector::norm2_squared(gradients) / (total * total);
             metrics.push(Metric::number("gradient_norm2", norm2));
         }
         Ok(metrics)

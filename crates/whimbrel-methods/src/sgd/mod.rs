@@ -44,6 +44,8 @@ use whimbrel_core::method::{Artifact, Declaration};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Problem};
+use whimbrel_privacy::gaussian::Bits;
+use whimbrel_privacy::noise::Source;
 
 /// The complete method.
 pub type Sgd = Federated<Gradient>;
@@ -78,6 +80,27 @@ pub struct KnownConstants {
     pub row_bound: Option<f64>,
     /// `L`.
     pub smoothness: f64,
+    /// The sampling of rows with such a bound; `None`: all rows.
+    pub sampling: Option<Sampling>,
+}
+
+/// Poisson sampling: each row of an upload independently, with one probability. Its draws are secret,
+/// because noise is smaller only for those who do not know the drawn rows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sampling {
+    /// `q`.
+    pub rate: f64,
+    pub source: Source,
+}
+
+impl Sampling {
+    /// The rows of one upload; `key` separates clients and exchanges.
+    pub fn draw(&self, rows: usize, key: Key) -> Vec<u32> {
+        let mut bits = self.source.bits_of_client(key.child(DRAW));
+        // Rounded down, by less than 2^-53 of the rate.
+        let below = (self.rate * 2f64.powi(64)) as u64;
+        (0..rows as u32).filter(|_| bits.word() < below).collect()
+    }
 }
 
 /// The delivered model.
@@ -121,6 +144,7 @@ impl Oracle for Gradient {
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 8 * self.dimension + 32;
         let over = match self.batch {
+            Batch::Full if self.sampling().is_some() => "of a random part of its rows".to_owned(),
             Batch::Full => "of all its rows".to_owned(),
             Batch::Sample { size: 1, .. } => "of one row, which can reveal that row".to_owned(),
             Batch::Sample { size, .. } => format!("of a minibatch of {size} rows"),
@@ -229,8 +253,16 @@ impl Oracle for Gradient {
         match self.row_bound() {
             None => self.problem.gradient(&received.state, data, rows, &mut gradient)?,
             Some(bound) => {
-                let all = (Rows::All, data.rows() as f64);
-                self.problem.clipped_gradient(&received.state, data, all, bound, &mut gradient)?
+                let drawn = self.sampling().map(|sampling| sampling.draw(data.rows(), key));
+                let expected = self.sampling().map_or(1.0, |s| s.rate) * data.rows() as f64;
+                let (rows, bound) = match drawn.as_deref() {
+                    None => (Rows::All, bound),
+                    // The penalty alone: a row with weight zero.
+                    Some([]) => (Rows::These(&[0]), 0.0),
+                    Some(drawn) => (Rows::These(drawn), bound),
+                };
+                let rows = (rows, expected);
+                self.problem.clipped_gradient(&received.state, data, rows, bound, &mut gradient)?
             }
         };
         let mut computed = Computed::new((), gradient);
@@ -243,7 +275,10 @@ impl Oracle for Gradient {
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        self.batch.expectations(rows)
+        match self.sampling() {
+            Some(sampling) => (sampling.rate * rows as f64).round() as u64,
+            None => self.batch.expectations(rows),
+        }
     }
 
     fn opened(&self, global: &mut Global, mean: Vec<f64>, _: &Context) -> Result<()> {
@@ -293,6 +328,10 @@ impl Oracle for Gradient {
 }
 
 impl Gradient {
+    fn sampling(&self) -> Option<Sampling> {
+        self.known?.sampling
+    }
+
     /// The delivered model.
     pub fn delivered(&self, global: &Global) -> Vec<f64> {
         if self.average == Average::Last || global.average_weight == 0.0 {

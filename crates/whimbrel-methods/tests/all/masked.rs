@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whimbrel_codec::{Codec, Inclusion};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
-use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Result, Wire};
+use whimbrel_core::method::{Artifact, ClientGroup};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Result, Shared, Wire};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{
-    ClientMachine, Consent, Faults, Machine, Participant, Participation, Purpose, Question, Stage,
-    StepId,
+    ClientMachine, Consent, Faults, Machine, Participant, Participation, Protocol, Purpose,
+    Question, Stage, StepId,
 };
 use whimbrel_methods::fedem::{self, Client, Form, Peer, Server};
 use whimbrel_methods::federated::BindRows;
@@ -25,7 +25,7 @@ const CLIENTS: usize = 5;
 /// The client that is lied to.
 const VICTIM: usize = 1;
 
-type Message = Down<fedem::Down>;
+type Message = Down<fedem::Down, fedem::Ask>;
 
 /// Clients of a masked stage, and the coordinator's machine.
 struct Town {
@@ -49,6 +49,7 @@ impl Town {
         let mut summaries = Vec::new();
         for (i, table) in tables(CLIENTS, Sizes::Equal(40)).into_iter().enumerate() {
             let stage = Stage::new("fit", of_clients.clone());
+            let stage = Stage { evaluate_every: Some(5), ..stage };
             let (chain, data) = (Box::new(vec![stage]), ClientData::Table(table));
             let consent = Consent::default();
             let mut client = ClientMachine::new(Participant { chain, data, seed: 1, consent });
@@ -162,6 +163,68 @@ fn lies_to_one_client() {
     }
 }
 
+/// The same lies within an evaluation, and an evaluation beside it.
+#[test]
+fn lies_about_evaluations() {
+    type Lie = (&'static str, usize, fn(&mut Message), &'static str);
+    let cases: [Lie; 8] = [
+        ("cohort of one", 0, |m| judged(m).cohort = vec![id()], "a cohort of 1"),
+        ("smaller cohort", 0, |m| judged(m).cohort.truncate(4), "answers another task"),
+        ("replayed task", 0, |m| judged(m).exchange = 0, "exchange 0 is over"),
+        ("void list", 0, |m| judged(m).voids = vec![0], "answers another task"),
+        ("split view of the model", 0, alter_model, "answers another task"),
+        (
+            "draws of an earlier exchange",
+            0,
+            |m| judged(m).evaluations += 100,
+            "it counts 300 exchanges as evaluations",
+        ),
+        ("survivors", 1, leave_one_out, "did not vouch for the survivors"),
+        ("second vouch", 2, second_vouch, "a step of another exchange"),
+    ];
+    for (name, after, lie, why) in cases {
+        let mut town = Town::new(Form::Pair, Trust::default());
+        town.honest(3);
+        assert!(town.machine.begin_evaluation().unwrap(), "{name}");
+        town.honest(after);
+        let refusals = town.step(lie, |_| ());
+        let fits = matches!(&refusals[..], [(of, said)] if *of == id() && said.contains(why));
+        assert!(fits, "{name}: {refusals:?}");
+    }
+}
+
+/// An evaluation is a masked sum over everyone, counted and refused beyond the agreement; a question
+/// outside of it gets an empty answer.
+#[test]
+fn evaluations_under_masks_are_counted_and_have_no_other_way() {
+    let mut town = Town::new(Form::Pair, Trust::default());
+    town.honest(3);
+    let objective = |town: &mut Town| {
+        assert!(town.machine.begin_evaluation().unwrap());
+        town.honest(3);
+        assert!(!town.machine.begin_evaluation().unwrap(), "its sums are there");
+        let (server, method) = (town.machine.server(), town.machine.method());
+        let metrics = method.conclude(server, &mut std::iter::empty(), ClientGroup::Trained);
+        let metrics = metrics.unwrap().into_iter();
+        metrics.filter(|metric| metric.name == "objective").count()
+    };
+    // Twelve rounds and an opening that may be repeated, one evaluation in five: at most six.
+    for _ in 0..6 {
+        assert_eq!(objective(&mut town), 1);
+        town.honest(3);
+    }
+    let message = ().to_bytes().into();
+    let at = StepId::exchange(0, town.machine.exchanges());
+    let question = Question { purpose: Purpose::Evaluate, at, client: id(), message };
+    let said = town.clients[VICTIM].answer(&question).unwrap_err().to_string();
+    assert!(said.contains("an evaluation of fit, and none was agreed to"), "{said}");
+    town.machine.begin_evaluation().unwrap();
+    let refusals = town.step(|_| (), |_| panic!("an answer left"));
+    let why = "of the kind `evaluations` than the 6 that were agreed to";
+    assert!(refusals.len() == CLIENTS, "{refusals:?}");
+    assert!(refusals.iter().all(|(_, said)| said.contains(why)), "{refusals:?}");
+}
+
 /// Sums with and without a client differ by its own part: no answer leaves without `--partial-rounds`.
 #[test]
 fn sums_without_a_client_of_the_roster_are_refused() {
@@ -211,6 +274,11 @@ fn survivors(message: &mut Message) -> &mut Survivors {
 
 fn asked(message: &mut Message) -> &mut Asked<fedem::Down> {
     let Down::Upload(asked) = message else { panic!("not the first step") };
+    asked
+}
+
+fn judged(message: &mut Message) -> &mut Asked<Shared<fedem::Ask>> {
+    let Down::Evaluate(asked) = message else { panic!("not the first step of an evaluation") };
     asked
 }
 

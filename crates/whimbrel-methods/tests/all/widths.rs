@@ -113,13 +113,11 @@ impl Judge for Middle {
         let wrong = || Error::peer("a loss out of range");
         sound.then(|| vec![Metric::loss(*loss)]).ok_or_else(wrong)
     }
-    fn conclude(
-        &self,
-        _: &Vec<f32>,
-        answers: &mut dyn Iterator<Item = (f64, f64)>,
-        _: &Context,
-    ) -> Result<Vec<Metric>> {
-        Ok(vec![Metric::number("objective", answers.map(|(weight, loss)| weight * loss).sum())])
+    fn addends(&self, loss: &f64, weight: f64) -> Vec<f64> {
+        vec![weight * loss]
+    }
+    fn conclude(&self, _: &Vec<f32>, sums: &[f64], _: f64, _: &Context) -> Result<Vec<Metric>> {
+        Ok(vec![Metric::number("objective", sums[0])])
     }
 }
 

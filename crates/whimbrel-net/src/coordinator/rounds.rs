@@ -101,6 +101,11 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
+    /// The name of an evaluation in messages.
+    fn evaluation(&self) -> String {
+        format!("{}, evaluation after round {}", self.name, self.state.machine.round())
+    }
+
     /// Acknowledges the steps that have become durable.
     fn acknowledge_owed(&mut self) {
         for (id, kind, at) in std::mem::take(&mut self.owed) {
@@ -227,10 +232,11 @@ impl Runner for Rounds<'_> {
             };
         }
         let Some(exchange) = self.state.machine.open()? else { return Ok(Step::Over) };
-        let (number, round) = (exchange.number, exchange.round);
+        let (number, round, evaluates) = (exchange.number, exchange.round, exchange.evaluates);
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let what = match round {
             Some(round) => format!("{}, round {round}", self.name),
+            None if evaluates => self.evaluation(),
             None => format!("{}, opening", self.name),
         };
         let request = self.request(Kind::Exchange, what);
@@ -252,11 +258,11 @@ impl Runner for Rounds<'_> {
         let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
         let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {
-            self.state.count_down(id, bytes);
+            self.state.count(evaluates, id, (bytes, 0));
         }
         for id in &accepted {
             self.state.tallies[id.0 as usize].rounds += u32::from(round.is_some());
-            self.state.count_up(*id, up.get(id).copied().unwrap_or(0));
+            self.state.count(evaluates, *id, (0, up.get(id).copied().unwrap_or(0)));
             self.owed.push((*id, Kind::Exchange, request.at));
         }
         self.show(&cohort)?;
@@ -271,15 +277,21 @@ impl Runner for Rounds<'_> {
         Ok(())
     }
 
+    fn begin_evaluation(&mut self) -> Result<bool> {
+        Ok(self.network.evaluates && self.state.machine.begin_evaluation()?)
+    }
+
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         self.acknowledge_owed();
         if !self.network.evaluates {
             return Ok(None);
         }
+        if self.state.machine.evaluates_by_exchanges() {
+            return self.state.evaluated();
+        }
         let ask = Bytes::from(self.method.ask(self.state.machine.server())?.to_bytes());
         let ids = self.state.machine.enrolled();
-        let what = format!("{}, evaluation after round {}", self.name, self.state.machine.round());
-        let request = self.request(Kind::Evaluate, what);
+        let request = self.request(Kind::Evaluate, self.evaluation());
         let mut answers = Answers {
             method: &*self.method,
             machine: &self.state.machine,

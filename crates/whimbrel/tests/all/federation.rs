@@ -344,6 +344,13 @@ fn a_masked_job_ends_in_the_bits_of_the_simulated_and_of_the_unmasked_one() {
     let model =
         |sandbox: &Sandbox| fs::read(sandbox.path("simulated/model/model.safetensors")).unwrap();
     assert!(model(&plain) == model(&sandbox), "masks change the model");
+    let figures = |sandbox: &Sandbox| {
+        let mut rows = sandbox.timeless_metrics("simulated");
+        rows.iter_mut().for_each(|row| row.retain(|key, _| !key.starts_with("bits_")));
+        rows
+    };
+    assert!(figures(&sandbox).len() == 3, "{:?}", figures(&sandbox));
+    assert_eq!(figures(&plain), figures(&sandbox));
 }
 
 /// A regression under masks over a network ends in the bits of the simulation without masks.
