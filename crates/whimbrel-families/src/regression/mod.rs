@@ -16,14 +16,14 @@ use crate::load::{Layout, Loaded, Response};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
-    HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
-    REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
+    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey, HETEROGENEITY,
+    INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE, REGRESSION, RIDGE,
+    RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{Writer, text};
 use whimbrel_models::glm::{self, Errors};
 
 pub static FAMILY: Family =
@@ -67,11 +67,10 @@ static METHODS: [MethodKind; 1] = [MethodKind {
 
 /// The regression for a target that the user names.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let facts = facts.filter(|facts| facts.is_regression())?;
-    let family = if facts.classes == 2 { "\"binomial\"" } else { "\"gaussian\"" };
+    let family = facts?.regression?;
     Some(Suggestion {
         model: GLM,
-        model_keys: vec![(&FAMILY_KEY, family.into())],
+        model_keys: vec![(&FAMILY_KEY, text(family))],
         method: "newton",
         ..Suggestion::default()
     })
