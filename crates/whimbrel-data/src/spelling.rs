@@ -49,6 +49,11 @@ impl Dataset {
         Spelling { na, thousands: thousands.then_some(b',') }
     }
 
+    /// Whether a column of numbers has cells that are neither numbers nor gaps.
+    pub fn has_unreadable(&self, column: usize) -> bool {
+        self.bad[column].count > 0
+    }
+
     /// The kind of text in a column, if most of its values are of one kind.
     pub fn written(&self, column: usize) -> Option<Written> {
         if self.columns()[column].kind != Kind::Text {

@@ -48,8 +48,8 @@ pub struct DataFacts {
     pub spelling: Spelling,
     /// Columns that are not features, with the reasons.
     pub left_out: Vec<(String, &'static str)>,
-    /// Whether the user named the target.
-    pub asked: bool,
+    /// The family of a regression, if the user named the target.
+    pub regression: Option<&'static str>,
 }
 
 /// The layout of a table: one observation per line, or one row per line (`column` and `value` are
@@ -63,13 +63,6 @@ pub struct TableFacts {
     /// The column of values.
     pub value: String,
     pub entries: Entries,
-}
-
-impl DataFacts {
-    /// Whether the user named a target of two classes or of many values.
-    pub(crate) fn is_regression(&self) -> bool {
-        self.asked && matches!(self.classes, 0 | 2)
-    }
 }
 
 /// Most clients of a split of a file without a client column.
@@ -169,7 +162,7 @@ impl Template {
             self.key(&prepare::PCA, &facts.columns.len().min(COMPONENTS).to_string());
             return;
         }
-        if facts.types.is_none() && !facts.is_regression() {
+        if facts.types.is_none() && facts.regression.is_none() {
             self.key(&file::STANDARDIZE, "true");
         }
         if facts.kind != FileKind::Csv {
@@ -182,7 +175,7 @@ impl Template {
         if let Some(target) = &facts.target {
             self.key(&file::TARGET, &text(target));
             // Inference uses all rows.
-            if !facts.is_regression() {
+            if facts.regression.is_none() {
                 self.key(&held_out::TEST, "0.2");
             }
         }

@@ -90,7 +90,8 @@ fn wide(data: &Dataset) -> Option<TableGuess> {
     })
 }
 
-/// Searches for usual names; `None` unless a row, a column and a value are found.
+/// Searches for usual names; `None` unless a row, a column and a value are found. The only other column of
+/// numbers is the value if it hardly repeats cells.
 fn long(data: &Dataset) -> Option<TableGuess> {
     let named = |names: &[&str]| -> Vec<usize> {
         let at = |name: &&str| {
@@ -98,9 +99,14 @@ fn long(data: &Dataset) -> Option<TableGuess> {
         };
         names.iter().filter_map(at).collect()
     };
-    let value = *named(&VALUES).iter().find(|c| data.columns()[**c].kind == Kind::Number)?;
+    let is_number = |c: &usize| data.columns()[*c].named && data.columns()[*c].kind == Kind::Number;
     let row = *named(&ROWS).first()?;
     let mut column = named(&COLUMNS);
+    let usual = named(&VALUES).into_iter().find(is_number);
+    let taken = |c: &usize| *c == row || column.contains(c) || named(&CLIENTS).contains(c);
+    let mut others = (0..data.columns().len()).filter(|c| is_number(c) && !taken(c));
+    let only = others.next().filter(|_| others.next().is_none());
+    let value = usual.or(only)?;
     let first = *column.first()?;
     let client = named(&CLIENTS).first().copied();
     let mut counts = Counts::of(data, row, &column, value);
@@ -124,6 +130,9 @@ fn long(data: &Dataset) -> Option<TableGuess> {
     let Counts { rows, columns, cells, repeated } = counts;
     // A table with one row or one column has nothing to share.
     if cells == 0 || first == row || rows < 2 || columns < 2 {
+        return None;
+    }
+    if usual.is_none() && 10 * repeated > cells {
         return None;
     }
     let name = |c: usize| data.columns()[c].name.clone();

@@ -51,8 +51,8 @@ table! {
         /// number of components; given a list, the value with the lowest BIC, chosen before the fit
         /// by exact EM on sums of the clients
         components: COMPONENTS = "components", NUMBERS, required;
-        /// number of starts, by federated k-means (at least ten where one client holds all rows) or from
-        /// moments; runs of exact EM choose the one with the highest likelihood
+        /// number of starts: by federated k-means and, every second one, from moments (at least ten where
+        /// one client holds all rows); runs of exact EM choose the one with the highest likelihood
         starts: STARTS = "starts", COUNT_U32, default;
         /// initial value of the fit; a file has `weights`, `means` and `covariance` (of all
         /// components) or `covariances` (one per component)

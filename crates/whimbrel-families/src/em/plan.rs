@@ -44,7 +44,7 @@ const PRIVATE_VARIANCE: f64 = 0.5;
 /// The address of the centres of a private start.
 const PRIVATE_START: u64 = 0xD9;
 
-/// The fewest starts by k-means++ where one client holds all rows.
+/// The fewest starts where one client holds all rows.
 const STARTS_ALONE: u32 = 10;
 
 /// Groups of rows per component below which a smallest group costs likelihood: with some 17 rows per

@@ -40,8 +40,8 @@ const SGD: &str = "sgd";
 
 /// For data with classes: a mixture of learners if the file names clients, otherwise `fedavg`.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let regression = |facts: &DataFacts| facts.asked && matches!(facts.classes, 0 | 2);
-    let facts = facts.filter(|facts| facts.target.is_some() && !regression(facts))?;
+    let is_it = |facts: &&DataFacts| facts.target.is_some() && facts.regression.is_none();
+    let facts = facts.filter(is_it)?;
     let mut method_keys = vec![
         (&ROUNDS, "100".into()),
         (&BATCH, "32".into()),

@@ -23,7 +23,7 @@ use keys::{
 pub use pool::pool;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{Writer, text};
 use whimbrel_models::glm::{self, Errors};
 
 pub static FAMILY: Family =
@@ -67,11 +67,10 @@ static METHODS: [MethodKind; 1] = [MethodKind {
 
 /// The regression for a target that the user names.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let facts = facts.filter(|facts| facts.is_regression())?;
-    let family = if facts.classes == 2 { "\"binomial\"" } else { "\"gaussian\"" };
+    let family = facts?.regression?;
     Some(Suggestion {
         model: GLM,
-        model_keys: vec![(&FAMILY_KEY, family.into())],
+        model_keys: vec![(&FAMILY_KEY, text(family))],
         method: "newton",
         ..Suggestion::default()
     })

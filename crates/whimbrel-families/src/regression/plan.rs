@@ -16,6 +16,8 @@ use whimbrel_models::glm::{Asked, Design, Errors, Factor, Model, Term};
 
 /// Most rounds unless the job gives them.
 const ROUNDS_MAX: u32 = 100;
+/// Most classes that a message lists.
+const CLASSES_SHOWN: usize = 5;
 
 struct RegressionPlan {
     method: Newton,
@@ -166,7 +168,10 @@ impl RegressionFit {
             return Ok(());
         }
         let name = target.as_deref().unwrap_or_default();
-        let what = format!("the target {name:?} holds {} classes: {classes:?}", classes.len());
+        let few = classes.iter().take(CLASSES_SHOWN).map(|class| format!("{class:?}"));
+        let dots = (classes.len() > CLASSES_SHOWN).then(|| "...".into());
+        let few = few.chain(dots).collect::<Vec<_>>().join(", ");
+        let what = format!("the target {name:?} holds {} classes: {few}", classes.len());
         refuse(what, "use family = \"binomial\" for two classes, \"multinomial\" for more")
             .at("data.target")
     }

@@ -1,7 +1,8 @@
 //! The choice of a mixture before it is fitted: its start and its number of components.
 //!
-//! *Starts* are compared by emEM (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM
-//! from each, ended once a step gains at most 1 % of the run's gain. The best [`FINALISTS`] and the first
+//! *Starts* come from federated k-means and, every second one, from the pooled moments: k-means minimises
+//! the inertia and not the likelihood, and its solutions differ less. They are compared by emEM
+//! (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM from each, ended once a step gains at most 1 % of the run's gain. The best [`FINALISTS`] and the first
 //! then run until the remaining gain of EM, estimated by Aitken's rule (Böhning et al., 1994), is below
 //! [`REMAINS_MAX`] nats in total, and the parameters of the highest likelihood are the start of the fit:
 //! a job with one start has the first one, so more starts are not worse. *Numbers of components* are
@@ -47,7 +48,8 @@ pub struct MixtureChoice<M: Mixture> {
     pub models: Vec<M>,
     /// Starts of each mixture.
     pub starts: u32,
-    /// Whether starts come from clusters of the clients' rows; otherwise from moments alone.
+    /// Whether every second start, from the first on, comes from clusters of the clients' rows; the
+    /// others come from moments alone.
     pub clusters: bool,
     /// The fewest rows of a cluster.
     pub rows_min: usize,
@@ -96,6 +98,17 @@ impl<M: Mixture> MixtureChoice<M> {
         (0..self.models.len()).flat_map(move |model| (0..starts).map(move |start| (model, start)))
     }
 
+    /// Whether a start comes from clusters. Of several starts each second one is drawn from the moments:
+    /// centres of k-means differ little, since all minimise the inertia and not the likelihood.
+    fn is_clustered(&self, start: u32) -> bool {
+        self.clusters && start.is_multiple_of(2)
+    }
+
+    /// The model and the number of each start from clusters.
+    fn each_clustered(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.each_start().filter(|(_, start)| self.is_clustered(*start))
+    }
+
     /// First parameters of one start; `None` where the data are too few.
     fn start_of(
         &self,
@@ -106,7 +119,7 @@ impl<M: Mixture> MixtureChoice<M> {
         key: Key,
     ) -> Option<Vec<f64>> {
         let (mixture, key) = (&self.models[model], self.draws(key, model, start));
-        if !self.clusters {
+        if !self.is_clustered(start) {
             let start = mixture.initial_from_moments(moments, key).ok();
             return start.map(|theta| mixture.to_vector(&theta));
         }
@@ -218,7 +231,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let mut centres = Vec::new();
         if self.clusters {
             let points = Points::of(model, train, &moments);
-            let each = self.each_start().map(|(model, start)| {
+            let each = self.each_clustered().map(|(model, start)| {
                 let components = self.models[model].components();
                 points.centres(components, self.rows_min, self.draws(key, model, start))
             });
@@ -235,7 +248,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     ) -> Result<Server> {
         let model = self.first()?;
         let (mut rows, mut moments) = (0.0, ExactSum::new(model.moments_len()));
-        let mut centres = vec![Centres::default(); self.each_start().count()];
+        let mut centres = vec![Centres::default(); self.each_clustered().count()];
         for (id, summary) in roster {
             self.check_summary(id, &summary)?;
             rows += Weights::Samples.of(id, summary.rows)?;
@@ -250,8 +263,10 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / rows);
         let mut slots = Vec::new();
-        for ((number, start), centres) in self.each_start().zip(centres) {
-            let centres = centres.filled(model, &mean);
+        let mut centres = centres.into_iter();
+        for (number, start) in self.each_start() {
+            let own = centres.by_ref().take(usize::from(self.is_clustered(start))).next();
+            let centres = own.unwrap_or_default().filled(model, &mean);
             let theta = self.start_of(number, start, &centres, &mean, key);
             slots.push(Slot::new(number as u32, start, theta));
         }
@@ -419,7 +434,8 @@ impl<M: Mixture> MixtureChoice<M> {
         let moments = self.models.first().map_or(0, M::moments_len);
         let (mut clusters, mut centres) = (0, String::new());
         if self.clusters {
-            clusters = self.models.iter().map(numbers).sum::<usize>() * self.starts as usize;
+            let starts = (0..self.starts).filter(|start| self.is_clustered(*start)).count();
+            clusters = self.models.iter().map(numbers).sum::<usize>() * starts;
             centres =
                 format!(", and centres and sizes of clusters of at least {} rows", self.rows_min);
         }
@@ -439,7 +455,7 @@ impl<M: Mixture> MixtureChoice<M> {
     }
 
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
-        let starts = if self.clusters { self.each_start().count() } else { 0 };
+        let starts = self.each_clustered().count();
         let lengths = summary.moments.len() == self.first()?.moments_len();
         if !lengths || summary.centres.len() != starts {
             return Err(Error::peer(format!("client {id} sent a summary of another length")));

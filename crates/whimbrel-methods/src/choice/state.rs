@@ -9,8 +9,7 @@ pub struct Summary {
     pub(super) rows: u64,
     pub(super) validation: u64,
     pub(super) moments: Vec<f64>,
-    /// Cluster centres and sizes for each start of each number of components; empty where starts come
-    /// from moments.
+    /// Cluster centres and sizes for each start from clusters of each number of components.
     pub(super) centres: Vec<(Vec<f64>, Vec<f64>)>,
 }
 

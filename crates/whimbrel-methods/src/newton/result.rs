@@ -34,7 +34,7 @@ impl Newton {
         let degrees = count - fit.free().len() as f64 - own;
         let has_dispersion = self.model.family.has_dispersion();
         let dispersion = if has_dispersion { misfit.pearson / degrees } else { 1.0 };
-        let covariance = self.covariance(server, &scaling, dispersion, count);
+        let covariance = self.covariance(server, &scaling, dispersion);
         model.add("covariance", &[p, p], congruent(&map, &covariance, p));
         let log_likelihood = self.log_likelihood(server, &misfit, dispersion, count, weighted);
         let numbers = [
@@ -78,13 +78,7 @@ impl Newton {
     }
 
     /// The covariance of the standardised coefficients; zero for fixed ones, NaN if singular.
-    fn covariance(
-        &self,
-        server: &Server,
-        scaling: &Scaling,
-        dispersion: f64,
-        count: f64,
-    ) -> Vec<f64> {
+    fn covariance(&self, server: &Server, scaling: &Scaling, dispersion: f64) -> Vec<f64> {
         let (p, free) = (self.model.parameters(), server.paths[0].free());
         let (d, information) = (free.len(), &server.last[2 + p..][..packed_len(p)]);
         let mut out = vec![0.0; p * p];
@@ -104,7 +98,9 @@ impl Newton {
             Errors::Clustered => {
                 let m = server.counts.clients;
                 let d = d as f64 + if self.model.by_client { m } else { 0.0 };
-                (products, m / (m - 1.0) * (count - 1.0) / (count - d))
+                // As statsmodels has it: lines of the file, whatever their frequencies.
+                let n = server.counts.rows;
+                (products, m / (m - 1.0) * (n - 1.0) / (n - d))
             }
         };
         let own = match self.asked.errors {

@@ -14,7 +14,7 @@ use whimbrel_models::convex::Examples;
 
 /// The largest relative excess loss of a converged run.
 const EXCESS_MAX: f64 = 1e-6;
-/// The share of `F(0) − F★` below which a loss counts as zero, where the minimum is zero.
+/// The share of `F(0) − F★` up to which a minimum counts as zero.
 const ZERO: f64 = 1e-6;
 /// The advice for a run that has not converged.
 const REMEDY: &str =
@@ -142,10 +142,11 @@ impl Judge for Gradient {
 }
 
 impl Reference {
-    /// The excess of a loss, relative to it; where the minimum is zero, to a small share of the
-    /// excess at the start.
+    /// The excess of a loss, relative to it; where the minimum is zero, to the excess at the start.
     fn relative(&self, loss: f64) -> f64 {
-        (loss - self.f_star) / loss.max(ZERO * (self.f_zero - self.f_star))
+        let whole = self.f_zero - self.f_star;
+        let base = if self.f_star <= ZERO * whole { whole } else { loss };
+        (loss - self.f_star) / base.max(f64::MIN_POSITIVE)
     }
 }
 
@@ -204,7 +205,7 @@ pub(super) fn measures() -> Vec<Measure> {
             "excess_relative",
             "Relative excess loss",
             "relative excess loss",
-            "(F(w) − F★) / max(F(w), 10⁻⁶ (F(0) − F★))",
+            "(F(w) − F★) / F(w), or / (F(0) − F★) if F★ is zero",
         ))
         .without_curve()
         .summary()

@@ -4,6 +4,7 @@ use super::execute::in_text;
 use super::inspect::targets;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use whimbrel_core::Error;
 use whimbrel_data::{
     ColumnType, CsvOptions, Dataset, Entries, Identifier, Kind, Spelling, TableGuess, Written,
     class_numbers, guess_table, read_csv, read_idx_images, read_libsvm,
@@ -45,6 +46,9 @@ const CLIENT_NAMES: [&str; 26] = [
 /// Usual names of the target column.
 const TARGET_NAMES: [&str; 5] = ["label", "class", "target", "outcome", "y"];
 
+/// Of these, names of classes that may be numbers.
+const CLASS_NAMES: [&str; 2] = ["label", "class"];
+
 /// Largest number of values of a column of classes.
 const CLASSES_MAX: usize = 20;
 
@@ -57,6 +61,15 @@ const READINGS_MAX: usize = 3;
 
 /// The ratio of the columns' standard deviations from which they have different units.
 const UNITS_MIN: f64 = 10.0;
+
+/// Most coefficients of a multinomial regression.
+const PARAMETERS_MAX: usize = 1000;
+
+/// Rounding of a linear function in a text file, relative to its terms.
+const LINEAR_MAX: f64 = 1e-12;
+
+const CONSTANT: &str = "it is constant";
+const LINEAR: &str = "it is a linear function of an earlier column";
 
 /// The wishes of a user for a draft.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,16 +105,15 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         FileKind::Csv | FileKind::Npy => {}
     }
     let (data, spelling) = read(file, kind)?;
+    let asked = wishes.target.map(|name| regression(&data, name)).transpose()?;
+    let (regression, classes) = asked.unwrap_or_default();
     let guess = match (wishes.target, wishes.model) {
         (None, Some("low-rank")) => guess_table(&data),
         (None, None) => guess_table(&data).filter(|table| !has_units(&data, table)),
         _ => None,
     };
     let target = match wishes.target {
-        Some(name) => {
-            let classes = class_numbers(&data, &data.columns()[data.column(name)?].name)?.1.len();
-            Some((name.to_owned(), if classes <= CLASSES_MAX { classes } else { 0 }))
-        }
+        Some(name) => Some((name.to_owned(), classes)),
         None if guess.is_none() => target_column(&data),
         None => None,
     };
@@ -120,29 +132,29 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let others = (0..data.columns().len())
         .filter(|at| data.columns()[*at].named && !except.contains(&&*data.columns()[*at].name));
     let others: Vec<usize> = others.collect();
-    let left_out: Vec<(String, &'static str)> = others
-        .iter()
-        .filter(|_| kind == FileKind::Csv && table.is_none())
-        .filter_map(|&at| Some((data.columns()[at].name.clone(), useless(&data, at)?)))
-        .collect();
-    let asked = wishes.target.is_some();
+    let is_table = kind != FileKind::Csv || table.is_some();
+    let left_out = if is_table { Vec::new() } else { left_out(&data, &others) };
     let is_used = |at: &usize| {
         let column = &data.columns()[*at];
-        let factor = asked && column.kind == Kind::Text;
+        let factor = regression.is_some() && column.kind == Kind::Text;
         (column.kind == Kind::Number || factor)
             && left_out.iter().all(|(out, _)| *out != column.name)
     };
     let columns = others.into_iter().filter(is_used);
-    let columns = columns.map(|at| data.columns()[at].name.clone()).collect();
+    let columns: Vec<String> = columns.map(|at| data.columns()[at].name.clone()).collect();
     let rows = data.rows();
-    let mut facts = DataFacts { columns, client, rows, table, left_out, asked, spelling, ..known };
+    let facts = DataFacts { columns, client, rows, table, left_out, regression, spelling, ..known };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
+    if wishes.target.is_some() && named.is_empty() {
+        let why = facts.left_out.iter().map(|(name, why)| format!("{name:?}: {why}"));
+        let why = why.collect::<Vec<_>>().join("; ");
+        return Err(Error::config("no column is left to predict the target from").hint(why).into());
+    }
     // A regression leaves rows with gaps out.
-    let may_have_gaps = asked && matches!(classes, 0 | 2);
-    if target.is_some() && !named.is_empty() && (may_have_gaps || !data.has_gaps(&named)) {
+    if target.is_some() && !named.is_empty() && (regression.is_some() || !data.has_gaps(&named)) {
         return Ok(DataFacts { target, classes, ..facts });
     }
-    let mixed = wishes.model != Some("gmm");
+    let (mixed, mut facts) = (wishes.model != Some("gmm"), facts);
     if facts.kind == FileKind::Csv && facts.table.is_none() && mixed {
         mixed_columns(&data, &mut facts);
     }
@@ -182,20 +194,91 @@ fn has_units(data: &Dataset, table: &TableGuess) -> bool {
     table.value.is_empty() && table.entries == Entries::Numbers && high > UNITS_MIN * low
 }
 
-/// The reason why a column is not a feature: it identifies things, is constant, or is text that is not a
-/// category.
-fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
+/// Columns that are not features, with the reasons.
+fn left_out(data: &Dataset, columns: &[usize]) -> Vec<(String, &'static str)> {
+    let (mut kept, mut out): (Vec<usize>, _) = (Vec::new(), Vec::new());
+    for &at in columns {
+        let repeats = || kept.iter().any(|&x| is_linear(data, x, at)).then_some(LINEAR);
+        match useless(data, at).or_else(repeats) {
+            Some(why) => out.push((data.columns()[at].name.clone(), why)),
+            None => kept.push(at),
+        }
+    }
+    out
+}
+
+/// The family of a regression for a target (classes, counts or numbers), and the number of classes. The
+/// information of very many coefficients is too large for a message.
+fn regression(data: &Dataset, target: &str) -> Result<(Option<&'static str>, usize)> {
+    let at = data.column(target)?;
+    let (count, is_text) = (data.distinct(at), data.columns()[at].kind == Kind::Text);
+    let is_count = || {
+        let types = data.guess_types(&[]);
+        let is_count = types.contains(&(target.to_owned(), ColumnType::Count));
+        is_count && (0..data.rows()).any(|row| data.number(row, at) == Some(0.0))
+    };
+    let is_class = || CLASS_NAMES.contains(&target.to_lowercase().as_str());
+    let why = match count {
+        _ if unusable(data, at).is_some() => unusable(data, at).unwrap_or_default(),
+        1 => CONSTANT,
+        2 => return Ok((Some("binomial"), 2)),
+        3..=CLASSES_MAX if is_text || is_class() => {
+            let is_small = count * data.columns().len() <= PARAMETERS_MAX;
+            return Ok((is_small.then_some("multinomial"), count));
+        }
+        _ if is_text => "it has too many different texts for classes",
+        _ if is_count() => return Ok((Some("poisson"), 0)),
+        _ => return Ok((Some("gaussian"), 0)),
+    };
+    let what = format!("column {target:?} cannot be predicted: {why}");
+    Err(Error::config(what).hint("name another target, or correct the file").into())
+}
+
+/// The reason why the cells of a column have no meaning.
+fn unusable(data: &Dataset, at: usize) -> Option<&'static str> {
     match data.written(at) {
-        Some(Written::Dates) => return Some("it holds dates: add a column of years or months"),
-        Some(Written::Signs) => return Some("its numbers have signs: take out $, % and units"),
-        None => {}
+        Some(Written::Dates) => Some("it holds dates: add a column of years or months"),
+        Some(Written::Signs) => Some("its numbers have signs: take out $, % and units"),
+        None if data.distinct(at) == 0 => Some("it has no values"),
+        None if data.has_unreadable(at) => {
+            Some("some of its cells are not numbers: mend them, or list them as `na` in [data]")
+        }
+        None => None,
+    }
+}
+
+/// Whether column `y` is a linear function of column `x`, where it is observed.
+fn is_linear(data: &Dataset, x: usize, y: usize) -> bool {
+    let number = |at: usize| data.columns()[at].kind == Kind::Number;
+    if !number(x) || !number(y) {
+        return false;
+    }
+    let pairs = || {
+        let both = |row| data.number(row, y).map(|b| data.number(row, x).map(|a| (a, b)));
+        (0..data.rows()).filter_map(both)
+    };
+    let Some(first) = pairs().next().flatten() else { return false };
+    let Some(other) = pairs().flatten().find(|pair| pair.0 != first.0) else { return false };
+    let slope = (other.1 - first.1) / (other.0 - first.0);
+    let fits = |(a, b): (f64, f64)| {
+        let found = slope * (a - first.0);
+        (b - first.1 - found).abs() <= LINEAR_MAX * (b.abs() + first.1.abs() + found.abs())
+    };
+    slope != 0.0 && pairs().all(|pair| pair.is_some_and(fits))
+}
+
+/// The reason why a column is not a feature: it has no meaning, identifies things, is constant, or is text
+/// that is not a category.
+fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
+    if let Some(why) = unusable(data, at) {
+        return Some(why);
     }
     let name = data.columns()[at].name.to_lowercase();
     if data.columns()[at].kind == Kind::Text {
         let is_category =
             data.guess_types(&[]).iter().any(|(known, _)| known.to_lowercase() == name);
         return match data.distinct(at) {
-            0 | 1 => Some("it is constant"),
+            1 => Some(CONSTANT),
             _ if is_category => None,
             _ => Some("it has too many different texts for a category"),
         };
@@ -215,7 +298,7 @@ fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
     }
     let mut values = (0..data.rows()).filter_map(|row| data.number(row, at));
     let first = values.next()?;
-    values.all(|x| x == first).then_some("it is constant")
+    values.all(|x| x == first).then_some(CONSTANT)
 }
 
 /// Treats a file with gaps, with 0/1 columns or with text columns of few values as a mixed table.

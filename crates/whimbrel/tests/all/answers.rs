@@ -208,6 +208,133 @@ fn a_draft_of_an_untidy_file_runs_without_an_edit() {
     assert_eq!(sandbox.run_job("out")["ending"], "converged");
 }
 
+/// Columns without values, with cells that are not numbers, and linear functions of others are left out.
+#[test]
+fn a_draft_leaves_out_columns_without_information() {
+    let mut stream = Key::root(21).stream();
+    let mut rows = String::from("site,celsius,kelvin,blank,profit,staff,note\n");
+    for i in 0..120 {
+        let (t, staff) = (2000 + stream.below(900), 1 + stream.below(300));
+        let profit = if i % 6 == 1 { format!("({i})") } else { (100 + i).to_string() };
+        let celsius = t as f64 / 100.0;
+        rows += &format!("s{},{celsius:.2},{:.2},,{profit},{staff},\n", i % 4, celsius + 273.15);
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    for part in [
+        "left out: \"kelvin\", since it is a linear function of an earlier column",
+        "left out: \"blank\", since it has no values",
+        "left out: \"profit\", since some of its cells are not numbers",
+        "columns = [\"celsius\", \"staff\"]",
+    ] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    assert_eq!(sandbox.run_job("out")["ending"], "converged");
+    sandbox.ok(&["new", "d.csv", "--target", "staff", "--out", "job.toml", "--force"]);
+    assert_eq!(sandbox.run_job("staff")["coefficients"].as_array().unwrap().len(), 2);
+    for (target, why) in [("profit", "are not numbers"), ("blank", "has no values")] {
+        let ran = sandbox.run(&["new", "d.csv", "--target", target]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    }
+}
+
+/// A named target gets the family of its values, gaps or not.
+#[test]
+fn a_draft_chooses_the_family_of_a_target() {
+    let mut stream = Key::root(22).stream();
+    let mut rows = String::from("site,x,claims,stage,score,alive,day,same\n");
+    for i in 0..400 {
+        let x = stream.normal();
+        let claims = stream.poisson(0.7 + 0.2 * x.abs());
+        let gap = |value: String| if i % 23 == 5 { String::new() } else { value };
+        let stage = ["I", "II", "III"][stream.below(3) as usize];
+        let (score, alive) = (40 + stream.below(15), ["no", "yes"][stream.below(2) as usize]);
+        rows += &format!(
+            "s{},{x:.3},{},{},{},{alive},2021-05-{:02},7\n",
+            i % 5,
+            gap(claims.to_string()),
+            gap(stage.into()),
+            gap(score.to_string()),
+            1 + i % 28,
+        );
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    for (target, family) in [
+        ("claims", "poisson"),
+        ("stage", "multinomial"),
+        ("score", "gaussian"),
+        ("alive", "binomial"),
+        ("x", "gaussian"),
+    ] {
+        sandbox.ok(&["new", "d.csv", "--target", target, "--out", "job.toml", "--force"]);
+        let job = sandbox.read("job.toml");
+        assert!(job.contains(&format!("family = \"{family}\"")), "{target}: {job}");
+        assert_eq!(sandbox.run_job(target)["ending"], "converged", "{target}");
+    }
+    for (target, why) in [("day", "holds dates"), ("same", "is constant")] {
+        let ran = sandbox.run(&["new", "d.csv", "--target", target]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    }
+}
+
+/// The only column of numbers beside sites and dates is the value of a table; measurements that repeat cells
+/// are not.
+#[test]
+fn a_survey_is_a_table_whatever_its_counts_are_called() {
+    let mut stream = Key::root(23).stream();
+    let [mut survey, mut repeated] = [(); 2].map(|()| String::from("plot,year,month,n_birds\n"));
+    for plot in 0..12 {
+        for (year, month) in (2012..2018).flat_map(|year| (1..=6).map(move |month| (year, month))) {
+            let line = format!("p{plot},{year},{month},{}\n", stream.poisson(2.0));
+            if stream.uniform() < 0.7 {
+                survey += &line;
+            }
+            repeated += &line.repeat(2);
+        }
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &survey);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    for part in ["row = \"plot\"", "column = [\"year\", \"month\"]", "value = \"n_birds\""] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    sandbox.write("d.csv", &repeated);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml", "--force"]);
+    assert!(!sandbox.read("job.toml").contains("\nvalue = "));
+}
+
+/// Where the minimum is zero, the excess is relative to that of the start.
+#[test]
+fn a_minimum_of_zero_has_a_meaningful_verdict() {
+    let mut stream = Key::root(24).stream();
+    let mut rows = String::from("a,b,y,client\n");
+    for i in 0..80 {
+        let (a, b) = (stream.normal(), stream.normal());
+        rows += &format!("{a},{b},{},c{}\n", 2.0 * a - b, i % 4);
+    }
+    let job = |rounds: u32| {
+        format!(
+            "seed = 1\n[data]\nsource = \"csv\"\npath = \"rows.csv\"\nclient = \"client\"\n\
+             target = \"y\"\n[model]\nkind = \"linear\"\n[method]\nkind = \"sgd\"\n\
+             batch = \"full\"\nrounds = {rounds}\n"
+        )
+    };
+    let sandbox = Sandbox::with_job(&job(3));
+    sandbox.write("rows.csv", &rows);
+    let short = sandbox.run_job("short");
+    assert_eq!(short["ending"], "stopped");
+    let left = number(&short, "excess_relative");
+    assert!(1e-6 < left && left < 0.5, "{left}");
+    sandbox.write("job.toml", &job(300));
+    assert_eq!(sandbox.run_job("long")["ending"], "converged");
+}
+
 /// A data file in place of a job is one error with the command that writes a job.
 #[test]
 fn a_data_file_is_no_job() {

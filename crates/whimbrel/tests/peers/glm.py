@@ -105,6 +105,7 @@ glm("falls", family.Poisson(), f'family = "poisson"\n{both}', offset=d.off, var_
 frequencies = 'weights = "w"\nweights_are = "frequencies"'
 glm("cost", family.Gamma(), f'family = "gamma"\n{frequencies}', freq_weights=d.w)
 glm("sick", family.Binomial(), f'family = "binomial"\n{frequencies}', "robust", freq_weights=d.w)
+glm("sick", family.Binomial(), f'family = "binomial"\n{frequencies}', "clustered", freq_weights=d.w)
 class_weights = 'family = "binomial"\nclass_weights = { "1" = 3.0 }'
 glm("sick", family.Binomial(), class_weights, var_weights=np.where(d.sick == 1, 3.0, 1.0))
 placebo = "C(arm, Treatment('placebo'))"
