@@ -177,7 +177,10 @@ impl Posteriors {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let mut said = Vec::new();
         if let Some(right) = last("test_accuracy") {
-            said.push(format!("{} of the clients' test rows are predicted correctly", percent(right)));
+            said.push(format!(
+                "{} of the clients' test rows are predicted correctly",
+                percent(right)
+            ));
         }
         if let Some(error) = known("test_ece") {
             said.push(format!("stated probabilities are off by {} on average", percent(error)));
@@ -191,7 +194,10 @@ impl Posteriors {
         }
         let personal = counted(self.soul.model.personal(), "number");
         (!said.is_empty()).then(|| {
-            format!("Each client has a posterior of {personal} under a shared prior; {}", said.join("; "))
+            format!(
+                "Each client has a posterior of {personal} under a shared prior; {}",
+                said.join("; ")
+            )
         })
     }
 

@@ -81,8 +81,7 @@ fn read(file: &Path, dimension: usize) -> Option<Minimum> {
     let number = |key: &str| value[key].as_f64();
     let [f_star, f_zero] = [number("f_star")?, number("f_zero")?];
     let reference = Reference { w: numbers(&value["w"])?, f_star, f_zero };
-    let found =
-        Minimum { reference, gradient_norm: number("gradient_norm")?, cached: true };
+    let found = Minimum { reference, gradient_norm: number("gradient_norm")?, cached: true };
     let intact = value["sha256"].as_str()? == checksum(&found);
     (intact && found.reference.w.len() == dimension).then_some(found)
 }

@@ -87,7 +87,8 @@ fn answer(outcome: &Outcome) -> Option<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.number(key));
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let Some(right) = last("test_accuracy") else {
-        let mut text = format!("Mean loss {} on the clients' test rows", figure(last("test_loss")?, 4));
+        let mut text =
+            format!("Mean loss {} on the clients' test rows", figure(last("test_loss")?, 4));
         if let Some(unseen) = last("unseen_loss") {
             text += &format!(", {} on those of clients that took no part", figure(unseen, 4));
         }

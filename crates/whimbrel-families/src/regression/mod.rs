@@ -16,9 +16,9 @@ use crate::load::{Layout, Loaded, Response};
 use crate::plan::{Common, Facts, Files, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
-    HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
-    REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
+    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey, HETEROGENEITY,
+    INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE, REGRESSION, RIDGE,
+    RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
 use whimbrel_job::key::JobKey;

@@ -26,9 +26,9 @@ impl ObservedTable {
     /// The fitted and held-out cells of each client.
     pub fn clients(&self) -> impl Iterator<Item = [&[Cell]; 2]> {
         let starts = [[0, 0]].into_iter().chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|([a, b], end)| {
-            [&self.fitted[a..end[0]], &self.held_out[b..end[1]]]
-        })
+        starts
+            .zip(&self.ends)
+            .map(|([a, b], end)| [&self.fitted[a..end[0]], &self.held_out[b..end[1]]])
     }
 
     /// The clients' cells; `None` for other data.
