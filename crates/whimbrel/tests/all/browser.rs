@@ -118,6 +118,8 @@ impl Browser {
         let size =
             json!({ "width": 1000, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.ask("Emulation.setDeviceMetricsOverride", size);
+        let feature = json!({ "name": "prefers-color-scheme", "value": "light" });
+        self.ask("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
         let picture = self.ask("Page.captureScreenshot", json!({ "format": "png" }));
         let coded = self._home.path("picture");
         fs::write(&coded, picture["data"].as_str().expect("a picture")).unwrap();
@@ -271,8 +273,6 @@ fn the_dashboard_keeps_its_last_word() {
         let data = format!("{name}.csv");
         clients.push(sandbox.spawn(&["join", invitation, "--data", &data, "--yes"]));
     }
-    wait(&mut browser, "#state", "finished");
-    browser.visit(&link, 1000, "light");
     wait(&mut browser, "#state", "finished");
     browser.screenshot("dashboard", 900);
     coordinator.wait().unwrap();
