@@ -109,6 +109,8 @@ pub struct Stopping {
     pub tolerance: f64,
     /// The limit behind the number of rounds, in a word, if it is not the job's.
     pub spent: Option<&'static str>,
+    /// Rounds of the job that stages before have run.
+    pub rounds_before: u32,
 }
 
 impl Stopping {
@@ -219,6 +221,8 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// Rounds of the last stage.
     pub rounds: u32,
+    /// Rounds of the job that stages before it have run.
+    pub rounds_before: u32,
     /// The last evaluation.
     pub last: Option<Row>,
     /// Declarations of the figures of evaluations.
@@ -295,6 +299,7 @@ pub fn run_with(
                     own: result.own,
                     traffic,
                     rounds: result.rounds,
+                    rounds_before: rules.stopping.rounds_before,
                     last: result.last,
                     measures: rules.measures,
                     seconds: seconds_before + clock.elapsed().as_secs_f64(),
@@ -403,7 +408,7 @@ impl Work<'_> {
     /// The verdict by the last evaluation: a defect makes the fit degenerate; the first measure with a
     /// goal decides whether it converged, and without one the method's own rule.
     fn judged(&self, ending: Ending, machine: &dyn Protocol, last: Option<&Row>) -> Ending {
-        let rounds = machine.round();
+        let rounds = self.rules.stopping.rounds_before + machine.round();
         let Ending::Stopped(rule) = ending else { return ending };
         let measures = || self.rules.measures.iter();
         let figures = |measure: &Measure| last.and_then(|row| row.figure(&measure.key));

@@ -26,7 +26,7 @@ pub(crate) static OUTSIDE: JobKey = PATH.unset(
 );
 
 /// Nominal levels of intervals.
-const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+pub(crate) const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 /// Most unrelated images that are evaluated.
 const OUTSIDE_MAX: usize = 1000;
 

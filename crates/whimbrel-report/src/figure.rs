@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::curves::{self, Against, Curve, Mark};
+use crate::curves::{self, Against, Curve, Mark, Point};
 use crate::format::escape;
 use crate::plot::style::swatch;
 use crate::plot::{AxisSpec, LineChart, Scale};
@@ -31,9 +31,10 @@ impl Figure<'_> {
             }
         };
         let mut html = format!(
-            "<figure data-live><figcaption><h3>{}</h3><p>{}{mean}</p></figcaption>\n",
+            "<figure data-live><figcaption><h3>{}</h3><p>{}{mean}{}</p></figcaption>\n",
             escape(self.title),
-            escape(self.caption)
+            escape(self.caption),
+            escape(&coinciding(curves)),
         );
         for &x in against {
             for &(scale, class) in self.scales() {
@@ -118,6 +119,26 @@ impl Figure<'_> {
     }
 }
 
+/// The sets of lines with equal points, in words.
+fn coinciding(curves: &[Curve]) -> String {
+    let points = |curve: &Curve| -> Vec<[u64; 2]> {
+        let bits = |p: &Point| [p.x[Against::Round as usize], p.on(Scale::Linear).y];
+        curve.points.iter().map(|point| bits(point).map(f64::to_bits)).collect()
+    };
+    let all: Vec<Vec<[u64; 2]>> = curves.iter().map(points).collect();
+    let mut text = String::new();
+    for (first, own) in all.iter().enumerate().filter(|(at, own)| !all[..*at].contains(own)) {
+        let same = (first..all.len()).filter(|at| all[*at] == *own);
+        let names: Vec<&str> = same.map(|at| curves[at].label.as_str()).collect();
+        if let [names @ .., last] = &names[..]
+            && !names.is_empty()
+        {
+            text += &format!("; {} and {last} coincide", names.join(", "));
+        }
+    }
+    text
+}
+
 fn variant(against: Against, class: &str, chart: &LineChart) -> String {
     format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
 }
@@ -145,17 +166,29 @@ mod tests {
     use crate::view::RunView;
     use serde_json::json;
 
-    #[test]
-    fn small_multiples_draw_all_lines_once() {
-        let run = |name: &str| RunView {
+    fn run(name: &str, scale: f64) -> RunView {
+        RunView {
             name: name.into(),
             rows: (0..4)
-                .map(|k| json!({ "round": k, "field_norm2": 1.0 / f64::from(k + 1) }))
+                .map(|k| json!({ "round": k, "field_norm2": scale / f64::from(k + 1) }))
                 .map(|row| row.as_object().unwrap().clone())
                 .collect(),
             ..RunView::default()
-        };
-        let runs = ["a", "b", "c"].map(run);
+        }
+    }
+
+    #[test]
+    fn lines_with_equal_points_are_named() {
+        let measure = some().remove(2);
+        let said = |runs: &[RunView]| coinciding(&curves::metric(&groups(runs), &measure));
+        let runs = [run("a", 1.0), run("b", 2.0), run("c", 1.0), run("d", 1.0), run("e", 2.0)];
+        assert_eq!(said(&runs), "; a, c and d coincide; b and e coincide");
+        assert_eq!(said(&runs[..2]), "");
+    }
+
+    #[test]
+    fn small_multiples_draw_all_lines_once() {
+        let runs = ["a", "b", "c"].map(|name| run(name, 1.0));
         let measure = some().remove(2);
         let curves = curves::metric(&groups(&runs), &measure);
         let figure = Figure {

@@ -62,13 +62,18 @@ pub(crate) fn capital(text: &str) -> String {
 /// Bits as bytes in a suitable unit: `812 bytes`, `1.3 MB`.
 pub fn bytes(bits: f64) -> String {
     let bytes = bits / 8.0;
-    let (divisor, unit) = match bytes {
+    let (divisor, unit) = byte_unit(bytes);
+    format!("{} {unit}", number(bytes / divisor, 3))
+}
+
+/// The divisor and the name of the unit for `value` bytes.
+pub fn byte_unit(value: f64) -> (f64, &'static str) {
+    match value {
         b if b < 1e3 => (1.0, "bytes"),
         b if b < 1e6 => (1e3, "kB"),
         b if b < 1e9 => (1e6, "MB"),
         _ => (1e9, "GB"),
-    };
-    format!("{} {unit}", number(bytes / divisor, 3))
+    }
 }
 
 /// Bits in a suitable unit: `812 bit`, `1.3 Mbit`.

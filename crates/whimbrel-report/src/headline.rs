@@ -1,8 +1,9 @@
 //! Summary figures of a run, for the top of the report and the closing table of a command.
 
 use crate::declared::{self, GAP};
-use crate::format::{MISSING, bits, bytes, capital, count, duration, measure_text, number};
+use crate::format::{MISSING, bytes, capital, count, duration, measure_text, number};
 use crate::group::{Group, geometric, groups, mean_sd};
+use crate::sections::Traffic;
 use crate::table::text_table;
 use crate::view::RunView;
 use serde_json::Value;
@@ -130,14 +131,15 @@ fn all_columns(groups: &[Group], detail: Detail) -> Vec<Column> {
         columns.push(last);
         columns.extend(tail);
     }
+    let traffic = Traffic::of(groups);
     columns.extend([
         Column::counted(
             "rounds",
             |run| run.result("rounds").or_else(|| run.last("round")),
             |value| count(value.max(0.0).round() as u64),
         ),
-        Column::counted("sent up", |run| run.result("bits_up"), bits),
-        Column::counted("sent down", |run| run.result("bits_down"), bits),
+        Column::counted("sent up", |run| run.result("bits_up"), move |v| traffic.text(v)),
+        Column::counted("sent down", |run| run.result("bits_down"), move |v| traffic.text(v)),
     ]);
     columns.extend(bits_declared.into_iter().map(Column::declared));
     columns.push(Column::counted("time", |run| run.result("seconds"), duration));

@@ -40,6 +40,6 @@ pub use bits_to_target::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use format::measure_text;
 pub use headline::{Detail, answer, closing_table, section_tables};
 pub use page::html;
-pub use plot::hero::hero;
+pub use plot::hero::{hero, standalone_lines};
 pub use table::text_table;
 pub use view::{ClientView, RunView};

@@ -247,7 +247,7 @@ fn provenance(groups: &[Group]) -> String {
 fn footer(runs: &[RunView]) -> String {
     let version = runs.iter().map(|run| run.version.as_str()).find(|text| !text.is_empty());
     format!(
-        "<footer>Bits are those of the encoded messages. Written by whimbrel{}.</footer>\n",
+        "<footer>Bits and bytes are those of the encoded messages. Written by whimbrel{}.</footer>\n",
         version.map_or(String::new(), |version| format!(" {}", escape(version))),
     )
 }

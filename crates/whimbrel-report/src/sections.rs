@@ -5,7 +5,9 @@ use crate::curves::{self, Against, Curve, Point};
 use crate::declared;
 use crate::exhibits;
 use crate::figure::Figure;
-use crate::format::{MISSING, bit_unit, bits, count, duration, escape, measured, number, shorten};
+use crate::format::{
+    MISSING, bit_unit, bits, byte_unit, bytes, count, duration, escape, measured, number, shorten,
+};
 use crate::group::Group;
 use crate::plot::style::swatch;
 use crate::plot::{Bars, Scale};
@@ -154,14 +156,20 @@ pub(crate) fn clients(groups: &[Group]) -> String {
     for group in groups.iter().filter(|group| !group.shown().clients.is_empty()) {
         html += "<div class=\"part\">\n";
         html += &part_name(groups, group);
-        let clients = &group.shown().clients;
         let own = own_figures(group.shown());
+        let (unseen, clients): (Vec<&ClientView>, Vec<&ClientView>) =
+            group.shown().clients.iter().partition(|client| group.shown().is_unseen(&client.name));
         // A wide table takes the full width.
         let fits = clients.len() <= BARS && own.len() <= 2;
         let beside = if fits { " class=\"beside\"" } else { "" };
-        let (charts, table) = (client_charts(clients), client_table(clients, &own));
-        html += &format!("<div{beside}>{charts}{table}</div>\n");
-        html += &spread_over_clients(clients, &own);
+        let traffic = Traffic::of(groups);
+        let table = client_table(&clients, &own, Some(traffic));
+        html += &format!("<div{beside}>{}{table}</div>\n", client_charts(&clients, traffic));
+        html += &spread_over_clients(&clients, &own);
+        if !unseen.is_empty() {
+            html += "<h3>Clients that took no part in training</h3>\n";
+            html += &client_table(&unseen, &own, None);
+        }
         html += "</div>\n";
     }
     section("Clients", html)
@@ -290,33 +298,72 @@ pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
 /// The most clients with one bar each.
 const BARS: usize = 40;
 
+/// The unit of traffic: bytes for the readers of one job, bits for comparisons of methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    Bytes,
+    Bits,
+}
+
+impl Traffic {
+    pub fn of(groups: &[Group]) -> Self {
+        if groups.len() == 1 { Self::Bytes } else { Self::Bits }
+    }
+
+    fn name(self) -> &'static str {
+        ["Bytes", "Bits"][self as usize]
+    }
+
+    /// An amount of bits as text.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::Bytes => bytes(value),
+            Self::Bits => bits(value),
+        }
+    }
+
+    /// The number of bits in a unit for amounts up to `most` bits, and its name.
+    fn unit(self, most: f64) -> (f64, &'static str) {
+        match self {
+            Self::Bits => bit_unit(most),
+            Self::Bytes => {
+                let (divisor, unit) = byte_unit(most / 8.0);
+                (8.0 * divisor, unit)
+            }
+        }
+    }
+}
+
 /// Bars for a few clients, histograms for many.
-fn client_charts(clients: &[ClientView]) -> String {
+fn client_charts(clients: &[&ClientView], traffic: Traffic) -> String {
     let most = clients.iter().map(|client| client.bits_up.max(client.bits_down)).max();
+    let name = traffic.name();
     if clients.len() <= BARS {
-        let (divisor, unit) = bit_unit(most.unwrap_or(0) as f64);
+        let (divisor, unit) = traffic.unit(most.unwrap_or(0) as f64);
         let scaled = |bits: u64| bits as f64 / divisor;
-        let row = |c: &ClientView| (c.name.clone(), vec![scaled(c.bits_up), scaled(c.bits_down)]);
+        let row = |c: &&ClientView| (c.name.clone(), vec![scaled(c.bits_up), scaled(c.bits_down)]);
+        let title = format!("{name} per client");
         let bars = Bars {
-            title: "Bits per client".into(),
+            title: title.clone(),
             label: unit.into(),
             kinds: vec!["up".into(), "down".into()],
             rows: clients.iter().map(row).collect(),
         };
         return format!(
-            "<figure class=\"bars\"><figcaption><h3>Bits per client</h3></figcaption>{}</figure>\n",
+            "<figure class=\"bars\"><figcaption><h3>{title}</h3></figcaption>{}</figure>\n",
             bars.svg()
         );
     }
     let histogram = |title: &str, kind: usize, read: fn(&ClientView) -> u64| {
-        let (divisor, unit) = bit_unit(clients.iter().map(read).max().unwrap_or(0) as f64);
+        let most = clients.iter().map(|client| read(client)).max().unwrap_or(0);
+        let (divisor, unit) = traffic.unit(most as f64);
         let values = clients.iter().map(|client| read(client) as f64 / divisor).collect();
-        exhibits::histogram(title, unit, "clients", values, kind)
+        exhibits::histogram(&format!("{name} {title} per client"), unit, "clients", values, kind)
     };
     format!(
         "<div class=\"charts\">{}{}</div>\n",
-        histogram("Bits sent per client", 0, |client| client.bits_up),
-        histogram("Bits received per client", 1, |client| client.bits_down),
+        histogram("sent", 0, |client| client.bits_up),
+        histogram("received", 1, |client| client.bits_down),
     )
 }
 
@@ -339,12 +386,12 @@ fn own_figures(run: &RunView) -> Vec<Measure> {
 }
 
 /// Histograms of the declared per-client figures.
-fn spread_over_clients(clients: &[ClientView], own: &[Measure]) -> String {
+fn spread_over_clients(clients: &[&ClientView], own: &[Measure]) -> String {
     if clients.len() < 2 {
         return String::new();
     }
     let figure = |measure: &Measure| {
-        let of = |client: &ClientView| client.figures.get(&*measure.key).copied();
+        let of = |client: &&ClientView| client.figures.get(&*measure.key).copied();
         let values = clients.iter().filter_map(of).collect();
         let title = format!("{} over clients", measure.title);
         exhibits::histogram(&title, &measure.name, "clients", values, 0)
@@ -361,20 +408,26 @@ pub(crate) fn side_by_side(figures: String) -> String {
     format!("<div class=\"charts over-clients\">{figures}</div>\n")
 }
 
-fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
+/// The table of clients; without traffic for those that took no part in training.
+fn client_table(clients: &[&ClientView], own: &[Measure], traffic: Option<Traffic>) -> String {
     const SHOWN: usize = 50;
-    let row = |client: &ClientView| {
+    let row = |client: &&ClientView| {
         let cell = |measure: &Measure| {
             let value = client.figures.get(&*measure.key);
             format!("<td>{}</td>", value.map_or(MISSING.into(), |v| measured(measure, *v, 4)))
         };
+        let counts = traffic.map_or(String::new(), |unit| {
+            format!(
+                "<td>{}</td><td>{}</td><td>{}</td>",
+                count(client.rounds),
+                unit.text(client.bits_up as f64),
+                unit.text(client.bits_down as f64),
+            )
+        });
         format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
+            "<tr><td>{}</td><td>{}</td>{counts}{}</tr>\n",
             escape(&shorten(&client.name, 60)),
             count(client.rows),
-            count(client.rounds),
-            bits(client.bits_up as f64),
-            bits(client.bits_down as f64),
             own.iter().map(cell).collect::<String>(),
         )
     };
@@ -384,8 +437,9 @@ fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
         more => format!("<p class=\"quiet small\">{} more</p>", count(more as u64)),
     };
     let open = if clients.len() <= BARS { " open" } else { "" };
-    let common = ["client", "rows", "rounds", "up", "down"];
-    let heads = exhibits::heads(common.into_iter().chain(own.iter().map(|m| &*m.name)));
+    let counts: &[&str] = if traffic.is_some() { &["rounds", "up", "down"] } else { &[] };
+    let common = ["client", "rows"].iter().chain(counts).copied();
+    let heads = exhibits::heads(common.chain(own.iter().map(|m| &*m.name)));
     format!(
         "<details{open}><summary>Table of clients</summary><div class=\"scroll\"><table \
          class=\"clients\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{more}</div>\

@@ -101,6 +101,12 @@ impl RunView {
         parts
     }
 
+    /// Whether a client took no part in training and is only evaluated.
+    pub(crate) fn is_unseen(&self, name: &str) -> bool {
+        let unseen = self.summary.get("unseen").and_then(Value::as_array);
+        unseen.is_some_and(|names| names.iter().any(|unseen| unseen == name))
+    }
+
     /// The model's kind.
     pub(crate) fn model_kind(&self) -> &str {
         let kind = self.summary.get("model").and_then(Value::as_str);

@@ -82,7 +82,8 @@ impl RunDir {
             return Err(Error::config(what).hint(remedy::NAME_FOLDER).into());
         }
         if path.exists() && !path.is_dir() {
-            return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
+            let error = Error::config(format!("{} is a file, not a folder", path.display()));
+            return Err(error.hint(remedy::NAME_FOLDER).into());
         }
         match existing {
             Existing::Resume if !path.exists() => {

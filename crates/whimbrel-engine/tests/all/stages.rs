@@ -22,7 +22,13 @@ struct Two {
 }
 
 const TWO: Two = Two {
-    stopping: Stopping { limits: Vec::new(), patience: None, tolerance: 0.0, spent: None },
+    stopping: Stopping {
+        limits: Vec::new(),
+        patience: None,
+        tolerance: 0.0,
+        spent: None,
+        rounds_before: 0,
+    },
     growth: 1.0,
 };
 

@@ -114,7 +114,8 @@ pub(super) fn planned(
     common.check_private_start(&*learner)?;
     if let Some(wide) = &wide {
         notes.push(format!(
-            "the first {} of {} rounds fit {} features, later rounds the {} strongest of them",
+            "the first {} of {} rounds fit {} features, later rounds, which the curves show, the {} \
+             strongest of them",
             wide.rounds,
             soul.rounds,
             wide.asked.model.architecture.latent,
@@ -258,7 +259,11 @@ impl FitStages for SoulPlan {
         let release = common.release(self.channels.uplinks[0].dimension())?;
         let mut terms = self.channels.private_terms(common, release);
         terms.budget = Budget::Rounds(fit.rounds - fit.rounds_before);
-        Ok(common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common)))
+        let rounds_before = fit.rounds_before;
+        let mut stage =
+            common.fit(Arc::new(Erased(fit.over(terms), BindRows)), self.rounds(common));
+        stage.stopping.rounds_before = rounds_before;
+        Ok(stage)
     }
 
     fn stand_in(&self, _: usize) -> Artifact {

@@ -6,13 +6,13 @@ use super::plan::{noise, soul};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData, counted};
 use crate::files::read_artifact;
-use crate::predictions::{Stated, TestRows, measures, read_clients};
+use crate::predictions::{LEVELS, Stated, TestRows, measures, read_clients};
 use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use whimbrel_core::declare::{Exhibit, Section};
+use whimbrel_core::declare::{Exhibit, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Inputs, Key, Samples, Targets};
+use whimbrel_core::{Inputs, Key, Samples, Targets, math};
 use whimbrel_data::RepresentationTruth;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
@@ -23,6 +23,9 @@ const NEW_INPUTS: usize = 500;
 /// Most coordinates of a chain that are examined, and clients with traces.
 const COORDINATES_MAX: usize = 50;
 const TRACES: usize = 3;
+/// Most coordinates of a client for which intervals are shown, and most clients shown.
+const INTERVALS_MAX: usize = 10;
+const SHOWN: usize = 30;
 /// R-hat above which chains have not mixed.
 const MIXED: f64 = 1.2;
 /// Random stream of new inputs.
@@ -44,6 +47,7 @@ impl FitReport for SoulFit {
         let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
         let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
         let clients = read_clients(ended.folder, &tests.names);
+        let mut exhibits = Vec::new();
         let mut fitted =
             Posteriors { soul, theta, clients, summary: Map::new(), warnings: Vec::new() };
         if let Some(truth) = &tests.truth {
@@ -53,13 +57,16 @@ impl FitReport for SoulFit {
                 None => fitted.stated(name, rows),
             })?;
             fitted.summary.extend(errors);
-            fitted.cover(&tests.names, truth)?;
+            exhibits.extend(fitted.cover(&tests.names, truth)?);
         }
         let outside = self.settings.outside.as_deref();
-        let (figures, mut exhibits) =
+        let (figures, calibration) =
             tests.calibration(outside, &|name, rows| fitted.stated(name, rows))?;
         fitted.summary.extend(figures);
+        exhibits.extend(calibration);
         exhibits.extend(fitted.chains(&tests.names));
+        let answer = fitted.answer(ended);
+        fitted.summary.extend(answer.map(|text| ("answer".to_owned(), text.into())));
         let title = "Uncertainty".to_owned();
         let sections =
             if exhibits.is_empty() { Vec::new() } else { vec![Section { title, exhibits }] };
@@ -118,7 +125,7 @@ impl Posteriors {
         let beta: Vec<f64> = beta.iter().map(|b| f64::from(*b)).collect();
         let Ok(prior) = self.soul.prior.at(&beta) else { return Vec::new() };
         let (mut sizes, mut ratios) = (Vec::new(), Vec::new());
-        let (mut means, mut traces) = (Vec::new(), Vec::new());
+        let (mut means, mut traces, mut posteriors) = (Vec::new(), Vec::new(), Vec::new());
         for name in names {
             let Some(chains) = self.clients.get(name).and_then(|own| self.chains_of(own)) else {
                 continue;
@@ -127,6 +134,7 @@ impl Posteriors {
             sizes.push(size);
             ratios.push(ratio);
             means.push(chains.means());
+            posteriors.push(chains.interval(name));
             if traces.len() < TRACES {
                 let values = chains.coordinate(0).remove(0);
                 let points = values.iter().enumerate().map(|(i, z)| [i as f64 + 1.0, *z]);
@@ -158,7 +166,39 @@ impl Posteriors {
         let mut exhibits = vec![Exhibit::Text { text }];
         exhibits.extend(uncertainty::prior_and_means(&prior, &means));
         exhibits.extend(traces);
+        exhibits.extend((means[0].len() <= INTERVALS_MAX).then(|| intervals(posteriors)));
         exhibits
+    }
+
+    /// The posteriors in a sentence.
+    fn answer(&self, ended: &Ended<'_>) -> Option<String> {
+        let known = |key: &str| self.summary.get(key).and_then(Value::as_f64);
+        let last = |key: &str| ended.outcome.last.as_ref().and_then(|row| row.number(key));
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let mut said = Vec::new();
+        if let Some(right) = last("test_accuracy") {
+            said.push(format!(
+                "{} of the clients' test rows are predicted correctly",
+                percent(right)
+            ));
+        }
+        if let Some(error) = known("test_ece") {
+            said.push(format!("stated probabilities are off by {} on average", percent(error)));
+        }
+        if let Some(covered) = known("coverage_90").or_else(|| last("test_coverage_90")) {
+            said.push(format!("90 % intervals cover {} of new targets", percent(covered)));
+        }
+        if let Some(median) = known("r_hat_median") {
+            let mixed = if median > MIXED { "have not mixed" } else { "have mixed" };
+            said.push(format!("the clients' chains {mixed} (median R-hat {median:.3})"));
+        }
+        let personal = counted(self.soul.model.personal(), "number");
+        (!said.is_empty()).then(|| {
+            format!(
+                "Each client has a posterior of {personal} under a shared prior; {}",
+                said.join("; ")
+            )
+        })
     }
 
     /// A client's chains, if each has at least four samples.
@@ -215,11 +255,39 @@ impl ClientChains {
         (size, found.iter().fold(f64::NAN, |most, (_, ratio)| ratio.max(most)))
     }
 
+    /// The mean of the first coordinate and the interval of nine in ten samples.
+    fn interval(&self, name: &str) -> SeriesPoint {
+        let mut values: Vec<f64> = self.samples.iter().map(|z| f64::from(z[0])).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| values[(share * (values.len() - 1) as f64).round() as usize];
+        SeriesPoint {
+            label: name.into(),
+            value: self.means()[0],
+            interval: Some([at(0.05), at(0.95)]),
+            ..SeriesPoint::default()
+        }
+    }
+
     fn means(&self) -> Vec<f64> {
         let count = self.samples.len() as f64;
         let mean = |at: usize| self.samples.iter().map(|z| f64::from(z[at])).sum::<f64>() / count;
         (0..self.samples[0].len()).map(mean).collect()
     }
+}
+
+/// The clients' posteriors of the first coordinate by mean, at most [`SHOWN`] evenly spaced ones.
+fn intervals(mut posteriors: Vec<SeriesPoint>) -> Exhibit {
+    posteriors.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let (all, shown) = (posteriors.len(), posteriors.len().min(SHOWN));
+    let places = (0..shown).map(|i| i * (all - 1) / (shown - 1).max(1));
+    let points = places.map(|at| posteriors[at].clone()).collect();
+    let some = if shown < all { format!("; {shown} of {all} clients") } else { String::new() };
+    Exhibit::Series(Series {
+        title: "Posteriors of the clients, coordinate 1".into(),
+        caption: format!("Mean and 90 % interval of the samples{some}"),
+        counted: String::new(),
+        points,
+    })
 }
 
 /// R-hat in words.
@@ -260,10 +328,15 @@ fn outside(mut x: Vec<f64>, basis: &[Vec<f64>]) -> (Vec<f64>, f64) {
 }
 
 impl Posteriors {
-    /// Coverage of 90 % intervals for new targets and for their noise-free values.
-    fn cover(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<()> {
+    /// Coverage of 90 % intervals for new targets and for their noise-free values; the curve is the
+    /// coverage of new targets by level.
+    fn cover(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<Option<Exhibit>> {
         let raw = truth.predictors.first().map_or(1, Vec::len);
         let (mut clients, mut inside) = (0.0, [0u64; 2]);
+        // Half-widths relative to those of 90 %.
+        let quantile = |level: f64| math::normal_quantile(0.5 + 0.5 * level);
+        let relative = LEVELS.map(|level| quantile(level) / quantile(0.9));
+        let mut by_level = [0u64; LEVELS.len()];
         for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
             let Some(own) = self.predictive(name) else { continue };
             clients += 1.0;
@@ -278,15 +351,20 @@ impl Posteriors {
                 let [wide, narrow] = own.half_widths(*v);
                 let mean = f64::from(*m);
                 inside[0] += u64::from((target - mean).abs() <= wide);
+                for (count, width) in by_level.iter_mut().zip(relative) {
+                    *count += u64::from((target - mean).abs() <= width * wide);
+                }
                 inside[1] += u64::from((value - mean).abs() <= narrow);
             }
         }
         if clients == 0.0 {
-            return Ok(());
+            return Ok(None);
         }
         let share = |count: u64| count as f64 / (clients * NEW_INPUTS as f64);
         self.put("coverage_90", share(inside[0]));
         self.put("coverage_90_mean", share(inside[1]));
-        Ok(())
+        let points = LEVELS.into_iter().zip(by_level).map(|(level, count)| [level, share(count)]);
+        let points: Vec<[f64; 2]> = points.collect();
+        Ok(uncertainty::coverage(&points, "New targets, drawn from the true model of every client"))
     }
 }

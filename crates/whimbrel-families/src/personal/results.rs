@@ -6,7 +6,7 @@ use super::model::LOGISTIC;
 use super::plan::{rate, solver};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
-use crate::files::read_artifact;
+use crate::files::{figure, read_artifact};
 use crate::job::Job;
 use crate::predictions::{Stated, TestRows, measures, read_clients};
 use serde_json::{Map, Value};
@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
-use whimbrel_core::method::Artifact;
+use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
-use whimbrel_engine::metrics::number;
+use whimbrel_engine::Outcome;
+use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_methods::personal::{
     Adaptation, CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Work,
 };
@@ -34,14 +35,19 @@ impl FitReport for PersonalFit {
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let (mut summary, mut sections) = (Map::new(), Vec::new());
+        summary.extend(answer(ended.outcome).map(|text| ("answer".into(), text.into())));
         let notes = unsplit(self, ended.folder)?.into_iter().collect();
         let Some(tests) = &ended.data.tests else {
-            return Ok(Results { notes, ..Results::default() });
+            return Ok(Results { summary, notes, ..Results::default() });
         };
+        sections.extend(over_clients(ended));
         let clients = read_clients(ended.folder, &tests.names);
         let fedmix = self.setting::<FedMix>();
-        if let Some(fedmix) = fedmix {
-            sections.extend(weights_section(&clients, fedmix.components));
+        if let Some(map) = fedmix.and_then(|fedmix| weights(&clients, fedmix.components)) {
+            match sections.first_mut() {
+                Some(section) => section.exhibits.push(map),
+                None => sections.push(Section { title: TITLE.into(), exhibits: vec![map] }),
+            }
         }
         let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
         for (name, accuracy) in names.into_iter().zip(tests.bayes) {
@@ -71,6 +77,59 @@ impl FitReport for PersonalFit {
         }
         Ok(Results { summary, measures: measures(), notes, sections, ..Results::default() })
     }
+}
+
+/// The title of the section.
+const TITLE: &str = "Personal models";
+
+/// The quality of the clients' predictions in a sentence; `None` without test rows.
+fn answer(outcome: &Outcome) -> Option<String> {
+    let last = |key: &str| outcome.last.as_ref().and_then(|row| row.number(key));
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let Some(right) = last("test_accuracy") else {
+        let mut text =
+            format!("Mean loss {} on the clients' test rows", figure(last("test_loss")?, 4));
+        if let Some(unseen) = last("unseen_loss") {
+            text += &format!(", {} on those of clients that took no part", figure(unseen, 4));
+        }
+        return Some(text);
+    };
+    let mut text = format!("{} of the clients' test rows are predicted correctly", percent(right));
+    if let Some(low) = last("test_accuracy_p10") {
+        text += &format!(" (at the bottom decile of clients {})", percent(low));
+    }
+    if let Some(unseen) = last("unseen_accuracy") {
+        text += &format!(", {} of those of clients that took no part", percent(unseen));
+    }
+    Some(text)
+}
+
+/// Histograms of the clients' results on their test rows: of those that trained, and of others.
+fn over_clients(ended: &Ended<'_>) -> Option<Section> {
+    let outcome = ended.outcome;
+    let keys = ["test_accuracy", "test_loss"].into_iter();
+    let measures = keys.filter_map(|key| outcome.measures.iter().find(|m| m.key == key));
+    let measure = measures.into_iter().next()?;
+    let value = |own: &Vec<Figure>| match own.iter().find(|f| f.name == measure.key)?.value {
+        MetricValue::Number(value) if value.is_finite() => Some(value),
+        _ => None,
+    };
+    let facts = &ended.data.facts;
+    let is_unseen = |id: usize| facts.unseen.get(id).copied().unwrap_or_default();
+    let exhibits = [(false, "of the clients"), (true, "of clients that took no part in training")]
+        .into_iter()
+        .filter_map(|(unseen, of)| {
+            let own = outcome.own.iter().enumerate().filter(|(id, _)| is_unseen(*id) == unseen);
+            let values: Vec<f64> = own.filter_map(|(_, own)| value(own)).collect();
+            (values.len() > 1).then(|| Exhibit::Histogram {
+                title: format!("{} {of}", measure.title),
+                axis: measure.name.to_string(),
+                counted: "clients".into(),
+                values,
+            })
+        });
+    let exhibits: Vec<Exhibit> = exhibits.collect();
+    (!exhibits.is_empty()).then(|| Section { title: TITLE.into(), exhibits })
 }
 
 /// A note on clusters that were never split.
@@ -202,7 +261,7 @@ fn parameters(artifact: &Artifact) -> Option<&[f32]> {
 }
 
 /// The clients' mixture weights, grouped by their largest component.
-fn weights_section(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Section> {
+fn weights(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Exhibit> {
     let mut clients: Vec<Vec<f64>> = clients
         .values()
         .map(|artifact| Own::from_artifact(artifact).weights)
@@ -245,5 +304,5 @@ fn weights_section(clients: &BTreeMap<String, Artifact>, components: usize) -> O
         names: [Vec::new(), (1..=components).map(|m| m.to_string()).collect()],
         maps: vec![map],
     };
-    Some(Section { title: "Personal models".into(), exhibits: vec![Exhibit::Heat(heat)] })
+    Some(Exhibit::Heat(heat))
 }

@@ -357,7 +357,7 @@ impl Plan {
 }
 
 /// The warning about names of clients that differ by case only, such as `Ward` and `ward`.
-fn same_but_for_case(names: &[String]) -> Option<String> {
+pub(super) fn same_but_for_case(names: &[String]) -> Option<String> {
     let mut known: BTreeMap<String, &String> = BTreeMap::new();
     names.iter().find_map(|name| {
         let other = known.insert(name.to_lowercase(), name).filter(|other| *other != name)?;

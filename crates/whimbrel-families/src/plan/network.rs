@@ -1,6 +1,6 @@
 //! Plans without rows: of the coordinator, and of a client that received an offer.
 
-use super::{Common, Facts, Files, Plan, not_on_network};
+use super::{Common, Facts, Files, Plan, not_on_network, same_but_for_case};
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
@@ -50,7 +50,9 @@ impl Plan {
         // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();
         let fit = job.fit.plan(&common, facts, None, files)?;
-        Self::checked(common, fit)
+        let mut plan = Self::checked(common, fit)?;
+        plan.warnings.extend(same_but_for_case(&facts.names));
+        Ok(plan)
     }
 
     /// Whether clients on a network are asked for evaluations: only if the job sets `evaluate`.

@@ -4,9 +4,10 @@ use super::completed::Completed;
 use super::observed::{Observations, ObservedTable};
 use super::totals::Total;
 use crate::files::figure;
+use whimbrel_core::Cell;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_methods::fedmiss::select::{Candidate, Selection};
-use whimbrel_models::lowrank::{KIND, Scores};
+use whimbrel_models::lowrank::{Delivered, KIND, Observed, Scores};
 
 /// Most rows and columns of a heat map.
 const BLOCKS_MAX: usize = 200;
@@ -136,7 +137,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
         names: [table.rows.clone(), table.columns.clone()],
         maps: vec![
             map("Observed", first, &observed),
-            map("Completed", "Missing cells estimated", &completed),
+            map("Completed", "Observed values, and estimates of the missing cells", &completed),
         ],
     })
 }
@@ -155,14 +156,7 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             .collect(),
         Some(facts) => {
             let family = table.fit.model.family();
-            let mut scores = Scores::default();
-            for cell in &facts.held_out {
-                let (row, column) = (cell.row as usize, cell.column as usize);
-                let known = table.fit.point(row, column, 0.0).observations;
-                let at = (table.fit.model.position(cell), known);
-                let value = table.fit.model.in_units_of_fit(cell).value;
-                scores.add_held_out(family, at, value, table.fit.mean(row, column));
-            }
+            let scores = scores(table, facts)?;
             let point = |level| Some([level, scores.coverage(family, level)?]);
             LEVELS.into_iter().filter_map(point).collect()
         }
@@ -179,6 +173,27 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             ],
         })
     })
+}
+
+/// The scores by which the clients calibrated the intervals.
+fn scores(table: &Completed, facts: &ObservedTable) -> Option<Scores> {
+    let (fit, model) = (&table.fit, &table.fit.model);
+    let delivered = Delivered { factors: fit.factors.clone(), ceiling: fit.ceiling.clone() };
+    let in_units = |cells: &[Cell]| cells.iter().map(|c| model.in_units_of_fit(c)).collect();
+    let mut scores = Scores::default();
+    for [fitted, held_out] in facts.clients() {
+        let data = Observed { cells: in_units(fitted), held_out: in_units(held_out) };
+        for cell in &data.held_out {
+            let (row, column) = (cell.row as usize, cell.column as usize);
+            let at = (model.position(cell), fit.point(row, column, 0.0).observations);
+            scores.add_held_out(model.family(), at, cell.value, fit.mean(row, column));
+        }
+        let mut add = |cell: &Cell, others: u32, mean: f64| {
+            scores.add_thinned(model.family(), (model.position(cell), others), cell.value, mean);
+        };
+        delivered.thinned(model, &data, (fit.clients, 0.0), &mut add).ok()?;
+    }
+    Some(scores)
 }
 
 /// The candidates of cross-validation.

@@ -12,23 +12,36 @@ pub struct ObservedTable {
     pub held_out: Vec<Cell>,
     /// All observations, fitted or held out.
     pub seen: Observations,
+    /// The end of each client's cells in both lists.
+    ends: Vec<[usize; 2]>,
 }
 
 impl ObservedTable {
     pub fn new(fitted: Vec<Cell>, held_out: Vec<Cell>) -> Self {
         let seen = Observations::new(&fitted, &held_out);
-        Self { fitted, held_out, seen }
+        let ends = vec![[fitted.len(), held_out.len()]];
+        Self { fitted, held_out, seen, ends }
+    }
+
+    /// The fitted and held-out cells of each client.
+    pub fn clients(&self) -> impl Iterator<Item = [&[Cell]; 2]> {
+        let starts = [[0, 0]].into_iter().chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|([a, b], end)| [&self.fitted[a..end[0]], &self.held_out[b..end[1]]])
     }
 
     /// The clients' cells; `None` for other data.
     pub fn of(clients: &[(String, ClientData)]) -> Option<Self> {
         let (mut fitted, mut held_out) = (Vec::new(), Vec::new());
+        let mut ends = Vec::new();
         for (_, data) in clients {
             let ClientData::Cells(cells) = data else { return None };
             fitted.extend_from_slice(&cells.observed);
             held_out.extend_from_slice(&cells.held_out);
+            ends.push([fitted.len(), held_out.len()]);
         }
-        (!clients.is_empty()).then(|| Self::new(fitted, held_out))
+        (!clients.is_empty()).then(|| Self { ends, ..Self::new(fitted, held_out) })
     }
 }
 

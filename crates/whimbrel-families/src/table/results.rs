@@ -88,9 +88,13 @@ impl FitReport for TableFit {
         summary.insert("answer".into(), answer(&table, totals.as_deref(), &summary).into());
         let (all, said) = (totals.as_deref(), verdict.as_deref());
         let section = exhibits::section(&table, cells, all, said, selection.as_ref());
-        let notes = shortened(&ended.job.method.step, &summary);
+        let mut notes: Vec<String> =
+            shortened(&ended.job.method.step, &summary).into_iter().collect();
+        if selection.is_some() && last(ended.outcome, "step").is_some_and(|step| step < 1.0) {
+            notes.push(RISES.into());
+        }
         Ok(Results {
-            notes: notes.into_iter().collect(),
+            notes,
             warnings: table.warning_of_few().into_iter().collect(),
             said: verdict.into_iter().collect(),
             sections: vec![section],
@@ -141,6 +145,10 @@ impl TableFit {
         summary
     }
 }
+
+/// Explains the objective of the first rounds after a chosen start.
+const RISES: &str = "the fit starts at the minimum of the chosen model, and its completed table at the \
+                     fitted means: the objective rises while the table takes in the observations, and returns";
 
 /// A figure of the last evaluation, in which clients include their personal effects.
 fn last(outcome: &Outcome, name: &str) -> Option<f64> {

@@ -417,13 +417,15 @@ impl ActiveSession {
         Ok(())
     }
 
-    /// Logs the answers of this session every five seconds.
-    fn say_progress(&mut self, bytes: u64) {
+    /// Logs the step and the answers of this session every five seconds.
+    fn say_progress(&mut self, at: StepId, bytes: u64) {
         let (answers, sent, said) = &mut self.answered;
         (*answers, *sent) = (*answers + 1, *sent + bytes);
         if said.elapsed() > Duration::from_secs(5) {
             *said = Instant::now();
-            tracing::info!("{answers} answers so far, {} sent", format::bytes(8.0 * *sent as f64));
+            let (stage, step) = (at.stage + 1, format::count(at.step.into()));
+            let (answers, sent) = (format::count(*answers), format::bytes(8.0 * *sent as f64));
+            tracing::info!("stage {stage}, step {step}: {answers} answers so far, {sent} sent");
         }
     }
 
@@ -431,7 +433,7 @@ impl ActiveSession {
     fn upload(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
-        self.say_progress(bytes);
+        self.say_progress(at, bytes);
         let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         let frames = self.frames.clone();
         self.sending = Some(tokio::spawn(async move {

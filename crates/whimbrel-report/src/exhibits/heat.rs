@@ -1,4 +1,4 @@
-//! Heat maps as embedded PNG images: one pixel per cell, transparent if missing.
+//! Heat maps as embedded PNG images: transparent if missing, with a dot if the first map lacks the cell.
 
 use crate::format::{escape, number, shorten};
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -19,6 +19,11 @@ const RAMP: [[u8; 3]; 9] = [
     [198, 222, 75],
     [250, 231, 85],
 ];
+
+/// Pixels along the side of a cell that can have a dot in its middle, and the most such cells along a
+/// side of the map: in smaller cells a dot could not be seen.
+const DOTTED: usize = 5;
+const DOTTED_MAX: usize = 80;
 
 /// The most names on a side of a map.
 const NAMES_MAX: usize = 24;
@@ -45,12 +50,20 @@ pub fn figures(heat: &Heat) -> String {
             escape(&map.caption),
             if place == 0 { &blocks } else { "" },
             names(&heat.names[0], heat.rows, "down"),
-            picture(heat, &map.values, &scale),
+            picture(heat, map, &scale),
             names(&heat.names[1], heat.columns, "across"),
         )
     };
     let figures: String = heat.maps.iter().enumerate().map(figure).collect();
-    figures + &scale.key()
+    let dotted = heat.maps.iter().any(|map| (0..cells).any(|cell| has_dot(heat, map, cell)));
+    figures + &scale.key(dotted)
+}
+
+/// Whether a cell is missing in the first map, and filled in this one.
+fn has_dot(heat: &Heat, map: &HeatMap, cell: usize) -> bool {
+    heat.rows.max(heat.columns) <= DOTTED_MAX
+        && heat.maps[0].values[cell].is_none()
+        && map.values[cell].is_some()
 }
 
 /// Names beside the map, if each cell has one and they are few enough to read.
@@ -99,7 +112,7 @@ impl Scale {
     }
 
     /// The colour key.
-    fn key(&self) -> String {
+    fn key(&self, dotted: bool) -> String {
         let steps: String = (0..RAMP.len())
             .map(|i| {
                 let [r, g, b] = RAMP[i];
@@ -109,27 +122,36 @@ impl Scale {
         // Values too small for a colour are zero.
         let low = if self.low.abs() < 1e-6 * self.high { 0.0 } else { self.low };
         format!(
-            "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}{}</p>\n",
+            "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}{}{}</p>\n",
             number(low, 3),
             number(self.high, 3),
             if self.log { "<span class=\"quiet\">log(1 + x) scale</span>" } else { "" },
             if self.gaps { "<i class=\"gap\"></i><span>no value</span>" } else { "" },
+            if dotted { "<i class=\"dotted\"></i><span>estimated</span>" } else { "" },
         )
     }
 }
 
-fn picture(heat: &Heat, values: &[Option<f64>], scale: &Scale) -> String {
-    let mut pixels = Vec::with_capacity(4 * values.len());
-    for value in values {
-        match value.filter(|v| v.is_finite()) {
+fn picture(heat: &Heat, map: &HeatMap, scale: &Scale) -> String {
+    let dots: Vec<bool> = (0..map.values.len()).map(|cell| has_dot(heat, map, cell)).collect();
+    let side = if dots.contains(&true) { DOTTED } else { 1 };
+    let (width, height) = (side * heat.columns, side * heat.rows);
+    let mut pixels = Vec::with_capacity(4 * width * height);
+    for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+        let cell = y / side * heat.columns + x / side;
+        match map.values[cell].filter(|v| v.is_finite()) {
             Some(value) => {
-                pixels.extend(scale.colour(value));
+                let in_middle = [y, x].iter().all(|at| at % side == side / 2);
+                let colour = scale.colour(value);
+                // Dark on light colours, light on dark ones.
+                let dot = if colour[1] > 128 { [0; 3] } else { [255; 3] };
+                pixels.extend(if dots[cell] && in_middle { dot } else { colour });
                 pixels.push(255);
             }
             None => pixels.extend([0; 4]),
         }
     }
-    let file = png(heat.columns, heat.rows, &pixels);
+    let file = png(width, height, &pixels);
     format!("data:image/png;base64,{}", BASE64_STANDARD.encode(file))
 }
 
@@ -181,6 +203,19 @@ mod tests {
         let heat = Heat { rows: 2, columns: 2, shape: [2, 2], maps, ..Heat::default() };
         assert_eq!(figures(&heat), "");
         let maps = vec![map(vec![Some(1.0), None, Some(f64::NAN), None])];
-        assert!(figures(&Heat { maps, ..heat }).contains("data:image/png;base64,"));
+        let html = figures(&Heat { maps, ..heat });
+        assert!(html.contains("data:image/png;base64,") && !html.contains("dotted"));
+    }
+
+    #[test]
+    fn estimated_cells_have_a_dot() {
+        let map =
+            |values: [Option<f64>; 2]| HeatMap { values: values.into(), ..HeatMap::default() };
+        let maps = vec![map([Some(1.0), None]), map([Some(1.0), Some(2.0)])];
+        let heat = Heat { rows: 1, columns: 2, shape: [1, 2], maps, ..Heat::default() };
+        assert_eq!([0, 1].map(|cell| has_dot(&heat, &heat.maps[1], cell)), [false, true]);
+        assert!(figures(&heat).contains("<i class=\"dotted\"></i><span>estimated</span>"));
+        let wide = Heat { columns: DOTTED_MAX + 1, ..heat.clone() };
+        assert!(!has_dot(&wide, &heat.maps[1], 1));
     }
 }

@@ -52,7 +52,7 @@ pub fn summary(
     put("seed", job.seed.into());
     put("method", job.method.name().into());
     put("model", job.model.into());
-    put("rounds", outcome.rounds.into());
+    put("rounds", (outcome.rounds_before + outcome.rounds).into());
     put("objective", objective.map_or(Value::Null, number));
     for measure in outcome.measures.iter().filter(|m| m.summary && m.role != Role::Objective) {
         if let Some(value) = last(&measure.key) {

@@ -31,7 +31,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
                      costed as 1",
                 );
             }
-            note("bits and time are estimated from trial rounds, which are not saved");
+            note("bytes and time are estimated from trial rounds, which are not saved");
         }
     }
     Ok(0)

@@ -3,10 +3,10 @@
 use super::args::Join;
 use super::consent::message_sizes;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
-use super::messages::{data, note, prompt, warning};
+use super::messages::{data, note, prompt, start_log, warning};
 use super::privacy;
 use super::roster;
-use super::serve::{MODEL, TOLD, start_log};
+use super::serve::{MODEL, TOLD};
 use crate::run::execute::defect;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

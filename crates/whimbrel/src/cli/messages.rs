@@ -1,5 +1,6 @@
 //! Output of commands: data to standard output, everything else to standard error.
 
+use super::args::LogForm;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,9 +135,26 @@ pub fn set_manner(colour: bool, quiet: bool) {
 /// Whether messages are lines of the log.
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
-/// Turns messages into log lines, so that a program can parse all output.
-pub fn log_messages() {
-    LOGGED.store(true, Ordering::Relaxed);
+/// Log lines on standard error; `WHIMBREL_LOG` chooses them as `RUST_LOG` does elsewhere.
+pub fn start_log(form: LogForm) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WHIMBREL_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Messages of the commands are always shown.
+    let said = "whimbrel::cli=info".parse().expect("a valid directive");
+    // A closed standard error cannot be reported.
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter.add_directive(said))
+        .with_writer(stderr)
+        .log_internal_errors(false);
+    // The first log of a process stays.
+    let _ = match form {
+        LogForm::Json => {
+            LOGGED.store(true, Ordering::Relaxed);
+            log.json().try_init()
+        }
+        // Colours need a feature of the crate that is not built.
+        LogForm::Text => log.with_target(false).with_ansi(false).try_init(),
+    };
 }
 
 /// A progress bar over the stages of one run; hidden unless standard error is a terminal.
@@ -218,7 +236,7 @@ impl Observer for Progress {
             let value = row.number(&measure.key)?;
             Some(format!("{} {}", measure.name, measure_text(measure, value)))
         });
-        let sent = || format!("{} up", format::bits(8.0 * row.traffic.up as f64));
+        let sent = || format!("{} up", format::bytes(8.0 * row.traffic.up as f64));
         let place = Some(self.place.clone()).filter(|place| !place.is_empty());
         let text: Vec<String> =
             place.into_iter().chain(figures).chain(self.bits.then(sent)).collect();

@@ -1,10 +1,10 @@
 //! `whimbrel serve`: coordinates a job whose clients are on a network.
 
 use super::args::{LogForm, Serve};
-use super::execute::{INTERRUPTED, degenerate, interrupt_flag, verdict};
+use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::federation::listen_on;
 use super::listener::Terminal;
-use super::messages::{data, log_messages, note, warning};
+use super::messages::{data, note, start_log, warning};
 use super::privacy::{self, Spending};
 use super::roster::trust_of_coordinator;
 use crate::run::execute::{defect, read_job, shell_word};
@@ -33,6 +33,7 @@ use whimbrel_net::registry::{Draft, Registry, unhex};
 use whimbrel_net::status::Board;
 use whimbrel_net::tls::{Identity, fingerprint_of_file, server_config};
 use whimbrel_net::{Invitation, Limits};
+use whimbrel_report::answer;
 use whimbrel_runs::{Existing, RunDir, resolved};
 
 /// Files of the run that clients receive besides the model.
@@ -120,16 +121,20 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
 
 /// Delivers the model and writes the report. On a full disk the report follows the delivery.
 fn deliver(args: &Serve, job: &Job, dir: &RunDir, coordinator: &mut Coordinator) -> Result<u8> {
-    let written = write_report(job, dir);
+    let mut written = write_report(job, dir);
     if let Err(failure) = &written {
         warning(&format!("{failure}; the report is written after the delivery"));
     }
     if !coordinator.deliver(&files(dir.path())?)? {
         return Ok(interrupted(args, dir));
     }
-    if written.is_err() && write_or_stop(coordinator, || write_report(job, dir))?.is_none() {
-        return Ok(interrupted(args, dir));
+    if written.is_err() {
+        let Some(answer) = write_or_stop(coordinator, || write_report(job, dir))? else {
+            return Ok(interrupted(args, dir));
+        };
+        written = Ok(answer);
     }
+    written.iter().filter(|answer| !answer.is_empty()).for_each(|answer| note(answer));
     note(&format!("report: {}", dir.path().join("report.html").display()));
     match dir.ending().as_ref().and_then(defect) {
         Some(why) => degenerate(job, why).map(|()| 0),
@@ -149,7 +154,11 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
         return Err(error.into());
     }
     let Some(federation) = &mut job.federation else {
-        return Err(Failure::config("the job has no [federation] table"));
+        let error = Error::config("the job has no [federation] table").hint(
+            "add [federation] with `clients`, their names or number; `whimbrel run` simulates the job \
+             without one",
+        );
+        return Err(error.into());
     };
     if let Some(count) = args.open_enrolment {
         federation.clients = Clients::Number(count);
@@ -278,11 +287,8 @@ fn run(
     match outcome.ending {
         Ending::Failed(error) => Err(error.into()),
         Ending::Interrupted => Ok(Some(interrupted(args, dir))),
-        Ending::Degenerate(_) => Ok(None),
-        ending => {
-            verdict(&ending);
-            Ok(None)
-        }
+        // The log and the answer say so.
+        _ => Ok(None),
     }
 }
 
@@ -297,10 +303,11 @@ fn write_or_stop<T>(
     }
 }
 
-fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
+/// Writes the report; the outcome in sentences.
+fn write_report(job: &Job, dir: &RunDir) -> Result<String> {
     let views = vec![view::load(dir, &Terminal)?];
     page::write(&job.name, &views, &dir.path().join("report.html"))?;
-    Ok(())
+    Ok(answer(&views))
 }
 
 /// Starts the dashboard, if the job or the command line asks for it.
@@ -572,26 +579,4 @@ fn limits(federation: &Federation) -> Limits {
         linger: Duration::from_secs_f64(federation.linger_s),
         ..Limits::default()
     }
-}
-
-/// Log lines on standard error; `WHIMBREL_LOG` chooses them as `RUST_LOG` does elsewhere.
-pub fn start_log(form: LogForm) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WHIMBREL_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // Messages of the commands are always shown.
-    let said = "whimbrel::cli=info".parse().expect("a valid directive");
-    // A closed standard error cannot be reported.
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter.add_directive(said))
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false);
-    // The first log of a process stays.
-    let _ = match form {
-        LogForm::Json => {
-            log_messages();
-            log.json().try_init()
-        }
-        // Colours need a feature of the crate that is not built.
-        LogForm::Text => log.with_target(false).with_ansi(false).try_init(),
-    };
 }

@@ -21,6 +21,10 @@ const TRIAL_ROUNDS: u32 = 40;
 /// Time limit of the trial in seconds.
 const TRIAL_SECONDS: f64 = 2.0;
 
+/// Largest product of rows and numbers in a message of a trial round, some seconds of a network; beyond
+/// it the trial uses some of the rows, and its time is scaled to all.
+const TRIAL_WORK: f64 = 2e9;
+
 /// Rounds before the trial: with fresh memories the first messages are shorter than later ones.
 const SETTLING_ROUNDS: u32 = 10;
 
@@ -148,11 +152,11 @@ impl Checked {
             ("numbers in a message", self.statistic.to_string()),
             ("omega of the uplink", self.omega.map_or("biased".into(), |w| format::number(w, 4))),
             ("rounds", self.rounds.map_or("until it stops".into(), |r| r.to_string())),
-            ("memory", format!("about {}", bytes(*memory))),
-            ("up before the rounds", format::bits(8.0 * trial.sent_before.up as f64)),
-            ("down before the rounds", format::bits(8.0 * trial.sent_before.down as f64)),
-            ("up per round", format::bits(8.0 * trial.up)),
-            ("down per round", format::bits(8.0 * trial.down)),
+            ("memory", format!("about {}", format::bytes(8.0 * *memory as f64))),
+            ("up before the rounds", format::bytes(8.0 * trial.sent_before.up as f64)),
+            ("down before the rounds", format::bytes(8.0 * trial.sent_before.down as f64)),
+            ("up per round", format::bytes(8.0 * trial.up)),
+            ("down per round", format::bytes(8.0 * trial.down)),
             ("stages before the fit", time(trial.before)),
             ("seeds", seeds.to_string()),
             ("expected time", self.seconds(costs).map_or("unknown".into(), time)),
@@ -163,16 +167,6 @@ impl Checked {
         }
         page
     }
-}
-
-fn bytes(count: u64) -> String {
-    let count = count as f64;
-    let (size, unit) = match count {
-        ..1e6 => (count / 1e3, "kB"),
-        ..1e9 => (count / 1e6, "MB"),
-        _ => (count / 1e9, "GB"),
-    };
-    format!("{} {unit}", format::number(size, 3))
 }
 
 /// Rows, memories and folds.
@@ -207,8 +201,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
+    fn run(plan: &Plan, mut loaded: Loaded, seed: u64) -> Result<Self> {
         let mut delivered = Vec::new();
+        let share = thin(&mut loaded.clients, plan.vector_len());
         let mut simulation = Simulation::new(loaded.clients).with_duties(plan.duties());
         let (clock, mut cut_short) = (Instant::now(), false);
         let mut sent_before = Traffic::default();
@@ -260,7 +255,8 @@ impl Trial {
                 Self::measure(runner, TRIAL_ROUNDS)?.or(settling)
             };
             let found = usual.or(first).unwrap_or_default();
-            return Ok(Self { before, cut_short, sent_before, ..found });
+            let seconds = found.seconds / share;
+            return Ok(Self { before, cut_short, sent_before, seconds, ..found });
         }
         Ok(Self::default())
     }
@@ -285,10 +281,56 @@ impl Trial {
     }
 }
 
+/// Keeps as many samples of each client as a trial can afford; the share that is kept.
+fn thin(clients: &mut [(String, ClientData)], parameters: usize) -> f64 {
+    let rows = |data: &ClientData| match data {
+        ClientData::Samples(samples) => samples.len(),
+        _ => 0,
+    };
+    let all: usize = clients.iter().map(|(_, data)| rows(data)).sum();
+    let affordable = TRIAL_WORK / (all as f64 * parameters as f64);
+    if all == 0 || affordable >= 1.0 {
+        return 1.0;
+    }
+    let mut kept = 0;
+    for (_, data) in clients.iter_mut() {
+        if let ClientData::Samples(samples) = data {
+            let some = ((samples.len() as f64 * affordable).ceil() as usize).min(samples.len());
+            *samples = samples.at(&(0..some).collect::<Vec<_>>());
+            kept += some;
+        }
+    }
+    kept as f64 / all as f64
+}
+
 /// Exchanges before the next round.
 fn skip_openings(runner: &mut dyn Runner) -> Result<()> {
     while runner.state().machine.next_is_round()? == Some(false) {
         runner.step()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::{Inputs, Samples, Targets};
+
+    #[test]
+    fn a_trial_of_a_large_network_uses_some_of_the_rows() {
+        let client = |rows: usize| {
+            let targets = Targets::Values(vec![0.0; rows]);
+            let samples = Samples::new(vec![1], Inputs::Real(vec![0.0; rows]), targets).unwrap();
+            (rows.to_string(), ClientData::Samples(samples))
+        };
+        let mut clients = [client(1000), client(3000)];
+        assert_eq!(thin(&mut clients, 1000), 1.0);
+        // 4,000 rows of 5 million numbers: a tenth of them.
+        assert_eq!(thin(&mut clients, 5_000_000), 0.1);
+        let rows = clients.each_ref().map(|(_, data)| match data {
+            ClientData::Samples(samples) => samples.len(),
+            _ => 0,
+        });
+        assert_eq!(rows, [100, 300]);
+    }
 }

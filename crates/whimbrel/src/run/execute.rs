@@ -156,6 +156,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound => {
             failure.hint("`whimbrel new` writes a job to start from").into()
         }
+        std::io::ErrorKind::IsADirectory => failure.hint("name a job file in this folder").into(),
         _ => failure.into(),
     }
 }

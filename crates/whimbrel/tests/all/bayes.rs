@@ -1,6 +1,6 @@
 //! Posteriors as a user meets them: a run, a client's predictions, a client that was not there.
 
-use crate::support::{Sandbox, number};
+use crate::support::{Sandbox, lines, number};
 
 fn job(method: &str) -> String {
     format!(
@@ -25,9 +25,25 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
     let error = number(&fedavg, "prediction_error");
     assert!(error > 2.0 * number(&soul, "prediction_error"), "{error}");
     let report = sandbox.read("out/report.html");
-    for figure in ["Learned prior and clients", "R-hat", "Chain of client-"] {
+    for figure in [
+        "Learned prior and clients",
+        "R-hat",
+        "Chain of client-",
+        "Posteriors of the clients, coordinate 1",
+        "Coverage of the intervals",
+        "Each client has a posterior of 2 numbers under a shared prior; 90 % intervals cover ",
+    ] {
         assert!(report.contains(figure), "{figure}");
     }
+    // The rounds are the job's, of which a wide start took a quarter.
+    assert_eq!(number(&soul, "rounds"), 200.0);
+    assert_eq!(soul["ending_detail"], "after 200 rounds");
+    // The curve and the summary have one coverage at 90 %.
+    let shown = lines(&sandbox, "out", "Coverage of the intervals");
+    assert_eq!(
+        shown.iter().find(|point| point[0] == 0.9).unwrap()[1],
+        number(&soul, "coverage_90")
+    );
 }
 
 /// The errors and coverages of five seeds of `jobs/bayes/soul.toml` with another line of `[data]`.

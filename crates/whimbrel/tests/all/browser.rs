@@ -112,6 +112,22 @@ impl Browser {
         }
     }
 
+    /// Writes the top of the page to the folder in `WHIMBREL_SCREENSHOTS`, if set.
+    fn screenshot(&mut self, name: &str, height: u32) {
+        let Some(folder) = std::env::var_os("WHIMBREL_SCREENSHOTS") else { return };
+        let size =
+            json!({ "width": 1000, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("Emulation.setDeviceMetricsOverride", size);
+        let feature = json!({ "name": "prefers-color-scheme", "value": "light" });
+        self.ask("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
+        let picture = self.ask("Page.captureScreenshot", json!({ "format": "png" }));
+        let coded = self._home.path("picture");
+        fs::write(&coded, picture["data"].as_str().expect("a picture")).unwrap();
+        let file = File::create(Path::new(&folder).join(format!("{name}.png"))).expect("a file");
+        let decoded = Command::new("base64").arg("-d").arg(coded).stdout(file).status();
+        assert!(decoded.expect("base64").success());
+    }
+
     /// The value of a script.
     fn value(&mut self, script: &str) -> Value {
         let params = json!({ "expression": script, "returnByValue": true });
@@ -203,6 +219,24 @@ fn reports_answer_first_and_fit_the_screen() {
 }
 
 #[test]
+fn personal_models_are_shown_over_clients_and_unseen_ones_apart() {
+    let Some(mut browser) = Browser::start() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "visits", "--out", "."]);
+    sandbox.ok(&["run", "job.toml", "--out", "run"]);
+    tour(&mut browser, &sandbox.path("run/report.html"));
+    let answer = browser.text(".answer");
+    assert!(answer.contains("of the clients' test rows are predicted correctly"), "{answer}");
+    let page = browser.text("main");
+    assert!(page.contains("Test accuracy of clients that took no part in training"), "{page}");
+    // 19 wards with bars and 5 without, in tables of their own.
+    let rows = |table: u32| {
+        format!("document.querySelectorAll('table.clients')[{table}].tBodies[0].rows.length")
+    };
+    assert_eq!((browser.value(&rows(0)), browser.value(&rows(1))), (json!(19), json!(5)));
+}
+
+#[test]
 fn a_failed_run_says_so() {
     let Some(mut browser) = Browser::start() else { return };
     let sandbox = Sandbox::with_job(
@@ -240,6 +274,7 @@ fn the_dashboard_keeps_its_last_word() {
         clients.push(sandbox.spawn(&["join", invitation, "--data", &data, "--yes"]));
     }
     wait(&mut browser, "#state", "finished");
+    browser.screenshot("dashboard", 900);
     coordinator.wait().unwrap();
     clients.iter_mut().for_each(|client| drop(client.wait()));
     // The page asks again after five seconds at the latest, and stays as it is.
@@ -249,6 +284,8 @@ fn the_dashboard_keeps_its_last_word() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(browser.text("#state"), "finished");
+    browser.visit(&url(&sandbox.path("run/report.html")), 1000, "light");
+    browser.screenshot("report", 1000);
 }
 
 /// Waits for a text of the dashboard.

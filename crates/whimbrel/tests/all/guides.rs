@@ -227,6 +227,7 @@ pages! {
     regression_runs: "docs/guide/regression.md";
     resume_runs: "docs/guide/resume.md";
     rust_runs: "docs/guide/rust.md";
+    three_hospitals_runs: "docs/guide/three-hospitals.md";
     two_hospitals_runs: "docs/guide/two-hospitals.md";
     your_own_csv_runs: "docs/guide/your-own-csv.md";
 }

@@ -1,7 +1,7 @@
 //! A table with gaps from its job to completed tables, new clients, and messages.
 
 use crate::same_bits::stop_in_the_middle;
-use crate::support::{Sandbox, number};
+use crate::support::{Sandbox, lines, number};
 use serde_json::Value;
 use whimbrel::parts::core::Key;
 use whimbrel::parts::core::math::exp;
@@ -503,4 +503,18 @@ fn a_fit_that_cannot_be_described_is_finished_with_its_model() {
     assert_eq!(dir.ending().map(|[word, _]| word).as_deref(), Some("stopped"));
     assert!(sandbox.path("out/model/model.safetensors").is_file());
     assert!(sandbox.read("out/summary.json").contains("cannot be described"));
+}
+
+/// The report's curve of coverage is that of the calibration: cells predicted from few others count, too.
+#[test]
+fn the_curve_of_coverage_agrees_with_its_caption() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "birds", "--out", "."]);
+    let summary = sandbox.ok(&["run", "job.toml", "--out", "run", "--json"]).json();
+    let curve = lines(&sandbox, "run", "Coverage of the intervals");
+    let at_90 = curve.iter().find(|point| point[0] == 0.9).unwrap()[1];
+    assert_eq!(at_90, number(&summary, "coverage"));
+    let report = sandbox.read("run/report.html");
+    assert!(report.contains("<i class=\"dotted\"></i><span>estimated</span>"), "imputed cells");
+    assert!(report.contains("the objective rises while the table takes in the observations"));
 }

@@ -270,3 +270,22 @@ fn a_form_that_a_downlink_cannot_carry() {
     let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", method));
     snapshot("pair_degraded", &sandbox, &RUN);
 }
+
+#[test]
+fn names_of_clients_that_differ_by_case_are_warned_of() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "hospitals", "--out", "."]);
+    let job = sandbox.read("job.toml").replace("\"south\"", "\"North\"");
+    sandbox.write("job.toml", &job);
+    let ran = sandbox.ok(&["check", "job.toml"]);
+    let warning = "clients `North` and `north` differ by case only: are they the same one?";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
+}
+
+#[test]
+fn a_job_without_clients_is_not_served() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", "kind = \"fedem\""));
+    let ran = sandbox.run(&["serve", "job.toml", "--out", "out"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("hint: add [federation] with `clients`"), "{}", ran.stderr);
+}

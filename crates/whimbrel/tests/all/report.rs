@@ -31,7 +31,7 @@ fn reports_load_nothing_from_elsewhere() {
     let page = sandbox.read("out/report.html");
     assert_self_contained(&page);
     assert!(page.contains("whimbrel run out/job.toml"), "how to run it again");
-    assert!(page.contains("Bits per client"), "who sent how much");
+    assert!(page.contains("Bytes per client"), "who sent how much");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_demonstration_has_a_title_and_no_bits_for_em() {
     let em = ran.stdout.lines().find(|line| line.starts_with("em ")).expect("a line for em");
     assert!(!em.contains("bit"), "{em}");
     assert!(ran.stderr.contains("report: demo/report.html"), "{}", ran.stderr);
-    assert!(!sandbox.read("demo/em/report.html").contains("Bits per client"));
+    assert!(!sandbox.read("demo/em/report.html").contains("per client"));
     assert!(sandbox.object("demo/em/summary.json")["bits_up"].is_u64(), "the file keeps its keys");
     for name in ["em", "dem", "fedem"] {
         assert!(sandbox.path(&format!("demo/{name}/report.html")).is_file());

@@ -181,3 +181,12 @@ pub fn example(name: &str) -> PathBuf {
     assert!(program.is_file(), "{} is not built: cargo build --examples", program.display());
     program
 }
+
+/// The first line of a figure in a run's exhibits.
+pub fn lines(sandbox: &Sandbox, run: &str, title: &str) -> Vec<[f64; 2]> {
+    let stored = sandbox.object(&format!("{run}/exhibits.json"));
+    let sections = stored["sections"].as_array().expect("sections");
+    let exhibits = sections.iter().flat_map(|section| section["exhibits"].as_array().unwrap());
+    let figure = exhibits.into_iter().find(|exhibit| exhibit["title"] == title).expect(title);
+    serde_json::from_value(figure["lines"][0][1].clone()).expect("points")
+}
