@@ -235,3 +235,27 @@ def test_a_client_that_was_away_learns_what_became_of_its_last_upload(tmp_path: 
     here = whimbrel.run(job, tmp_path / "here", progress=False)
     there = whimbrel.Run(tmp_path / "there")
     np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])
+
+
+def test_run_config_replaces_keys_of_the_job_and_mods_see_the_messages(
+    wards: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server's app is called with a context of `flwr run . --run-config ...`, over nodes in this process."""
+    from flwr.app import Context, RecordDict
+    from whimbrel import flower
+
+    seen = []
+
+    def watching(message: object, context: object, call: object) -> object:
+        seen.append(message.metadata.message_type)
+        return call(message, context)
+
+    data = lambda context: (ward := wards.WARDS[int(context.node_config["partition-id"])], wards.rows(ward))
+    network = Network(flower.client_app(data, mods=[watching]), wards.WARDS, "east", 99, 99, False)
+    config = {"job.method.rounds": 4, "out": str(tmp_path / "asked"), "another-key": 1}
+    context = Context(run_id=7, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+    flower.server_app(wards.JOB, tmp_path / "unused")(network, context)
+    done = whimbrel.Run(tmp_path / "asked")
+    assert done.summary["rounds"] == 4 and "rounds = 4" in done.job
+    assert str(tmp_path / "asked") in capsys.readouterr().out
+    assert "train.whimbrel" in seen and not (tmp_path / "unused").exists()

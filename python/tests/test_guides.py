@@ -18,7 +18,7 @@ def blocks(page: str) -> list[str]:
 def test_the_python_guide_runs() -> None:
     pytest.importorskip("matplotlib")
     found = blocks("python.md")
-    assert len(found) == 5
+    assert len(found) == 6
     names: dict[str, object] = {}
     for block in found:
         exec(compile(block, "python.md", "exec"), names)  # noqa: S102
@@ -26,11 +26,13 @@ def test_the_python_guide_runs() -> None:
 
 
 def test_the_guide_to_own_models_runs() -> None:
-    in_numpy, in_torch = blocks("own-models.md")
+    in_numpy, *in_torch = blocks("own-models.md")
+    assert len(in_torch) == 2
     names: dict[str, object] = {}
     exec(compile(in_numpy, "own-models.md", "exec"), names)  # noqa: S102
     assert names["run"].summary["test_accuracy"] > 0.6  # type: ignore[attr-defined]
     pytest.importorskip("torch")
-    exec(compile(in_torch, "own-models.md", "exec"), names)  # noqa: S102
+    for block in in_torch:
+        exec(compile(block, "own-models.md", "exec"), names)  # noqa: S102
     objective = names["run"].metrics["objective"]  # type: ignore[attr-defined]
     assert objective[-1] < objective[0]

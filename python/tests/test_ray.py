@@ -53,7 +53,8 @@ def test_a_killed_actor_comes_back_where_it_was(
     plain = on_ray._Driver.ask
     monkeypatch.setattr(on_ray._Driver, "ask", ask)
     monkeypatch.setattr(on_ray, "SNAPSHOT_EVERY", 5)
-    run = on_ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)
+    with pytest.warns(UserWarning, match="the actor of shard . died and is restarted"):
+        run = on_ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)
     assert asked > 9
     assert model_bytes(run) == expected
 
@@ -152,3 +153,19 @@ def test_an_own_learner_trains_in_the_actors() -> None:
     here = whimbrel.run(job, whimbrel.TEMPORARY, learner=Line(), progress=False)
     there = whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, learner=Line(), progress=False)
     np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])
+
+
+def test_rows_in_memory_go_to_the_actors() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2)) + 4 * rng.integers(2, size=(90, 1))
+    clients = np.array(["north", "south", "west"])[np.arange(90) % 3]
+    job = {"seed": 1, "model": {"kind": "gmm", "components": 2}, "method": {"kind": "fedem", "rounds": 5}}
+    here = whimbrel.run(job, whimbrel.TEMPORARY, data=X, clients=clients, progress=False)
+    there = whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, data=X, clients=clients, progress=False)
+    assert model_bytes(here) == model_bytes(there)
+
+
+@pytest.mark.parametrize("options", [{"num_cpus": 5}, {"num_gpus": 1}, {"resources": {"vault": 1}}])
+def test_actors_that_the_cluster_cannot_hold_are_refused(mixture_job: dict, options: dict) -> None:
+    with pytest.raises(ValueError, match="2 actors with .* and the cluster has"):
+        whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False, actor_options=options)

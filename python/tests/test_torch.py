@@ -243,3 +243,88 @@ def test_a_module_of_numbers_and_a_module_with_dropout() -> None:
     before = torch.random.get_rng_state()
     learner.loss_and_grad(params, batch, None)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+class Residual(nn.Module):
+    """A module with its head in the middle of `named_parameters`, a frozen parameter and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+        self.head = nn.Linear(6, 2)
+        self.inner = nn.Linear(6, 6)
+        self.scale = nn.Parameter(torch.ones(6), requires_grad=False)
+        self.register_buffer("shift", torch.full((6,), 0.1))
+
+    def forward(self, x: Any) -> Any:
+        h = torch.tanh(self.first(x))
+        return self.head(h + self.scale * torch.relu(self.inner(h)) + self.shift)
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "fedrep", "ditto", "local", "scaffold"])
+def test_a_trained_module_is_saved_and_loaded_elsewhere(kind: str, tmp_path: Any) -> None:
+    learner = TorchLearner(Residual(), head="head", device="cpu")
+    run = whimbrel.run(job(kind), whimbrel.TEMPORARY, learner=learner, progress=False)
+    client = None if kind in ("fedavg", "scaffold") else next(iter(run.clients))
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    rows = whimbrel._whimbrel.Rows(x, run.model.info["columns"])
+    wanted = run.predict(rows, client)["p_1"]
+    torch.save(learner.state_dict(run, client), tmp_path / "weights.pt")
+    elsewhere = Residual()
+    elsewhere.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    for module in (elsewhere, learner.module(run, client)):
+        found = module(torch.from_numpy(x).float()).softmax(1)[:, 1].detach().numpy()
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert not np.allclose(wanted, wanted[0])
+
+
+def test_a_mixture_has_several_modules() -> None:
+    learner = TorchLearner(network(), device="cpu")
+    run = whimbrel.run(job("fedmix", components=2), whimbrel.TEMPORARY, learner=learner, progress=False)
+    client = next(iter(run.clients))
+    with pytest.raises(ValueError, match="mixture of 2"):
+        learner.module(run, client)
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    wanted = run.predict(whimbrel._whimbrel.Rows(x, run.model.info["columns"]), client)["p_1"]
+    inputs = torch.from_numpy(x).float()
+    found = sum(w * m(inputs).softmax(1)[:, 1].detach().numpy() for w, m in learner.modules(run, client))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda outputs, y: (outputs - y) ** 2])
+def test_a_loss_of_ones_own_replaces_the_default(loss: Any) -> None:
+    rng = np.random.default_rng(0)
+    module = nn.Linear(4, 1)
+    ours, plain = TorchLearner(module, loss=loss, device="cpu"), TorchLearner(module, device="cpu")
+    params = plain.start((4,), 0, 1)
+    batch = whimbrel.Batch(rng.normal(size=(6, 4)).astype(np.float32), rng.normal(size=6).astype(np.float32), 3)
+    for found, half in zip(ours.loss_and_grad(params, batch, None), plain.loss_and_grad(params, batch, None)):
+        np.testing.assert_allclose(found, 2 * half, rtol=1e-5)
+
+
+def test_a_loss_that_is_a_mean_is_refused() -> None:
+    learner = TorchLearner(network(), loss=nn.functional.cross_entropy, device="cpu")
+    with pytest.raises(ValueError, match='reduction="none"'):
+        whimbrel.run(job(), whimbrel.TEMPORARY, learner=learner, progress=False)
+
+
+def test_arrays_and_data_sets_of_images_train_modules_and_networks() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=80)
+    images = rng.integers(100, size=(80, 1, 12, 12), dtype=np.uint8)
+    images[labels == 1, :, :6] += 100
+    clients = np.arange(80) % 4
+    asked = {"seed": 1, "model": {"kind": "own"}, "method": {"kind": "fedavg", "rounds": 5, "batch": 10, "step": 0.1}}
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(200, 2))
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(images / 255.0), torch.from_numpy(labels))
+    learner = lambda: TorchLearner(module, pretrained=True, device="cpu")
+    first = whimbrel.run(
+        asked, whimbrel.TEMPORARY, data=(images, labels), clients=clients, learner=learner(), progress=False
+    )
+    parts = {c: torch.utils.data.Subset(tensors, np.flatnonzero(clients == c).tolist()) for c in range(4)}
+    second = whimbrel.run(asked, whimbrel.TEMPORARY, data=parts, learner=learner(), progress=False)
+    np.testing.assert_allclose(first.model["parameters"], second.model["parameters"], atol=1e-5)
+    assert first.metrics["objective"][-1] < first.metrics["objective"][0]
+    network = {**asked, "model": {"kind": "lenet"}}
+    trained = whimbrel.run(network, whimbrel.TEMPORARY, data=tensors, clients=clients, progress=False)
+    assert trained.metrics["objective"][-1] < trained.metrics["objective"][0]

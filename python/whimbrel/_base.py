@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -123,6 +123,21 @@ def table(value: Any, kind: str) -> dict[str, Any]:
     raise TypeError(f"expected a table (a dict) or a word, got {type(value).__name__}")
 
 
+def checked_count(name: str, value: Any) -> int:
+    """A parameter of the estimator that is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}")
+    return int(value)
+
+
+def checked_number(name: str, value: Any, below: float = np.inf) -> float:
+    """A parameter of the estimator that is a non-negative number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value < below:
+        limit = "" if below == np.inf else f" below {below:g}"
+        raise ValueError(f"`{name}` must be a non-negative number{limit}, got {value!r}")
+    return float(value)
+
+
 _Class = TypeVar("_Class")
 
 
@@ -137,7 +152,9 @@ def parameters(of: type[_Class]) -> type[_Class]:
 class Estimator(BaseEstimator):
     """An estimator: a job over rows in memory. A fit whose verdict is not `converged` sets `converged_` to
     False and warns (`ConvergenceWarning`) how far it was and what to do. `callback(progress)` is that of
-    `whimbrel.run`; `n_jobs` is the number of threads, by default and with -1 one per core."""
+    `whimbrel.run`; `n_jobs` is the number of threads, by default and with -1 one per core. With `tol` a fit ends
+    at the first evaluation that lowers the objective by less than this fraction of it; `standardize` scales
+    columns to mean 0 and variance 1 over all rows."""
 
     method: Any = None
     uplink: Any = None
@@ -145,10 +162,15 @@ class Estimator(BaseEstimator):
     model: Any = None
     data: Any = None
     simulation: Any = None
+    tol: float | None = None
+    standardize: bool = False
     random_state: Any = None
     n_jobs: int | None = None
     callback: Any = None
     verbose: bool = False
+
+    # Whether the rows are scaled here: for models whose job cannot standardise.
+    _scales_rows: ClassVar[bool] = False
 
     def _method(self) -> dict[str, Any]:
         """The table `[method]`, with the estimator's default kind."""
@@ -165,7 +187,12 @@ class Estimator(BaseEstimator):
     ) -> Run:
         """Runs the job of this model and method over the rows."""
         pooled = method["kind"] == "em"
-        scaled = {"standardize": True} if getattr(self, "standardize", False) else {}
+        scaled = {"standardize": True} if self.standardize and not self._scales_rows else {}
+        if self.tol is not None:
+            tolerance = checked_number("tol", self.tol, below=1)
+            if method["kind"] == "newton":
+                raise ValueError("`tol` is for methods of many rounds; 'newton' ends at the maximum")
+            method = {"stop": {"patience": 1, "tolerance": tolerance}, **method}
         data = {"source": "csv", "columns": columns_of(X.shape[1]), **scaled, **table(self.data, "split")}
         texts = []
         if not pooled and "split" not in data:
@@ -233,10 +260,10 @@ class Estimator(BaseEstimator):
 
     def _array(self, X: Any, reset: bool, gaps: bool = False, y: Any = "no_validation") -> Any:
         finite = "allow-nan" if gaps else True
-        checked = validate_data(
-            self, X, y, reset=reset, dtype=np.float64, order="C", ensure_all_finite=finite
+        sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
+        return validate_data(
+            self, X, y, reset=reset, dtype=np.float64, order="C", ensure_all_finite=finite, accept_sparse=sparse
         )
-        return checked
 
     def _labelled(self, X: Any, y: Any, clients: Any) -> tuple[np.ndarray, np.ndarray, Any]:
         """Sets `classes_`, and returns the rows, the indices of their classes, and the clients."""

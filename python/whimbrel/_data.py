@@ -12,15 +12,85 @@ from . import _whimbrel
 CLIENT = "client"
 
 
-def rows_of(data: Any, clients: Any, table: Mapping[str, Any]) -> tuple[_whimbrel.Rows, dict[str, Any]]:
-    """The rows, and the keys of `[data]` that they settle.
+def rows_of(
+    data: Any, clients: Any, table: Mapping[str, Any], make: Any = _whimbrel.Rows
+) -> tuple[Any, dict[str, Any]]:
+    """The rows, as `make(values, names, None, texts)`, and the keys of `[data]` that they settle.
 
-    `data` is a two-dimensional array, a frame of pandas or polars, a table of pyarrow, or a dict of
-    these by client. `clients` names the client of each row, or the column that does. Columns of an array
-    have the names of `columns` in `[data]`, else `x0`, `x1`, ...; a last column more is the `target`.
+    `data` is a two-dimensional array, a pair of inputs and targets, a data set of PyTorch, a frame of pandas
+    or polars, a table of pyarrow, or a dict of these by client. `clients` names the client of each row, or the
+    column that does. Columns of an array have the names of `columns` in `[data]`, else `x0`, `x1`, ...; a last
+    column more is the `target`. Inputs of a pair or a data set may have any shape, which becomes `shape` in
+    `[data]`; pixels of images as bytes are divided by 255.
     """
+    data, table, settled = _paired(data, table)
+    columns, keys = _rows_of(data, clients, table)
+    return _rows(columns, make), {**settled, **keys}
+
+
+def _paired(data: Any, table: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
+    """Pairs of inputs and targets as arrays with a last column for the target, and the keys that they settle."""
+    parts = list(data.values()) if isinstance(data, Mapping) else [data]
+    pairs = [_pair(part) for part in parts]
+    if not pairs or all(pair is None for pair in pairs):
+        return data, table, {}
+    shapes = {pair[0].shape[1:] for pair in pairs if pair is not None}
+    if len(shapes) > 1 or any(pair is None for pair in pairs):
+        raise ValueError("the clients of `data` differ in kind, or in the shape of an input")
+    (shape,) = shapes
+    target = str(table.get("target", "target"))
+    settled: dict[str, Any] = {"target": target}
+    if len(shape) > 1:
+        settled["shape"] = [int(length) for length in shape]
+    names = [f"x{j}" for j in range(int(np.prod(shape)))]
+    given = table.get("columns", names)
+    if len(given) != len(names):
+        raise ValueError(f"an input of `data` has {len(names)} numbers, and the job names {len(given)} columns")
+    tables = [_Pair(given, pair[0].reshape(len(pair[0]), -1), target, pair[1]) for pair in pairs if pair is not None]
+    stacked = dict(zip(data, tables, strict=True)) if isinstance(data, Mapping) else tables[0]
+    return stacked, {**table, **settled}, settled
+
+
+class _Pair(dict[str, np.ndarray]):
+    """The columns of inputs and targets."""
+
+    def __init__(self, names: Sequence[str], inputs: np.ndarray, target: str, targets: np.ndarray) -> None:
+        super().__init__((str(name), inputs[:, j]) for j, name in enumerate(names))
+        self[target] = targets if targets.dtype == object else targets.astype(np.float64)
+
+
+def _pair(data: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Inputs as `float64` and targets of a pair or a data set; None for anything else."""
+    tensors = getattr(data, "tensors", None)  # torch.utils.data.TensorDataset
+    if tensors is not None:
+        data = tuple(tensors)
+    elif not isinstance(data, tuple) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if hasattr(data, "columns") or hasattr(data, "column_names") or not hasattr(type(data), "__add__"):
+            return None
+        if isinstance(data, (list, np.ndarray)) or hasattr(data, "dtype"):
+            return None
+        items = [data[i] for i in range(len(data))]
+        if not items or not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
+            raise ValueError("a data set in `data` must have items, each an input with its target")
+        data = np.stack([np.asarray(x) for x, _ in items]), np.asarray([np.asarray(y).item() for _, y in items])
+    if not isinstance(data, tuple):
+        return None
+    if len(data) != 2:
+        raise ValueError(f"`data` is a tuple of {len(data)}: it must be a pair of inputs and targets")
+    inputs, targets = np.asarray(data[0]), np.asarray(data[1])
+    if inputs.ndim < 2 or inputs.dtype.kind not in "fiub" or targets.shape != inputs.shape[:1]:
+        raise ValueError(
+            f"`data` is a pair of inputs of shape {inputs.shape} of {inputs.dtype} and targets of shape "
+            f"{targets.shape}: expected numbers `(n, ...)` and `(n,)`"
+        )
+    scale = 255 if inputs.dtype == np.uint8 and inputs.ndim > 2 else 1
+    return inputs.astype(np.float64) / scale, _cells(targets, "target")
+
+
+def _rows_of(data: Any, clients: Any, table: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The columns of all clients, and the key of the one that names them."""
     names: list[str] | None = None
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not isinstance(data, _Pair):
         if clients is not None:
             raise ValueError("`data` is a dict of clients: `clients` would name them twice")
         if not data:
@@ -33,21 +103,23 @@ def rows_of(data: Any, clients: Any, table: Mapping[str, Any]) -> tuple[_whimbre
         if isinstance(clients, str):
             if clients not in columns:
                 raise ValueError(f"`clients` is {clients!r}, which is not a column of `data`: {_some(columns)}")
-            return _rows(columns), {CLIENT: clients}
+            return columns, {CLIENT: clients}
         if clients is not None:
             from ._base import client_names
 
             names = client_names(clients, _length(columns))
     if names is None:
-        return _rows(columns), {}
+        return columns, {}
     name = str(table.get(CLIENT, CLIENT))
     if name in columns:
         raise ValueError(f"`data` has a column {name!r}, and its clients are named beside it: omit one of them")
-    return _rows({**columns, name: np.asarray(names, dtype=object)}), {CLIENT: name}
+    return {**columns, name: np.asarray(names, dtype=object)}, {CLIENT: name}
 
 
 def _columns(data: Any, table: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Columns by name: float64 for numbers, objects for text."""
+    if isinstance(data, _Pair):
+        return dict(data)
     if hasattr(data, "column_names") and hasattr(data, "column"):  # pyarrow
         return {name: _cells(data.column(name).to_pandas(), name) for name in data.column_names}
     if hasattr(data, "columns"):  # pandas and polars
@@ -127,7 +199,7 @@ def _as_text(values: np.ndarray, name: str) -> np.ndarray:
     return np.full(len(values), "", dtype=object)
 
 
-def _rows(columns: dict[str, np.ndarray]) -> _whimbrel.Rows:
+def _rows(columns: dict[str, np.ndarray], make: Any) -> Any:
     if not columns or _length(columns) == 0:
         raise ValueError("`data` has no rows or no columns")
     numeric = [name for name, values in columns.items() if values.dtype != object]
@@ -135,7 +207,7 @@ def _rows(columns: dict[str, np.ndarray]) -> _whimbrel.Rows:
     values = np.empty((_length(columns), len(numeric)))
     for j, name in enumerate(numeric):
         values[:, j] = columns[name]
-    return _whimbrel.Rows(values, numeric, None, texts)
+    return make(values, numeric, None, texts)
 
 
 def _length(columns: dict[str, np.ndarray]) -> int:

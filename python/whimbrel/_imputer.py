@@ -6,12 +6,12 @@ import hashlib
 import tempfile
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from . import _whimbrel
-from ._base import _ROW, Estimator, columns_of, joined, parameters, table
+from ._base import _ROW, Estimator, checked_number, columns_of, joined, parameters, table
 from ._progress import Listener
 from ._run import _table
 from ._sklearn import OneToOneFeatureMixin, TransformerMixin
@@ -24,7 +24,8 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     `family` is "gaussian", "poisson" or "bernoulli"; `rank` and `penalty` (the ridge `lambda`) are numbers
     or "auto". Observed cells are unchanged. `intervals()` returns an estimate, a standard error and an
     interval for every cell of the fitted table; `transform` of other rows fits only these rows, with the
-    columns' factors fixed. Estimates have six significant digits.
+    columns' factors fixed. Estimates have six significant digits. `standardize` scales columns to mean 0 and
+    variance 1 for the fit, by default for the family "gaussian"; results have the units of the data.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -39,7 +40,9 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     rank: Any = "auto"
     penalty: Any = "auto"
     epochs: float = 100
+    standardize: bool | None = None  # type: ignore[assignment]
     method: Any = "fedmiss"
+    _scales_rows: ClassVar[bool] = True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -50,6 +53,9 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         """Fits a table whose rows belong to `clients`, or a list of the clients' arrays."""
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True, gaps=True)
+        fitted = _digest(X)
+        self._mean, self._scale = self._scaling(X)
+        X = (X - self._mean) / self._scale
         model = {
             "kind": "low-rank",
             "family": self.family,
@@ -59,13 +65,34 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         }
         method = {"batch": "full", "step": "auto", **self._method()}
         if "rounds" not in method:
-            method.setdefault("epochs", float(self.epochs))
+            method.setdefault("epochs", checked_number("epochs", self.epochs))
         self._fit(X, None, clients, model, method)
-        self._fitted = _digest(X)
+        self._fitted = fitted
         text, _ = _whimbrel.impute(self.run_.folder, Listener(False), self._held)
-        self._cells = _table(text)
+        self._cells = self._in_units(_table(text), X.shape)
         del self._held
         return self
+
+    def _scaling(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted from each column, and its divisor."""
+        gaussian = self.family == "gaussian"
+        if self.standardize and not gaussian:
+            raise ValueError(f"`standardize` is for the family 'gaussian', not {self.family!r}")
+        if not gaussian or self.standardize is False:
+            return np.zeros(X.shape[1]), np.ones(X.shape[1])
+        seen = ~np.isnan(X)
+        count = np.maximum(seen.sum(axis=0), 1)
+        mean = np.where(seen, X, 0).sum(axis=0) / count
+        scale = np.sqrt((np.where(seen, X - mean, 0) ** 2).sum(axis=0) / count)
+        return mean, np.where(scale > 0, scale, 1)
+
+    def _in_units(self, cells: dict[str, np.ndarray], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """Estimates, errors and intervals in the units of the data."""
+        shift = {"se": 0.0}
+        for name in ("estimate", "se", "lower", "upper"):
+            values = cells[name].reshape(shape) * self._scale + shift.get(name, self._mean)
+            cells[name] = values.reshape(-1)
+        return cells
 
     def _rows(
         self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any], weights: np.ndarray | None
@@ -94,12 +121,13 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
         return {name: self._cells[name].reshape(shape) for name in ("estimate", "se", "lower", "upper")}
 
     def _of_new_rows(self, X: np.ndarray) -> np.ndarray:
+        X = (X - self._mean) / self._scale
         texts = [(_ROW, _row_labels("new", len(X)))]
         rows = _whimbrel.Rows(X, columns_of(X.shape[1]), None, texts)
         with tempfile.TemporaryDirectory(prefix="whimbrel-") as folder:
             self.run_.adapt(rows, folder)
             found = _table((Path(folder) / "imputed.csv").read_text(encoding="utf-8"))
-        return found["estimate"].reshape(X.shape)
+        return found["estimate"].reshape(X.shape) * self._scale + self._mean
 
 
 def _row_labels(prefix: str, rows: int) -> list[str]:

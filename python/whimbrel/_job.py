@@ -25,17 +25,17 @@ class JobText(TypedDict):
     rows: _whimbrel.Rows | None
 
 
-def job_text(job: JobLike, data: Any = None, clients: Any = None) -> JobText:
+def job_text(job: JobLike, data: Any = None, clients: Any = None, make: Any = _whimbrel.Rows) -> JobText:
     """A job's text, its name in messages, the folder of its relative paths, and its rows in memory.
 
     A `str` is a path, unless it has a line break or an equals sign: then it is TOML. In a dict,
-    `path` of `data` can be `Rows`. `data` replaces the rows that `[data]` names.
+    `path` of `data` can be `Rows`. `data` replaces the rows that `[data]` names; `make` makes rows of them.
 
     >>> job_text({"seed": 1, "method": {"kind": "em"}})["text"]
     'seed = 1\\nmethod = { kind = "em" }\\n'
     """
     if data is not None:
-        return _with_rows(job, data, clients)
+        return _with_rows(job, data, clients, make)
     if clients is not None:
         raise ValueError("`clients` names the clients of the rows in `data`, which is absent")
     if isinstance(job, Mapping):
@@ -57,24 +57,49 @@ def job_text(job: JobLike, data: Any = None, clients: Any = None) -> JobText:
     return {"text": text, "name": str(path), "folder": path.absolute().parent, "rows": None}
 
 
-def _with_rows(job: JobLike, data: Any, clients: Any) -> JobText:
+def tables_of(job: JobLike) -> tuple[dict[str, Any], Path]:
+    """The tables of a job, and the folder of its relative paths."""
+    if isinstance(job, Mapping):
+        return dict(job), Path.cwd()
+    text = job_text(job)
+    try:
+        return tomllib.loads(text["text"]), text["folder"]
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{text['name']}: {error}") from None
+
+
+def with_keys(job: JobLike, keys: Mapping[str, Any]) -> JobText:
+    """A job with some keys replaced; `method.rounds` is the key `rounds` of `[method]`.
+
+    >>> with_keys({"seed": 1, "method": {"kind": "em"}}, {"method.rounds": 3})["text"]
+    'seed = 1\\nmethod = { kind = "em", rounds = 3 }\\n'
+    """
+    if not keys:
+        return job_text(job)
+    tables, folder = tables_of(job)
+    for key, value in keys.items():
+        *path, last = key.split(".")
+        at = tables
+        for part in path:
+            inner = at.get(part, {})
+            if not isinstance(inner, Mapping):
+                raise ValueError(f"{key}: `{part}` of the job is {inner!r}, not a table")
+            at[part] = dict(inner)
+            at = at[part]
+        at[last] = value
+    return {**_unnamed(to_toml(tables)), "folder": folder}
+
+
+def _with_rows(job: JobLike, data: Any, clients: Any, make: Any) -> JobText:
     """A job over the rows of a program; its other keys of `[data]` stay."""
     from ._data import rows_of
 
-    if isinstance(job, Mapping):
-        tables, folder = dict(job), Path.cwd()
-    else:
-        text = job_text(job)
-        folder = text["folder"]
-        try:
-            tables = tomllib.loads(text["text"])
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{text['name']}: {error}") from None
+    tables, folder = tables_of(job)
     table = tables.get("data", {})
     source = table.get("source", "csv") if isinstance(table, Mapping) else None
     if source != "csv":
         raise ValueError(f'`data` is for a job whose [data] has source = "csv"; this one has {source!r}')
-    rows, keys = rows_of(data, clients, table)
+    rows, keys = rows_of(data, clients, table, make)
     table = {"source": "csv", **table, **keys, "path": "memory"}
     return {**_unnamed(to_toml({**tables, "data": table}), rows), "folder": folder}
 
@@ -91,6 +116,20 @@ def check_takes_learner(text: str) -> None:
         return
     if kind != "own":
         raise ValueError(f'`learner` is for a job whose [model] has kind = "own"; this one has kind = "{kind}"')
+
+
+NETWORKS = ("mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18", "lstm")
+
+
+def check_takes_device(text: str) -> None:
+    """Refuses a device for a job without a built-in network. Other errors are left to the job's reader."""
+    try:
+        kind = tomllib.loads(text)["model"]["kind"]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        return
+    if kind not in NETWORKS:
+        hint = "; give the device to the learner" if kind == "own" else ""
+        raise ValueError(f'`device` is for a job whose model is {", ".join(NETWORKS)}; this one has kind = "{kind}"{hint}')
 
 
 def to_toml(job: Mapping[str, Any]) -> str:

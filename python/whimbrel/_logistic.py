@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from ._base import _WEIGHT, Estimator, parameters, table
+from ._base import _WEIGHT, Estimator, checked_count, checked_number, parameters, table
 from ._sklearn import ClassifierMixin
 
 
@@ -21,7 +22,9 @@ class LogisticRegression(ClassifierMixin, Estimator):
     intercept. `method` is a word or a table of `[method]`. "newton", the default, is the pooled fit from sums of
     the clients in a few rounds; with several classes, log-odds are against the first of them, whose coefficients
     are zero. The gradient methods ("sgd", "diana", "mcm", ...) fit two classes over compressed channels, in
-    `max_iter` rounds (200 by default). After "newton", `summary()` has the coefficients with standard errors.
+    `max_iter` rounds (200 by default). After "newton", `summary()` has the coefficients with standard errors; with
+    `standardize` they are those of the standardised columns, while `coef_` has the units of the data. Sparse
+    rows are made dense for the fit.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -37,16 +40,24 @@ class LogisticRegression(ClassifierMixin, Estimator):
     max_iter: int | None = None
     class_weight: Any = None
     method: Any = "newton"
+    _scales_rows: ClassVar[bool] = True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def fit(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None) -> Self:
         """Fits rows with classes that belong to `clients`, or lists of arrays."""
         X, codes, clients = self._labelled(X, y, clients)
+        X = X.toarray() if issparse(X) else X
         classes = len(self.classes_)
         if classes < 2:
             raise ValueError(f"the data have {classes} class: a classifier needs at least two")
         method = self._method()
         newton = method["kind"] == "newton"
-        model = {"kind": "glm" if newton else "logistic", "ridge": self.ridge, "intercept": self.fit_intercept}
+        ridge = checked_number("ridge", self.ridge)
+        model = {"kind": "glm" if newton else "logistic", "ridge": ridge, "intercept": self.fit_intercept}
         weights = self._weights(X, codes, sample_weight)
         if newton:
             model["family"] = "binomial" if classes == 2 else "multinomial"
@@ -62,13 +73,23 @@ class LogisticRegression(ClassifierMixin, Estimator):
                 raise ValueError("the rows with positive weight have one class: a classifier needs at least two")
             clients = None if clients is None else np.asarray(clients)[used]
             model["weights"] = _WEIGHT
-        if self.max_iter is not None or not newton and "epochs" not in method:
-            method.setdefault("rounds", 200 if self.max_iter is None else self.max_iter)
+        rounds = None if self.max_iter is None else checked_count("max_iter", self.max_iter)
+        if rounds is not None or not newton and "epochs" not in method:
+            method.setdefault("rounds", 200 if rounds is None else rounds)
+        mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize:
+            # Without an intercept rows are not centred: the model would be another one.
+            mean, scale = X.mean(axis=0) * self.fit_intercept, X.std(axis=0)
+            scale[scale == 0] = 1
+            X = (X - mean) / scale
         digits = len(str(classes - 1))
         target = codes if classes == 2 else np.array([f"{code:0{digits}}" for code in codes])
         found = self._fit(X, target, clients, {**model, **table(self.model, "ridge")}, method, weights)
         self.n_iter_ = int(found.summary["rounds"])
         self._keep(found.model["coefficients" if newton else "weights"], X.shape[1], newton)
+        self.coef_ = self.coef_ / scale
+        if self.fit_intercept:
+            self.intercept_ = self.intercept_ - self.coef_ @ mean
         return self
 
     def _weights(self, X: np.ndarray, codes: np.ndarray, sample_weight: Any) -> np.ndarray | None:

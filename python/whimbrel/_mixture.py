@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import Estimator, joined, parameters, table
+from ._base import Estimator, checked_count, checked_number, joined, parameters, table
 from ._sklearn import DensityMixin
 
 _COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal"}
@@ -57,16 +57,22 @@ class GaussianMixture(DensityMixin, Estimator):
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True)
         if self.covariance_type not in _COVARIANCES:
+            note = "; spherical covariances are not fitted" if self.covariance_type == "spherical" else ""
             raise ValueError(
-                f"`covariance_type` is {self.covariance_type!r}: it must be 'full', 'tied' or 'diag'"
+                f"`covariance_type` is {self.covariance_type!r}: it must be 'full', 'tied' or 'diag'{note}"
             )
+        if self.max_iter is not None:
+            checked_count("max_iter", self.max_iter)
+        if not isinstance(self.n_components, (list, tuple)):
+            checked_count("n_components", self.n_components)
+        checked_count("n_init", self.n_init)
         if len(X) < 2:
             raise ValueError(f"a mixture needs at least two rows, got n_samples = {len(X)}")
         model = {
             "kind": "gmm",
             "components": self.n_components,
             "covariance": _COVARIANCES[self.covariance_type],
-            "reg_covar": self.reg_covar,
+            "reg_covar": checked_number("reg_covar", self.reg_covar),
             "init": self.init_params,
             **({"starts": self.n_init} if self.n_init != 1 else {}),
         }

@@ -9,7 +9,17 @@ from typing import Any, Self
 import numpy as np
 
 from . import _whimbrel
-from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, parameters, table
+from ._base import (
+    _TARGET,
+    Adapted,
+    Estimator,
+    Personal,
+    checked_count,
+    columns_of,
+    joined,
+    parameters,
+    table,
+)
 from ._run import Scratch
 from ._sklearn import ClassifierMixin, RegressorMixin
 
@@ -35,7 +45,7 @@ class _PersonalModel(Personal, Estimator):
             raise ValueError(f"`model` is {kind!r}, which predicts classes: those that predict numbers are {these}")
         method = self._method()
         if "epochs" not in method:
-            method.setdefault("rounds", self.max_iter)
+            method.setdefault("rounds", checked_count("max_iter", self.max_iter))
         run = self._fit(X, y, clients, model, method)
         self.n_iter_ = int(run.summary["rounds"])
         self.clients_ = list(run.clients)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _whimbrel
-from ._job import JobLike, check_takes_learner, job_text
+from ._job import JobLike, check_takes_device, check_takes_learner, job_text
 from ._learner import Learner, offered
 from ._progress import Callback, Listener
 
@@ -250,9 +250,34 @@ class Run:
             raise ValueError(f"the run has no personal model of client {client!r}")
         return Model(_tensors(Path(path)), {})
 
+    def parameters(self, client: str | None = None) -> list[tuple[float, dict[str, np.ndarray]]]:
+        """The tensors of the trained learner by name, with a weight: several for a mixture (`fedmix`).
+
+        With `client`, those that predict for the client.
+        """
+        tensors, models = learned(self, client)
+
+        def named(w: np.ndarray) -> dict[str, np.ndarray]:
+            ends = np.cumsum([int(np.prod(shape)) for _, shape in tensors])
+            parts = np.split(w, ends[:-1])
+            return {name: part.reshape(shape) for (name, shape), part in zip(tensors, parts, strict=True)}
+
+        return [(weight, named(w)) for weight, w in models]
+
     def report(self) -> Report:
         """The report."""
         return Report(_whimbrel.report([self.folder], Listener(False)))
+
+    def export(
+        self, *, tensorboard: str | PathLike[str] | None = None, mlflow: str | PathLike[str] | None = None
+    ) -> list[Path]:
+        """Writes the figures for TensorBoard or MLflow, like `whimbrel export`; returns the paths.
+
+        `whimbrel.tracking` logs them during a run.
+        """
+        if tensorboard is None and mlflow is None:
+            raise ValueError("`export` needs a folder: tensorboard=... or mlflow=...")
+        return _whimbrel.export(self.folder, tensorboard, mlflow)
 
     def predict(
         self,
@@ -307,19 +332,23 @@ def run(
     callback: Callback | None = None,
     threads: int | None = None,
     replay: str | PathLike[str] | None = None,
+    device: str | None = None,
+    tf32: bool | None = None,
 ) -> Run:
     """Runs a job like `whimbrel run`.
 
     `job` is the path of a job file, TOML text, or a dict of its tables. `out` is the run's folder, by
     default a new one in `runs`; `whimbrel.TEMPORARY` is removed with the returned run. `data` replaces the
-    file of `[data]`: a two-dimensional array, a frame of pandas or polars, a table of pyarrow, or a dict of
-    these by client; `clients` names the client of each row, or the column that does. `existing` is the
+    file of `[data]`: a two-dimensional array, a pair of inputs of any shape and targets, a data set of
+    PyTorch, a frame of pandas or polars, a table of pyarrow, or a dict of these by client; `clients` names the
+    client of each row, or the column that does. `existing` is the
     treatment of an existing run: `"refuse"`, `"resume"` or `"replace"`. Ctrl-C ends a run after the
     current round; `existing="resume"` resumes it. `learner` is an own model, for a job whose `[model]`
     has `kind = "own"`. `callback(progress)` is called after each round and each evaluation with a
     `whimbrel.Progress`; if it returns true, the run ends there as `stopped`, with its model. `threads` is the number of threads, by default the number of cores; the result
     does not depend on it. `replay` is the path of another run's `journal`, whose participation, late
-    joins and losses replace `[simulation]`.
+    joins and losses replace `[simulation]`. `device` (`"cuda"`, `"cuda:1"`, `"cpu"`) trains a built-in network
+    with PyTorch, to rounding errors and not to the bit; `tf32` allows or forbids TensorFloat-32 there.
 
     Wrong jobs and data raise `ValueError`, numerical failures `whimbrel.NumericalError`, and a degenerate
     fit `whimbrel.DegenerateFit` unless the job allows it. `KeyboardInterrupt` has the folder in `run`.
@@ -337,9 +366,32 @@ def run(
     text = job_text(job, data, clients)
     if learner is not None:
         check_takes_learner(text["text"])
+    on = None
+    if device is not None:
+        check_takes_device(text["text"])
+        on = _on_device(device, tf32)
+    elif tf32 is not None:
+        raise ValueError("`tf32` is for a `device`, which is absent")
     journal = None if replay is None else Path(replay)
-    work = lambda place, listener: _whimbrel.run(text, place, listener, checked_threads(threads), journal)
+    work = lambda place, listener: _whimbrel.run(text, place, listener, checked_threads(threads), journal, on)
     return carry_out(work, out, existing, Listener(progress, callback), learner)
+
+
+def learned(
+    run: Run, client: str | None = None, learner: Learner | None = None
+) -> tuple[list[tuple[str, list[int]]], list[tuple[float, np.ndarray]]]:
+    """The names and shapes of a trained learner's tensors, and its parameter vectors with their weights."""
+    with offered(run._learner if learner is None else learner):
+        tensors, models = _whimbrel.learned(run.folder, Listener(False), client)
+    return tensors, [(weight, np.frombuffer(w, "<f4")) for weight, w in models]
+
+
+def _on_device(device: str, tf32: bool | None) -> Any:
+    try:
+        from .torch import on_device
+    except ImportError as error:
+        raise ImportError("`device` needs PyTorch: pip install 'whimbrel[torch]'") from error
+    return on_device(device, tf32)
 
 
 def carry_out(
@@ -357,6 +409,10 @@ def carry_out(
     try:
         with offered(learner):
             where, ending, why = work({"out": folder, "existing": existing}, listener)
+    except KeyboardInterrupt as error:
+        if (place := getattr(error, "folder", None)) is not None:
+            error.run = Run._in(scratch, Path(place), learner)  # type: ignore[attr-defined]
+        raise
     finally:
         listener.close()
     done = Run._in(scratch, Path(where), learner)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
@@ -22,7 +23,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from . import _whimbrel
-from ._job import JobLike, job_text
+from ._job import JobLike, job_text, with_keys
 from ._learner import Learner, offered
 from ._progress import Listener
 from ._run import Existing, Out, Run, carry_out, refuse_resume
@@ -62,13 +63,19 @@ def server_app(
     the name of its client. `out` is the run's folder, as in `whimbrel.run`; the run cannot be resumed, so
     `existing` is `"refuse"` or `"replace"`. `on_done` is called with the run. `learner` is an own model of
     the job, which the clients' apps need too.
+
+    Keys of Flower's `run_config` that begin with `job.` replace those of the job (`flwr run . --run-config
+    'job.method.rounds=20'`), and `out` is the run's folder. The server prints the folder's path at the end.
     """
     refuse_resume(existing, "Flower")
-    text = job_text(job)
+    job_text(job)
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        keys = {k.removeprefix("job."): v for k, v in context.run_config.items() if k.startswith("job.")}
+        text = with_keys(job, keys)
+        place = context.run_config.get("out", out)
         with offered(learner):
             offer, names = _whimbrel.offer(text)
         if not names:
@@ -76,11 +83,13 @@ def server_app(
         carrier = _Carrier(grid, offer, names, timeout, wait_seconds)
         done = carry_out(
             lambda place, listener: _whimbrel.serve(text, place, len(names), False, listener),
-            out,
+            place if isinstance(place, str) else out,
             existing,
             carrier,
             learner,
         )
+        ended = f"{done.summary['ending']} after {done.summary['rounds']} rounds"
+        print(f"whimbrel: {ended}; the run is in {done.folder.resolve()}", flush=True)
         if on_done is not None:
             on_done(done)
 
@@ -199,15 +208,20 @@ class _Carrier(Listener):
 
 
 def client_app(
-    data_fn: DataFn, state_dir: str | PathLike[str] | None = None, learner: Learner | None = None
+    data_fn: DataFn,
+    state_dir: str | PathLike[str] | None = None,
+    learner: Learner | None = None,
+    mods: Sequence[Any] = (),
 ) -> ClientApp:
     """A `ClientApp` for a client of a job.
 
     `data_fn(context)` returns the client's name in the job and its rows: a file, an array with the job's
     columns, or a pair of such an array and the targets. With `state_dir`, states survive a restart of the
-    SuperNode.
+    SuperNode. `mods` are Flower's; they may observe messages and delay them, but not change their arrays, which
+    are encoded bytes: mods that clip, add noise or mask (`fixedclipping_mod`, `secaggplus_mod`) end in an error,
+    and the job's `[privacy]` has these.
     """
-    app = ClientApp()
+    app = ClientApp(mods=list(mods))
     folder = None if state_dir is None else Path(state_dir)
 
     @app.query("whimbrel")

@@ -33,6 +33,8 @@ def run(
     shards: int = 2,
     out: Out = None,
     *,
+    data: Any = None,
+    clients: Any = None,
     learner: Learner | None = None,
     existing: Existing = "refuse",
     progress: bool = True,
@@ -40,18 +42,23 @@ def run(
 ) -> Run:
     """Runs a job with its clients in `shards` Ray actors.
 
-    Actors read the job's data, so its files must be readable on their machines; `actor_options` are Ray's
-    (`num_cpus`, `resources`, ...). `learner` is an own model that can be pickled; its clients train one at a
+    Actors read the job's data, so its files must be readable on their machines; `data` and `clients` are rows in
+    memory instead, as in `whimbrel.run`, which Ray sends to the actors. `actor_options` are Ray's (`num_cpus`,
+    `resources`, ...); actors that the cluster cannot hold are refused. `learner` is an own model that can be pickled; its clients train one at a
     time. Losses and late joins of `[simulation]`, `seeds` and `unseen` are refused; only `whimbrel.run`
     simulates them. A run cannot be resumed: `existing` is `"refuse"` or `"replace"`.
     """
     if not isinstance(shards, int) or shards < 1:
         raise ValueError(f"`shards` must be at least 1, got {shards!r}")
     refuse_resume(existing, "Ray")
-    text = job_text(job)
+    sent = job_text(job, data, clients, _Parts)
+    if sent["rows"] is not None and not isinstance(sent["rows"], _Parts):
+        raise TypeError("`path` of `data` has rows in memory: give them as `data=` instead")
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    driver = _Driver(text, shards, learner, progress, actor_options or {})
+    check_resources(shards, actor_options or {}, ray.cluster_resources())
+    text = _with_rows(sent)
+    driver = _Driver(sent, shards, learner, progress, actor_options or {})
     try:
         done = carry_out(
             lambda place, listener: _whimbrel.serve(text, place, shards, True, listener),
@@ -66,12 +73,44 @@ def run(
     return done
 
 
+class _Parts:
+    """Rows in memory that can be pickled: the arguments of `Rows`."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+
+def _with_rows(job: JobText) -> JobText:
+    """The job with the rows of its parts."""
+    parts = job["rows"]
+    return {**job, "rows": _whimbrel.Rows(*parts.parts)} if isinstance(parts, _Parts) else job
+
+
+def check_resources(shards: int, options: dict[str, Any], cluster: dict[str, float]) -> None:
+    """Refuses actors that would wait forever.
+
+    >>> check_resources(4, {"num_cpus": 2}, {"CPU": 6.0})
+    Traceback (most recent call last):
+    ValueError: 4 actors with num_cpus=2 need 8 of 'CPU', and the cluster has 6: use fewer shards or smaller actors
+    """
+    asked = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
+    words = {"CPU": "num_cpus", "GPU": "num_gpus"}
+    for name, each in asked.items():
+        there = cluster.get(name, 0.0)
+        if each and shards * each > there:
+            raise ValueError(
+                f"{shards} actors with {words.get(name, name)}={each:g} need {shards * each:g} of {name!r}, and the "
+                f"cluster has {there:g}: use fewer shards or smaller actors"
+            )
+
+
 class _Shard:
     """The actor."""
 
     def __init__(
         self, job: JobText, learner: Learner | None, index: int, of: int, saved: bytes | None
     ) -> None:
+        job = _with_rows(job)
         # Registered for the life of the process: later stages need the learner.
         self._offered = offered(learner)
         self._offered.__enter__()
@@ -100,7 +139,8 @@ class _Driver(Listener):
         options: dict[str, Any],
     ) -> None:
         super().__init__(progress)
-        self._job, self._learner, self._of = job, learner, shards
+        # The rows go to Ray's object store once.
+        self._job, self._learner, self._of = ray.put(job), learner, shards
         self._actor = ray.remote(_Shard).options(**options) if options else ray.remote(_Shard)
         self._saved: list[bytes | None] = [None] * shards
         self._since: list[list[bytes]] = [[] for _ in range(shards)]
@@ -128,6 +168,8 @@ class _Driver(Listener):
             return _of_actor(self._restart(shard).answer.remote(batch))
 
     def _restart(self, shard: int) -> Any:
+        again = f"{len(self._since[shard])} exchanges are repeated"
+        self.warning(f"the actor of shard {shard} died and is restarted; {again}")
         actor = self.actors[shard] = self._start(shard)
         for earlier in self._since[shard]:
             actor.answer.remote(earlier)  # Ray keeps the order of one caller's calls.

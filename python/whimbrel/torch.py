@@ -6,7 +6,9 @@ their gradients in one program, on a GPU if available. Modules that `vmap` refus
 time. Results are not bit-reproducible: they depend on the device, the version of PyTorch, and which
 clients train together.
 
-This file needs only NumPy and PyTorch, so that it can be benchmarked alone.
+A module's parameters form one flat vector in the order of `named_parameters`, with those of the head last.
+`module`, `modules` and `state_dict` return trained modules in their own order. `module(run)` does so for the
+built-in networks, which `whimbrel.run(job, device=...)` trains here.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -27,9 +29,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 if TYPE_CHECKING:
-    from ._learner import Batch, Trainee, Training
+    from ._learner import Batch, Bridge, Trainee, Training
+    from ._run import Run
 
-__all__ = ["TorchLearner"]
+__all__ = ["TorchLearner", "module"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 # Samples per forward pass of an evaluation.
 _EVALUATED = 1024
@@ -39,12 +44,14 @@ class TorchLearner:
     """A `torch.nn.Module` as a learner.
 
     The module returns one score per class, `(n, classes)`, trained by cross-entropy, or one number per
-    input, `(n,)` or `(n, 1)`, trained by half the squared error. Trainable parameters must be `float32`;
-    other parameters and buffers do not change. Each model is initialised by its layers'
+    input, `(n,)` or `(n, 1)`, trained by half the squared error; `loss(outputs, targets)` replaces these: a
+    module such as `nn.HuberLoss()`, or a function that returns one loss per sample. Trainable parameters must
+    be `float32`; other parameters and buffers do not change. Each model is initialised by its layers'
     `reset_parameters`, or with `pretrained` by the module's weights. `head` is the name of the submodule
     that `fedrep` keeps on the clients, by default the last one with parameters. `device` is PyTorch's, by
     default a GPU if available. At most `clients_at_once` clients train together: their parameters,
-    gradients and activations must fit into the device's memory.
+    gradients and activations must fit into the device's memory. `tf32` allows or forbids products in
+    TensorFloat-32 on a GPU, which are faster and less precise; by default PyTorch's setting holds.
 
     >>> from torch import nn
     >>> network = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
@@ -57,23 +64,53 @@ class TorchLearner:
         self,
         module: nn.Module,
         *,
+        loss: Loss | None = None,
         head: str | None = None,
         pretrained: bool = False,
         device: str | torch.device | None = None,
         clients_at_once: int = 64,
+        tf32: bool | None = None,
         name: str = "own",
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"TorchLearner takes a torch.nn.Module, got {type(module).__name__}")
         self.name, self.clients_at_once = name, clients_at_once
-        self._pretrained = pretrained
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._pretrained, self._tf32 = pretrained, tf32
+        self._losses = _losses if loss is None else _each_loss(loss)
+        self._device = _device(device)
         self._module = copy.deepcopy(module).to(self._device).train()
         self._names, self.head = _parts(self._module, head)
         named = dict(self._module.named_parameters())
         self._shapes = [named[name].shape for name in self._names]
         self._sizes = [shape.numel() for shape in self._shapes]
+        # The places of running statistics, which only built-in networks have.
+        self._statistics: Tensor | None = None
         self._vmaps: bool | None = None
+
+    def module(self, run: Run, client: str | None = None) -> nn.Module:
+        """The trained module of a run, or of one of its clients, on the processor and in evaluation mode."""
+        return _only(self.modules(run, client), "modules")
+
+    def state_dict(self, run: Run, client: str | None = None) -> dict[str, Tensor]:
+        """The `state_dict` of `module`, for `load_state_dict` of the same architecture."""
+        return self.module(run, client).state_dict()
+
+    def modules(self, run: Run, client: str | None = None) -> list[tuple[float, nn.Module]]:
+        """The modules that predict, with their weights: several for a mixture (`fedmix`)."""
+        _, models = _learned(run, client, self)
+        return [(weight, self._with(w)) for weight, w in models]
+
+    def _with(self, w: np.ndarray) -> nn.Module:
+        """A copy of the module with these parameters."""
+        if w.size != sum(self._sizes):
+            raise ValueError(f"the run's model has {w.size} parameters, the module has {sum(self._sizes)}")
+        copied = copy.deepcopy(self._module).cpu().eval()
+        places = {**dict(copied.named_parameters()), **dict(copied.named_buffers())}
+        with torch.no_grad():
+            each = zip(self._names, self._shapes, torch.from_numpy(w.copy()).split(self._sizes), strict=True)
+            for name, shape, values in each:
+                places[name].copy_(values.view(shape))
+        return copied
 
     def start(self, shape: tuple[int, ...], classes: int, seed: int) -> np.ndarray:
         """Initial parameters."""
@@ -96,13 +133,13 @@ class TorchLearner:
             self._prepare(x, y)
             ones = np.ones(len(y), np.float32)
             shares = self._tensor((ones if weights is None else weights) / max(len(y), 1))
-            gradient, losses = self._gradient(self._tensor(params), x, y, shares)
+            gradient, losses = self._gradient(self._tensor(params), x, y, shares, torch.ones_like(shares))
             return losses.cpu().numpy(), gradient.cpu().numpy()
 
     def losses(self, params: np.ndarray, batch: Batch) -> np.ndarray:
         """The loss of each sample, in evaluation mode."""
         of = lambda part: self._tensor(batch.targets[part])
-        return self._evaluated(params, batch.inputs, lambda outputs, part: _losses(outputs, of(part)))
+        return self._evaluated(params, batch.inputs, lambda outputs, part: self._losses(outputs, of(part)))
 
     def predict(self, params: np.ndarray, inputs: np.ndarray) -> np.ndarray:
         """Class probabilities, or one number per input."""
@@ -134,8 +171,8 @@ class TorchLearner:
         x = self._tensor(np.concatenate([client.inputs for client in clients]))
         y = self._tensor(np.concatenate([client.targets for client in clients]))
         self._prepare(x, y)
-        places, shares, active = _minibatches(clients, lanes)
-        places, shares = self._tensor(places), self._tensor(shares)
+        *found, active = _minibatches(clients, lanes)
+        places, shares, valid = map(self._tensor, found)
         host = torch.empty((len(lanes), sum(self._sizes)), pin_memory=self._device.type == "cuda")
         flat = self._starts(models, host)
         rate = self._tensor(np.array([[clients[c].rate] for c, _ in lanes], np.float32))
@@ -146,14 +183,20 @@ class TorchLearner:
         step = _Optimiser(*clients[0].optimiser)
         for t, k in enumerate(active):
             at = places[t, :k]
-            g = self._gradients(flat[:k], x[at], y[at], shares[t, :k])
+            g = self._gradients(flat[:k], x[at], y[at], shares[t, :k], valid[t, :k])
             if shift is not None:
                 g += shift[:k]
             if moves is not None:
                 g *= moves[:k]
             if centre is not None:
                 g += mu[:k] * (flat[:k] - centre[:k])
+            if self._statistics is None:
+                step(flat[:k], g, rate[:k])
+                continue
+            # Running statistics take their new values, without a step.
+            new = g[:, self._statistics]
             step(flat[:k], g, rate[:k])
+            flat[:k, self._statistics] = new
         host.copy_(flat)
         found = iter(host.numpy())
         return [[next(found) for _ in client.models] for client in clients]
@@ -167,31 +210,44 @@ class TorchLearner:
             row.copy_(torch.from_numpy(model.params))
         return host.to(self._device, copy=True)
 
-    def _gradients(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
-        """The gradient of each row of parameters on its minibatch."""
+    def _gradients(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor, valid: Tensor) -> Tensor:
+        """The gradient of each row of parameters on its minibatch; new values of running statistics."""
         if self._vmaps:
 
-            def objective(flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
-                return (_losses(self._outputs(flat, x), y) * shares).sum()
+            def objective(flat: Tensor, x: Tensor, y: Tensor, shares: Tensor, valid: Tensor) -> tuple[Tensor, Any]:
+                outputs, statistics = self._forward(flat, x, valid)
+                return (self._losses(outputs, y) * shares).sum(), statistics
 
-            return vmap(grad(objective), randomness="different")(flat, x, y, shares)
-        each = zip(flat, x, y, shares, strict=True)
+            each = vmap(grad(objective, has_aux=True), randomness="different")
+            g, statistics = each(flat, x, y, shares, valid)
+            if self._statistics is not None:
+                g[:, self._statistics] = statistics[0]
+            return g
+        each = zip(flat, x, y, shares, valid, strict=True)
         return torch.stack([self._gradient(*one)[0] for one in each])
 
-    def _gradient(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradient(
+        self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             leaf = flat.detach().requires_grad_()
-            losses = _losses(self._outputs(leaf, x), y)
+            outputs, statistics = self._forward(leaf, x, valid)
+            losses = self._losses(outputs, y)
             (gradient,) = torch.autograd.grad((losses * shares).sum(), leaf)
+        if self._statistics is not None:
+            gradient[self._statistics] = statistics[0].detach()
         return gradient, losses.detach()
 
-    def _outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        """The module's outputs with these parameters."""
+    def _forward(self, flat: Tensor, x: Tensor, valid: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The module's outputs with these parameters, and its running statistics, if it has any."""
         each = zip(self._names, self._shapes, flat.split(self._sizes), strict=True)
-        return self._call({name: values.view(shape) for name, shape, values in each}, x)
+        tensors = {name: values.view(shape) for name, shape, values in each}
+        return self._call(tensors, x / 255 if x.dtype == torch.uint8 else x, valid)
 
-    def _call(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(self._module, tensors, (x / 255 if x.dtype == torch.uint8 else x,))
+    def _call(
+        self, tensors: dict[str, Tensor], x: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return functional_call(self._module, tensors, (x,)), ()
 
     def _evaluated(self, params: np.ndarray, inputs: np.ndarray, use: Any) -> np.ndarray:
         with self._alone(0):
@@ -200,7 +256,8 @@ class TorchLearner:
                 flat, found = self._tensor(params), []
                 for first in range(0, max(len(inputs), 1), _EVALUATED):
                     part = slice(first, first + _EVALUATED)
-                    found.append(use(self._outputs(flat, self._tensor(inputs[part])), part))
+                    outputs, _ = self._forward(flat, self._tensor(inputs[part]), None)
+                    found.append(use(outputs, part))
                 return torch.cat(found).cpu().numpy()
             finally:
                 self._module.train()
@@ -216,9 +273,15 @@ class TorchLearner:
         named = dict(self._module.named_parameters())
         leaves = {name: named[name].detach().clone().requires_grad_() for name in self._names}
         with torch.enable_grad():
-            outputs = self._call(leaves, x)
+            outputs, _ = self._call(leaves, x / 255 if x.dtype == torch.uint8 else x, None)
             _check_outputs(outputs, y)
-            loss, all_leaves = _losses(outputs, y).sum(), list(leaves.values())
+            losses, all_leaves = self._losses(outputs, y), list(leaves.values())
+            if losses.shape != y.shape:
+                raise ValueError(
+                    f"the loss of {len(y)} samples has the shape {tuple(losses.shape)}, expected {tuple(y.shape)}: "
+                    'one number per sample (reduction="none")'
+                )
+            loss = losses.sum()
             found = [None] * len(all_leaves)
             if loss.requires_grad:
                 found = torch.autograd.grad(loss, all_leaves, allow_unused=True)
@@ -229,7 +292,8 @@ class TorchLearner:
                 "use it in `forward`, or set its requires_grad to False"
             )
         flat = torch.cat([leaf.detach().reshape(-1) for leaf in all_leaves])
-        one_client = (flat, x, y, torch.ones_like(y, dtype=flat.dtype))
+        ones = torch.ones_like(y, dtype=flat.dtype)
+        one_client = (flat, x, y, ones, ones)
         try:
             self._vmaps = True
             self._gradients(*(torch.stack([part, part]) for part in one_client))
@@ -258,7 +322,7 @@ class TorchLearner:
     @contextmanager
     def _alone(self, seed: int) -> Iterator[None]:
         """Holds the lock, without gradient recording and without changing the caller's random state."""
-        with _LOCK, self._own_random_state(), torch.no_grad():
+        with _LOCK, self._own_random_state(), _tf32(self._tf32), torch.no_grad():
             torch.manual_seed(seed)
             yield
 
@@ -300,6 +364,126 @@ class _Optimiser:
         return [moment[: len(w)] for moment in self._moments]
 
 
+class NetworkLearner(TorchLearner):
+    """A built-in network by name. `tensors` are names, shapes, and whether each is a running statistic."""
+
+    def __init__(
+        self,
+        kind: str,
+        tensors: Sequence[tuple[str, Sequence[int], bool]],
+        *,
+        device: str | torch.device | None = None,
+        clients_at_once: int = 64,
+        tf32: bool | None = None,
+        dropout: bool = True,
+    ) -> None:
+        from ._networks import Network
+
+        network = Network(kind, tensors)
+        network.dropout = dropout
+        super().__init__(
+            network, head="head", device=device, clients_at_once=clients_at_once, tf32=tf32, name=kind
+        )
+        self._names = [name for name, _, _ in tensors]
+        self._shapes = [torch.Size(shape) for _, shape, _ in tensors]
+        self._sizes = [shape.numel() for shape in self._shapes]
+        which = [torch.full((size,), of) for size, (_, _, of) in zip(self._sizes, tensors, strict=True)]
+        places = torch.cat(which).nonzero().reshape(-1).to(self._device)
+        self._of_statistics = [name for name, _, of in tensors if of]
+        self._statistics = places if len(places) else None
+        self._vmaps = True
+
+    def start(self, shape: tuple[int, ...], classes: int, seed: int) -> np.ndarray:
+        """Zeros: the compiled network draws the initial parameters."""
+        return np.zeros(sum(self._sizes), np.float32)
+
+    def _call(
+        self, tensors: dict[str, Tensor], x: Tensor, valid: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        scores, found = self._module.scores(tensors, x, valid)
+        return scores, (torch.cat([found[name] for name in self._of_statistics]),) if found else ()
+
+
+def on_device(device: str, tf32: bool | None) -> Callable[[str, Any, tuple[int, ...], int], Bridge]:
+    """Builds built-in networks on a device, for `whimbrel.run(job, device=...)`."""
+    from ._learner import Bridge
+
+    place = _device(device)
+
+    def build(kind: str, tensors: Any, shape: tuple[int, ...], classes: int) -> Bridge:
+        return Bridge(NetworkLearner(kind, tensors, device=place, tf32=tf32), shape, classes)
+
+    return build
+
+
+def module(run: Run, client: str | None = None) -> nn.Module:
+    """The trained network of a run of a built-in network (`cnn`, `resnet-18`, ...) as a module.
+
+    With `client` the client's personal network. Its `state_dict` has the names of the model's tensors;
+    images are `(n, channels, rows, columns)` with pixels in [0, 1], sequences `(n, steps)` of symbols.
+    """
+    import tomllib
+
+    from ._networks import FORWARD
+
+    kind = tomllib.loads(run.job)["model"]["kind"]
+    if kind not in FORWARD:
+        raise ValueError(f'`module` is for {", ".join(FORWARD)}; the run has kind = "{kind}"')
+    tensors, models = _learned(run, client, None)
+    w = _only(models, "run.parameters")
+    statistic = lambda name: name.endswith((".running_mean", ".running_var"))
+    return NetworkLearner(kind, [(name, shape, statistic(name)) for name, shape in tensors], device="cpu")._with(w)
+
+
+def _learned(run: Run, client: str | None, learner: TorchLearner | None) -> tuple[list[Any], list[tuple[float, Any]]]:
+    from ._run import learned
+
+    return learned(run, client, learner)
+
+
+def _only(models: list[tuple[float, Any]], all_of_them: str) -> Any:
+    if len(models) != 1:
+        raise ValueError(f"the model is a mixture of {len(models)}: `{all_of_them}` returns them with their weights")
+    return models[0][1]
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    has_gpu = torch.cuda.is_available()
+    found = torch.device(device or ("cuda" if has_gpu else "cpu"))
+    if found.type == "cuda" and not has_gpu:
+        raise ValueError(f"device {str(device)!r}: PyTorch finds no CUDA device here")
+    return found
+
+
+@contextmanager
+def _tf32(allowed: bool | None) -> Iterator[None]:
+    """Allows or forbids TensorFloat-32 meanwhile."""
+    if allowed is None:
+        yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def _each_loss(loss: Loss) -> Loss:
+    """A loss per sample: of a module of PyTorch, without its reduction."""
+    if not callable(loss):
+        raise TypeError(f"`loss` must be a function of outputs and targets, got {type(loss).__name__}")
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        loss = copy.deepcopy(loss)
+        loss.reduction = "none"
+
+    def each(outputs: Tensor, y: Tensor) -> Tensor:
+        return loss(outputs if y.dtype == torch.int64 else outputs.reshape(y.shape), y)
+
+    return each
+
+
 def _losses(outputs: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of classes, half the squared error of numbers."""
     if y.dtype == torch.int64:
@@ -307,22 +491,25 @@ def _losses(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs.reshape(y.shape) - y) ** 2 / 2
 
 
-def _minibatches(clients: list[Training], lanes: list[Any]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """For each step and model: the indices of its samples, their shares in the gradient, and the number of
-    active models. Short minibatches are padded with shares of zero."""
+def _minibatches(
+    clients: list[Training], lanes: list[Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[int]]:
+    """For each step and model: the indices of its samples, their shares in the gradient, 1 for samples and 0
+    for padding, and the number of active models. Short minibatches are padded with shares of zero."""
     steps = max(len(client.batches) for client in clients)
     size = max((len(batch) for client in clients for batch in client.batches), default=0)
     first = np.cumsum([0, *(len(client.targets) for client in clients)])
     # The indices of a client without samples are not used.
     places = np.zeros((steps, len(lanes), size), np.int64)
-    shares = np.zeros((steps, len(lanes), size), np.float32)
+    shares, valid = np.zeros((2, steps, len(lanes), size), np.float32)
     for lane, (c, model) in enumerate(lanes):
         for t, batch in enumerate(clients[c].batches):
             n = len(batch)
             places[t, lane, :n] = first[c] + batch
+            valid[t, lane, :n] = 1
             shares[t, lane, :n] = (1.0 if model.weights is None else model.weights[batch]) / np.float32(n)
     active = [sum(len(clients[c].batches) > t for c, _ in lanes) for t in range(steps)]
-    return places, shares, active
+    return places, shares, valid, active
 
 
 def _moves(model: Any, length: int) -> np.ndarray | None:

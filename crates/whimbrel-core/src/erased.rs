@@ -7,7 +7,9 @@ use crate::declare::Measure;
 use crate::method::{
     Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Sender, Status, Task,
 };
-use crate::{ClientData, ClientId, Error, Key, Message, Result, State, Wire};
+use crate::{
+    ClientData, ClientId, Error, InTurn, Key, Message, Result, Spread, State, Wire,
+};
 use std::any::Any;
 use std::borrow::Cow;
 
@@ -104,7 +106,11 @@ pub trait DynMethod: Send + Sync {
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
     fn asides(&self, server: &Opaque) -> Result<u32>;
     fn asides_before(&self, client: &Opaque, down: &Message) -> Result<u32>;
-    fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>>;
+    fn local_steps(
+        &self,
+        tasks: &[DynTask<'_>],
+        threads: &dyn Spread,
+    ) -> Vec<Result<(Opaque, Vec<u8>)>>;
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
@@ -133,7 +139,7 @@ impl dyn DynMethod + '_ {
         data: &Bound,
         key: Key,
     ) -> Result<(Opaque, Vec<u8>)> {
-        let done = self.local_steps(&[DynTask { client, down, data, key }]).pop();
+        let done = self.local_steps(&[DynTask { client, down, data, key }], &InTurn).pop();
         done.unwrap_or_else(|| Err(left_out()))
     }
 }
@@ -201,14 +207,18 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(self.0.asides_before(view(client)?, &down.read()?))
     }
 
-    fn local_steps(&self, tasks: &[DynTask<'_>]) -> Vec<Result<(Opaque, Vec<u8>)>> {
+    fn local_steps(
+        &self,
+        tasks: &[DynTask<'_>],
+        threads: &dyn Spread,
+    ) -> Vec<Result<(Opaque, Vec<u8>)>> {
         let typed = tasks.iter().map(|task| {
             let (client, data) = (view(task.client)?, bound(task.data)?);
             Ok(Task { client, down: task.down.read()?, data, key: task.key })
         });
-        let done = for_readable(typed, |tasks| self.0.local_steps(&tasks));
+        let done = for_readable(typed, |tasks| self.0.local_steps(&tasks, threads));
         let erase = |(client, up): (M::Client, M::Up)| (Box::new(client) as Opaque, up.to_bytes());
-        done.into_iter().map(|done| done.map(erase)).collect()
+        threads.map(done, |done| done.map(erase))
     }
 
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()> {

@@ -6,7 +6,7 @@
 //! accepted that client's upload of that round*. Otherwise both ends keep their previous state.
 
 use crate::declare::Measure;
-use crate::{ClientData, ClientId, Error, Key, Result, State, Wire};
+use crate::{ClientData, ClientId, Error, Key, Result, Spread, State, Wire};
 use std::borrow::Cow;
 
 /// A federated algorithm. Methods stand in call order.
@@ -24,7 +24,7 @@ pub trait Method: Send + Sync + 'static {
     /// The message to one client.
     type Down: Wire;
     /// The message from one client.
-    type Up: Wire;
+    type Up: Wire + Send;
     /// The part that all messages of an exchange share; `()` if there is none.
     type Broadcast: Send + Sync + 'static;
     /// The accumulator of a round's uploads; merges exactly.
@@ -92,8 +92,12 @@ pub trait Method: Send + Sync + 'static {
         key: Key,
     ) -> Result<(Self::Client, Self::Up)>;
     /// The work of several clients, by default one after the other. Each result must equal that of
-    /// [`Method::local_step`], to the bit.
-    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Self::Up)>>
+    /// [`Method::local_step`], to the bit. The caller's threads may share parts of it.
+    fn local_steps(
+        &self,
+        tasks: &[Task<'_, Self>],
+        _threads: &dyn Spread,
+    ) -> Vec<Result<(Self::Client, Self::Up)>>
     where
         Self: Sized,
     {

@@ -8,6 +8,7 @@ use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
 use crate::runner::Protocol;
 use crate::runner_state::{Change, Saved};
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Cohort, Declaration, Next};
@@ -258,22 +259,21 @@ impl Machine {
     /// Closes the exchange: merges the shards, runs the server step, and commits the records of all
     /// accepted clients. Returns these clients in id order.
     pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard>) -> Result<Vec<ClientId>> {
-        let mut fold = None;
-        let mut accepted = Vec::new();
-        for shard in shards {
-            if shard.exchange != exchange.number {
-                return Err(Error::internal(format!(
-                    "uploads of exchange {} were gathered for exchange {}",
-                    shard.exchange, exchange.number
-                )));
-            }
-            match &mut fold {
-                None => fold = Some(shard.fold),
-                Some(fold) => self.method.merge(fold, shard.fold)?,
-            }
-            accepted.extend(shard.accepted);
+        if let Some(other) = shards.iter().find(|shard| shard.exchange != exchange.number) {
+            return Err(Error::internal(format!(
+                "uploads of exchange {} were gathered for exchange {}",
+                other.exchange, exchange.number
+            )));
         }
-        let fold = fold.unwrap_or(exchange.fold);
+        let folds = shards.into_par_iter().map(|shard| Ok((shard.fold, shard.accepted)));
+        // Exact sums: any tree gives the same bits.
+        let merged = folds.reduce_with(|one: Result<_>, other: Result<_>| {
+            let ((mut fold, mut accepted), (other, more)) = (one?, other?);
+            self.method.merge(&mut fold, other)?;
+            accepted.extend(more);
+            Ok((fold, accepted))
+        });
+        let (fold, mut accepted) = merged.transpose()?.unwrap_or((exchange.fold, Vec::new()));
         accepted.sort_unstable_by_key(|(id, _)| *id);
         check_accepted(&exchange.cohort, &accepted)?;
         let round = exchange.round.unwrap_or(self.round);

@@ -10,11 +10,13 @@ use crate::prefetch::prefetch;
 use crate::runner::{Evaluated, Protocol, Runner, SavedStage, StageState, Step};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::method::{Artifact, ClientGroup, Metric};
-use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Result, StateKind};
+use whimbrel_core::{
+    ClientId, DynMethod, DynTask, Error, InTurn, Message, Opaque, Result, Spread, StateKind,
+};
 
 pub use crate::federation::{Duty, Federation};
 pub(crate) use crate::federation::{name, rename};
@@ -140,8 +142,8 @@ impl Simulator {
         }
         let at = round.unwrap_or(self.machine().round());
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
-        let slots = self.open_slots(&cohort)?;
-        let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
+        let mut slots = self.open_slots(&cohort)?;
+        let shards = self.work(&exchange, &mut slots).map_err(|e| e.in_round(at));
         self.close_slots(&exchange, slots);
         self.state.broken = true;
         let accepted = self.state.machine.close(exchange, shards?)?;
@@ -307,20 +309,18 @@ impl Simulator {
         }
     }
 
-    /// Runs the local steps of a cohort: each thread takes the next batch of clients until none is
-    /// left, and gathers uploads in its own shard.
-    fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
-        let next = AtomicUsize::new(0);
-        // Every thread gets some, however many the method would take.
-        let share = slots.len().div_ceil(rayon::current_num_threads());
-        let batch = self.machine().batch().clamp(1, share.max(1));
+    /// Runs the local steps of a cohort: each thread takes the next client until none is left, and
+    /// gathers uploads in its own shard.
+    fn work(&self, exchange: &Exchange, slots: &mut [Mutex<Slot>]) -> Result<Vec<Shard>> {
+        if self.machine().batch() > 1 {
+            return self.work_together(exchange, slots);
+        }
+        let (next, slots) = (AtomicUsize::new(0), &*slots);
         let gather = || -> Result<Option<Share>> {
             let mut own = None;
             loop {
-                let at = next.fetch_add(batch, Ordering::Relaxed);
-                if at >= slots.len() {
-                    return Ok(own);
-                }
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(slot) = slots.get(at) else { return Ok(own) };
                 // A thread that finds no client makes no fold.
                 let share = match &mut own {
                     Some(share) => share,
@@ -328,8 +328,7 @@ impl Simulator {
                         own.insert(Share { shard: self.machine().shard(exchange), failure: None })
                     }
                 };
-                let end = slots.len().min(at + batch);
-                let result = self.some_clients(exchange, at, &slots[at..end], &mut share.shard);
+                let result = self.one_client(exchange, at, lock(slot), &mut share.shard);
                 if let Err((at, error)) = result {
                     // No thread begins another client.
                     next.store(slots.len(), Ordering::Relaxed);
@@ -354,35 +353,60 @@ impl Simulator {
         Ok(shares.into_iter().map(|share| share.shard).collect())
     }
 
-    /// A batch of clients from place `first` of the cohort; an error has the place of its client.
-    fn some_clients(
-        &self,
-        exchange: &Exchange,
-        first: usize,
-        slots: &[Mutex<Slot>],
-        shard: &mut Shard,
-    ) -> std::result::Result<(), (usize, Error)> {
-        let mut asked = Vec::with_capacity(slots.len());
-        for (at, slot) in (first..).zip(slots) {
-            asked.extend(self.send(exchange, at, slot)?);
-        }
-        let tasks: Vec<DynTask<'_>> = asked.iter().map(|one| self.task(exchange, one)).collect();
-        let done = self.method.local_steps(&tasks);
-        drop(tasks);
-        for (one, done) in asked.into_iter().zip(done) {
-            self.accept(exchange, one, done, shard)?;
-        }
-        Ok(())
-    }
-
-    /// Sends the message to the client at this place of the cohort; `None` if it does not answer.
-    fn send<'a>(
+    /// The local step of the client at place `at` of the cohort.
+    fn one_client(
         &self,
         exchange: &Exchange,
         at: usize,
-        slot: &'a Mutex<Slot>,
-    ) -> std::result::Result<Option<Asked<'a>>, (usize, Error)> {
-        let mut slot = lock(slot);
+        slot: MutexGuard<'_, Slot>,
+        shard: &mut Shard,
+    ) -> Placed<()> {
+        let Some(one) = self.send(exchange, at, slot)? else { return Ok(()) };
+        let done = self.method.local_steps(&[self.task(exchange, &one)], &InTurn).pop();
+        done.map_or(Ok(()), |done| self.accept(exchange, one, done, shard))
+    }
+
+    /// Runs the local steps of a cohort for a method that gains from many clients at once: batch by
+    /// batch, in one call each, whose uploads all threads encode, decode and sum.
+    fn work_together(&self, exchange: &Exchange, slots: &mut [Mutex<Slot>]) -> Result<Vec<Shard>> {
+        let batch = self.machine().batch();
+        let threads = rayon::current_num_threads().min(slots.len());
+        let shard = || self.machine().shard(exchange);
+        let mut shards: Vec<Shard> = (0..threads).map(|_| shard()).collect();
+        for (number, slots) in slots.chunks_mut(batch).enumerate() {
+            let mut asked = Vec::with_capacity(slots.len());
+            for (at, slot) in (number * batch..).zip(slots) {
+                let slot = slot.get_mut().unwrap_or_else(PoisonError::into_inner);
+                asked.extend(self.send(exchange, at, slot).map_err(|(_, error)| error)?);
+            }
+            let tasks: Vec<DynTask<'_>> =
+                asked.iter().map(|one| self.task(exchange, one)).collect();
+            let done = self.method.local_steps(&tasks, &OnPool);
+            drop(tasks);
+            // Sums are exact, so it does not matter which shard an upload is in.
+            let share = asked.len().div_ceil(threads).max(1);
+            let mut answered = asked.into_iter().zip(done);
+            let parts: Vec<Vec<_>> =
+                (0..threads).map(|_| answered.by_ref().take(share).collect()).collect();
+            let accept = |(shard, part): (&mut Shard, Vec<_>)| {
+                let mut failures = part.into_iter();
+                failures.find_map(|(one, done)| self.accept(exchange, one, done, shard).err())
+            };
+            let failures = shards.par_iter_mut().zip(parts).filter_map(accept);
+            if let Some((_, error)) = failures.min_by_key(|(at, _)| *at) {
+                return Err(error);
+            }
+        }
+        Ok(shards)
+    }
+
+    /// Sends the message to the client at this place of the cohort; `None` if it does not answer.
+    fn send<S: DerefMut<Target = Slot>>(
+        &self,
+        exchange: &Exchange,
+        at: usize,
+        mut slot: S,
+    ) -> Placed<Option<Asked<S>>> {
         let invited = exchange.cohort[at];
         let message = self.machine().message_from(exchange, &slot.peer);
         let (peer, down) = message.map_err(|e| (at, e))?;
@@ -394,13 +418,13 @@ impl Simulator {
     }
 
     /// Accepts a client's upload, unless it is lost.
-    fn accept(
+    fn accept<S: DerefMut<Target = Slot>>(
         &self,
         exchange: &Exchange,
-        one: Asked<'_>,
+        one: Asked<S>,
         done: Result<(Opaque, Vec<u8>)>,
         shard: &mut Shard,
-    ) -> std::result::Result<(), (usize, Error)> {
+    ) -> Placed<()> {
         let Asked { at, invited, mut slot, peer, .. } = one;
         let failed = |e| (at, name(e, &self.federation.names, invited.id));
         let (client, up) = done.map_err(failed)?;
@@ -416,7 +440,11 @@ impl Simulator {
         Ok(())
     }
 
-    fn task<'a>(&'a self, exchange: &Exchange, one: &'a Asked<'_>) -> DynTask<'a> {
+    fn task<'a, S: DerefMut<Target = Slot>>(
+        &'a self,
+        exchange: &Exchange,
+        one: &'a Asked<S>,
+    ) -> DynTask<'a> {
         let id = one.invited.id;
         DynTask {
             client: &one.slot.client,
@@ -427,11 +455,23 @@ impl Simulator {
     }
 }
 
+/// A result whose error has the place of its client in the cohort.
+type Placed<T> = std::result::Result<T, (usize, Error)>;
+
+/// The threads of the pool.
+struct OnPool;
+
+impl Spread for OnPool {
+    fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..count).into_par_iter().for_each(work);
+    }
+}
+
 /// A client that was sent its message.
-struct Asked<'a> {
+struct Asked<S> {
     at: usize,
     invited: Invited,
-    slot: MutexGuard<'a, Slot>,
+    slot: S,
     peer: Opaque,
     down: Message,
 }

@@ -216,6 +216,14 @@ pub trait FitReport {
     }
 }
 
+/// A trained learner.
+pub struct Learned {
+    /// The tensors of a parameter vector, in order: names and shapes.
+    pub tensors: Vec<(String, Vec<usize>)>,
+    /// Parameter vectors with their weights in the prediction: several for a mixture.
+    pub models: Vec<(f64, Vec<f32>)>,
+}
+
 /// The use of a fitted model.
 pub trait FitUse {
     /// A prediction for each row.
@@ -228,6 +236,10 @@ pub trait FitUse {
         _: &mut dyn Write,
     ) -> Result<Imputed> {
         Err(run.unsupported("does not describe a table to complete"))
+    }
+    /// The trained learner of the client [`ModelUse::own`], or the shared one.
+    fn learned(&self, run: &ModelUse<'_>) -> Result<Learned> {
+        Err(run.unsupported("is not a learner over a vector of parameters"))
     }
     /// Fits the personal part of a new client in memory; `labels` is the label file of images.
     fn adapt_rows(

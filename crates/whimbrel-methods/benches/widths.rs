@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
+use whimbrel_core::memory::KeepLarge;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{ClientData, ClientId, Erased, Key, Result, vector};
 use whimbrel_engine::keys::StageKeys;
@@ -18,6 +19,9 @@ use whimbrel_methods::federated::{
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_testkit::resident_mb;
+
+#[global_allocator]
+static MEMORY: KeepLarge = KeepLarge::new();
 
 const CLIENTS: usize = 20;
 const D: usize = 10_000_000;

@@ -39,8 +39,10 @@ pub(crate) struct Pass {
     pub samples: usize,
     /// Samples with padding.
     pub padded: usize,
-    /// Whether dropout is drawn and statistics are those of the batch.
+    /// Whether statistics are those of the batch.
     pub training: bool,
+    /// Whether dropout is drawn.
+    pub dropout: bool,
     /// The key of the layer's random numbers.
     pub key: Key,
 }

@@ -11,10 +11,12 @@ use pyo3::types::{PyByteArray, PyTuple};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use whimbrel::parts::core::{Error, Inputs, Key, Result, Samples, Targets};
-use whimbrel::parts::families::personal::own_learner::OwnLearner as Offered;
-use whimbrel::parts::nn::{Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training};
+use whimbrel::parts::families::personal::own_learner::{OwnLearner as Offered, Replace};
+use whimbrel::parts::nn::{
+    Architecture, Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training,
+};
 
-use crate::errors::exception;
+use crate::errors::{detached, exception};
 use crate::runs::bytes;
 
 /// A Python learner, registered under its name while the object lives.
@@ -36,8 +38,68 @@ impl OwnLearner {
     }
 }
 
+/// Replaces built-in networks by `build(kind, tensors, shape, classes)`, which returns a `Bridge`;
+/// `tensors` are names, shapes, and whether each is a running statistic.
+pub fn on_device(build: Py<PyAny>) -> Box<Replace> {
+    Box::new(move |architecture, network| {
+        let Architecture { kind, shape, classes, .. } = architecture;
+        let tensor = |t: &Tensor| (t.name.clone(), t.shape.clone(), t.role == Role::Statistic);
+        let tensors: Vec<_> = network.tensors().iter().map(tensor).collect();
+        let learner = or_unwind(|py| {
+            let bridge = build.call1(py, (kind, tensors, PyTuple::new(py, shape)?, *classes))?;
+            PyLearner::on(py, bridge, shape, *classes, Some(network))
+        });
+        Ok(Arc::new(learner))
+    })
+}
+
+/// The losses and the gradient of a built-in network without dropout, and the network's tensors;
+/// `inputs` are numbers, or symbols as integers.
+#[pyfunction]
+#[pyo3(signature = (kind, shape, classes, params, inputs, targets, hidden=Vec::new()))]
+#[allow(clippy::too_many_arguments)]
+pub fn network_gradient<'py>(
+    py: Python<'py>,
+    kind: &str,
+    shape: Vec<usize>,
+    classes: usize,
+    params: PyBuffer<f32>,
+    inputs: &Bound<'py, PyAny>,
+    targets: Vec<u16>,
+    hidden: Vec<usize>,
+) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+    let inputs = match inputs.extract::<PyBuffer<u16>>() {
+        Ok(symbols) => Inputs::Symbols(symbols.to_vec(py)?),
+        Err(_) => Inputs::Real(inputs.extract::<PyBuffer<f32>>()?.to_vec(py)?),
+    };
+    let w = params.to_vec(py)?;
+    let (losses, gradient) = detached(py, || {
+        let architecture = Architecture {
+            hidden,
+            dropout: false,
+            ..Architecture::new(kind, &shape, classes)
+        };
+        let network = architecture.build()?;
+        let count = targets.len();
+        let of_targets = Targets::Classes { of: targets, count: classes };
+        let samples = Samples::new(shape, inputs, of_targets)?;
+        network.check(&samples)?;
+        if w.len() != network.parameters() {
+            let (found, wanted) = (w.len(), network.parameters());
+            return Err(Error::data(format!("{found} parameters, expected {wanted}")).into());
+        }
+        let (mut losses, mut gradient) = (vec![0.0; count], vec![0.0; w.len()]);
+        let (batch, key) = (Batch::all(&samples), Key::root(0));
+        network.gradient(&w, batch, None, key, &mut Room::default(), &mut gradient, &mut losses);
+        Ok((losses, gradient))
+    })?;
+    Ok((floats(py, &losses)?, floats(py, &gradient)?))
+}
+
 struct PyLearner {
     bridge: Py<PyAny>,
+    /// The built-in network that Python computes.
+    network: Option<Arc<dyn Learner>>,
     shape: Vec<usize>,
     classes: usize,
     tensors: Vec<Tensor>,
@@ -53,12 +115,23 @@ impl PyLearner {
     fn new(build: &Py<PyAny>, py: Python<'_>, shape: &[usize], classes: usize) -> PyResult<Self> {
         let of_shape = PyTuple::new(py, shape)?;
         let bridge = build.call1(py, (of_shape, classes))?;
+        Self::on(py, bridge, shape, classes, None)
+    }
+
+    fn on(
+        py: Python<'_>,
+        bridge: Py<PyAny>,
+        shape: &[usize],
+        classes: usize,
+        network: Option<Arc<dyn Learner>>,
+    ) -> PyResult<Self> {
         let (body, head): (usize, usize) = bridge.getattr(py, "sizes")?.extract(py)?;
         let clients_at_once = bridge.getattr(py, "clients_at_once")?.extract(py)?;
         let tensors =
             [Tensor::new("body", &[body], Role::Weight), Tensor::new("head", &[head], Role::Head)];
         let tensors = tensors.into_iter().filter(|tensor| !tensor.is_empty()).collect();
-        Ok(Self { bridge, shape: shape.to_vec(), classes, tensors, clients_at_once })
+        let tensors = network.as_ref().map_or(tensors, |network| network.tensors().to_vec());
+        Ok(Self { bridge, network, shape: shape.to_vec(), classes, tensors, clients_at_once })
     }
 
     fn arrays<'py>(&self, py: Python<'py>, batch: Batch<'_>, key: Key) -> PyResult<Arrays<'py>> {
@@ -99,9 +172,11 @@ fn at<'py, T: Copy, const N: usize>(
     bytes: impl Fn(T) -> [u8; N],
 ) -> PyResult<Bound<'py, PyByteArray>> {
     PyByteArray::new_with(py, batch.len() * width * N, |out| {
-        let samples = (0..batch.len()).map(|i| &all[batch.place(i) * width..][..width]);
-        let each = out.chunks_exact_mut(N).zip(samples.flatten());
-        each.for_each(|(to, x)| to.copy_from_slice(&bytes(*x)));
+        for (i, to) in out.chunks_exact_mut((width * N).max(1)).enumerate() {
+            let sample = &all[batch.place(i) * width..][..width];
+            let each = to.chunks_exact_mut(N).zip(sample);
+            each.for_each(|(to, x)| to.copy_from_slice(&bytes(*x)));
+        }
         Ok(())
     })
 }
@@ -116,7 +191,7 @@ fn copy<T: Element>(py: Python<'_>, from: &PyBuffer<T>, to: &mut [T]) -> PyResul
 
 impl Learner for PyLearner {
     fn name(&self) -> &'static str {
-        "own"
+        self.network.as_ref().map_or("own", |network| network.name())
     }
 
     fn tensors(&self) -> &[Tensor] {
@@ -132,6 +207,9 @@ impl Learner for PyLearner {
     }
 
     fn check(&self, samples: &Samples) -> Result<()> {
+        if let Some(network) = &self.network {
+            return network.check(samples);
+        }
         if samples.shape != self.shape {
             let what = format!("inputs of {:?} for a learner of {:?}", samples.shape, self.shape);
             return Err(Error::data(what));
@@ -144,10 +222,17 @@ impl Learner for PyLearner {
     }
 
     fn start(&self, key: Key) -> Vec<f32> {
+        if let Some(network) = &self.network {
+            return network.start(key);
+        }
         or_unwind(|py| {
             let found: PyBuffer<f32> = self.call(py, "start", (key.words()[0] >> 1,))?;
             found.to_vec(py)
         })
+    }
+
+    fn head_on(&self, w: &[f32], samples: &Samples) -> Option<(Box<dyn Learner>, Samples)> {
+        self.network.as_ref()?.head_on(w, samples)
     }
 
     fn losses(&self, w: &[f32], batch: Batch<'_>, _: &mut Room, losses: &mut [f32]) {

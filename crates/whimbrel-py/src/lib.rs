@@ -13,6 +13,10 @@ mod rows;
 mod runs;
 mod shard;
 
+#[global_allocator]
+static MEMORY: whimbrel::parts::core::memory::KeepLarge =
+    whimbrel::parts::core::memory::KeepLarge::new();
+
 /// Jobs, runs, rows and machines; the package `whimbrel` is its interface.
 #[pyo3::pymodule]
 mod _whimbrel {
@@ -21,13 +25,13 @@ mod _whimbrel {
     #[pymodule_export]
     use super::jobs::{check, estimate, inspect_clients, inspect_data, new};
     #[pymodule_export]
-    use super::learner::OwnLearner;
+    use super::learner::{OwnLearner, network_gradient};
     #[pymodule_export]
     use super::machines::{keep_own, serve};
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]
-    use super::runs::{adapt, compare, impute, own_names, predict, report, run, tensors};
+    use super::runs::{adapt, compare, export, impute, learned, own_names, predict, report, run, tensors};
     #[pymodule_export]
     use super::shard::{Offered, Shard, offer};
 }

@@ -3,12 +3,14 @@
 use crate::background::{Reporter, in_background};
 use crate::errors::detached;
 use crate::jobs::JobText;
+use crate::learner::on_device;
 use crate::rows::Source;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use whimbrel::parts::core::Error;
 use whimbrel::parts::core::method::Tensor;
 use whimbrel::parts::engine::Ending;
@@ -18,10 +20,12 @@ use whimbrel::parts::families::family::{
     AdaptOptions, ImputeOptions, Imputed, ModelUse, Predicted, Predictions,
 };
 use whimbrel::parts::families::files::read_artifact;
+use whimbrel::parts::families::personal::own_learner::with_networks;
 use whimbrel::parts::report::html;
 use whimbrel::parts::runs::{Existing, RunDir};
 use whimbrel::run::{
     FinishedRun, Listener, Request, compare as compare_jobs, names, side_by_side, threads_of,
+    tracking,
 };
 
 /// The destination of a run.
@@ -67,9 +71,10 @@ pub fn ended(folder: &Path, ending: &Ending, job: &Job, reporter: &Reporter) -> 
     Ok((folder.into(), word, why))
 }
 
-/// Runs a job like `whimbrel run`; `listener(kind, value)` receives events.
+/// Runs a job like `whimbrel run`; `listener(kind, value)` receives events, and `device` replaces the
+/// built-in networks.
 #[pyfunction]
-#[pyo3(signature = (job, place, listener, threads=None, replay=None))]
+#[pyo3(signature = (job, place, listener, threads=None, replay=None, device=None))]
 pub fn run(
     py: Python<'_>,
     job: JobText,
@@ -77,18 +82,34 @@ pub fn run(
     listener: &Bound<'_, PyAny>,
     threads: Option<usize>,
     replay: Option<PathBuf>,
+    device: Option<Py<PyAny>>,
 ) -> PyResult<Ended> {
-    in_background(py, listener, move |reporter| {
+    let place_of = Arc::new(OnceLock::new());
+    let told = place_of.clone();
+    let done = in_background(py, listener, move |reporter| {
         let request = Request {
             job: job.parse()?,
             out: place.out.as_deref(),
             existing: place.existing()?,
             replay: replay.as_deref(),
         };
-        let Some(done) = on_threads(threads, || request.carry_out(reporter))? else {
+        let work = || match device {
+            Some(device) => with_networks(on_device(device), || request.carry_out(reporter)),
+            None => request.carry_out(reporter),
+        };
+        let Some(done) = on_threads(threads, work)? else {
             return Err(interrupted("a search"));
         };
+        let _ = told.set(done.dir.path().to_path_buf());
         ended(done.dir.path(), &done.done.ending, &done.job, reporter)
+    });
+    // The folder of an interrupted run, which can be resumed.
+    done.inspect_err(|error| {
+        if let Some(folder) = place_of.get()
+            && error.is_instance_of::<PyKeyboardInterrupt>(py)
+        {
+            let _ = error.value(py).setattr("folder", folder);
+        }
     })
 }
 
@@ -144,6 +165,23 @@ pub fn report(
     })
 }
 
+/// Writes a run's figures for trackers, and returns the paths.
+#[pyfunction]
+#[pyo3(signature = (folder, tensorboard=None, mlflow=None))]
+pub fn export(
+    py: Python<'_>,
+    folder: PathBuf,
+    tensorboard: Option<PathBuf>,
+    mlflow: Option<PathBuf>,
+) -> PyResult<Vec<PathBuf>> {
+    detached(py, || {
+        let run = RunDir::existing(&folder)?;
+        let board = tensorboard.map(|to| tracking::tensorboard(&run, &to));
+        let runs = mlflow.map(|to| tracking::mlflow(&run, &to));
+        board.into_iter().chain(runs).collect()
+    })
+}
+
 /// Predictions for each row: `(name, type, labels, bytes)` by column. With labels, the numbers are
 /// indices into them.
 #[pyfunction]
@@ -189,6 +227,28 @@ pub fn bytes<'py, T, const N: usize>(
         Ok(())
     })
 }
+
+/// The trained learner of a client, or the shared one: its tensors as names and shapes, and its
+/// parameter vectors with their weights.
+#[pyfunction]
+#[pyo3(signature = (folder, listener, client=None))]
+pub fn learned<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    listener: &Bound<'_, PyAny>,
+    client: Option<String>,
+) -> PyResult<LearnedParts<'py>> {
+    let found = in_background(py, listener, move |reporter| {
+        let run = FinishedRun::read(&folder, reporter)?;
+        let own = run.own(client.as_deref())?;
+        run.job.fit.learned(&ModelUse { own: own.as_ref(), ..run.model() })
+    })?;
+    let models = found.models.iter();
+    let models = models.map(|(weight, w)| Ok((*weight, bytes(py, w, |x| x.to_le_bytes())?)));
+    Ok((found.tensors, models.collect::<PyResult<_>>()?))
+}
+
+type LearnedParts<'py> = (Vec<(String, Vec<usize>)>, Vec<(f64, Bound<'py, PyByteArray>)>);
 
 /// The completed table of a low-rank run as CSV, and figures about it as JSON.
 #[pyfunction]

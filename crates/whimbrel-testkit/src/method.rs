@@ -18,8 +18,8 @@
 use std::borrow::Cow;
 use whimbrel_core::method::{ClientGroup, MetricValue, Next};
 use whimbrel_core::{
-    Bound, ClientData, ClientId, DynMethod, DynSender, DynTask, Key, Message, Opaque, Result,
-    StateKind, Stream,
+    Bound, ClientData, ClientId, DynMethod, DynSender, DynTask, InTurn, Key, Message, Opaque,
+    Result, StateKind, Stream,
 };
 
 /// The maximum of declared bytes: a larger declaration would not bound anything.
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
         let whole = self.down(i, key).1.to_bytes().into();
         let task =
             |down| DynTask { client: &self.clients[i], down, data: &self.data[i], key: local };
-        for done in self.method.local_steps(&[task(&down), task(&whole)]) {
+        for done in self.method.local_steps(&[task(&down), task(&whole)], &InTurn) {
             let (_, again) = done.expect("a local step among several");
             assert!(bytes == again, "{}: two uploads of one local step", self.name);
         }

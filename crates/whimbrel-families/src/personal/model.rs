@@ -147,6 +147,7 @@ impl Model {
             return own_learner::build(&self.learner, shape, classes);
         }
         let shape = shape.to_vec();
-        Architecture { shape, classes, ..self.architecture.clone() }.build().map(Arc::from)
+        let architecture = Architecture { shape, classes, ..self.architecture.clone() };
+        own_learner::replaced(&architecture, architecture.build()?.into())
     }
 }

@@ -1,12 +1,14 @@
 //! Learners supplied by a program: `kind = "own"` in `[model]`.
 //!
 //! A program that embeds this crate, such as the Python package, registers a learner by name with
-//! [`OwnLearner::new`]; jobs can use it while the value lives.
+//! [`OwnLearner::new`]; jobs can use it while the value lives. [`with_networks`] lets it replace the
+//! built-in networks of one run, for example by the same networks on a GPU.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::{Error, Result};
-use whimbrel_nn::Learner;
+use whimbrel_nn::{Architecture, Learner};
 
 /// Builds a learner for a shape of inputs and a number of classes; 0 for numeric targets.
 pub type Build = dyn Fn(&[usize], usize) -> Result<Arc<dyn Learner>> + Send + Sync;
@@ -52,10 +54,55 @@ pub(super) fn build(name: &str, shape: &[usize], classes: usize) -> Result<Arc<d
     build(shape, classes)
 }
 
+/// Replaces a built-in network, given its description and itself.
+pub type Replace = dyn Fn(&Architecture, Arc<dyn Learner>) -> Result<Arc<dyn Learner>>;
+
+thread_local! {
+    static NETWORKS: RefCell<Option<Box<Replace>>> = const { RefCell::new(None) };
+}
+
+/// Calls `work`; networks that jobs build meanwhile on this thread pass through `replace`.
+pub fn with_networks<T>(replace: Box<Replace>, work: impl FnOnce() -> T) -> T {
+    struct Until(Option<Box<Replace>>);
+    impl Drop for Until {
+        fn drop(&mut self) {
+            NETWORKS.set(self.0.take());
+        }
+    }
+    let _before = Until(NETWORKS.replace(Some(replace)));
+    work()
+}
+
+/// The learner, or its replacement.
+pub(super) fn replaced(
+    architecture: &Architecture,
+    learner: Arc<dyn Learner>,
+) -> Result<Arc<dyn Learner>> {
+    NETWORKS.with_borrow(|replace| match replace {
+        Some(replace) => replace(architecture, learner),
+        None => Ok(learner),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use whimbrel_nn::Linear;
+
+    #[test]
+    fn networks_are_replaced_on_this_thread_until_the_work_is_done() {
+        let architecture = Architecture::new("mlp", &[3], 2);
+        let count = || {
+            let network = Arc::from(architecture.build().unwrap());
+            replaced(&architecture, network).unwrap().parameters()
+        };
+        let plain = count();
+        let linear = || Box::new(|_: &Architecture, _| Ok(Arc::new(Linear::new(3, true)) as _));
+        assert_eq!(with_networks(linear(), count), 4);
+        let elsewhere = || std::thread::spawn(|| NETWORKS.take().is_none()).join();
+        assert!(with_networks(linear(), elsewhere).unwrap());
+        assert_eq!(count(), plain);
+    }
 
     #[test]
     fn a_name_is_taken_while_its_learner_lives() {

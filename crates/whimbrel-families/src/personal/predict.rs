@@ -4,7 +4,7 @@ use super::PersonalFit;
 use super::model::Model;
 use super::plan::{rate, solver};
 use crate::failure::{Failure, Result, remedy};
-use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, refuse};
+use crate::family::{FitUse, FittedClient, Learned, ModelUse, Predicted, Predictions, refuse};
 use crate::job::DataSource;
 use crate::load::{FileKind, read_any, settle_classes};
 use serde_json::{Value, json};
@@ -256,8 +256,9 @@ fn not_empty(samples: Samples) -> Result<Samples> {
     Ok(samples)
 }
 
-impl FitUse for PersonalFit {
-    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+impl PersonalFit {
+    /// The trained learner with the models that predict.
+    fn predictor(&self, run: &ModelUse<'_>) -> Result<(Trained, Mixture)> {
         let trained = Trained::read(self, run)?;
         let own = run.own.map(Own::from_artifact).unwrap_or_default();
         if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
@@ -266,8 +267,25 @@ impl FitUse for PersonalFit {
                 format!("{}, or {}", remedy::NAME_CLIENT, remedy::ADAPT),
             );
         }
+        let mixture = trained.mixture(&own)?;
+        Ok((trained, mixture))
+    }
+}
+
+impl FitUse for PersonalFit {
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+        let (trained, mixture) = self.predictor(run)?;
         let samples = trained.samples(rows, run.libsvm, None)?;
-        Ok(trained.table(&trained.mixture(&own)?.predict(&*trained.learner, &samples)))
+        Ok(trained.table(&mixture.predict(&*trained.learner, &samples)))
+    }
+
+    fn learned(&self, run: &ModelUse<'_>) -> Result<Learned> {
+        let (trained, Mixture { weights, models }) = self.predictor(run)?;
+        let tensors = trained.learner.tensors().iter();
+        Ok(Learned {
+            tensors: tensors.map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect(),
+            models: weights.into_iter().zip(models).collect(),
+        })
     }
 
     fn adapt_rows(

@@ -17,7 +17,7 @@ use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
     Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
 };
-use whimbrel_core::{ClientId, Error, Key, Measure, Result};
+use whimbrel_core::{ClientId, Error, Key, Measure, Result, Spread};
 
 impl<O: Oracle> Federated<O> {
     /// The uplink for everything that does not depend on the codec.
@@ -244,7 +244,11 @@ impl<O: Judge> Method for Federated<O> {
         self.send(client, reply, computed, key)
     }
 
-    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Up)>> {
+    fn local_steps(
+        &self,
+        tasks: &[Task<'_, Self>],
+        threads: &dyn Spread,
+    ) -> Vec<Result<(Self::Client, Up)>> {
         if let [task] = tasks {
             return vec![self.local_step(task.client, &task.down, task.data, task.key)];
         }
@@ -254,15 +258,14 @@ impl<O: Judge> Method for Federated<O> {
             let Opened { received, reply } =
                 self.open_message(task.client, &task.down, message, task.data.rows[0])?;
             let (own, data) = (&task.client.own, &task.data.train);
-            Ok((Local { received, own, data, key: task.key }, (task, reply)))
+            Ok((Local { received, own, data, key: task.key }, (task.client, reply, task.key)))
         });
         for_readable(opened, |opened| {
             let (locals, replies): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
-            let computed = self.oracle.locals(&locals).into_iter().zip(replies);
-            let send = |(computed, (task, reply)): (Result<_>, (&Task<'_, Self>, _))| {
-                self.send(task.client, reply, computed?, task.key)
-            };
-            computed.map(send).collect()
+            let computed = self.oracle.locals(&locals, threads).into_iter().zip(replies);
+            threads.map(computed.collect(), |(computed, (client, reply, key))| {
+                self.send(client, reply, computed?, key)
+            })
         })
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
-use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, State, Wire};
+use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, Spread, State, Wire};
 
 /// The local computation and the server step of an algorithm. Methods stand in call order.
 pub trait Oracle: Send + Sync + 'static {
@@ -96,7 +96,11 @@ pub trait Oracle: Send + Sync + 'static {
     ) -> Result<Computed<Self>>;
     /// The work of several clients, by default one after the other. Each result must equal that of
     /// [`Oracle::local`], to the bit.
-    fn locals(&self, tasks: &[Local<'_, Self>]) -> Vec<Result<Computed<Self>>> {
+    fn locals(
+        &self,
+        tasks: &[Local<'_, Self>],
+        _threads: &dyn Spread,
+    ) -> Vec<Result<Computed<Self>>> {
         let local =
             |task: &Local<'_, Self>| self.local(&task.received, task.own, task.data, task.key);
         tasks.iter().map(local).collect()

@@ -35,7 +35,7 @@ use whimbrel_core::method::{
     Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Method, Metric, Next, Sender,
     Status, Task,
 };
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Wire};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
 use whimbrel_privacy::masks::{
     Adversary, Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span,
     hash_bytes,
@@ -434,7 +434,11 @@ impl<M: Sums> Method for Masked<M> {
         self.upload(client, asked, done, key)
     }
 
-    fn local_steps(&self, tasks: &[Task<'_, Self>]) -> Vec<Result<(Self::Client, Up)>> {
+    fn local_steps(
+        &self,
+        tasks: &[Task<'_, Self>],
+        threads: &dyn Spread,
+    ) -> Vec<Result<(Self::Client, Up)>> {
         let mut own = Vec::new();
         for task in tasks {
             if let Down::Upload(asked) = &task.down {
@@ -442,7 +446,7 @@ impl<M: Sums> Method for Masked<M> {
                 own.push(Task { client, down, data: task.data, key: task.key });
             }
         }
-        let mut done = self.method.local_steps(&own).into_iter();
+        let mut done = self.method.local_steps(&own, threads).into_iter();
         let step = |task: &Task<'_, Self>| match &task.down {
             Down::Upload(asked) => {
                 let left_out = || Error::internal("a client's local step was left out");

@@ -73,7 +73,7 @@ use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{Artifact, Declaration};
-use whimbrel_core::{ClientData, Error, Key, Result, Samples, vector, wire};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, Spread, vector, wire};
 use whimbrel_nn::{Learner, Role, Room};
 
 /// The name of the tensor of the shared vector.
@@ -337,7 +337,11 @@ impl Oracle for Personal {
     }
 
     /// The learner trains the models of all clients together.
-    fn locals(&self, tasks: &[LocalTask<'_, Self>]) -> Vec<Result<Computed<Self>>> {
+    fn locals(
+        &self,
+        tasks: &[LocalTask<'_, Self>],
+        threads: &dyn Spread,
+    ) -> Vec<Result<Computed<Self>>> {
         let begun = tasks.iter().map(|task| {
             let mut work = self.work_on(&task.received, task.data, task.key)?;
             let round = self.rule.begin(&mut work, &task.received.state, task.own)?;
@@ -355,7 +359,7 @@ impl Oracle for Personal {
                 let (own, value) = self.rule.end(&mut work, w, round)?;
                 Ok(Computed::new(own, value))
             };
-            begun.into_iter().map(end).collect()
+            threads.map(begun, end)
         })
     }
 

@@ -23,7 +23,7 @@ impl Layer for Dropout {
     }
 
     fn forward(&self, pass: Pass, Forward { x, y, kept, .. }: Forward<'_>) {
-        if !pass.training {
+        if !pass.dropout {
             return y.copy_from_slice(x);
         }
         let mut stream = pass.key.stream();
@@ -42,7 +42,7 @@ impl Layer for Dropout {
 
     fn backward(&self, pass: Pass, Backward { kept, dy, dx, .. }: Backward<'_>) {
         match dx {
-            Some(dx) if pass.training => multiply(dy, kept, dx),
+            Some(dx) if pass.dropout => multiply(dy, kept, dx),
             Some(dx) => dx.copy_from_slice(dy),
             None => {}
         }

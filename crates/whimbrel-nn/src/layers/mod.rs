@@ -272,7 +272,7 @@ mod tests {
     /// Checks outputs and all derivatives of `sum r y`, with random r, for these many samples.
     fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) {
         let padded = samples.next_multiple_of(16);
-        let pass = Pass { samples, padded, training: true, key: Key::root(9) };
+        let pass = Pass { samples, padded, training: true, dropout: true, key: Key::root(9) };
         let parameters: usize = layer.tensors().iter().map(Tensor::len).sum();
         let w = draw(1, parameters);
         let mut x = x.unwrap_or_else(|| draw(2, inputs * padded));
@@ -424,7 +424,7 @@ mod tests {
     fn running_statistics_move_a_tenth_to_the_batch() {
         let shape = map(1, 1, 2);
         let layer = BatchNorm { name: "a".to_owned(), shape, activation: Activation::None };
-        let pass = Pass { samples: 2, padded: 16, training: true, key: Key::root(1) };
+        let pass = Pass { samples: 2, padded: 16, training: true, dropout: true, key: Key::root(1) };
         let mut x = vec![0.0; 32];
         (x[0], x[1], x[16], x[17]) = (1.0, 2.0, 3.0, 6.0);
         let w = [1.0, 0.0, 10.0, 20.0];
@@ -450,7 +450,8 @@ mod tests {
         check(&layer, 100, 5, None);
         let big = Dropout { shape: Shape::flat(1000), probability: 0.25 };
         let factors = |key: u64, training: bool| {
-            let pass = Pass { samples: 16, padded: 16, training, key: Key::root(key) };
+            let key = Key::root(key);
+            let pass = Pass { samples: 16, padded: 16, training, dropout: training, key };
             let (mut y, mut kept) = (vec![0.0; 16_000], vec![0.0; 16_000]);
             let (x, kept) = (&vec![1.0; 16_000][..], &mut kept[..]);
             big.forward(pass, Forward { w: &[], x, y: &mut y, kept, work: &mut [] });

@@ -225,7 +225,8 @@ impl Learner for Network {
         let at_once = if self.mixes_samples { batch.len() } else { CHUNK };
         for (i, from) in (0..batch.len()).step_by(at_once).enumerate() {
             let chunk = Chunk { batch, from, count: (batch.len() - from).min(at_once) };
-            let pass = chunk.pass(self.dropout || self.mixes_samples, key.child(i as u64));
+            let pass = chunk.pass(true, key.child(i as u64));
+            let pass = Pass { dropout: self.dropout, ..pass };
             let losses = &mut losses[from..][..chunk.count];
             let gradient = Some(&mut *gradient);
             self.run(w, chunk, pass, room, gradient, |scores, columns| {
@@ -277,7 +278,8 @@ struct Chunk<'a> {
 
 impl Chunk<'_> {
     fn pass(&self, training: bool, key: Key) -> Pass {
-        Pass { samples: self.count, padded: self.count.next_multiple_of(16), training, key }
+        let padded = self.count.next_multiple_of(16);
+        Pass { samples: self.count, padded, training, dropout: training, key }
     }
 
     /// Copies the inputs, samples innermost; padding is zero.

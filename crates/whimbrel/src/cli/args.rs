@@ -96,6 +96,8 @@ pub enum Command {
     Pool(Pool),
     /// Make the HTML report of one run, or of several side by side
     Report(Report),
+    /// Write a run's figures for TensorBoard or MLflow
+    Export(Export),
     /// Coordinate a job whose clients are on a network; prints one invitation per client
     Serve(Serve),
     /// Join a federation with the rows of a file
@@ -426,6 +428,27 @@ pub struct Report {
     /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// `whimbrel export`.
+#[derive(clap::Args, Debug)]
+pub struct Export {
+    /// The run's folder
+    pub run: PathBuf,
+    #[command(flatten)]
+    pub to: Trackers,
+}
+
+/// Destinations of `whimbrel export`.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = true)]
+pub struct Trackers {
+    /// Folder for an event file, which `tensorboard --logdir DIR` shows
+    #[arg(long, value_name = "DIR")]
+    pub tensorboard: Option<PathBuf>,
+    /// Folder of runs, which `mlflow ui --backend-store-uri DIR` shows
+    #[arg(long, value_name = "DIR")]
+    pub mlflow: Option<PathBuf>,
 }
 
 /// `whimbrel predict`.

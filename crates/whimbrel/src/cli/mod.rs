@@ -6,6 +6,7 @@ mod compare;
 mod consent;
 mod demo;
 mod execute;
+mod export;
 mod federation;
 mod inspect;
 mod join;
@@ -84,6 +85,7 @@ fn dispatch(args: &Args) -> Result<u8> {
             new::new_command(data.as_deref(), out.as_deref(), *force, wishes)
         }
         Some(Command::Report(report)) => report::report_command(report),
+        Some(Command::Export(export)) => export::export_command(export),
         Some(Command::Serve(serve)) => serve::serve_command(serve),
         Some(Command::Join(join)) => join::join_command(join),
         Some(Command::Invite { run, name, valid_days, again }) => {

@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 mod listener;
 pub(crate) mod page;
 pub(crate) mod search;
+pub mod tracking;
 pub(crate) mod view;
 
 pub use check::{Checked, Costs, Findings};

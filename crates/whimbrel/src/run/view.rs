@@ -123,7 +123,7 @@ fn is_bits(key: &str) -> bool {
     key.starts_with("bits_")
 }
 
-fn metrics(path: &Path) -> Result<Vec<Map<String, Value>>> {
+pub fn metrics(path: &Path) -> Result<Vec<Map<String, Value>>> {
     let text = if path.is_file() { read(path)? } else { String::new() };
     let parse = |(n, line): (usize, &str)| {
         serde_json::from_str(line)

@@ -51,3 +51,45 @@ fn the_demonstration_has_a_title_and_no_bits_for_em() {
         assert!(sandbox.path(&format!("demo/{name}/report.html")).is_file());
     }
 }
+
+#[test]
+fn figures_are_exported_for_trackers() {
+    let method = "kind = \"fedem\"\nrounds = 4\nevaluate = { every = 2 }";
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", method));
+    sandbox.run_job("out");
+    // A second export replaces the first.
+    for _ in 0..2 {
+        sandbox.ok(&["export", "out", "--tensorboard", "board", "--mlflow", "runs"]);
+    }
+    let only = |folder: &str| {
+        let found = std::fs::read_dir(sandbox.path(folder)).unwrap().flatten();
+        let mut found: Vec<_> = found.map(|entry| entry.path()).collect();
+        found.retain(|path| !path.ends_with("meta.yaml"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    };
+    let events = std::fs::read(only("board")).unwrap();
+    // A record: its length, a checksum, its content, a checksum.
+    let mut records = 0;
+    let mut rest = &events[..];
+    while !rest.is_empty() {
+        let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+        rest = &rest[length + 16..];
+        records += 1;
+    }
+    let rows = sandbox.metrics("out");
+    assert_eq!(records, 1 + rows.len(), "the version, and one per evaluation");
+    let lines = std::fs::read_to_string(only("runs/0").join("metrics/objective")).unwrap();
+    let found: Vec<(f64, u64)> = lines
+        .lines()
+        .map(|line| {
+            let parts: Vec<_> = line.split(' ').collect();
+            (parts[1].parse().unwrap(), parts[2].parse().unwrap())
+        })
+        .collect();
+    let wanted = rows.iter().map(|row| (row["objective"].as_f64(), row["round"].as_u64()));
+    let wanted: Vec<_> = wanted.map(|(x, round)| (x.unwrap(), round.unwrap())).collect();
+    assert_eq!(found, wanted);
+    let refused = sandbox.run(&["export", "out"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--tensorboard"), "{}", refused.stderr);
+}
