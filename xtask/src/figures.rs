@@ -5,7 +5,8 @@
 //! key of the run's `summary.json` (over several seeds its mean, or with `KEY:log10` and
 //! `KEY:log10-sd` mean and standard deviation of the logarithms), or `KEY@ROUND`, a line of its
 //! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. A
-//! figure is right if the result, rounded to its digits, has the same text.
+//! figure is right if the result, rounded to its digits, has the same text. The pages of `docs/papers` are
+//! written by the program and compared as a whole.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -49,6 +50,9 @@ pub fn run(arguments: &[String]) -> Outcome {
             fs::write(&page, out).map_err(|e| format!("{shown}: {e}"))?;
         }
     }
+    let papers = papers(write)?;
+    checked += papers.len();
+    wrong.extend(papers.into_iter().flatten());
     wrong.iter().for_each(|line| eprintln!("{line}"));
     match (wrong.len(), write) {
         (0, _) => eprintln!("xtask figures: {checked} figures agree with their jobs"),
@@ -56,6 +60,35 @@ pub fn run(arguments: &[String]) -> Outcome {
         (n, false) => return Err(format!("{n} of {checked} figures differ from their jobs")),
     }
     Ok(())
+}
+
+/// Runs all studies of papers at quick scale and compares the pages they write: for each page, the first
+/// line that differs.
+fn papers(write: bool) -> Result<Vec<Option<String>>, String> {
+    let root = cargo::root();
+    let folder = root.join("target/figures/papers");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let [out, made] = ["runs", "pages"].map(|part| folder.join(part).display().to_string());
+    let program = ["run", "--quiet", "--locked", "--profile", "ci", "--package", "whimbrel", "--"];
+    let check = ["--quiet", "paper", "check", "--data", "jobs/data", "--out", &out];
+    cargo::run(&[&program[..], &check, &["--markdown", &made]].concat())?;
+    let mut differ = Vec::new();
+    for page in pages(Path::new(&made))? {
+        let kept = root.join("docs/papers").join(page.file_name().unwrap_or_default());
+        let read =
+            |path: &Path| fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()));
+        let (new, old) = (read(&page)?, read(&kept).unwrap_or_default());
+        let line =
+            new.lines().zip(old.lines().chain(std::iter::repeat(""))).position(|(a, b)| a != b);
+        let line = line.or((new != old).then(|| new.lines().count()));
+        differ.push(line.map(|line| format!("{}:{}: out of date", kept.display(), line + 1)));
+        if write {
+            fs::write(&kept, new).map_err(|e| format!("{}: {e}", kept.display()))?;
+        }
+    }
+    Ok(differ)
 }
 
 /// One figure of a line.

@@ -119,14 +119,15 @@ pub(crate) fn metric(groups: &[Group], metric: &Measure) -> Vec<Curve> {
         declare::Scale::Log => Scale::Log,
         declare::Scale::Linear => Scale::Linear,
     };
-    groups
-        .iter()
-        .enumerate()
-        .map(|(style, group)| {
-            Curve::new(group.label.clone(), style, course(group, &metric.key), scale)
-        })
-        .filter(drawn)
-        .collect()
+    of_key(groups, &metric.key, scale).into_iter().filter(drawn).collect()
+}
+
+/// The lines of a metric by its key, one per group, thinned for one scale.
+pub(crate) fn of_key(groups: &[Group], key: &str, scale: Scale) -> Vec<Curve> {
+    let line = |(style, group): (usize, &Group)| {
+        Curve::new(group.label.clone(), style, course(group, key), scale)
+    };
+    groups.iter().enumerate().map(line).collect()
 }
 
 /// The same lines over the second half of the longest one's rounds.

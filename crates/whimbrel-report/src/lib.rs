@@ -14,6 +14,7 @@
 //! | [`dashboard`] | the live dashboard's files and status, metrics for Prometheus |
 //! | `exhibits` | exhibits of families: tables, heat maps, series with intervals, ellipses |
 //! | `declared`, `group`, `curves`, `headline`, `bits_to_target` | lines and figures of runs |
+//! | [`studies`] | the page of a paper's figures and tables |
 //! | `page`, `sections`, `settings`, `figure` | the HTML |
 //!
 //! Coordinates use the host's `log10`, so pictures may differ in the last digit between machines; the
@@ -33,6 +34,7 @@ pub mod plot;
 mod quantiles;
 mod sections;
 mod settings;
+pub mod studies;
 pub mod table;
 pub mod view;
 

@@ -15,10 +15,13 @@ use whimbrel_codec::channel::Uplink;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error, Key, Samples};
 use whimbrel_engine::Stage;
-use whimbrel_methods::bayes::{Chains, Decay, Noise, Part, Personalised, Schedule, Soul, Steps};
+use whimbrel_methods::bayes::{
+    Chains, Decay, Noise, Part, Personalised, Rate, Schedule, Soul, Steps,
+};
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::settings::Budget;
 use whimbrel_models::prior::{Prior, Shape};
+use whimbrel_models::sampler::Kernel;
 use whimbrel_nn::{Learner, Role};
 
 /// The exponents of `step = "theory"`: `eta_k = k^-0.9/L`, `gamma_k = gamma k^-0.4`, with which every
@@ -109,8 +112,9 @@ pub(super) fn planned(
         "{shared} shared parameters, {personal} per client, {} of their prior",
         soul.prior.parameters()
     )];
-    let (private, warnings) = common.private_messages(channels.uplinks[0].dimension())?;
+    let (private, mut warnings) = common.private_messages(channels.uplinks[0].dimension())?;
     notes.extend(private);
+    warnings.extend(inflated(&soul));
     common.check_private_start(&*learner)?;
     if let Some(wide) = &wide {
         notes.push(format!(
@@ -144,6 +148,17 @@ pub(super) fn planned(
     let plan = SoulPlan { asked: asked.clone(), learner, noise, channels: channels.clone(), wide };
     let rounds = plan.rounds(common);
     Ok(Planned { rounds, theory, warnings, notes, ..Planned::new(common, &channels, plan) })
+}
+
+/// The warning about posterior variances under unadjusted moves at their default step, where these
+/// variances are the result: without layers below the personal part.
+fn inflated(soul: &Soul) -> Option<String> {
+    let moves = soul.chains.kernel == Some(Kernel::Ula) && soul.chains.gamma == Rate::Auto;
+    (moves && soul.model.part == Part::All).then(|| {
+        "kernel = \"ula\" at gamma = \"auto\" inflates posterior variances, up to twofold in the most curved \
+         direction: kernel = \"mala\" has no such bias, a smaller `gamma` less"
+            .into()
+    })
 }
 
 /// The noise of the targets; `drawn` is the noise of generated data.

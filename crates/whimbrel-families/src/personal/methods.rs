@@ -25,8 +25,8 @@ use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{define_keys, form, inline, integer, keys, table};
 use whimbrel_methods::personal::{
-    Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Local, LocalRule, Mocha, PFedMe, Sampling,
-    Scaffold, ServerStep, Weighing,
+    Apfl, Clustered, Ditto, FedAvg, FedMix, FedRep, Linkage, Local, LocalRule, Mocha, PFedMe,
+    Sampling, Scaffold, ServerStep, Weighing,
 };
 
 /// The keys of local steps.
@@ -355,6 +355,20 @@ table! {
         stationary: BELOW = "below", POSITIVE, default;
         /// norm of a member's update
         apart: ABOVE = "above", POSITIVE, default;
+        /// distance of two groups of updates, by which a cluster is bisected
+        linkage: LINKAGE = "linkage", LINKAGES, default;
+        /// a bisection is kept if this is below sqrt((1 - s)/2), s being the largest cosine
+        /// similarity across it
+        gamma_max: GAMMA_MAX = "gamma_max", BELOW_ONE, default;
+    }
+}
+
+form! {
+    LINKAGES: Linkage {
+        /// the smallest: the bisection has the smallest similarity across
+        "single" => Linkage::Single,
+        /// the largest, as in published code
+        "complete" => Linkage::Complete,
     }
 }
 

@@ -9,10 +9,14 @@
 //! | `Delta theta_i` | an upload | a client's update |
 //! | `eps_1`, `eps_2` | `stationary`, `apart` | a cluster whose mean update is shorter than the first while a member's is longer than the second is split |
 //! | `alpha_{i,j}` | cosine similarity | of two clients' updates |
+//! | `alpha_cross` | `Split::across` | the largest similarity across a split |
+//! | `gamma_max` | `gamma_max` | a split is kept if `gamma_max < sqrt((1 - alpha_cross)/2)` |
 //!
-//! The split minimises the largest similarity across it, by complete linkage on cosine distances, as
-//! the paper proposes. *Reduces to* `fedavg` as long as no cluster is split. *Departures*: none; a split
-//! waits for a round in which every client of the cluster took part.
+//! The split has the smallest `alpha_cross` of all bipartitions: the last two groups of single linkage,
+//! which cuts the weakest edge of a spanning tree of largest similarities. [`Linkage::Complete`] is the
+//! rule of published code. *Reduces to* `fedavg` as long as no cluster is split. *Departures*: none; a
+//! split waits for a round in which every client of the cluster took part. `gamma_max` is an input of the
+//! paper without a value; at 0, the default, it refuses only a split of parallel updates.
 
 use super::mixture::largest;
 use super::per_client::{PerClient, PerClientRule, Upload};
@@ -40,11 +44,24 @@ pub struct Clustered {
     pub stationary: f64,
     /// `eps_2`.
     pub apart: f64,
+    pub linkage: Linkage,
+    /// The largest relative error of a client's update as an estimate of its cluster's.
+    pub gamma_max: f64,
+}
+
+/// The distance of two groups of updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Linkage {
+    /// The smallest of their members.
+    #[default]
+    Single,
+    /// The largest of their members.
+    Complete,
 }
 
 impl Default for Clustered {
     fn default() -> Self {
-        Self { stationary: 0.4, apart: 1.6 }
+        Self { stationary: 0.4, apart: 1.6, linkage: Linkage::Single, gamma_max: 0.0 }
     }
 }
 
@@ -116,10 +133,10 @@ impl PerClientRule for ClusteredClients {
         id.0
     }
 
-    fn message(&self, global: &Clusters, id: u32, round: u32) -> ClusterMessage {
+    fn message(&self, global: &Clusters, id: u32, round: Option<u32>) -> ClusterMessage {
         let cluster = global.cluster[id as usize];
         let model = global.models[cluster as usize].clone();
-        ClusterMessage { cluster, rate: self.training.rates.at(round), model }
+        ClusterMessage { cluster, rate: self.training.rates.at(round.unwrap_or(0)), model }
     }
 
     fn local(
@@ -219,19 +236,31 @@ impl Clustered {
             return;
         }
         let vectors: Vec<&[f32]> = changes.iter().map(|(_, x)| &x[..]).collect();
-        let second = bipartition(&vectors, &norms);
+        let split = bipartition(&vectors, &norms, self.linkage);
+        // gamma_max < sqrt((1 - alpha_cross) / 2)
+        if self.gamma_max >= (0.5 * (1.0 - split.across)).max(0.0).sqrt() {
+            return;
+        }
         let new = to.models.len() as u32;
         to.models.push(to.models[c].clone());
-        for ((id, _), second) in changes.iter().zip(second) {
-            if second {
+        for ((id, _), second) in changes.iter().zip(&split.second) {
+            if *second {
                 to.cluster[*id as usize] = new;
             }
         }
     }
 }
 
-/// Complete linkage on cosine distances down to two clusters; true for members of the second.
-fn bipartition(vectors: &[&[f32]], norms: &[f64]) -> Vec<bool> {
+/// Updates in two groups.
+struct Bipartition {
+    /// Whether an update belongs to the second group.
+    second: Vec<bool>,
+    /// `alpha_cross`: the largest similarity of two updates in different groups.
+    across: f64,
+}
+
+/// Agglomeration by cosine distances down to two groups.
+fn bipartition(vectors: &[&[f32]], norms: &[f64], linkage: Linkage) -> Bipartition {
     let n = vectors.len();
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
@@ -244,6 +273,7 @@ fn bipartition(vectors: &[&[f32]], norms: &[f64]) -> Vec<bool> {
             (distance[i * n + j], distance[j * n + i]) = (between, between);
         }
     }
+    let between_two = distance.clone();
     let mut group: Vec<usize> = (0..n).collect();
     let mut alive: Vec<usize> = (0..n).collect();
     while alive.len() > 2 {
@@ -258,13 +288,20 @@ fn bipartition(vectors: &[&[f32]], norms: &[f64]) -> Vec<bool> {
         let (i, j) = (alive[best.1], alive[best.2]);
         alive.remove(best.2);
         for k in &alive {
-            let farther = distance[i * n + k].max(distance[j * n + k]);
-            (distance[i * n + k], distance[k * n + i]) = (farther, farther);
+            let (a, b) = (distance[i * n + k], distance[j * n + k]);
+            let linked = match linkage {
+                Linkage::Single => a.min(b),
+                Linkage::Complete => a.max(b),
+            };
+            (distance[i * n + k], distance[k * n + i]) = (linked, linked);
         }
         group.iter_mut().filter(|g| **g == j).for_each(|g| *g = i);
     }
-    let first = group[0];
-    group.iter().map(|g| *g != first).collect()
+    let second: Vec<bool> = group.iter().map(|g| *g != group[0]).collect();
+    let pairs = (0..n).flat_map(|i| (0..i).map(move |j| (i, j)));
+    let crossing = pairs.filter(|(i, j)| second[*i] != second[*j]);
+    let nearest = crossing.map(|(i, j)| between_two[i * n + j]).fold(f64::INFINITY, f64::min);
+    Bipartition { second, across: 1.0 - nearest }
 }
 
 /// The model with the smallest mean loss on these samples.
@@ -324,6 +361,57 @@ mod tests {
             [[1.0, 0.1], [-1.0, 0.0], [2.0, 0.3], [-0.5, 0.1], [1.0, -0.2]];
         let all: Vec<&[f32]> = vectors.iter().map(|v| &v[..]).collect();
         let norms: Vec<f64> = all.iter().map(|v| f32::norm2_squared(v).sqrt()).collect();
-        assert_eq!(bipartition(&all, &norms), [false, true, false, true, false]);
+        for linkage in [Linkage::Single, Linkage::Complete] {
+            let split = bipartition(&all, &norms, linkage);
+            assert_eq!(split.second, [false, true, false, true, false]);
+            assert!(split.across < 0.0, "{}", split.across);
+        }
+    }
+
+    /// All 2^(n-1) - 1 bipartitions are tried.
+    #[test]
+    fn no_split_has_a_smaller_similarity_across_than_single_linkage() {
+        let mut stream = Key::root(5).stream();
+        let mut worse = 0;
+        for _ in 0..50 {
+            let vectors: Vec<[f32; 3]> =
+                (0..8).map(|_| std::array::from_fn(|_| stream.normal() as f32)).collect();
+            let all: Vec<&[f32]> = vectors.iter().map(|v| &v[..]).collect();
+            let norms: Vec<f64> = all.iter().map(|v| f32::norm2_squared(v).sqrt()).collect();
+            let alpha = |i: usize, j: usize| {
+                let dot: f64 = (0..3).map(|k| f64::from(all[i][k]) * f64::from(all[j][k])).sum();
+                dot / (norms[i] * norms[j])
+            };
+            let across = |mask: u32| {
+                let pairs = (0..8).flat_map(|i| (0..i).map(move |j| (i, j)));
+                let crossing = pairs.filter(|(i, j)| ((mask >> i) ^ (mask >> j)) & 1 == 1);
+                crossing.map(|(i, j)| alpha(i, j)).fold(f64::NEG_INFINITY, f64::max)
+            };
+            let best = (1..128).map(across).fold(f64::INFINITY, f64::min);
+            let single = bipartition(&all, &norms, Linkage::Single).across;
+            assert!((single - best).abs() < 1e-12, "{single} {best}");
+            worse += u32::from(bipartition(&all, &norms, Linkage::Complete).across > best + 1e-9);
+        }
+        assert!(worse > 0, "complete linkage was optimal in every draw");
+    }
+
+    #[test]
+    fn a_split_of_near_updates_is_refused() {
+        let changes: Vec<Upload<f32>> = [[2.0, 0.5], [2.0, -0.5], [-2.0, 0.5], [2.0, 0.4]]
+            .map(|x| x.to_vec())
+            .into_iter()
+            .enumerate()
+            .map(|(i, x)| (i as u32, x))
+            .collect();
+        let changes: Vec<&Upload<f32>> = changes.iter().collect();
+        let clusters = |gamma_max| {
+            let mut to =
+                Clusters { models: vec![vec![0.0; 2]], cluster: vec![0; 4], weight: vec![1.0; 4] };
+            let rule = Clustered { gamma_max, ..Clustered::default() };
+            rule.split(&mut to, 0, &[0.0, 0.0], &changes);
+            to.models.len()
+        };
+        // alpha_cross is that of (-2, 0.5) and (2, 0.5): -0.88, and sqrt((1 + 0.88)/2) = 0.97.
+        assert_eq!((clusters(0.0), clusters(0.96), clusters(0.98)), (2, 2, 1));
     }
 }

@@ -14,10 +14,14 @@
 //! Minimises `sum_t sum_i hinge(y_i <w_t, x_i>) + lambda/2 tr(W Omega W^T)`. *Reduces to* a support
 //! vector machine for each client as long as the relation is the identity, as it is at the start.
 //! *Departures*: the trace of `Omega^-1` is the number of clients instead of one, so that `lambda`
-//! does not depend on it.
+//! does not depend on it. After the last round one more exchange delivers the models that it produced;
+//! evaluations before it are of the model of a client's last message. Losses are means of the hinge.
 
+use super::evaluate::Told;
 use super::per_client::{PerClient, PerClientRule, Upload};
-use super::{Adaptation, Length, Local, LocalRule, Own, PARAMETERS, Personal, Round, Shape, Work};
+use super::{
+    Adaptation, Length, Local, LocalRule, Mixture, Own, PARAMETERS, Personal, Round, Shape, Work,
+};
 use crate::federated::{BindRows, Split, Terms};
 use crate::settings::{Weights, largest_norm};
 use std::sync::Arc;
@@ -54,6 +58,8 @@ pub struct Related {
     v: Vec<Vec<f64>>,
     w: Vec<Vec<f64>>,
     relation: Vec<f64>,
+    /// Whether the clients have their models of the last round.
+    delivered: bool,
 }
 
 /// A client's state.
@@ -68,11 +74,11 @@ pub struct Duals {
 #[derive(Clone, Debug)]
 pub struct RelatedMessage {
     w: Vec<f64>,
-    /// `sigma' Omega^-1_tt / lambda`.
+    /// `sigma' Omega^-1_tt / lambda`; zero in the delivery, at which nothing is trained.
     scale: f64,
 }
 
-wire!(Related { ids, v, w, relation });
+wire!(Related { ids, v, w, relation, delivered });
 wire!(Duals { alpha, w });
 wire!(RelatedMessage { w, scale });
 
@@ -98,6 +104,8 @@ impl PerClientRule for MochaClients {
     type Number = f64;
     /// Empty: a client evaluates the model of its last message.
     type Ask = ();
+
+    const DELIVERS: bool = true;
 
     fn training(&self) -> &Personal {
         &self.training
@@ -147,10 +155,10 @@ impl PerClientRule for MochaClients {
         old as u32
     }
 
-    fn message(&self, global: &Related, place: u32, _: u32) -> RelatedMessage {
+    fn message(&self, global: &Related, place: u32, round: Option<u32>) -> RelatedMessage {
         let (t, m) = (place as usize, global.ids.len());
-        let scale = global.spread() * global.relation[t * m + t] / self.settings.lambda;
-        RelatedMessage { w: global.w[t].clone(), scale }
+        let scale = || global.spread() * global.relation[t * m + t] / self.settings.lambda;
+        RelatedMessage { w: global.w[t].clone(), scale: round.map_or(0.0, |_| scale()) }
     }
 
     /// SDCA on the client's dual problem, with the others' part fixed; uploads the change of `v_t`.
@@ -161,7 +169,7 @@ impl PerClientRule for MochaClients {
         (_, SignedRows { x, y, width }): &(Split<Samples>, SignedRows),
         key: Key,
     ) -> Result<(Duals, Vec<f64>)> {
-        let scales = down.scale > 0.0 && down.scale.is_finite();
+        let scales = down.scale >= 0.0 && down.scale.is_finite();
         if down.w.len() != *width || !vector::all_finite(&down.w) || !scales {
             return Err(Error::peer("a model of another length, or numbers out of range"));
         }
@@ -206,6 +214,14 @@ impl PerClientRule for MochaClients {
         Ok(moves.iter().map(|(_, moved)| vector::norm2_squared(moved)).sum())
     }
 
+    fn delivered(&self, global: &Related) -> bool {
+        global.delivered
+    }
+
+    fn deliver(&self, global: &mut Related) {
+        global.delivered = true;
+    }
+
     fn magnitude(&self, global: &Related, (): &()) -> f64 {
         1.0 + largest_norm(global.w.iter().map(|w| vector::norm2_squared(w)))
     }
@@ -219,6 +235,18 @@ impl PerClientRule for MochaClients {
     fn own(client: &Duals) -> Own {
         let known = Some(narrow(&client.w)).filter(|model| !model.is_empty());
         Own::of_models(known.into_iter().collect())
+    }
+
+    fn answer(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+        let score = |rows: &Samples| {
+            let mut scores = own.score(&*self.training.learner, rows);
+            if let (Some(loss), [model]) = (scores.first_mut(), &own.models[..]) {
+                *loss = self.hinge(model, rows)?;
+            }
+            Ok(scores)
+        };
+        let answer = score(&parts.train)?.first().copied().unwrap_or(0.0);
+        Ok(Told { rows: parts.rows[0], answer, memory_gap2: None, parts: parts.scores(score)? })
     }
 
     fn ask(&self, _: &Related) {}
@@ -236,6 +264,15 @@ fn narrow(w: &[f64]) -> Vec<f32> {
 impl MochaClients {
     fn width(&self) -> usize {
         self.training.learner.parameters()
+    }
+
+    /// The mean hinge loss of a model on rows.
+    fn hinge(&self, model: &[f32], rows: &Samples) -> Result<f64> {
+        let SignedRows { x, y, width } = self.lay_out(rows)?;
+        let model: Vec<f64> = model.iter().map(|w| f64::from(*w)).collect();
+        let losses = x.chunks_exact(width).zip(&y);
+        let losses = losses.map(|(x, y)| (1.0 - y * vector::dot(&model, x)).max(0.0));
+        Ok(losses.sum::<f64>() / y.len().max(1) as f64)
     }
 
     fn passes(&self) -> u32 {

@@ -42,7 +42,7 @@ mod start;
 mod work;
 
 pub use apfl::Apfl;
-pub use clustered::{CLUSTER, Clustered, ClusteredClients};
+pub use clustered::{CLUSTER, Clustered, ClusteredClients, Linkage};
 pub use decentralised::{DecentralisedPersonal, Scaling};
 pub use ditto::Ditto;
 pub use fedavg::FedAvg;

@@ -5,7 +5,7 @@
 //! are exact. The server keeps a round's uploads until the round ends: cohort times model.
 
 use super::evaluate::{self, Told};
-use super::{Own, Personal};
+use super::{Mixture, Own, Personal};
 use crate::federated::{BindRows, Oracle, Split, aggregate, optional};
 use crate::settings::{Budget, Weights, check_rows, check_sums};
 use whimbrel_codec::Scalar;
@@ -36,6 +36,9 @@ pub trait PerClientRule: Send + Sync + 'static {
     type Number: Scalar;
     type Ask: Wire + Send + Sync + 'static;
 
+    /// Whether an exchange after the rounds delivers the result to the clients.
+    const DELIVERS: bool = false;
+
     /// The learner and its local training.
     fn training(&self) -> &Personal;
     fn lay_out(&self, train: &Samples) -> Result<Self::Rows>;
@@ -43,7 +46,8 @@ pub trait PerClientRule: Send + Sync + 'static {
     fn start(&self, key: Key) -> Result<(Self::Global, Self::Scale)>;
     /// Adds a client; returns its place among the uploads.
     fn admit(&self, to: &mut Self::Global, id: ClientId, weight: f64) -> u32;
-    fn message(&self, global: &Self::Global, place: u32, round: u32) -> Self::Down;
+    /// The message of a round, or of the exchange that delivers the result (`None`).
+    fn message(&self, global: &Self::Global, place: u32, round: Option<u32>) -> Self::Down;
     /// The client's next state and its upload.
     fn local(
         &self,
@@ -59,10 +63,20 @@ pub trait PerClientRule: Send + Sync + 'static {
     /// Moves the global state by the uploads, in order of places; returns the squared norm of the move.
     fn step(&self, to: &mut Self::Global, from: &[Upload<Self::Number>], round: u32)
     -> Result<f64>;
+    /// Whether the clients have the result.
+    fn delivered(&self, _: &Self::Global) -> bool {
+        true
+    }
+    /// Notes that the clients have the result.
+    fn deliver(&self, _: &mut Self::Global) {}
     fn magnitude(&self, global: &Self::Global, scale: &Self::Scale) -> f64;
     /// Adds the global state to the run's result.
     fn artifact(&self, global: &Self::Global, to: Artifact) -> Artifact;
     fn own(client: &Self::Client) -> Own;
+    /// The figures of a client's predictor.
+    fn answer(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+        self.training().answer_with(own, parts)
+    }
     fn ask(&self, global: &Self::Global) -> Self::Ask;
     /// The shared vector in the form of [`LocalRule::personal`](super::LocalRule::personal).
     fn shared(&self, ask: &Self::Ask) -> Vec<f32>;
@@ -118,6 +132,10 @@ impl<R: PerClientRule> PerClient<R> {
     fn training(&self) -> &Personal {
         self.rule.training()
     }
+
+    fn is_spent(&self, server: &Server<R::Global, R::Scale>) -> bool {
+        self.budget.is_spent(server.round, server.epoch())
+    }
 }
 
 impl<R: PerClientRule> Method for PerClient<R> {
@@ -138,7 +156,10 @@ impl<R: PerClientRule> Method for PerClient<R> {
             aggregate("up", self.training().rule.sent(), whole),
             evaluate::disclosure(),
         ];
-        let exchanges = vec![Allowance::rounds(self.budget.rounds_max())];
+        // A delivery counts among the rounds that a client answers.
+        let delivery = u32::from(R::DELIVERS);
+        let most = self.budget.rounds_max().map(|most| most.saturating_add(delivery));
+        let exchanges = vec![Allowance::rounds(most)];
         let measures = self.training().told_measures(R::measure());
         Declaration { exchanges, disclosures, measures, ..Declaration::default() }
     }
@@ -171,8 +192,13 @@ impl<R: PerClientRule> Method for PerClient<R> {
     }
 
     fn status(&self, server: &Self::Server) -> Status {
-        let done = self.budget.is_spent(server.round, server.epoch());
-        let next = if done { Next::Stop } else { Next::Round(Cohort::Sampled) };
+        let next = if !self.is_spent(server) {
+            Next::Round(Cohort::Sampled)
+        } else if !self.rule.delivered(&server.global) {
+            Next::Uncounted
+        } else {
+            Next::Stop
+        };
         Status { next, magnitude: self.rule.magnitude(&server.global, &server.scale) }
     }
 
@@ -187,7 +213,8 @@ impl<R: PerClientRule> Method for PerClient<R> {
         peer: &Peer,
         _: Key,
     ) -> Result<(Peer, R::Down)> {
-        Ok((peer.clone(), self.rule.message(&server.global, peer.place, server.round)))
+        let round = (!self.is_spent(server)).then_some(server.round);
+        Ok((peer.clone(), self.rule.message(&server.global, peer.place, round)))
     }
 
     fn local_step(
@@ -230,6 +257,10 @@ impl<R: PerClientRule> Method for PerClient<R> {
         fold: Self::Fold,
         _: Key,
     ) -> Result<Self::Server> {
+        if self.is_spent(&server) {
+            self.rule.deliver(&mut server.global);
+            return Ok(server);
+        }
         server.rows_used += fold.rows_used;
         server.round += 1;
         let norm2 = self.rule.step(&mut server.global, &fold.uploads, server.round)?;
@@ -259,7 +290,7 @@ impl<R: PerClientRule> Evaluate for PerClient<R> {
     fn answer(&self, client: &R::Client, ask: &R::Ask, (parts, _): &Self::Data) -> Result<Told> {
         let (training, shared) = (self.training(), self.rule.shared(ask));
         let (rate, own) = (training.rates.initial, R::own(client));
-        training.answer_with(&training.predictor(&shared, rate, &own, &parts.train)?, parts)
+        self.rule.answer(&training.predictor(&shared, rate, &own, &parts.train)?, parts)
     }
 
     fn own(&self, id: ClientId, peer: Option<&Peer>, told: &Told) -> Result<Vec<Metric>> {

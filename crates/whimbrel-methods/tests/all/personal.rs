@@ -214,7 +214,7 @@ fn the_same_bits_in_every_runner() {
 }
 
 fn clustered() -> Erased<PerClient<ClusteredClients>, BindRows> {
-    let settings = Clustered { stationary: 10.0, apart: 1e-3 };
+    let settings = Clustered { stationary: 10.0, apart: 1e-3, ..Clustered::default() };
     let rule = ClusteredClients { training: Setup::of(settings.clone()).training(), settings };
     Erased(PerClient { rule, weights: Weights::Samples, budget: Budget::Rounds(6) }, BindRows)
 }
@@ -279,6 +279,24 @@ fn related_models_start_as_support_vector_machines() {
             }
         }
     }
+}
+
+/// After the last round every client has the model that the server computed from it, and losses are
+/// those that were trained.
+#[test]
+fn related_models_are_delivered_and_judged_by_the_hinge() {
+    let (data, method) = (clients(true), Arc::new(mocha(1, 2)));
+    let mut simulator = begun(method.clone(), &data, 7, Participation::Everyone, Faults::default());
+    while simulator.step().unwrap().is_some() {}
+    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    let mut found = Vec::new();
+    simulator
+        .client_artifacts(&mut |_, own| {
+            found.extend(own.narrow[0].values.clone());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(found, artifact.narrow[0].values);
 }
 
 #[test]

@@ -24,11 +24,11 @@ mod report;
 mod roster;
 mod serve;
 mod sources;
-mod studies;
 
 use crate::run::{Wishes, threads_of};
 use args::{Args, Command, DataCommand, PaperCommand};
 use clap::Parser;
+use paper::study::Scale;
 use std::process::ExitCode;
 use whimbrel_core::{Error, isa};
 use whimbrel_families::failure::{Failure, Result};
@@ -117,8 +117,11 @@ fn dispatch(args: &Args) -> Result<u8> {
             inspect::inspect_command(file, client.as_deref(), *json)
         }
         Some(Command::Paper(PaperCommand::List { json })) => paper::list_command(*json),
-        Some(Command::Paper(PaperCommand::Run { name, data, out, json })) => {
-            paper::run_command(name, data.as_deref(), out.as_deref(), *json)
+        Some(Command::Paper(PaperCommand::Run { names, with })) => {
+            paper::run_command(names, with, Scale::Paper)
+        }
+        Some(Command::Paper(PaperCommand::Check { names, with })) => {
+            paper::run_command(names, with, Scale::Quick)
         }
         Some(Command::Completions { shell }) => manual::completions_command(*shell),
         Some(Command::Man { out, force }) => manual::man_command(out.as_deref(), *force),
