@@ -89,7 +89,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
             let columns = numbered(images.width());
             return Ok(DataFacts { rows: images.rows(), columns, ..known });
         }
-        FileKind::Csv | FileKind::Npy => {}
+        FileKind::Csv | FileKind::Parquet | FileKind::Npy => {}
     }
     let (data, spelling) = read(file, kind)?;
     let guess = match (wishes.target, wishes.model) {
@@ -122,7 +122,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let others: Vec<usize> = others.collect();
     let left_out: Vec<(String, &'static str)> = others
         .iter()
-        .filter(|_| kind == FileKind::Csv && table.is_none())
+        .filter(|_| kind.is_table() && table.is_none())
         .filter_map(|&at| Some((data.columns()[at].name.clone(), useless(&data, at)?)))
         .collect();
     let asked = wishes.target.is_some();
@@ -143,7 +143,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         return Ok(DataFacts { target, classes, ..facts });
     }
     let mixed = wishes.model != Some("gmm");
-    if facts.kind == FileKind::Csv && facts.table.is_none() && mixed {
+    if facts.kind.is_table() && facts.table.is_none() && mixed {
         mixed_columns(&data, &mut facts);
     }
     Ok(facts)
