@@ -82,8 +82,10 @@ impl TypedRows {
     pub(crate) fn push(&mut self, column: usize, text: Option<&str>) {
         let column = &mut self.texts[self.slots[column]];
         match text.filter(|text| !text.is_empty()) {
-            // Text is UTF-8, so this succeeds.
-            Some(text) => drop(column.push(text.as_bytes())),
+            Some(text) => {
+                let is_text = column.push(text.as_bytes());
+                debug_assert!(is_text, "a string is UTF-8");
+            }
             None => column.categories.codes.push(MISSING_CODE),
         }
     }

@@ -24,6 +24,7 @@ impl Postgres {
     /// PostgreSQL: the test is [`skipped`] and must return.
     pub fn start(folder: &Path, certificate: Option<(&str, &str)>) -> Option<Self> {
         if std::env::var_os("WHIMBREL_NO_POSTGRES").is_some() {
+            // tidy: allow(print): a skipped test is visible in its output
             eprintln!("skipped: WHIMBREL_NO_POSTGRES is set");
             return None;
         }

@@ -159,8 +159,8 @@ impl CellOptions {
             CellLayout::Long { value, .. } => Some(std::slice::from_ref(value)),
             CellLayout::Wide { columns } => columns.as_deref(),
         };
-        let more = &self.described.covariates;
-        let only = columns.map(|columns| [&text, columns, more].concat());
+        let more = &self.described.covariates[..];
+        let only = columns.map(|columns| [&text[..], columns, more].concat());
         CsvOptions { delimiter: self.delimiter, text, only, spelling: self.spelling.clone() }
     }
 }

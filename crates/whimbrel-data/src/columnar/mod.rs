@@ -31,7 +31,7 @@ const ARROW: &[u8] = b"ARROW1";
 /// Whether a file is Parquet or Arrow, by its first bytes, or a folder has such files.
 pub fn is_parquet(path: &Path) -> bool {
     if path.is_dir() {
-        return has_files(path, 8);
+        return has_files(path, 4);
     }
     let mut start = [0; 6];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));

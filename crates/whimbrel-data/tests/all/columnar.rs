@@ -62,7 +62,7 @@ fn column(data: &Dataset, name: &str) -> Vec<String> {
 /// Every type that has a meaning, with a gap in the last row.
 fn typed() -> RecordBatch {
     let mut ward = StringDictionaryBuilder::<Int32Type>::new();
-    ["b", "a"].iter().for_each(|name| drop(ward.append(name).unwrap()));
+    ["b", "a"].iter().for_each(|name| ward.append_value(name));
     ward.append_null();
     let decimals = Decimal128Array::from(vec![Some(1234), Some(-5), None]);
     let instants =

@@ -65,16 +65,16 @@ pub(super) fn read_with(
     Ok((data, text))
 }
 
-/// The columns that a job reads beside those of `text`, if it lists its features.
+/// The columns that a job reads, those of `text` among them, if it lists its features.
 pub(crate) fn needed(csv: &Csv, job: &Job, text: &[String]) -> Option<Vec<String>> {
+    let features = csv.columns.as_ref()?;
     let response = match job.fit.layout() {
         Layout::Mixed { response: Some(response), .. } => response.columns,
         _ => Vec::new(),
     };
     let declared = job.schema.iter().map(|column| &column.name);
-    let others = declared.chain(&csv.target).chain(&response).chain(text).cloned();
-    Some(csv.columns.iter().flatten().cloned().chain(others).collect())
-        .filter(|_| csv.columns.is_some())
+    let all = features.iter().chain(declared).chain(&csv.target).chain(&response).chain(text);
+    Some(all.cloned().collect())
 }
 
 pub(crate) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {
