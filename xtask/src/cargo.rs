@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::Outcome;
 
+/// Features that tests, lints, documentation and the checks of dependencies include: all of them.
+pub const FULL: [&str; 2] = ["--features", "whimbrel/full"];
+
 /// The root of the workspace.
 pub fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
@@ -58,6 +61,7 @@ pub fn has_subcommand(name: &str) -> bool {
 pub fn metadata() -> Result<Value, String> {
     let platform = host_platform()?;
     let output = command(&["metadata", "--format-version=1", "--locked"])
+        .args(FULL)
         .args(["--filter-platform", &platform])
         .stdin(Stdio::null())
         .output()

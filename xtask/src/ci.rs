@@ -39,11 +39,11 @@ pub fn format(options: &[&str]) -> Outcome {
 
 fn clippy() -> Outcome {
     let lint = ["clippy", "--workspace", "--all-targets", "--locked", "--profile", "ci"];
-    cargo::run(&[&lint[..], &["--", "-D", "warnings"]].concat())
+    cargo::run(&[&lint[..], &cargo::FULL, &["--", "-D", "warnings"]].concat())
 }
 
 /// The same profile as clippy, so that both share the checked dependencies.
 fn documentation() -> Outcome {
     let doc = ["doc", "--workspace", "--no-deps", "--locked", "--profile", "ci"];
-    cargo::run_with(&doc, &[("RUSTDOCFLAGS", "-D warnings")])
+    cargo::run_with(&[&doc[..], &cargo::FULL].concat(), &[("RUSTDOCFLAGS", "-D warnings")])
 }

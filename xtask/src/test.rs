@@ -20,6 +20,8 @@ pub fn run(arguments: &[String]) -> Outcome {
     let mut packages = vec!["--workspace"];
     if quick {
         packages.extend(SLOW.iter().flat_map(|name| ["--exclude", name]));
+    } else {
+        packages.extend(cargo::FULL);
     }
     if cargo::has_subcommand("nextest") {
         let nextest = ["nextest", "run", "--cargo-profile", "ci"];
@@ -90,7 +92,7 @@ impl Skipped {
 
 fn documentation(filters: &[&str]) -> Outcome {
     let test = ["test", "--doc", "--workspace", "--profile", "ci"];
-    cargo::run(&[&test[..], &["--"], filters].concat())
+    cargo::run(&[&test[..], &cargo::FULL, &["--"], filters].concat())
 }
 
 /// Ignored tests with their reasons.

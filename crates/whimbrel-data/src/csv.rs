@@ -7,7 +7,7 @@
 use crate::column_checks::decimal_comma;
 use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, slots};
 use crate::defect::{BadCells, Ragged, Why};
-use crate::number::{Cell, classify, is_missing};
+use crate::number::{Cell, classify};
 use crate::record::{Record, Records};
 use crate::source::Source;
 use crate::{Error, Result};
@@ -16,13 +16,15 @@ use std::collections::HashMap;
 /// Rows from which the kinds of columns are guessed.
 const GUESS_ROWS: usize = 1000;
 
-/// Options of [`read_csv`].
+/// Options of [`read_csv`] and of [`Input::read`](crate::Input::read).
 #[derive(Debug, Clone, Default)]
 pub struct CsvOptions {
     /// The delimiter; `None`: `,`, `;` or tab, detected from the first line.
     pub delimiter: Option<u8>,
     /// Columns to read as text even if they hold numbers: a client `007` keeps its zeros.
     pub text: Vec<String>,
+    /// Columns that are needed, if the source can leave others unread; `None`: all.
+    pub only: Option<Vec<String>>,
     pub spelling: Spelling,
 }
 
@@ -346,24 +348,20 @@ impl Scan {
 
 /// Encodes equal texts as equal codes.
 #[derive(Default)]
-struct Interner {
-    categories: Categories,
+pub(crate) struct Interner {
+    pub(crate) categories: Categories,
     codes: HashMap<Box<[u8]>, u32>,
 }
 
 impl Interner {
     /// Appends a cell; false where the text is not UTF-8 (the cell is then missing).
-    fn push(&mut self, text: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, text: &[u8]) -> bool {
         let Categories { codes, names } = &mut self.categories;
         // Files are often sorted by client: the same text as on the row above is the common case.
         if let Some(&last) = codes.last()
             && names.get(last as usize).is_some_and(|n| n.as_bytes() == text)
         {
             codes.push(last);
-            return true;
-        }
-        if is_missing(text) {
-            codes.push(MISSING_CODE);
             return true;
         }
         if let Some(&code) = self.codes.get(text) {

@@ -57,6 +57,8 @@ pub struct Dataset {
     /// `(row, line)` of every row that does not start on the line after the previous row; empty for
     /// files without lines.
     pub(crate) lines: Vec<(usize, u64)>,
+    /// Columns that were left unread.
+    pub(crate) others: Vec<String>,
 }
 
 /// A text column: the category of each row.
@@ -84,6 +86,7 @@ impl Dataset {
             bad: vec![BadCells::default(); columns.len()],
             ragged: Vec::new(),
             lines: Vec::new(),
+            others: Vec::new(),
             columns,
         }
     }
@@ -147,7 +150,7 @@ impl Dataset {
         if let Some(i) = self.columns.iter().position(|c| c.name == name) {
             return Ok(i);
         }
-        let names = self.columns.iter().map(|c| c.name.as_str());
+        let names = self.columns.iter().map(|c| &c.name).chain(&self.others).map(String::as_str);
         let hint = match nearest(name, names.clone()) {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("its columns are {}", listing(names)),

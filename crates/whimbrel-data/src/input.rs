@@ -1,15 +1,20 @@
-//! Rows to read: a file, or rows that a program holds.
+//! Rows to read: a file, a query of a database, or rows that a program holds.
 
 use crate::hash::hash_rows;
-use crate::{CsvOptions, Dataset, Result, hash_path, read_csv};
+use crate::sql::{Database, Query};
+use crate::{CsvOptions, Dataset, Error, Result, hash_path, is_parquet, read_csv, read_parquet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows to read: a file, or rows that a program holds.
+/// Rows to read: a file, a query of a database, or rows that a program holds.
 #[derive(Clone)]
 pub enum Input {
+    /// Delimited text, or another format that its reader recognises.
     File(PathBuf),
+    /// A Parquet or Arrow file, or a folder of them.
+    Parquet(PathBuf),
+    Sql(Query),
     Rows(SharedRows),
 }
 
@@ -20,53 +25,99 @@ pub struct SharedRows {
     rows: Arc<Dataset>,
 }
 
+impl SharedRows {
+    pub(crate) fn of(data: Dataset) -> Self {
+        Self { hash: hash_rows(&data).into(), rows: data.into() }
+    }
+}
+
 impl Input {
     /// Rows in memory.
     pub fn rows(data: Dataset) -> Self {
-        Self::Rows(SharedRows { hash: hash_rows(&data).into(), rows: data.into() })
+        Self::Rows(SharedRows::of(data))
     }
 
-    /// The file; `None` for rows in memory.
+    /// The rows that a user names: a file or folder, or with a query `postgres://...`, `sqlite:PATH`, an
+    /// SQLite file, or `@FILE` with one of these in it, which may then have a password.
+    pub fn named(given: &Path, query: Option<&Path>) -> Result<Self> {
+        let text = given.to_str().unwrap_or_default();
+        let database = match text.strip_prefix('@') {
+            Some(file) => Some(in_private_file(file)?),
+            None => Database::parse(text)?.or_else(|| Database::in_file(given)),
+        };
+        match (database, query) {
+            (Some(database), Some(query)) => Ok(Self::Sql(Query::new(database, query))),
+            (Some(database), None) => Err(Error::config(format!("{database} needs a query"))
+                .hint("write a SELECT to a file, and add --query FILE.sql")),
+            (None, Some(_)) => {
+                Err(Error::config(format!("--query: {} is not a database", given.display()))
+                    .hint("queries are for postgres://host/database and sqlite:FILE"))
+            }
+            (None, None) => Ok(Self::from(given)),
+        }
+    }
+
+    /// The file of text; `None` for other inputs.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
-            Self::Rows(_) => None,
+            Self::Parquet(_) | Self::Sql(_) | Self::Rows(_) => None,
         }
     }
 
-    /// The file, to resolve it against a folder.
-    pub fn file_mut(&mut self) -> Option<&mut PathBuf> {
+    /// The files, to resolve them against a folder.
+    pub fn files_mut(&mut self) -> Vec<&mut PathBuf> {
         match self {
-            Self::File(path) => Some(path),
-            Self::Rows(_) => None,
+            Self::File(path) | Self::Parquet(path) => vec![path],
+            Self::Sql(query) => query.files_mut().collect(),
+            Self::Rows(_) => Vec::new(),
         }
     }
 
-    /// Whether the file exists. Rows in memory always do.
+    /// Whether the file exists. Databases and rows in memory always do.
     pub fn exists(&self) -> bool {
-        self.file().is_none_or(Path::exists)
+        match self {
+            Self::File(path) | Self::Parquet(path) => path.exists(),
+            Self::Sql(_) | Self::Rows(_) => true,
+        }
     }
 
-    /// SHA-256 of a file's bytes, or of the rows.
+    /// SHA-256 of the files' bytes, or of the rows.
     pub fn hash(&self) -> Result<String> {
         match self {
-            Self::File(path) => hash_path(path),
+            Self::File(path) | Self::Parquet(path) => hash_path(path),
+            Self::Sql(query) => Ok(query.rows()?.hash.to_string()),
             Self::Rows(held) => Ok(held.hash.to_string()),
         }
     }
 
-    /// Reads delimited text. The options do not apply to rows in memory, which are shared, not copied.
-    pub fn read_csv(&self, options: &CsvOptions) -> Result<Arc<Dataset>> {
+    /// Reads the rows. The options do not apply to rows in memory and of databases, which are shared,
+    /// not copied.
+    pub fn read(&self, options: &CsvOptions) -> Result<Arc<Dataset>> {
         match self {
             Self::File(path) => read_csv(path, options).map(Arc::new),
+            Self::Parquet(path) => read_parquet(path, options).map(Arc::new),
+            Self::Sql(query) => Ok(query.rows()?.rows.clone()),
             Self::Rows(held) => Ok(held.rows.clone()),
         }
     }
 }
 
+/// The database named in a file, which may have a password.
+fn in_private_file(file: &str) -> Result<Database> {
+    let text = std::fs::read_to_string(file).map_err(|e| Error::storage(file, &e))?;
+    let found = Database::with_password(text.trim()).filter(|_| text.trim().lines().count() == 1);
+    found.ok_or_else(|| {
+        let what = format!("{file} does not hold one URL of a database");
+        Error::config(what).hint("its only line is postgres://user:password@host/database")
+    })
+}
+
+/// A path; Parquet and Arrow files, and folders of them, are recognised by their content.
 impl<P: AsRef<Path>> From<P> for Input {
     fn from(path: P) -> Self {
-        Self::File(path.as_ref().into())
+        let path = path.as_ref();
+        if is_parquet(path) { Self::Parquet(path.into()) } else { Self::File(path.into()) }
     }
 }
 
@@ -74,17 +125,20 @@ impl PartialEq for Input {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File(one), Self::File(other)) => one == other,
+            (Self::Parquet(one), Self::Parquet(other)) => one == other,
+            (Self::Sql(one), Self::Sql(other)) => one == other,
             (Self::Rows(one), Self::Rows(other)) => one.hash == other.hash,
             _ => false,
         }
     }
 }
 
-/// The path, or `memory:` and the hash.
+/// The path, the place of the database without a password, or `memory:` and the hash.
 impl fmt::Display for Input {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => path.display().fmt(to),
+            Self::File(path) | Self::Parquet(path) => path.display().fmt(to),
+            Self::Sql(query) => query.database.fmt(to),
             Self::Rows(held) => write!(to, "memory:{}", held.hash),
         }
     }
@@ -113,7 +167,7 @@ mod tests {
         assert_eq!(input, rows(4.0));
         assert_ne!(input, rows(5.0));
         assert_eq!(input.to_string(), format!("memory:{}", input.hash().unwrap()));
-        let data = input.read_csv(&CsvOptions::default()).unwrap();
+        let data = input.read(&CsvOptions::default()).unwrap();
         let table = data.table(&data.features(&Features::All { except: &[] }).unwrap()).unwrap();
         assert_eq!(table.values, [1.0, 2.0, 3.0, 4.0]);
         assert_eq!((data.text(0, 2), data.text(1, 2)), (Some("x"), None));

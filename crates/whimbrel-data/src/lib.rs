@@ -22,10 +22,12 @@
 //! # Ok::<(), whimbrel_data::Error>(())
 //! ```
 
+mod calendar;
 mod cells;
 mod cifar;
 mod cluster;
 mod column_checks;
+mod columnar;
 mod csv;
 mod dataset;
 mod declared;
@@ -55,7 +57,9 @@ mod source;
 mod speeches;
 mod spelling;
 mod split;
+mod sql;
 mod standardize;
+mod typed;
 
 pub use cells::{
     Attribute, AttributeOf, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries,
@@ -64,6 +68,7 @@ pub use cells::{
 pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use column_checks::Identifier;
+pub use columnar::{is_parquet, read_parquet};
 pub use csv::{CsvOptions, Spelling, read_csv};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use declared::Declared;
@@ -92,4 +97,5 @@ pub use source::{ReadHashes, Source};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
 pub use spelling::Written;
 pub use split::{ClientRows, by_client, by_column, by_feature, iid_rows};
+pub use sql::{Database, PostgresUrl, Query};
 pub use standardize::{Standardization, standardize, standardize_table};

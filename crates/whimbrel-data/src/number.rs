@@ -40,7 +40,7 @@ fn classify_slowly(text: &[u8]) -> Cell {
     }
 }
 
-pub(crate) fn is_missing(text: &[u8]) -> bool {
+fn is_missing(text: &[u8]) -> bool {
     text.is_empty() || text == b"NA" || text.eq_ignore_ascii_case(b"nan")
 }
 

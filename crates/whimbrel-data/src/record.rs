@@ -316,7 +316,11 @@ fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     } else if start.starts_with(b"\x93NUMPY") {
         Some(("this is a NumPy array, not CSV", "read it with source = \"npy\""))
     } else if start.starts_with(b"PAR1") {
-        Some(("this is a Parquet file, not CSV", "export the table as CSV"))
+        Some(("this is a Parquet file, not CSV", "read it with source = \"parquet\""))
+    } else if start.starts_with(b"ARROW1") {
+        Some(("this is an Arrow file, not CSV", "read it with source = \"parquet\""))
+    } else if start.starts_with(b"SQLite format 3\0") {
+        Some(("this is an SQLite database, not CSV", "query it with source = \"sql\""))
     } else {
         None
     }

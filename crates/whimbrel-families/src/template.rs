@@ -83,8 +83,7 @@ pub fn template(facts: Option<&DataFacts>, model: Option<&str>) -> Result<String
         Some(facts) => out.file(facts),
         None => out.generator(),
     }
-    if let Some(facts) = facts.filter(|facts| facts.kind == FileKind::Csv && facts.table.is_none())
-    {
+    if let Some(facts) = facts.filter(|facts| facts.kind.is_table() && facts.table.is_none()) {
         out.schema(facts);
     }
     let registry = registry();
@@ -165,7 +164,7 @@ impl Template {
         if facts.types.is_none() && facts.regression.is_none() {
             self.key(&file::STANDARDIZE, "true");
         }
-        if facts.kind != FileKind::Csv {
+        if !facts.kind.is_table() {
             self.split(facts.rows);
             return;
         }

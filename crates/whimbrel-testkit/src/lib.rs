@@ -7,9 +7,11 @@ pub mod neighbours;
 pub mod runners;
 
 mod data;
+mod postgres;
 
 pub use compare::{gap, pairs, relative_gap};
 pub use data::{data_file, skipped};
+pub use postgres::Postgres;
 
 /// A line of this process's status, in MB; zero where there is none.
 pub fn resident_mb(name: &str) -> f64 {

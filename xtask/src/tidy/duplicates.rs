@@ -9,7 +9,8 @@ use super::Finding;
 const RULE: &str = "duplicates";
 
 /// Crates that may appear twice, each with the reason.
-const ALLOWED: [(&str, &str); 5] = [
+const ALLOWED: [(&str, &str); 6] = [
+    ("fallible-iterator", "postgres asks for an older version than rusqlite; a trait without code"),
     (
         "hashbrown",
         "safetensors asks for the version before the one that indexmap (toml, serde_json) has",

@@ -67,7 +67,7 @@ impl Input {
         if *described == Described::default() {
             return Ok(Vec::new());
         }
-        let data = self.exists().then(|| self.read_csv(&options.csv())).transpose()?;
+        let data = self.exists().then(|| self.read(&options.csv())).transpose()?;
         let sides = options.sides(rows, columns, data.as_deref())?;
         let factors = described.factors.iter().map(|name| (name, true));
         let covariates = described.covariates.iter().map(|name| (name, false));
@@ -86,7 +86,7 @@ impl Input {
         rows: &[String],
         columns: &[String],
     ) -> Result<Vec<String>> {
-        let data = self.read_csv(&options.csv())?;
+        let data = self.read(&options.csv())?;
         let sides = options.sides(rows, columns, Some(&data))?;
         let first = |own: &Attribute| {
             let (side, column) = (&sides[own.of as usize], data.column(&own.name).ok()?);

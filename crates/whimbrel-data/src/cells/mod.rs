@@ -139,7 +139,7 @@ pub fn read_cells<'a>(source: impl Into<Source<'a>>, options: &CellOptions) -> R
 impl Input {
     /// Reads a table with missing cells.
     pub fn read_cells(&self, options: &CellOptions) -> Result<CellTable> {
-        let data = self.read_csv(&options.csv())?;
+        let data = self.read(&options.csv())?;
         cells_of(&data, options)
     }
 }
@@ -154,8 +154,14 @@ impl CellOptions {
         let text = self.client.iter().chain(&self.row).chain(column);
         // Values are numbers, even if listed as a description.
         let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
-        let text = text.chain(factors).cloned().collect();
-        CsvOptions { delimiter: self.delimiter, text, spelling: self.spelling.clone() }
+        let text: Vec<String> = text.chain(factors).cloned().collect();
+        let columns = match &self.layout {
+            CellLayout::Long { value, .. } => Some(std::slice::from_ref(value)),
+            CellLayout::Wide { columns } => columns.as_deref(),
+        };
+        let more = &self.described.covariates[..];
+        let only = columns.map(|columns| [&text[..], columns, more].concat());
+        CsvOptions { delimiter: self.delimiter, text, only, spelling: self.spelling.clone() }
     }
 }
 

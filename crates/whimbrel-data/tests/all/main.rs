@@ -3,6 +3,8 @@
 mod cells;
 mod cluster;
 mod collections;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod csv;
 mod idx;
 mod inspect;
@@ -13,9 +15,13 @@ mod logistic_mixture;
 mod messages;
 mod mixture;
 mod npy;
+#[cfg(feature = "sql")]
+mod postgres;
 mod real_data;
 mod real_labelled;
 mod split;
+#[cfg(feature = "sql")]
+mod sqlite;
 
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write;

@@ -137,7 +137,7 @@ impl Job {
             source.report_at(&["data", key], what, hint);
         };
         let DataSource::Csv(csv) = &self.data.source else {
-            let what = "a low-rank table is read from a csv file".to_owned();
+            let what = "a low-rank table is read from csv, parquet or sql".to_owned();
             return report("source", what, "write source = \"csv\"");
         };
         let without_meaning = [

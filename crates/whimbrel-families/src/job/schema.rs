@@ -153,8 +153,8 @@ impl Job {
             _ => self.schema.is_empty(),
         };
         if !known {
-            let what = "[schema] declares the columns of csv files, and numbers of npy and idx files and \
-                        of mixtures";
+            let what = "[schema] declares the columns of csv, parquet and sql, and numbers of npy and idx files \
+                        and of mixtures";
             source.report_at(&["schema"], what, "take it out, or use source = \"csv\"");
         }
         let exact = (self.uplink.is_on_grid() || self.privacy.masks) && !self.data.prepare.limits;

@@ -2,7 +2,7 @@
 
 use super::mixed::leveled;
 use super::split::{Unsplit, split};
-use super::{Loaded, columns, held_out};
+use super::{Layout, Loaded, columns, held_out};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Job, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
@@ -57,11 +57,24 @@ pub(super) fn read_with(
     let by = csv.partition.columns().into_iter();
     let text: Vec<String> = by.chain(&csv.label).chain(role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
-    let all = text.iter().chain(more.iter().copied()).cloned().collect();
-    let options = CsvOptions { delimiter, text: all, spelling: csv.spelling() };
-    let data = csv.path.read_csv(&options)?;
+    let all: Vec<String> = text.iter().chain(more.iter().copied()).cloned().collect();
+    let only = needed(csv, job, &all);
+    let options = CsvOptions { delimiter, text: all, only, spelling: csv.spelling() };
+    let data = csv.path.read(&options)?;
     data.check_declared(&job.schema, job.clips())?;
     Ok((data, text))
+}
+
+/// The columns that a job reads, those of `text` among them, if it lists its features.
+pub(crate) fn needed(csv: &Csv, job: &Job, text: &[String]) -> Option<Vec<String>> {
+    let features = csv.columns.as_ref()?;
+    let response = match job.fit.layout() {
+        Layout::Mixed { response: Some(response), .. } => response.columns,
+        _ => Vec::new(),
+    };
+    let declared = job.schema.iter().map(|column| &column.name);
+    let all = features.iter().chain(declared).chain(&csv.target).chain(&response).chain(text);
+    Some(all.cloned().collect())
 }
 
 pub(crate) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {

@@ -204,7 +204,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     }
     match &mut job.data.source {
         DataSource::Csv(csv) => {
-            csv.path = elsewhere("csv").into();
+            csv.path = Input::File(elsewhere("csv"));
             if cells {
                 // The schema has the labels.
                 (csv.cells.row_labels, csv.cells.column_labels) = (None, None);

@@ -153,7 +153,7 @@ impl Schema {
         let types = job.column_types();
         let data = match (self.source, rows.file()) {
             (SourceForm::Npy, Some(file)) => Arc::new(read_npy(file)?),
-            _ => rows.read_csv(&self.csv_options(leveled(&types)))?,
+            _ => rows.read(&self.csv_options(leveled(&types)))?,
         };
         self.check_client(&data, client_name)?;
         self.check_cells(&data, job)?;
@@ -181,8 +181,11 @@ impl Schema {
     /// The options of a csv file, with `more` columns of text.
     fn csv_options<'a>(&'a self, more: impl IntoIterator<Item = &'a String>) -> CsvOptions {
         let text = self.client.iter().chain(&self.label).chain(&self.role).chain(more);
+        let text: Vec<String> = text.cloned().collect();
+        let target = self.target.iter().map(|target| &target.column);
+        let only = Some(self.columns.iter().chain(target).chain(&text).cloned().collect());
         let delimiter = self.delimiter.map(|c| c as u8);
-        CsvOptions { delimiter, text: text.cloned().collect(), ..CsvOptions::default() }
+        CsvOptions { delimiter, text, only, ..CsvOptions::default() }
     }
 
     /// Holds out rows by the column of roles.
@@ -206,7 +209,7 @@ impl Schema {
         };
         let columns: Vec<MixedColumn> = self.columns.iter().zip(&self.levels).map(column).collect();
         let leveled = columns.iter().filter(|column| !column.levels.is_empty());
-        let data = rows.read_csv(&self.csv_options(leveled.map(|column| &column.name)))?;
+        let data = rows.read(&self.csv_options(leveled.map(|column| &column.name)))?;
         self.check_client(&data, client_name)?;
         self.check_cells(&data, job)?;
         self.held_out(&data, ClientData::Table(data.mixed_table(&columns)?))
@@ -231,9 +234,10 @@ impl Schema {
             ..cell_options(csv, entries, described)?
         };
         if let Some(column) = options.client.take() {
-            let text = vec![column.clone()];
-            let delimiter = options.delimiter;
-            let lines = rows.read_csv(&CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+            let (delimiter, text) = (options.delimiter, vec![column.clone()]);
+            let only = Some(text.clone());
+            let lines =
+                rows.read(&CsvOptions { delimiter, text, only, ..CsvOptions::default() })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }

@@ -180,7 +180,7 @@ impl Reading {
                 return refuse(what, "give a CSV or LIBSVM file, or images with --labels");
             }
             (FileKind::Libsvm, None) => self.samples(rows, true, Some(target))?,
-            (FileKind::Csv, None) => self.samples(rows, false, Some(target))?,
+            (FileKind::Csv | FileKind::Parquet, None) => self.samples(rows, false, Some(target))?,
         };
         not_empty(samples)
     }

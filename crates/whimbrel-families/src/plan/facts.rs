@@ -134,7 +134,7 @@ fn mixed_columns(
     if csv.path.exists() {
         let leveled: Vec<&String> = mixed::leveled(types).collect();
         let also = job.data.held_out.role.iter().chain(leveled.iter().copied());
-        let (data, text) = read_sample(csv, also)?;
+        let (data, text) = read_sample(csv, job, also)?;
         let except = text.iter().filter(|name| !leveled.contains(name)).map(String::as_str);
         let except: Vec<&str> = except.collect();
         let (listed, types) = mixed::settled(&data, csv, types, response, &except);
@@ -196,7 +196,7 @@ fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
 fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     let types = job.column_types();
     let also = job.data.held_out.role.iter().chain(mixed::leveled(&types));
-    let (data, set_apart) = read_sample(csv, also)?;
+    let (data, set_apart) = read_sample(csv, job, also)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = tables::features(csv, &except);
     let Some(target) = &csv.target else {
@@ -217,6 +217,7 @@ fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
 /// A sample file, and its columns that are not features; a sample may lack some of them.
 fn read_sample<'a>(
     csv: &'a Csv,
+    job: &Job,
     also: impl IntoIterator<Item = &'a String>,
 ) -> Result<(Arc<Dataset>, Vec<String>)> {
     let client = match &csv.partition {
@@ -225,8 +226,9 @@ fn read_sample<'a>(
     };
     let mut text: Vec<String> = client.into_iter().chain(&csv.label).chain(also).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
-    let options = CsvOptions { delimiter, text: text.clone(), spelling: csv.spelling() };
-    let data = csv.path.read_csv(&options)?;
+    let only = tables::needed(csv, job, &text);
+    let options = CsvOptions { delimiter, text: text.clone(), only, spelling: csv.spelling() };
+    let data = csv.path.read(&options)?;
     text.retain(|name| data.columns().iter().any(|column| column.name == *name));
     Ok((data, text))
 }

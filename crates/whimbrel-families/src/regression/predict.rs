@@ -54,7 +54,7 @@ fn read(rows: &Input, model: &Model, levels: &[Vec<String>]) -> Result<Table> {
     };
     let used: Vec<MixedColumn> = places.iter().map(column).collect();
     let text = used.iter().filter(|c| !c.levels.is_empty()).map(|c| c.name.clone()).collect();
-    let data = rows.read_csv(&CsvOptions { text, ..CsvOptions::default() })?;
+    let data = rows.read(&CsvOptions { text, ..CsvOptions::default() })?;
     let found = data.mixed_table(&used)?;
     let width = design.columns.len();
     let mut values = vec![f64::NAN; data.rows() * width];

@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         let mut options =
             cell_options(self.csv()?, self.asked.entries(), terms::described(&self.asked.table))?;
         if let Some(client) = &options.client {
-            let names = rows.read_csv(&Default::default())?;
+            let names = rows.read(&Default::default())?;
             if !names.columns().iter().any(|column| column.name == *client) {
                 options.client = None;
             }

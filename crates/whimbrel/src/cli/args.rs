@@ -325,9 +325,13 @@ pub enum LogForm {
 pub struct Join {
     /// The invitation; @FILE reads it from a file, - from standard input
     pub invitation: String,
-    /// The rows: a file with the job's columns
+    /// The rows with the job's columns: a CSV, Parquet or Arrow file or a folder of the latter; with
+    /// --query a database (postgres://USER@HOST/NAME, sqlite:FILE, @FILE with the URL)
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
+    /// File with the query whose result are the rows, one SELECT
+    #[arg(long, value_name = "FILE")]
+    pub query: Option<PathBuf>,
     /// This client's own folder: key, state, and the model at the end [default: joined/NAME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -456,7 +460,7 @@ pub struct Trackers {
 pub struct Predict {
     /// The run's folder
     pub run: PathBuf,
-    /// New rows: a CSV file with the run's columns
+    /// New rows: a CSV or Parquet file with the run's columns
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
     /// The new rows are a LIBSVM file (regressions only); its labels are not read

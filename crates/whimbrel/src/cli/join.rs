@@ -14,7 +14,7 @@ use std::time::Duration;
 use whimbrel_core::method::Exposure;
 use whimbrel_core::text::printable;
 use whimbrel_core::{ClientData, Error};
-use whimbrel_data::hash_file;
+use whimbrel_data::Input;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::client::Participant;
 use whimbrel_engine::versioned;
@@ -47,9 +47,10 @@ const CONSENT: &str = "consent";
 pub fn join_command(args: &Join) -> Result<u8> {
     start_log(args.log);
     let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
-    if !args.data.is_file() {
-        let what = format!("--data: there is no file {}", args.data.display());
-        return Err(Error::config(what).hint("give the path of your CSV file").into());
+    let rows = Input::named(&args.data, args.query.as_deref())?;
+    if rows.file().is_some_and(|file| !file.is_file()) {
+        let what = format!("--data: there is no file {rows}");
+        return Err(Error::config(what).hint("give the path of your CSV or Parquet file").into());
     }
     if let Some(name) = &args.name {
         check_name(name)?;
@@ -76,7 +77,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let job = offer.job()?;
     check_min_group(&job, args.min_group)?;
     let minimum = minimum(args.min_rows, args.min_group, &job);
-    let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
+    let data = minimum.apply(offer.read(rows.clone(), &enrolled.name)?)?;
     minimum.check_columns(&data, &offer.schema().levels)?;
     if minimum.group > 1 {
         job.fit.check_client(&data)?;
@@ -101,7 +102,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
     let mut store = ClientStore::open(participant, message_bytes, &folder)?;
-    keep_to_rows(&folder, &args.data, store.standing() != (None, None))?;
+    keep_to_rows(&folder, &rows, store.standing() != (None, None))?;
     if args.renew {
         privacy::keep_loss(&offer.plan()?, &read_ledger(&folder)?, &folder)?;
         store.renew()?;
@@ -232,14 +233,14 @@ fn offered_message_max(job: &Job) -> u64 {
 }
 
 /// Refuses rows other than those of the folder's state.
-fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
-    let (known, hash) = (folder.join("data.sha256"), hash_file(data)?);
+fn keep_to_rows(folder: &Path, rows: &Input, has_state: bool) -> Result<()> {
+    let (known, hash) = (folder.join("data.sha256"), rows.hash()?);
     match versioned::read(&known)? {
         Some(before) if before == hash.as_bytes() => Ok(()),
         Some(_) if has_state => {
-            let what =
-                format!("{} differs from the file that this client used so far", data.display());
-            let hint = "give the same file again; other rows need a new invitation and folder";
+            let what = format!("{rows} differs from the rows that this client used so far");
+            let hint = "give the same rows in the same order again (ORDER BY in a query); other rows \
+                        need a new invitation and folder";
             Err(Error::config(what).hint(hint).into())
         }
         None if has_state => {

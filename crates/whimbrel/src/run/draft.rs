@@ -102,7 +102,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
             let columns = numbered(images.width());
             return Ok(DataFacts { rows: images.rows(), columns, ..known });
         }
-        FileKind::Csv | FileKind::Npy => {}
+        FileKind::Csv | FileKind::Parquet | FileKind::Npy => {}
     }
     let (data, spelling) = read(file, kind)?;
     let asked = wishes.target.map(|name| regression(&data, name)).transpose()?;
@@ -132,7 +132,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let others = (0..data.columns().len())
         .filter(|at| data.columns()[*at].named && !except.contains(&&*data.columns()[*at].name));
     let others: Vec<usize> = others.collect();
-    let is_table = kind != FileKind::Csv || table.is_some();
+    let is_table = !kind.is_table() || table.is_some();
     let left_out = if is_table { Vec::new() } else { left_out(&data, &others) };
     let is_used = |at: &usize| {
         let column = &data.columns()[*at];
@@ -155,7 +155,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         return Ok(DataFacts { target, classes, ..facts });
     }
     let (mixed, mut facts) = (wishes.model != Some("gmm"), facts);
-    if facts.kind == FileKind::Csv && facts.table.is_none() && mixed {
+    if facts.kind.is_table() && facts.table.is_none() && mixed {
         mixed_columns(&data, &mut facts);
     }
     Ok(facts)

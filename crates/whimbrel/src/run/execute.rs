@@ -125,7 +125,7 @@ pub fn in_text(path: &Path) -> Result<&str> {
 }
 
 /// Endings of files that hold data.
-const DATA_ENDS: [&str; 5] = ["csv", "tsv", "gz", "libsvm", "npy"];
+const DATA_ENDS: [&str; 7] = ["csv", "tsv", "gz", "libsvm", "npy", "parquet", "arrow"];
 
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {

@@ -47,6 +47,7 @@ mod rosters;
 mod same_bits;
 mod seeds;
 mod settings;
+mod sources;
 mod support;
 mod takeover;
 mod trust;

@@ -1,5 +1,6 @@
 //! `[data]` of tables with gaps: the columns of rows, columns and values in a csv file.
 
+use super::file::NAMED;
 use std::path::PathBuf;
 use whimbrel_job::form::{BELOW_ONE, BOOLEAN, COLUMN as COLUMN_NAME, Form, PATH, Table};
 use whimbrel_job::matrix::read_all;
@@ -32,10 +33,9 @@ pub enum Labels {
     Listed(Vec<String>),
 }
 
-const CSV: &[&str] = &["csv"];
-const WHY: &str = "only csv files hold tables with gaps";
+const WHY: &str = "only csv, parquet and sql hold tables with gaps";
 table! {
-    pub(crate) CELLS: Cells, only (CSV, WHY), then check {
+    pub(crate) CELLS: Cells, only (NAMED, WHY), then check {
         /// column with the label of the table's row
         row: ROW = "row", NAMES, unset "the lines of a wide table are numbered" or Vec::new();
         /// column with the label of the table's column, in a file with one observation per line

@@ -1,9 +1,10 @@
-//! `[data]` with rows from csv, npy and libsvm files.
+//! `[data]` with rows from csv, parquet, npy and libsvm files, and of databases.
 
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
+use super::{SOURCE, SourceKind};
 use std::path::PathBuf;
-use whimbrel_data::{Input, Spelling};
+use whimbrel_data::{Database, Input, Query, Spelling};
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
 use whimbrel_job::key::Word;
 use whimbrel_job::matrix::read_all;
@@ -11,10 +12,10 @@ use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, list as listed, text};
 use whimbrel_job::{define_keys, form, list, table};
 
-/// A CSV file with a header.
+/// Rows with named columns: a CSV file with a header, Parquet files, or a query of a database.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csv {
-    /// File as written in the job, or rows in memory.
+    /// File or database as written in the job, or rows in memory.
     pub path: Input,
     pub partition: Partition,
     /// Feature columns; `None`: all numeric columns without another role.
@@ -62,51 +63,67 @@ pub struct Libsvm {
 
 /// Sources that read files.
 pub(super) const FILES: &[&str] =
-    &["csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches"];
-const NAMED_COLUMNS: &str = "only csv files have named columns";
+    &["csv", "parquet", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches"];
+/// Sources whose rows are read, not drawn.
+pub(super) const STORED: &[&str] = &[
+    "csv", "parquet", "sql", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg",
+    "speeches",
+];
+/// Sources with named columns.
+pub(super) const NAMED: &[&str] = &["csv", "parquet", "sql"];
+const NAMED_OR_IDX: &[&str] = &["csv", "parquet", "sql", "idx"];
+const SCALED: &[&str] = &["csv", "parquet", "sql", "npy", "libsvm", "idx"];
+pub(super) const NAMED_COLUMNS: &str = "only csv, parquet and sql have named columns";
 
 define_keys! {
-    /// the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
+    /// the file, relative to the job file; for parquet, leaf, cifar10, cifar100 and jpeg also a folder
     pub(crate) PATH = "path", FILE,
         unset "required; with [federation] \"rows.csv\", which need not exist if `columns`, or the \
          labels of a table with gaps, are listed",
-        only (FILES, "its rows are generated");
+        only (FILES, "its rows are generated, or in a database");
+    /// the database: `postgres://user@host/database` or `sqlite:FILE`; the password comes from PGPASSWORD
+    /// or a password file
+    pub(crate) URL = "url", TEXT, unset "required", only (SQL, NOT_SQL);
+    /// file with the query, one SELECT, relative to the job file
+    pub(crate) QUERY = "query", FILE, unset "required", only (SQL, NOT_SQL);
 }
+const SQL: &[&str] = &["sql"];
+const NOT_SQL: &str = "only databases are queried";
 /// Name that stands for the clients' files.
 const BROUGHT: &str = "rows.csv";
 define_keys! {
     /// column with the client's name; for idx files a column of `table`
     pub(crate) CLIENT = "client", COLUMN, unset "clients are those of `[data.split]`",
-        only (&["csv", "idx"], NAMED_COLUMNS);
+        only (NAMED_OR_IDX, NAMED_COLUMNS);
     /// a column that is not a feature, by which rows can be split; for idx files the column of
     /// `table` that learners predict
-    pub(super) LABEL = "label", COLUMN, unset "none", only (&["csv", "idx"], NAMED_COLUMNS);
+    pub(super) LABEL = "label", COLUMN, unset "none", only (NAMED_OR_IDX, NAMED_COLUMNS);
     /// whether columns are scaled to mean 0 and variance 1 over all clients; mixtures are still
     /// reported in the units of the data
     pub(crate) STANDARDIZE = "standardize", BOOLEAN, default(false),
-        only (&["csv", "npy", "libsvm", "idx"], "samples of learners are not scaled");
+        only (SCALED, "samples of learners are not scaled");
 }
 
 /// Files, or rows in memory by their hash.
 const INPUT: Form<Input> =
-    Form::new(FILE.takes, |v| FILE.read(v).map(Input::from), |input| text(&input.to_string()));
+    Form::new(FILE.takes, |v| FILE.read(v).map(Input::File), |input| text(&input.to_string()));
 
 table! {
     pub(crate) CSV: Csv {
         + cells: GIVEN;
-        & path: PATH, INPUT, unset or PathBuf::from(BROUGHT).into();
+        & path: PATH, INPUT, unset or Input::File(BROUGHT.into());
         & label: LABEL, COLUMN, unset;
         & standardize: STANDARDIZE, BOOLEAN, default;
         /// feature columns
         columns: COLUMNS = "columns", COLUMN_LIST,
-            unset "all numeric columns except `client`, `label`, `target` and those of the split", only (&["csv"], NAMED_COLUMNS);
+            unset "all numeric columns except `client`, `label`, `target` and those of the split", only (NAMED, NAMED_COLUMNS);
         /// the predicted column: numbers, or classes
         target: TARGET = "target", COLUMN, unset "none; required for regressions",
-            only (&["csv"], "the targets are where the source has them");
+            only (NAMED, "the targets are where the source has them");
         /// classes of the target, in the order of their numbers; other classes are an error
         classes: CLASSES = "classes", CLASS_LIST,
             unset "those of the file; \"-1\" and \"1\" for a coordinator without a file",
-            only (&["csv"], "the targets are where the source has them");
+            only (NAMED, "the targets are where the source has them");
         /// separator of cells
         delimiter: DELIMITER = "delimiter", DELIMITERS, default(None), only (&["csv"], "only csv files have a delimiter");
         /// cells without a value, beside empty ones, NA and NaN
@@ -176,8 +193,31 @@ impl Csv {
         Spelling { na, thousands: self.thousands.map(|mark| mark as u8) }
     }
 
-    pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {
-        let csv = CSV.read(reader);
+    /// The word of `source`.
+    pub(super) fn kind(&self) -> SourceKind {
+        match &self.path {
+            Input::File(_) | Input::Rows(_) => SourceKind::Csv,
+            Input::Parquet(_) => SourceKind::Parquet,
+            Input::Sql(_) => SourceKind::Sql,
+        }
+    }
+
+    pub(super) fn read(
+        reader: &Reader<'_>,
+        kind: SourceKind,
+        pooled: bool,
+        served: bool,
+    ) -> Read<Self> {
+        let mut csv = CSV.read(reader);
+        if let Ok(Self { path, .. }) = &mut csv
+            && let Input::File(file) = path
+        {
+            match kind {
+                SourceKind::Parquet => *path = Input::Parquet(std::mem::take(file)),
+                SourceKind::Sql => *path = read_query(reader)?,
+                _ => {}
+            }
+        }
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {
             let (label, targets) = match &csv {
                 Ok(csv) => (csv.label.as_deref(), csv.target.is_some()),
@@ -186,7 +226,7 @@ impl Csv {
             let has = Has { pooled: pooled || served, label, targets, ..Has::default() };
             read_partition(reader, &has)
         });
-        if !served && !reader.has(&PATH) {
+        if !served && kind != SourceKind::Sql && !reader.has(&PATH) {
             return Err(reader.missing(&PATH));
         }
         let csv = Self { partition: partition?, ..csv? };
@@ -227,9 +267,33 @@ impl Csv {
 
     pub(super) fn write(&self, out: &mut Writer) {
         CSV.write(self, out);
+        if let Input::Sql(query) = &self.path {
+            out.put(&URL, text(&query.database.to_string()));
+            out.put(&QUERY, text(&query.file.display().to_string()));
+        }
         if let Partition::Column(name) = &self.partition {
             out.put(&CLIENT, text(name));
         }
+    }
+}
+
+fn read_query(reader: &Reader<'_>) -> Read<Input> {
+    let [url, file] = [reader.optional_as(&URL, &TEXT)?, reader.optional_as(&QUERY, &TEXT)?];
+    let Some(url) = url else { return Err(reader.missing(&URL)) };
+    let Some(file) = file else { return Err(reader.missing(&QUERY)) };
+    match Database::parse(&url) {
+        Ok(Some(database)) => Ok(Input::Sql(Query::new(database, file))),
+        Ok(None) => Err(reader.fault(
+            &URL,
+            "`url` is not the URL of a database",
+            "write \"postgres://user@host/database\" or \"sqlite:FILE\"",
+        )),
+        // The line of `url` is not shown: it has the password.
+        Err(_) => Err(reader.fault(
+            &SOURCE,
+            "`url` has a password, which everyone who reads the job would see",
+            "take it out, and set PGPASSWORD or name a password file in PGPASSFILE",
+        )),
     }
 }
 

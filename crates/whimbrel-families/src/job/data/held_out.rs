@@ -1,5 +1,6 @@
 //! `validation`, `test` and `role` in `[data]`: held-out rows.
 
+use super::file::{NAMED, NAMED_COLUMNS};
 use whimbrel_job::define_keys;
 use whimbrel_job::form::{BELOW_ONE, COLUMN};
 use whimbrel_job::key::JobKey;
@@ -37,7 +38,7 @@ define_keys! {
     /// column with the part of each row: `train`, `validation` or `test`
     pub(crate) ROLE = "role", COLUMN,
         unset "rows are for training, except the shares `validation` and `test`",
-        only (&["csv"], "only csv files have named columns");
+        only (NAMED, NAMED_COLUMNS);
 }
 
 impl HeldOut {

@@ -72,6 +72,10 @@ choices! {
     pub enum SourceKind {
         /// a CSV file with a header line
         Csv = "csv",
+        /// Parquet or Arrow files with typed columns, one or a folder of them (feature `parquet`)
+        Parquet = "parquet",
+        /// rows of a query of PostgreSQL or SQLite (feature `sql`)
+        Sql = "sql",
         /// a two-dimensional NumPy array of numbers
         Npy = "npy",
         /// LIBSVM's text, plain or gzipped: a target and sparse features per line
@@ -109,7 +113,7 @@ define_keys! {
     /// lengths of one input of a learner, if the source has a flat list: [1, 28, 28] for FEMNIST
     SHAPE = "shape", SHAPES,
         unset "[features], [channels, rows, columns] of images, [characters] of texts",
-        only (&["csv", "libsvm", "idx", "leaf", "synthetic-mixture"], "the source defines it, or is not for learners");
+        only (&["csv", "parquet", "sql", "libsvm", "idx", "leaf", "synthetic-mixture"], "the source defines it, or is not for learners");
     /// share of the clients that are evaluated but not trained on
     UNSEEN = "unseen", BELOW_ONE, default(0.0);
     /// seed of splits and generators, so that runs with different seeds can share their data
@@ -120,7 +124,7 @@ const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1"
 
 /// Keys of most sources.
 pub(crate) const GENERAL: &[&JobKey] = keys! {
-    &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT, &file::LABEL],
+    &[&SOURCE, &file::PATH, &file::URL, &file::QUERY, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT, &file::LABEL],
     &[&file::TARGET, &file::CLASSES, &file::STANDARDIZE, &file::DELIMITER, &file::NA],
     &[&file::THOUSANDS, &split::SPLIT],
     subset::SUBSET.section.keys,
@@ -242,10 +246,10 @@ impl Data {
     }
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let (path, partition, cells) = match &mut self.source {
-            Source::Csv(csv) => (csv.path.file_mut(), &mut csv.partition, Some(&mut csv.cells)),
-            Source::Npy(npy) => (Some(&mut npy.path), &mut npy.partition, None),
-            Source::Libsvm(libsvm) => (Some(&mut libsvm.path), &mut libsvm.partition, None),
+        let (paths, partition, cells) = match &mut self.source {
+            Source::Csv(csv) => (csv.path.files_mut(), &mut csv.partition, Some(&mut csv.cells)),
+            Source::Npy(npy) => (vec![&mut npy.path], &mut npy.partition, None),
+            Source::Libsvm(libsvm) => (vec![&mut libsvm.path], &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
             Source::Collection(files) => return files.paths_mut(),
             _ => return Vec::new(),
@@ -255,7 +259,7 @@ impl Data {
             _ => None,
         };
         let labels = cells.into_iter().flat_map(Cells::paths_mut);
-        path.into_iter().chain(embedding).chain(labels).collect()
+        paths.into_iter().chain(embedding).chain(labels).collect()
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
@@ -313,7 +317,9 @@ struct SourceFacts<'a> {
 impl Source {
     fn read(reader: &Reader<'_>, kind: SourceKind, pooled: bool, served: bool) -> Read<Self> {
         match kind {
-            SourceKind::Csv => Csv::read(reader, pooled, served).map(Self::Csv),
+            SourceKind::Csv | SourceKind::Parquet | SourceKind::Sql => {
+                Csv::read(reader, kind, pooled, served).map(Self::Csv)
+            }
             SourceKind::Npy => Npy::read(reader, pooled || served).map(Self::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Self::Libsvm),
             SourceKind::Idx => Idx::read(reader, pooled || served).map(Self::Idx),
@@ -360,7 +366,7 @@ impl Source {
         };
         match self {
             Self::Csv(csv) => {
-                file(SourceKind::Csv, &csv.partition, csv.target.is_some(), csv.standardize)
+                file(csv.kind(), &csv.partition, csv.target.is_some(), csv.standardize)
             }
             Self::Npy(npy) => file(SourceKind::Npy, &npy.partition, false, npy.standardize),
             Self::Libsvm(libsvm) => {

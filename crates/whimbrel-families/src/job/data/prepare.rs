@@ -25,7 +25,7 @@ pub(super) static PREPARE: JobKey = JobKey::optional(
     "no transformation",
     "transformations of the columns before a mixture is fitted",
 )
-.only(&["csv", "npy", "idx", "mixture"], "it has targets; use `standardize`");
+.only(&["csv", "parquet", "sql", "npy", "idx", "mixture"], "it has targets; use `standardize`");
 
 table! {
     pub(crate) PREPARATION: Prepare = "data.prepare",

@@ -124,7 +124,7 @@ pub(super) static SPLIT: JobKey = JobKey::optional(
     "assignment of rows to simulated clients",
 )
 .only(
-    &["csv", "npy", "libsvm", "idx", "cifar10", "cifar100", "jpeg"],
+    &["csv", "parquet", "sql", "npy", "libsvm", "idx", "cifar10", "cifar100", "jpeg"],
     "the source defines its clients",
 );
 

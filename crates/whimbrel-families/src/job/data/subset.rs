@@ -1,6 +1,6 @@
 //! `keep_rows` and `keep_clients` in `[data]`: a random part of the data.
 
-use super::file::FILES;
+use super::file::STORED;
 use whimbrel_job::form::{ABOVE_ZERO, Form};
 use whimbrel_job::table;
 use whimbrel_job::writer::number;
@@ -24,7 +24,7 @@ pub enum KeptClients {
 const WHY: &str = "the size of generated data is a key";
 
 table! {
-    pub(super) SUBSET: Subset, only (FILES, WHY) {
+    pub(super) SUBSET: Subset, only (STORED, WHY) {
         /// share of each client's rows that is used, at least one row; drawn before rows are held
         /// out
         rows: KEEP_ROWS = "keep_rows", ABOVE_ZERO, default;

@@ -1,0 +1,66 @@
+//! Parquet and Arrow files, and folders of them, to [`Dataset`].
+//!
+//! Types come from the files: integers, floats, decimals and booleans (0 and 1) are numbers; strings,
+//! dates, times and dictionaries are text; null, NaN and the empty string are missing cells. Columns
+//! that are not needed are not read. Files of a folder are read in the order of their paths, and
+//! folders called `site=north` add a column `site`.
+
+#[cfg(feature = "parquet")]
+mod arrays;
+#[cfg(feature = "parquet")]
+mod batches;
+#[cfg(feature = "parquet")]
+mod folder;
+#[cfg(feature = "parquet")]
+mod read;
+
+#[cfg(feature = "parquet")]
+pub use read::read_parquet;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Endings of files that are read in a folder.
+const ENDINGS: [&str; 6] = ["parquet", "parq", "pq", "arrow", "feather", "ipc"];
+
+/// The first bytes of a Parquet and of an Arrow file.
+const PARQUET: &[u8] = b"PAR1";
+const ARROW: &[u8] = b"ARROW1";
+
+/// Whether a file is Parquet or Arrow, by its first bytes, or a folder has such files.
+pub fn is_parquet(path: &Path) -> bool {
+    if path.is_dir() {
+        return has_files(path, 4);
+    }
+    let mut start = [0; 6];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && (start.starts_with(PARQUET) || start == *ARROW)
+}
+
+/// Whether a folder, or one within it up to a depth, has a file with an ending of [`ENDINGS`].
+fn has_files(folder: &Path, depth: usize) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        if path.is_dir() { depth > 0 && has_files(&path, depth - 1) } else { has_ending(&path) }
+    })
+}
+
+/// Whether a file of a folder is read: hidden files and those of other programs (`_SUCCESS`) are not.
+fn has_ending(path: &Path) -> bool {
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    ENDINGS.contains(&ending) && !name.starts_with(['.', '_'])
+}
+
+/// Reads a Parquet or Arrow file, or a folder of them.
+#[cfg(not(feature = "parquet"))]
+pub fn read_parquet(
+    path: impl AsRef<Path>,
+    _: &crate::CsvOptions,
+) -> crate::Result<crate::Dataset> {
+    let what = format!("{}: this program was built without Parquet", path.as_ref().display());
+    let hint = "build it with `--features full` (or `parquet`), or export the table as CSV";
+    Err(crate::Error::config(what).hint(hint))
+}
