@@ -7,9 +7,7 @@ use crate::declare::Measure;
 use crate::method::{
     Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Sender, Status, Task,
 };
-use crate::{
-    ClientData, ClientId, Error, InTurn, Key, Message, Result, Spread, State, Wire,
-};
+use crate::{ClientData, ClientId, Error, InTurn, Key, Message, Result, Spread, State, Wire};
 use std::any::Any;
 use std::borrow::Cow;
 

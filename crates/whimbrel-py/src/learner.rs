@@ -74,11 +74,8 @@ pub fn network_gradient<'py>(
     };
     let w = params.to_vec(py)?;
     let (losses, gradient) = detached(py, || {
-        let architecture = Architecture {
-            hidden,
-            dropout: false,
-            ..Architecture::new(kind, &shape, classes)
-        };
+        let architecture =
+            Architecture { hidden, dropout: false, ..Architecture::new(kind, &shape, classes) };
         let network = architecture.build()?;
         let count = targets.len();
         let of_targets = Targets::Classes { of: targets, count: classes };

@@ -31,7 +31,9 @@ mod _whimbrel {
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]
-    use super::runs::{adapt, compare, export, impute, learned, own_names, predict, report, run, tensors};
+    use super::runs::{
+        adapt, compare, export, impute, learned, own_names, predict, report, run, tensors,
+    };
     #[pymodule_export]
     use super::shard::{Offered, Shard, offer};
 }

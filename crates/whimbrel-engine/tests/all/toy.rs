@@ -189,11 +189,7 @@ impl Method for Toy {
         Ok((Client { memory, accepted: client.accepted + 1 }, sent))
     }
 
-    fn local_steps(
-        &self,
-        tasks: &[Task<'_, Self>],
-        _: &dyn Spread,
-    ) -> Vec<Result<(Client, f64)>> {
+    fn local_steps(&self, tasks: &[Task<'_, Self>], _: &dyn Spread) -> Vec<Result<(Client, f64)>> {
         TOGETHER.fetch_max(tasks.len(), Ordering::Relaxed);
         let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
         tasks.iter().map(step).collect()

@@ -424,7 +424,8 @@ mod tests {
     fn running_statistics_move_a_tenth_to_the_batch() {
         let shape = map(1, 1, 2);
         let layer = BatchNorm { name: "a".to_owned(), shape, activation: Activation::None };
-        let pass = Pass { samples: 2, padded: 16, training: true, dropout: true, key: Key::root(1) };
+        let pass =
+            Pass { samples: 2, padded: 16, training: true, dropout: true, key: Key::root(1) };
         let mut x = vec![0.0; 32];
         (x[0], x[1], x[16], x[17]) = (1.0, 2.0, 3.0, 6.0);
         let w = [1.0, 0.0, 10.0, 20.0];

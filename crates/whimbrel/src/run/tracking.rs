@@ -153,9 +153,11 @@ impl Row {
         let mut figures = Vec::new();
         for (name, value) in row.iter().filter(|(name, _)| *name != "round") {
             match value {
-                Value::Array(parts) => figures.extend(parts.iter().enumerate().filter_map(
-                    |(i, part)| Some((format!("{name}_{}", i + 1), part.as_f64()?)),
-                )),
+                Value::Array(parts) => {
+                    figures.extend(parts.iter().enumerate().filter_map(|(i, part)| {
+                        Some((format!("{name}_{}", i + 1), part.as_f64()?))
+                    }))
+                }
                 value => figures.extend(value.as_f64().map(|value| (name.clone(), value))),
             }
         }
