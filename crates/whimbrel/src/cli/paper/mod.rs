@@ -278,7 +278,7 @@ mod tests {
             assert!(PAPERS.iter().any(|(paper, _)| *paper == study.paper()), "{name}");
             for scale in [Scale::Quick, Scale::Paper] {
                 for Planned { name: job, text, .. } in study.jobs(scale).unwrap() {
-                    Job::parse(&text, &format!("{name}/{job}")).unwrap_or_else(|e| panic!("{e}"));
+                    Job::parse(&text, &format!("{name}/{job}")).unwrap();
                 }
             }
             let jobs = study.jobs(Scale::Paper).unwrap();
