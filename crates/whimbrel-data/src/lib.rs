@@ -22,6 +22,7 @@
 //! # Ok::<(), whimbrel_data::Error>(())
 //! ```
 
+#[cfg(any(feature = "parquet", feature = "sql"))]
 mod calendar;
 mod cells;
 mod cifar;
@@ -59,6 +60,7 @@ mod spelling;
 mod split;
 mod sql;
 mod standardize;
+#[cfg(any(feature = "parquet", feature = "sql"))]
 mod typed;
 
 pub use cells::{

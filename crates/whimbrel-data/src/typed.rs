@@ -74,6 +74,7 @@ impl TypedRows {
     }
 
     /// Records text in place of a number.
+    #[cfg(feature = "sql")]
     pub(crate) fn refuse(&mut self, row: usize, column: usize, text: &str) {
         self.bad[column].push(row, || Why::NotANumber(text.into()));
     }

@@ -106,8 +106,8 @@ fn a_template_explains_itself() {
 
     [data]
     # the source of the rows
-    # ("csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches", "mixture",
-    # "toy", "synthetic-mixture" or "synthetic-representation")
+    # ("csv", "parquet", "sql", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg",
+    # "speeches", "mixture", "toy", "synthetic-mixture" or "synthetic-representation")
     source = "mixture"
     # number of clients
     clients = 100
