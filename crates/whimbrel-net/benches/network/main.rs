@@ -116,6 +116,7 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
         next_certificate: None,
         stop: Arc::new(AtomicBool::new(false)),
         give_up: None,
+        proxy: None,
     })
     .expect("a folder");
     let chain = Box::new(Echo { numbers: load.numbers, rounds: load.rounds });

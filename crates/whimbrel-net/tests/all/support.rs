@@ -299,6 +299,7 @@ impl Town {
             next_certificate: self.next_of_clients,
             stop: stop.clone(),
             give_up: Some(PATIENCE),
+            proxy: None,
         };
         let data = toy::clients(i + 1).pop().unwrap().1;
         let consent = Consent { evaluates: self.agrees, ..Consent::default() };
