@@ -35,10 +35,10 @@ class TensorBoard:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            from torch.utils import tensorboard as writers
         except ImportError:
-            from tensorboardX import SummaryWriter
-        self._writer = SummaryWriter(fspath(folder))
+            import tensorboardX as writers  # type: ignore[no-redef]
+        self._writer: Any = writers.SummaryWriter(fspath(folder))
 
     def __call__(self, progress: Progress) -> None:
         for name, value in _figures(progress):
@@ -60,7 +60,7 @@ class MLflow:
     def __init__(self, **start_run: Any) -> None:
         import mlflow
 
-        self._mlflow = mlflow
+        self._mlflow: Any = mlflow
         self._started = bool(start_run) or mlflow.active_run() is None
         if self._started:
             mlflow.start_run(**start_run)
@@ -88,7 +88,7 @@ class WandB:
         import wandb
 
         self._started = bool(init) or wandb.run is None
-        self.run = wandb.init(**init) if self._started else wandb.run
+        self.run: Any = wandb.init(**init) if self._started else wandb.run
 
     def __call__(self, progress: Progress) -> None:
         figures = dict(_figures(progress))
