@@ -10,8 +10,8 @@ use whimbrel_core::method::{Artifact, ClientGroup};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Result, Shared, Wire};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{
-    ClientMachine, Consent, Faults, Machine, Participant, Participation, Protocol, Purpose,
-    Question, Stage, StepId,
+    Agreement, ClientMachine, Consent, Faults, Machine, Participant, Participation, Protocol,
+    Purpose, Question, Stage, StepId,
 };
 use whimbrel_methods::fedem::{self, Client, Form, Peer, Server};
 use whimbrel_methods::federated::BindRows;
@@ -208,8 +208,13 @@ fn evaluations_under_masks_are_counted_and_have_no_other_way() {
         let metrics = metrics.unwrap().into_iter();
         metrics.filter(|metric| metric.name == "objective").count()
     };
-    // Twelve rounds and an opening that may be repeated, one evaluation in five: at most six.
-    for _ in 0..6 {
+    let stage = Stage::new("fit", town.machine.method().clone());
+    let agreed = Agreement::of(&Stage { evaluate_every: Some(5), ..stage }, &Consent::default());
+    let kinds = agreed.unwrap().kinds;
+    let most = kinds.iter().find(|kind| kind.name == "evaluations").unwrap().most;
+    // One in five of the rounds and of the openings, which may be repeated.
+    assert!((3..=12).contains(&most), "{most}");
+    for _ in 0..most {
         assert_eq!(objective(&mut town), 1);
         town.honest(3);
     }
@@ -220,9 +225,9 @@ fn evaluations_under_masks_are_counted_and_have_no_other_way() {
     assert!(said.contains("an evaluation of fit, and none was agreed to"), "{said}");
     town.machine.begin_evaluation().unwrap();
     let refusals = town.step(|_| (), |_| panic!("an answer left"));
-    let why = "of the kind `evaluations` than the 6 that were agreed to";
+    let why = format!("of the kind `evaluations` than the {most} that were agreed to");
     assert!(refusals.len() == CLIENTS, "{refusals:?}");
-    assert!(refusals.iter().all(|(_, said)| said.contains(why)), "{refusals:?}");
+    assert!(refusals.iter().all(|(_, said)| said.contains(&why)), "{refusals:?}");
 }
 
 /// Sums with and without a client differ by its own part: no answer leaves without `--partial-rounds`.
