@@ -1,5 +1,7 @@
 //! Queries of a PostgreSQL server that the test starts.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -142,17 +144,26 @@ fn connections_that_fail_are_explained_without_the_password() {
     assert!(matches!(error, Error::Storage { .. }), "{error}");
 }
 
+/// A text form with lines of 64 characters.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
 #[test]
 fn certificates_are_verified() {
     let names = vec!["127.0.0.1".to_owned()];
     let [own, foreign] =
         [(); 2].map(|()| rcgen::generate_simple_self_signed(names.clone()).unwrap());
-    let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+    let (certificate, key) =
+        (pem("CERTIFICATE", own.cert.der()), pem("PRIVATE KEY", &own.signing_key.serialize_der()));
     let Some((folder, server)) = started(Some((&certificate, &key))) else { return };
     let query = "SELECT ssl::int AS encrypted FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let [trusted, other] = ["own.pem", "foreign.pem"].map(|name| folder.path().join(name));
     std::fs::write(&trusted, &certificate).unwrap();
-    std::fs::write(&other, foreign.cert.pem()).unwrap();
+    std::fs::write(&other, pem("CERTIFICATE", foreign.cert.der())).unwrap();
     let by = |file: &Path| url(&server, &format!("?sslrootcert={}", file.display()));
     let data = read(folder.path(), &by(&trusted), query).unwrap();
     assert_eq!(data.number(0, 0), Some(1.0));

@@ -1,7 +1,7 @@
 //! The same rows as CSV, Parquet and in databases (`tests/peers/sources.py` wrote them).
 
 use crate::federation::fails;
-use crate::support::{Sandbox, fixture};
+use crate::support::Sandbox;
 use std::path::Path;
 
 /// The job over a source.
@@ -72,6 +72,7 @@ fn passwords_in_a_job_are_refused_and_not_shown() {
 mod built_in {
     use super::*;
     use crate::federation::{Process, invitations_of, serve};
+    use crate::support::fixture;
     use whimbrel_testkit::Postgres;
 
     const PARQUET: &str = "source = \"parquet\"\npath = \"rows\"";
