@@ -7,6 +7,7 @@ pub mod agreement;
 pub mod checkpoint;
 pub mod client;
 pub mod decentralised;
+mod ending;
 mod enrolment;
 mod evaluation;
 mod federation;

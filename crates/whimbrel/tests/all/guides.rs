@@ -210,6 +210,7 @@ macro_rules! pages {
 pages! {
     the_readme_runs: "README.md";
     comparing_methods_runs: "docs/guide/comparing-methods.md";
+    parquet_and_sql_runs: "docs/guide/parquet-and-sql.md";
     data_for_learners_runs: "docs/guide/data-for-learners.md";
     describing_data_runs: "docs/guide/describing-data.md";
     first_federation_runs: "docs/guide/first-federation.md";

@@ -1,15 +1,16 @@
 //! `whimbrel paper`: figures and tables of the papers, reproduced and compared with their claims.
 
+pub mod args;
 mod judge;
 mod page;
 pub mod study;
 
-use super::args::PaperOptions;
 use super::execute::INTERRUPTED;
 use super::listener::Terminal;
 use super::messages::{data as print, note, warning};
 use crate::run::compare::{Compared, Parent, run_all};
 use crate::run::execute::absolute;
+use args::PaperOptions;
 use judge::{DIVERGED, Judged, Results, Verdict};
 use serde_json::{Map, Value, json};
 use std::path::{Component, Path, PathBuf};
