@@ -7,7 +7,7 @@
 //! | notation | here | meaning |
 //! |---|---|---|
 //! | `β` | `beta` | coefficients of standardised columns |
-//! | `ℓ_i(β), U_i(β), I_i(β)` | [`Sums`](whimbrel_models::glm::Sums) | a client's log-likelihood, score, information |
+//! | `ℓ_i(β), U_i(β), I_i(β)` | [`Sums`] | a client's log-likelihood, score, information |
 //! | `λ² = U' I⁻¹ U` | `decrement` | squared Newton decrement |
 //!
 //! Exchanges of [exact sums](crate::pooled), each with all clients; a round without all answers is repeated:

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use whimbrel_testkit::skipped;
 
-/// A running proxy that asks for user `ward` with the password `p:w`; `None` without tinyproxy, or if
+/// A running proxy that asks for user `ward` with the password `pw`; `None` without tinyproxy, or if
 /// `WHIMBREL_NO_TINYPROXY` is set.
 struct Tinyproxy {
     address: String,
@@ -36,7 +36,7 @@ impl Tinyproxy {
             "proxy.conf",
             &format!(
                 "Port {port}\nListen {host}\nTimeout 600\nMaxClients 20\nLogLevel Info\n\
-                 Allow 127.0.0.1\nBasicAuth ward p:w\n"
+                 Allow 127.0.0.1\nBasicAuth ward pw\n"
             ),
         );
         let mut command = Command::new("tinyproxy");
@@ -79,7 +79,7 @@ fn clients_take_part_through_a_proxy() {
     let Some(mut proxy) = Tinyproxy::start(&sandbox) else { return };
     let coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
-    let url = format!("http://ward:p%3Aw@{}", proxy.address);
+    let url = format!("http://ward:p%77@{}", proxy.address);
     let clients =
         invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation, &url));
     let clients: Vec<Process> = clients.collect();
