@@ -129,14 +129,16 @@ impl Drop for Postgres {
     }
 }
 
-/// The folder of `initdb`: on the search path, or that of Debian's newest version.
+/// The folder of the programs: on the search path, or that of Debian's newest version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut debian: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
     debian.sort();
     debian.reverse();
-    std::env::split_paths(&path).chain(debian).find(|folder| folder.join("initdb").is_file())
+    let all = ["initdb", "pg_ctl", "psql"];
+    let has_all = |folder: &PathBuf| all.iter().all(|name| folder.join(name).is_file());
+    std::env::split_paths(&path).chain(debian).find(has_all)
 }
 
 /// Gives a file to the server's user.

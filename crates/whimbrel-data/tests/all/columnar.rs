@@ -10,9 +10,6 @@ use arrow_array::{
 use arrow_ipc::writer::FileWriter;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::metadata::{
-    FileMetaData, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
-};
 use parquet::file::properties::WriterProperties;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -229,22 +226,23 @@ fn repeated_names_and_empty_tables_are_refused() {
     assert!(all(&path).unwrap_err().to_string().contains("neither a Parquet nor an Arrow file"));
 }
 
-/// The file with another declared number of rows.
+/// The file with another number of rows in its footer: three, before a list of one row group, in
+/// Thrift's compact encoding.
 fn declaring(bytes: &[u8], rows: i64) -> Vec<u8> {
-    let mut reader = ParquetMetaDataReader::new();
-    let held = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(held.path(), bytes).unwrap();
-    reader.try_parse(&std::fs::File::open(held.path()).unwrap()).unwrap();
-    let read = reader.finish().unwrap();
-    let old = read.file_metadata();
-    let (schema, keys) = (old.schema_descr_ptr(), old.key_value_metadata().cloned());
-    let created = old.created_by().map(String::from);
-    let new = FileMetaData::new(old.version(), rows, created, keys, schema, None);
-    let new = ParquetMetaData::new(new, read.row_groups().to_vec());
-    let footer = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap());
-    let mut out = bytes[..bytes.len() - 8 - footer as usize].to_vec();
-    ParquetMetaDataWriter::new(&mut out, &new).finish().unwrap();
-    out
+    let length = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap());
+    let (data, footer) = bytes[..bytes.len() - 8].split_at(bytes.len() - 8 - length as usize);
+    let at = footer.windows(4).position(|found| found == [0x16, 0x06, 0x19, 0x1c]);
+    let at = at.expect("a number of rows") + 1;
+    let mut zigzag = ((rows << 1) ^ (rows >> 63)) as u64;
+    let mut number = Vec::new();
+    while zigzag >= 0x80 {
+        number.push(zigzag as u8 | 0x80);
+        zigzag >>= 7;
+    }
+    number.push(zigzag as u8);
+    let footer = [&footer[..at], &number, &footer[at + 1..]].concat();
+    let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
+    [data, &footer, &length, b"PAR1"].concat()
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_missing_table_and_a_missing_key() {
       |
     3 | [data]
       | ^^^^^^
-    hint: `path` takes a file name: the file, relative to the job file; for leaf, cifar10, cifar100 and jpeg also a folder
+    hint: `path` takes a file name: the file, relative to the job file; for parquet, leaf, cifar10, cifar100 and jpeg also a folder
     "#);
 }
 
