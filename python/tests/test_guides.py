@@ -18,7 +18,7 @@ def blocks(page: str) -> list[str]:
 def test_the_python_guide_runs() -> None:
     pytest.importorskip("matplotlib")
     found = blocks("python.md")
-    assert len(found) == 6
+    assert len(found) == 7
     names: dict[str, object] = {}
     for block in found:
         exec(compile(block, "python.md", "exec"), names)  # noqa: S102
