@@ -114,7 +114,8 @@ impl Proxy {
         let status = line.split(' ').nth(1).filter(|_| line.starts_with("HTTP/1."));
         match status {
             Some(status) if status.starts_with('2') => Ok(stream),
-            Some("407") => {
+            // Some proxies answer wrong credentials with 401.
+            Some("401" | "407") => {
                 let what = format!("proxy {} asks for a user and a password", self.address);
                 let what = if self.authorization.is_none() { what } else { what + ", not these" };
                 let hint = "set HTTPS_PROXY=http://user:password@host:port";
