@@ -8,10 +8,12 @@ use crate::number::parse_number;
 use crate::typed::TypedRows;
 use crate::{Dataset, Error, Result};
 use ::postgres::config::{Host, SslMode};
+use ::postgres::error::SqlState;
 use ::postgres::fallible_iterator::FallibleIterator;
 use ::postgres::types::{FromSql, Kind as TypeKind, Type};
 use ::postgres::{Client, Config, IsolationLevel, NoTls};
 use std::error::Error as Cause;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -157,6 +159,9 @@ impl Url {
 
 /// The message of an error with its causes.
 fn message(error: &::postgres::Error) -> String {
+    if was_ended(error) {
+        return "the server ended the connection".into();
+    }
     if let Some(error) = error.as_db_error() {
         let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
         return format!("{}{hint}", error.message());
@@ -168,6 +173,15 @@ fn message(error: &::postgres::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+/// Whether the server ended the connection. Its last words are lost when the socket closes first.
+fn was_ended(error: &::postgres::Error) -> bool {
+    let cut = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(|e| {
+        let ends = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+        ends.contains(&e.kind())
+    });
+    cut || error.is_closed() || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
 }
 
 /// The bytes of a value of any type.

@@ -109,7 +109,7 @@ fn what_is_not_one_select_of_plain_cells_is_refused() {
         (
             "SELECT CASE WHEN i = 40000 THEN pg_terminate_backend(pg_backend_pid())::int ELSE i END AS x \
              FROM generate_series(1, 50000) i",
-            "terminating connection",
+            "the server ended the connection",
         ),
     ] {
         let error = read(folder.path(), &url(&server, ""), query).unwrap_err();
