@@ -5,7 +5,7 @@
 
 use crate::declare::Measure;
 use crate::method::{
-    Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Sender, Status, Task,
+    Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Place, Sender, Status, Task,
 };
 use crate::{ClientData, ClientId, Error, InTurn, Key, Message, Result, Spread, State, Wire};
 use std::any::Any;
@@ -101,9 +101,7 @@ pub trait DynMethod: Send + Sync {
         peer: &Opaque,
         key: Key,
     ) -> Result<(Opaque, Message)>;
-    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
-    fn asides(&self, server: &Opaque) -> Result<u32>;
-    fn asides_before(&self, client: &Opaque, down: &Message) -> Result<u32>;
+    fn place(&self, client: &Opaque, down: &Message) -> Result<Place>;
     fn local_steps(
         &self,
         tasks: &[DynTask<'_>],
@@ -193,16 +191,8 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok((Box::new(peer), Message::of(&down)))
     }
 
-    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize> {
-        self.0.allowance(view(client)?, &down.read()?)
-    }
-
-    fn asides(&self, server: &Opaque) -> Result<u32> {
-        Ok(self.0.asides(view(server)?))
-    }
-
-    fn asides_before(&self, client: &Opaque, down: &Message) -> Result<u32> {
-        Ok(self.0.asides_before(view(client)?, &down.read()?))
+    fn place(&self, client: &Opaque, down: &Message) -> Result<Place> {
+        self.0.place(view(client)?, &down.read()?)
     }
 
     fn local_steps(

@@ -71,17 +71,9 @@ pub trait Method: Send + Sync + 'static {
         peer: &Self::Peer,
         key: Key,
     ) -> Result<(Self::Peer, Self::Down)>;
-    /// The kind of exchange that a message belongs to: an index into [`Declaration::exchanges`].
-    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> Result<usize> {
-        Ok(0)
-    }
-    /// Exchanges so far that address no random draws, such as those of evaluations.
-    fn asides(&self, _: &Self::Server) -> u32 {
-        0
-    }
-    /// [`Method::asides`] before the exchange of a message, as a client knows it.
-    fn asides_before(&self, _client: &Self::Client, _down: &Self::Down) -> u32 {
-        0
+    /// The place of a message in the run, as its client knows it.
+    fn place(&self, _client: &Self::Client, _down: &Self::Down) -> Result<Place> {
+        Ok(Place::default())
     }
     /// A client's work: its state once its upload is accepted, and the upload.
     fn local_step(
@@ -237,6 +229,31 @@ pub struct Status {
     pub next: Next,
     /// A norm of the global state, watched for divergence.
     pub magnitude: f64,
+    /// Exchanges so far that address no random draws, such as those of evaluations.
+    pub asides: u32,
+}
+
+impl Status {
+    /// A position with no asides before it.
+    pub fn new(next: Next, magnitude: f64) -> Self {
+        Self { next, magnitude, asides: 0 }
+    }
+}
+
+/// The place of a message in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Place {
+    /// The kind of exchange: an index into [`Declaration::exchanges`].
+    pub kind: usize,
+    /// [`Status::asides`] before the exchange.
+    pub asides: u32,
+}
+
+impl From<usize> for Place {
+    /// A place with no asides before it.
+    fn from(kind: usize) -> Self {
+        Self { kind, asides: 0 }
+    }
 }
 
 /// Lays out a client's rows, as readers return them, for a method.

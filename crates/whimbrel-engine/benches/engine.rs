@@ -50,7 +50,7 @@ impl Method for Echo {
     }
 
     fn status(&self, _: &Vec<f64>) -> Status {
-        Status { next: Next::Round(Cohort::Sampled), magnitude: 1.0 }
+        Status::new(Next::Round(Cohort::Sampled), 1.0)
     }
 
     fn open(&self, server: &Vec<f64>, _: &[ClientId]) -> Result<(Shared<Vec<f64>>, u32)> {

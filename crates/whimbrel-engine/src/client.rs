@@ -319,10 +319,9 @@ impl ClientMachine {
         let state = self.current(at.stage)?;
         let open = self.open()?;
         let (message, method) = (&question.message, &open.method);
-        let kind = method.allowance(&state, message)?;
-        self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
-        let asides = method.asides_before(&state, message)?;
-        let drawn = self.ledger.check_asides(&open.agreement, number, asides)?;
+        let place = method.place(&state, message)?;
+        self.ledger.check_exchange(&open.agreement, (at.stage, number), place.kind, asked)?;
+        let drawn = self.ledger.check_asides(&open.agreement, number, place.asides)?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(drawn, open.steps);
         let key = keys.local(question.client);
         let (state, upload) = match method.local_step(&state, message, &open.data, key) {
@@ -336,10 +335,10 @@ impl ClientMachine {
             }
         };
         let state = state.save();
-        let agreed = open.agreement.kinds.get(kind).copied();
+        let agreed = open.agreement.kinds.get(place.kind).copied();
         let most = open.agreement.upload_max(agreed);
         self.ledger.check_bytes(&open.agreement, most, (Purpose::Exchange, at), &upload)?;
-        self.ledger.exchanged(agreed, (number, kind), asked, upload.len());
+        self.ledger.exchanged(agreed, (number, place.kind), asked, upload.len());
         Ok((state, upload))
     }
 

@@ -11,7 +11,7 @@ use crate::runner_state::{Change, Saved};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::sync::Arc;
-use whimbrel_core::method::{Artifact, Cohort, Declaration, Next};
+use whimbrel_core::method::{Artifact, Cohort, Declaration, Next, Status};
 use whimbrel_core::{
     Bound, ClientId, DynMethod, DynSender, Error, Message, Opaque, Result, StateKind, Wire,
 };
@@ -32,7 +32,7 @@ pub struct Machine {
     exchange: u32,
     round: u32,
     /// The exchange that the method asks for.
-    next: Next,
+    status: Status,
     declared: Declaration,
     start_magnitude: f64,
     /// Consecutive exchanges with everyone that no client answered.
@@ -148,7 +148,7 @@ impl Machine {
             peers: Vec::new(),
             exchange: 0,
             round: 0,
-            next: Next::Stop,
+            status: Status::new(Next::Stop, 0.0),
             start_magnitude: 0.0,
             unheard: 0,
         }
@@ -157,7 +157,7 @@ impl Machine {
     /// Adds a client of the roster or a late joiner. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
         self.add(id, summary)?;
-        self.next = self.method.status(&self.server)?.next;
+        self.status = self.method.status(&self.server)?;
         Ok(())
     }
 
@@ -180,11 +180,12 @@ impl Machine {
 
     /// Opens the next exchange; `None` when the method is done.
     pub fn open(&self) -> Result<Option<Exchange>> {
-        let drawn = self.exchange.saturating_sub(self.method.asides(&self.server)?);
+        let drawn = self.exchange.saturating_sub(self.status.asides);
         let keys = self.keys.exchange_of(drawn, self.declared.steps);
         let enrolled = self.enrolled();
-        let asks_everyone = matches!(self.next, Next::Uncounted | Next::Round(Cohort::Everyone));
-        let (round, mut cohort) = match &self.next {
+        let asks_everyone =
+            matches!(self.status.next, Next::Uncounted | Next::Round(Cohort::Everyone));
+        let (round, mut cohort) = match &self.status.next {
             Next::Stop | Next::Converged => return Ok(None),
             Next::Uncounted => (None, everyone(&enrolled)),
             Next::Continued(ids) | Next::Evaluation(ids) => (None, everyone(ids)),
@@ -198,7 +199,7 @@ impl Machine {
         }
         let ids: Vec<ClientId> = cohort.iter().map(|invited| invited.id).collect();
         let (broadcast, fold) = self.method.open(&self.server, &ids)?;
-        let (number, evaluates) = (self.exchange, matches!(self.next, Next::Evaluation(_)));
+        let (number, evaluates) = (self.exchange, matches!(self.status.next, Next::Evaluation(_)));
         Ok(Some(Exchange {
             number,
             round,
@@ -302,7 +303,7 @@ impl Machine {
 
     /// Whether nobody may join before the next exchange: it continues the last one, or evaluates.
     pub fn continues(&self) -> bool {
-        matches!(self.next, Next::Continued(_) | Next::Evaluation(_))
+        matches!(self.status.next, Next::Continued(_) | Next::Evaluation(_))
     }
 
     /// Begins an evaluation that takes exchanges of its own; `false` if it needs none, or no more.
@@ -310,7 +311,7 @@ impl Machine {
         let begun = self.method.begin(&self.server)?;
         let is_begun = begun.is_some();
         if let Some(server) = begun {
-            self.next = self.method.status(&server)?.next;
+            self.status = self.method.status(&server)?;
             self.server = server;
         }
         Ok(is_begun)
@@ -369,7 +370,7 @@ impl Machine {
         let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
         let server = method.load(StateKind::Server, &server)?;
         Ok(Self {
-            next: method.status(&server)?.next,
+            status: method.status(&server)?,
             declared: method.declare(),
             server,
             method,
@@ -389,15 +390,15 @@ impl Machine {
     }
 
     fn watch(&mut self, round: u32) -> Result<()> {
-        let status = self.method.status(&self.server)?;
-        self.next = status.next;
-        check_growth(status.magnitude, &mut self.start_magnitude).map_err(|e| e.in_round(round))
+        self.status = self.method.status(&self.server)?;
+        check_growth(self.status.magnitude, &mut self.start_magnitude)
+            .map_err(|e| e.in_round(round))
     }
 }
 
 impl Protocol for Machine {
     fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match &self.next {
+        Ok(match &self.status.next {
             Next::Stop | Next::Converged => None,
             Next::Uncounted | Next::Continued(_) | Next::Evaluation(_) => Some(false),
             Next::Round(_) => Some(true),
@@ -413,7 +414,7 @@ impl Protocol for Machine {
     }
 
     fn has_converged(&self) -> bool {
-        self.next == Next::Converged
+        self.status.next == Next::Converged
     }
 
     fn artifact(&self) -> Result<Artifact> {

@@ -10,12 +10,12 @@ use std::time::Instant;
 use whimbrel_codec::Codec;
 use whimbrel_core::memory::KeepLarge;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
-use whimbrel_core::{ClientData, ClientId, Erased, Key, Result, vector};
+use whimbrel_core::{ClientData, Erased, Key, Result, vector};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{
-    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish,
-    Received, Split, Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Figures, Judge, Member, Oracle,
+    Publish, Received, Scores, Split, Terms,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_testkit::resident_mb;
@@ -141,14 +141,11 @@ impl Judge for Still {
     fn answer(&self, (): &(), (): &(), _: &Split<()>, _: &Terms) -> Result<Answered<Self>> {
         Ok(Answered { answer: (), memory_limit: None, parts: Vec::new() })
     }
-    fn own(&self, _: ClientId, (): &()) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
+    fn scores(&self) -> Scores {
+        Scores { addends: 0, ..Scores::default() }
     }
-    fn addends_len(&self) -> usize {
-        0
-    }
-    fn addends(&self, (): &(), _: f64) -> Vec<f64> {
-        Vec::new()
+    fn figures(&self, (): &(), _: f64) -> Figures {
+        Figures { own: Vec::new(), addends: Vec::new() }
     }
     fn conclude(&self, _: &Vec<f32>, _: &[f64], _: f64, _: &Context) -> Result<Vec<Metric>> {
         Ok(Vec::new())

@@ -175,7 +175,7 @@ impl<M: Mixture> Pooled for Clustering<M> {
 
     fn status(&self, server: &Server) -> Status {
         let next = if server.round < ROUNDS { Next::Uncounted } else { Next::Stop };
-        Status { next, magnitude: 1.0 }
+        Status::new(next, 1.0)
     }
 
     fn ask(&self, server: &Server) -> Result<Vec<f64>> {

@@ -10,6 +10,8 @@ use whimbrel_core::{Key, Table};
 
 /// The rounds of the start.
 pub const ROUNDS: u32 = 4;
+/// The largest norm of one row's part in a client's value.
+pub const ROW_BOUND: f64 = SQRT_2;
 /// A cluster with less than this part of an equal share of the rows keeps its centre: noise would
 /// move it anywhere.
 const SMALL: f64 = 0.1;
@@ -55,10 +57,6 @@ fn radius(columns: usize) -> f64 {
 impl Simple for Lloyd {
     fn start(&self, _: usize) -> Vec<f64> {
         self.first.clone()
-    }
-
-    fn row_bound(&self) -> Option<f64> {
-        Some(SQRT_2)
     }
 
     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {

@@ -70,7 +70,7 @@ impl<S: OneShot> Method for Once<S> {
 
     fn status(&self, server: &Artifact) -> Status {
         let norms2 = server.tensors.iter().map(|t| vector::norm2_squared(&t.values));
-        Status { next: Next::Converged, magnitude: norms2.sum::<f64>().sqrt() }
+        Status::new(Next::Converged, norms2.sum::<f64>().sqrt())
     }
 
     fn open(&self, _: &Artifact, _: &[ClientId]) -> Result<((), ())> {

@@ -151,7 +151,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let enrolled: Vec<ClientId> =
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
         let evaluates = matches!(method.status(&server).next, Next::Evaluation(_));
-        let at = keys().exchange_of(number - method.asides(&server), declared.steps);
+        let at = keys().exchange_of(number - method.status(&server).asides, declared.steps);
         let (this_round, mut cohort) = match method.status(&server).next {
             Next::Stop | Next::Converged => break,
             Next::Uncounted => (None, everyone(&enrolled)),
@@ -172,8 +172,8 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             let peer = peers[i].as_ref().expect("an enrolled client");
             let (peer, down) =
                 method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
-            let allowance = method.allowance(&clients[i], &down).expect("its own message");
-            answered[i].add(&allowances, allowance);
+            let place = method.place(&clients[i], &down).expect("its own message");
+            answered[i].add(&allowances, place.kind);
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
             if evaluates || !faults.loses(number, this_round, id, at.loss()) {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use whimbrel::parts::core::declare::{Better, Measure, Role};
 use whimbrel::parts::core::method::{Artifact, Declaration, Disclosure, Exposure, Metric};
 use whimbrel::parts::core::sum::ExactSum;
-use whimbrel::parts::core::{ClientData, ClientId, Error, Key, Result, vector, wire};
+use whimbrel::parts::core::{ClientData, Error, Key, Result, vector, wire};
 use whimbrel::parts::methods::federated::{
-    Answered, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish, Received,
-    Split, Terms,
+    Answered, Computed, Context, ExchangeKind, Federated, Figures, Judge, Member, Oracle, Publish,
+    Received, Scores, Split, Terms,
 };
 use whimbrel::parts::methods::step::Schedule;
 use whimbrel::parts::models::{LatentModel, Rows};
@@ -69,9 +69,7 @@ impl<M: LatentModel> Oracle for Heavy<M> {
     type Private = ();
 
     /// Clients send their statistics at the pooled mean, exactly, once.
-    fn has_first_exchange(&self) -> bool {
-        true
-    }
+    const FIRST_EXCHANGE: bool = true;
 
     fn declare(&self, _: &Terms) -> Declaration {
         let q = 8 * self.model.statistic_len() + 32;
@@ -215,21 +213,16 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
-    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
-        let finite = answer.statistic.iter().chain([&answer.log_likelihood]).all(|x| x.is_finite());
-        if !finite || answer.statistic.len() != self.model.statistic_len() {
-            return Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")));
-        }
-        Ok(vec![Metric::loss(-answer.log_likelihood)])
+    fn scores(&self) -> Scores {
+        Scores { addends: 1 + self.model.statistic_len(), ..Scores::default() }
     }
 
-    fn addends_len(&self) -> usize {
-        1 + self.model.statistic_len()
-    }
-
-    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+    fn figures(&self, answer: &Answer, weight: f64) -> Figures {
         let each = [&answer.log_likelihood].into_iter().chain(&answer.statistic);
-        each.map(|x| weight * x).collect()
+        Figures {
+            own: vec![Metric::loss(-answer.log_likelihood)],
+            addends: each.map(|x| weight * x).collect(),
+        }
     }
 
     fn conclude(

@@ -148,7 +148,7 @@ impl Method for Toy {
         } else {
             Next::Stop
         };
-        Status { next, magnitude: server.estimate.abs() }
+        Status::new(next, server.estimate.abs())
     }
 
     fn open(&self, _: &Server, _: &[ClientId]) -> Result<((), Fold)> {

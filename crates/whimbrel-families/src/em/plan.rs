@@ -434,7 +434,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 terms.privacy.release = self
                     .private
                     .as_ref()
-                    .map(|private| private.start_release(common, lloyd::ROUNDS));
+                    .map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
                 let oracle = Plain { method, columns: width };
                 common.quiet("noisy k-means", bound(Federated { oracle, terms }, preparation))
             }

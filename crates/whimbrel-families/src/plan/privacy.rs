@@ -169,7 +169,7 @@ impl Private {
         Ok(Release {
             share,
             unit: match self.unit {
-                PrivacyUnit::Row => Unit::Row,
+                PrivacyUnit::Row => Unit::Row { bound },
                 PrivacyUnit::Client => Unit::Client { bound },
             },
             releases: self.releases(),
@@ -194,11 +194,11 @@ impl Private {
         self.honest.map(of).transpose().at("privacy.epsilon")
     }
 
-    /// The noise of a start from the rows.
-    pub fn start_release(&self, common: &Common, rounds: u32) -> Release {
+    /// The noise of a start from the rows; `bound` limits a row's contribution.
+    pub fn start_release(&self, common: &Common, rounds: u32, bound: f64) -> Release {
         let releases = Releases { multiplier: (f64::from(rounds) / self.before).sqrt(), rate: 1.0 };
         let source = self.source_of(common);
-        Release { unit: Unit::Row, releases, rounds, source, stage: 1, share: None }
+        Release { unit: Unit::Row { bound }, releases, rounds, source, stage: 1, share: None }
     }
 
     /// The source of the plan, of which this may be an earlier copy.

@@ -2,12 +2,11 @@
 
 use super::{Global, Own, Predictive, Soul, explained};
 use crate::federated::{
-    Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, mean_loss,
+    Answered, Context, Figures, Judge, Score, Scores, Split, Terms, aggregate, mean_loss,
 };
-use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Key, Result, Samples, wire};
+use whimbrel_core::{Key, Result, Samples, wire};
 use whimbrel_models::sampler::{ChainState, Kernel};
 
 /// The key of the share of accepted moves.
@@ -112,13 +111,6 @@ impl Judge for Soul {
         Ok(Answered { answer, memory_limit: None, parts })
     }
 
-    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
-        check_figures(id, &[answer.loss, answer.acceptance.unwrap_or(0.0)])?;
-        let mut own = vec![Metric::loss(answer.loss)];
-        own.extend(answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)));
-        Ok(own)
-    }
-
     fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let (key, name) = if self.model.learner.classifies() {
@@ -127,17 +119,16 @@ impl Judge for Soul {
             ("coverage_90", "coverage of 90 % intervals")
         };
         let second = Score { key, name, better: Better::Up, share: true };
-        Scores { each: vec![loss, second], by_training_rows: true, unseen: true }
-    }
-
-    fn addends_len(&self) -> usize {
-        3
+        Scores { each: vec![loss, second], by_training_rows: true, unseen: true, addends: 3 }
     }
 
     /// The loss; the share of accepted moves, and the number of clients that have one.
-    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+    fn figures(&self, answer: &Answer, weight: f64) -> Figures {
+        let mut figures = Figures::of_loss(answer.loss, weight);
+        figures.own.extend(answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)));
         let heard = f64::from(u8::from(answer.acceptance.is_some()));
-        vec![weight * answer.loss, answer.acceptance.unwrap_or(0.0), heard]
+        figures.addends.extend([answer.acceptance.unwrap_or(0.0), heard]);
+        figures
     }
 
     fn conclude(&self, _: &Global, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {

@@ -294,7 +294,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let runs = server.running().next().is_some();
         let next = if runs { Next::Round(Cohort::Everyone) } else { Next::Stop };
         let norms2 = server.slots.iter().map(|slot| vector::norm2_squared(&slot.theta));
-        Status { next, magnitude: norms2.sum::<f64>().sqrt() }
+        Status::new(next, norms2.sum::<f64>().sqrt())
     }
 
     fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {

@@ -21,7 +21,6 @@
 //! because the recursion's variance grows with the distance from its full pass.
 
 use super::{Em, Form, Global, OuterLoop, Own};
-use crate::federated::Oracle;
 use crate::mixture::Mixture;
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
@@ -222,7 +221,7 @@ impl<M: Mixture> Em<M> {
         group: Option<u32>,
     ) -> Result<(Vec<f64>, u32)> {
         let mut s_i = vec![0.0; self.model.statistic_len()];
-        if let Some(bound) = self.row_bound() {
+        if let Some(bound) = self.private.as_ref().and_then(|private| private.row_bound) {
             self.model.expect_clipped(theta, data, bound, &mut s_i)?;
             return Ok((s_i, 0));
         }

@@ -2,14 +2,13 @@
 
 use super::{Em, Form, FrameKind, Global, Own, Step};
 use crate::federated::{
-    Answered, Context, ExchangeKind, Judge, Score, Scores, Split, Terms, optional,
+    Answered, Context, ExchangeKind, Figures, Judge, Score, Scores, Split, Terms, optional,
 };
 use crate::measures;
 use crate::mixture::Mixture;
-use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
-use whimbrel_core::{ClientId, Error, Result, vector, wire};
+use whimbrel_core::{Error, Result, vector, wire};
 use whimbrel_models::Rows;
 
 /// A fit counts as worse than one component from this many nats per row on.
@@ -74,30 +73,21 @@ impl<M: Mixture> Judge for Em<M> {
         Ok(Answered { answer, memory_limit: Some(limit), parts })
     }
 
-    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
-        if answer.statistic.len() != self.model.statistic_len() {
-            return Err(Error::peer(format!("client {id} sent a statistic of another length")));
-        }
-        check_figures(id, &answer.statistic)?;
-        check_figures(id, &[answer.log_likelihood])?;
-        let loss = Metric::loss(self.initial.log_scale() - answer.log_likelihood);
-        let shares = answer.statistic[..self.model.components()].to_vec();
-        Ok(vec![loss, Metric::list(SHARES, shares)])
-    }
-
     fn scores(&self) -> Scores {
         let (key, name) = ("log_likelihood", "log-likelihood per row");
         let each = vec![Score { key, name, better: Better::Up, share: false }];
-        Scores { each, ..Scores::default() }
+        let addends = 1 + self.model.statistic_len();
+        Scores { each, addends, ..Scores::default() }
     }
 
-    fn addends_len(&self) -> usize {
-        1 + self.model.statistic_len()
-    }
-
-    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
+    fn figures(&self, answer: &Answer, weight: f64) -> Figures {
+        let loss = Metric::loss(self.initial.log_scale() - answer.log_likelihood);
+        let shares = answer.statistic.iter().copied().take(self.model.components()).collect();
         let each = [&answer.log_likelihood].into_iter().chain(&answer.statistic);
-        each.map(|x| weight * x).collect()
+        Figures {
+            own: vec![loss, Metric::list(SHARES, shares)],
+            addends: each.map(|x| weight * x).collect(),
+        }
     }
 
     fn conclude(

@@ -133,14 +133,8 @@ impl<M: Mixture> Oracle for Em<M> {
     /// The pooled moments.
     type Private = Option<Vec<f64>>;
 
-    /// `Ŝ_0 = s̄(θ_0)` comes from a first exchange at `θ_0`, except under differential privacy.
-    fn has_first_exchange(&self) -> bool {
-        self.private.is_none()
-    }
-
-    fn row_bound(&self) -> Option<f64> {
-        self.private.as_ref()?.row_bound
-    }
+    /// `Ŝ_0 = s̄(θ_0)` comes from a first exchange at `θ_0`.
+    const FIRST_EXCHANGE: bool = true;
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let mut disclosures = self.summary_disclosures();

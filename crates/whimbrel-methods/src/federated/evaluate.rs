@@ -1,6 +1,6 @@
 //! Evaluations: figures of the judge and of the channels.
 
-use super::{Answer, Answered, ExchangeKind, Federated, Judge, Server, held_out};
+use super::{Answer, Answered, ExchangeKind, Federated, Figures, Judge, Server, held_out};
 use crate::pooled::{Lanes, words};
 use crate::settings::{check_figures, check_rows};
 use whimbrel_codec::Scalar;
@@ -41,15 +41,19 @@ impl<O: Judge> Evaluate for Federated<O> {
     ) -> Result<Vec<Metric>> {
         peer.map_or(Ok(()), |peer| check_rows(id, answer.rows, peer.rows))?;
         check_figures(id, answer.memory_gap2.as_slice())?;
-        let scores = self.oracle.scores().each;
-        held_out::check(id, answer.rows, scores.len(), &answer.parts)?;
-        let mut own = self.oracle.own(id, &answer.answer)?;
+        let scores = self.oracle.scores();
+        held_out::check(id, answer.rows, scores.each.len(), &answer.parts)?;
+        let Figures { mut own, addends } = self.oracle.figures(&answer.answer, 1.0);
+        if addends.len() != scores.addends {
+            return Err(Error::peer(format!("client {id} sent an answer of another length")));
+        }
+        check_figures(id, &addends)?;
         if self.uplink().grid().is_some() {
             let too_large = |_| Error::peer(format!("client {id} answered with too large figures"));
             let weight = self.terms.weights.of(id, answer.rows)?;
             words(&self.addends(weight, answer)?).map_err(too_large)?;
         }
-        own.extend(held_out::own(&scores, &answer.parts));
+        own.extend(held_out::own(&scores.each, &answer.parts));
         Ok(own)
     }
 
@@ -114,15 +118,16 @@ const HEAD: usize = 4;
 impl<O: Judge> Federated<O> {
     /// The number of sums of an evaluation.
     pub(super) fn addends_len(&self) -> usize {
-        HEAD + self.oracle.scores().addends_len() + self.oracle.addends_len()
+        let scores = self.oracle.scores();
+        HEAD + scores.parts_len() + scores.addends
     }
 
     /// A client's part of these sums.
     pub(super) fn addends(&self, weight: f64, answer: &Answer<O::Answer>) -> Result<Vec<f64>> {
         let gap = answer.memory_gap2;
         let mut all = vec![1.0, weight, gap.unwrap_or(0.0), f64::from(u8::from(gap.is_some()))];
-        all.extend(self.oracle.scores().addends(answer.rows, &answer.parts)?);
-        all.extend(self.oracle.addends(&answer.answer, weight));
+        all.extend(self.oracle.scores().addends_of(answer.rows, &answer.parts)?);
+        all.extend(self.oracle.figures(&answer.answer, weight).addends);
         if all.len() != self.addends_len() {
             return Err(Error::peer("a client sent an answer of another length"));
         }
@@ -141,7 +146,7 @@ impl<O: Judge> Federated<O> {
         if clients == 0.0 {
             return Err(nobody());
         }
-        let (scored, judged) = sums[HEAD..].split_at(scores.addends_len());
+        let (scored, judged) = sums[HEAD..].split_at(scores.parts_len());
         // Memories have no meaning before they are opened.
         let opened = server.kind == ExchangeKind::Round && gap_count > 0.0;
         let memory_gap2 = opened.then(|| gaps / clients);

@@ -44,11 +44,13 @@ pub struct Scores {
     pub by_training_rows: bool,
     /// Whether clients that took no part in training can be scored.
     pub unseen: bool,
+    /// The number of addends of an answer beside its scores.
+    pub addends: usize,
 }
 
 impl Default for Scores {
     fn default() -> Self {
-        Self { each: Vec::new(), by_training_rows: false, unseen: true }
+        Self { each: Vec::new(), by_training_rows: false, unseen: true, addends: 1 }
     }
 }
 
@@ -118,13 +120,13 @@ pub(crate) struct Pooled {
 
 impl Pooled {
     pub fn new(scores: Scores) -> Self {
-        let sums = ExactSum::new(scores.addends_len());
+        let sums = ExactSum::new(scores.parts_len());
         Self { scores, sums, test: Vec::new() }
     }
 
     /// Adds a client with its number of training rows.
     pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
-        self.sums.add(&self.scores.addends(training_rows, parts)?, 1.0)?;
+        self.sums.add(&self.scores.addends_of(training_rows, parts)?, 1.0)?;
         self.test.extend(test_scores(parts));
         Ok(())
     }
@@ -147,15 +149,15 @@ impl Pooled {
 }
 
 impl Scores {
-    /// The number of a client's addends: for each part its weight, then its weighted means.
-    pub(crate) fn addends_len(&self) -> usize {
+    /// The number of addends of a client's scores: for each part its weight, then its weighted means.
+    pub(crate) fn parts_len(&self) -> usize {
         PARTS.len() * (1 + self.each.len())
     }
 
-    /// A client's addends in the sums over clients. Without training rows the client is weighted by
-    /// the rows of each part.
-    pub(crate) fn addends(&self, training_rows: u64, parts: &[PartScores]) -> Result<Vec<f64>> {
-        let mut addends = vec![0.0; self.addends_len()];
+    /// The addends of a client's scores. Without training rows the client is weighted by the rows of
+    /// each part.
+    pub(crate) fn addends_of(&self, training_rows: u64, parts: &[PartScores]) -> Result<Vec<f64>> {
+        let mut addends = vec![0.0; self.parts_len()];
         let places = addends.chunks_exact_mut(1 + self.each.len());
         for (sums, part) in places.zip(parts).filter(|(_, part)| part.rows > 0) {
             let counts = self.by_training_rows && training_rows > 0;
@@ -332,7 +334,7 @@ mod tests {
     #[test]
     fn clients_may_count_by_their_training_rows() {
         let mut pooled =
-            Pooled::new(Scores { each: vec![RIGHT], by_training_rows: true, unseen: true });
+            Pooled::new(Scores { each: vec![RIGHT], by_training_rows: true, ..Scores::default() });
         pooled.add(10, &[part(10, &[1.0]), part(0, &[]), part(100, &[0.5])]).unwrap();
         pooled.add(30, &[part(30, &[1.0]), part(0, &[]), part(100, &[0.9])]).unwrap();
         assert_eq!(pooled.metrics()[1], Metric::number("test_accuracy", 0.8));

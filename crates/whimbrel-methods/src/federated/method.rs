@@ -15,7 +15,7 @@ use whimbrel_codec::channel::{
 };
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
-    Allowance, Artifact, Cohort, Declaration, Method, Next, Sender, Status, Task,
+    Allowance, Artifact, Cohort, Declaration, Method, Next, Place, Sender, Status, Task,
 };
 use whimbrel_core::{ClientId, Error, Key, Measure, Result, Spread};
 
@@ -29,7 +29,7 @@ impl<O: Oracle> Federated<O> {
         Context {
             kind: server.kind,
             round: server.round,
-            k: server.round.saturating_sub(u32::from(self.oracle.has_first_exchange())),
+            k: server.round.saturating_sub(u32::from(self.has_first_exchange())),
             total: server.total,
             rows: server.rows,
             clients: server.clients,
@@ -39,6 +39,11 @@ impl<O: Oracle> Federated<O> {
 }
 
 impl<O: Oracle> Federated<O> {
+    /// Whether the first state comes from an exchange: one would have no noise.
+    fn has_first_exchange(&self) -> bool {
+        O::FIRST_EXCHANGE && self.terms.privacy.release.is_none()
+    }
+
     /// Enrols a client with this number of training rows.
     pub fn enroll_rows(
         &self,
@@ -67,9 +72,9 @@ impl<O: Judge> Method for Federated<O> {
         let mut declared = self.oracle.declare(&self.terms);
         let once = |count: bool, allowance| Allowance { most: Some(u32::from(count)), ..allowance };
         let ordinary = [
-            once(self.oracle.has_first_exchange(), Allowance::opening("first state", 0)),
+            once(self.has_first_exchange(), Allowance::opening("first state", 0)),
             once(self.terms.opens(), Allowance::opening("memories", 1)),
-            Allowance::rounds(self.terms.rounds_max(self.oracle.has_first_exchange())),
+            Allowance::rounds(self.terms.rounds_max(self.has_first_exchange())),
         ];
         declared.exchanges.splice(0..0, ordinary);
         declared.disclosures.extend(self.lanes());
@@ -106,7 +111,7 @@ impl<O: Judge> Method for Federated<O> {
             Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
         });
         let global = self.oracle.start(&mut members, &self.terms, key)?;
-        let (kind, down) = if self.oracle.has_first_exchange() {
+        let (kind, down) = if self.has_first_exchange() {
             (ExchangeKind::FirstState, self.terms.downlink.server(&[]))
         } else {
             let published = self.oracle.published(&global, ExchangeKind::Round);
@@ -164,12 +169,13 @@ impl<O: Judge> Method for Federated<O> {
         Some(peer.rows)
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
-        Ok(match down.kind {
+    fn place(&self, client: &Self::Client, down: &Self::Down) -> Result<Place> {
+        let kind = match down.kind {
             ExchangeKind::FirstState => 0,
             ExchangeKind::OpenMemories => 1,
             ExchangeKind::Round => 2 + self.round_kind(client, down)?,
-        })
+        };
+        Ok(kind.into())
     }
 
     fn status(&self, server: &Self::Server) -> Status {
@@ -187,7 +193,7 @@ impl<O: Judge> Method for Federated<O> {
         };
         // Clients may diverge while the server does not.
         let local2 = server.spread.map_or(0.0, |spread| spread.local2);
-        Status { next, magnitude: self.oracle.magnitude(&server.global, local2) }
+        Status::new(next, self.oracle.magnitude(&server.global, local2))
     }
 
     fn open(&self, server: &Self::Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {

@@ -30,8 +30,8 @@ mod terms;
 pub(crate) use evaluate::{aggregate, mean_loss, optional};
 pub use held_out::{PartScores, Score, Scores, Split};
 pub use oracle::{
-    Answered, Computed, Context, End, Framed, Judge, Local, MaybeFrame, Member, Oracle, Publish,
-    Received, Told,
+    Answered, Computed, Context, End, Figures, Framed, Judge, Local, MaybeFrame, Member, Oracle,
+    Publish, Received, Told,
 };
 pub use release::{Release, Unit};
 pub use simple::{Plain, Simple};

@@ -29,15 +29,8 @@ pub trait Oracle: Send + Sync + 'static {
 
     /// Whether the first state comes from an exchange with everyone, whose message is
     /// [`Oracle::published`] of [`ExchangeKind::FirstState`] and whose mean goes to
-    /// [`Oracle::opened`].
-    fn has_first_exchange(&self) -> bool {
-        false
-    }
-    /// The largest norm, in the frame, of one row's part in the sum of a client's values; `None` if
-    /// rows are not bounded.
-    fn row_bound(&self) -> Option<f64> {
-        None
-    }
+    /// [`Oracle::opened`]. Under differential privacy there is none.
+    const FIRST_EXCHANGE: bool = false;
 
     /// Disclosures, figures, kinds of round beside the ordinary one, and the batch size of
     /// [`Oracle::locals`].
@@ -180,17 +173,9 @@ pub trait Judge: Oracle {
         data: &Split<Self::Data>,
         terms: &Terms,
     ) -> Result<Answered<Self>>;
-    /// A client's figures beside its scores: its loss, then those declared as
-    /// [`per_client`](whimbrel_core::Measure::per_client). Refuses an answer with a value of another
-    /// length or one that cannot be averaged.
-    fn own(&self, id: ClientId, answer: &Self::Answer) -> Result<Vec<Metric>>;
-    /// The number of addends of an answer.
-    fn addends_len(&self) -> usize {
-        1
-    }
-    /// The addends of an answer in the sums over clients, for a client of this weight: [`Judge::own`]
-    /// has accepted the answer.
-    fn addends(&self, answer: &Self::Answer, weight: f64) -> Vec<f64>;
+    /// The figures of an answer, for a client of this weight. An answer with another number of addends
+    /// than [`Scores::addends`], or with one that cannot be averaged, is refused.
+    fn figures(&self, answer: &Self::Answer, weight: f64) -> Figures;
     /// Figures over the roster, from the sums of all clients' addends and of their weights. Those of
     /// the channels are added to them.
     fn conclude(
@@ -295,6 +280,22 @@ pub struct Answered<O: Judge + ?Sized> {
     pub memory_limit: Option<Vec<O::Number>>,
     /// Scores of each part of the rows ([`Split::scores`]).
     pub parts: Vec<PartScores>,
+}
+
+/// The figures of one answer.
+pub struct Figures {
+    /// The client's own figures beside its scores: its loss, then those declared as
+    /// [`per_client`](whimbrel_core::Measure::per_client).
+    pub own: Vec<Metric>,
+    /// Its part in the sums over clients.
+    pub addends: Vec<f64>,
+}
+
+impl Figures {
+    /// The figures of an answer that is a loss.
+    pub fn of_loss(loss: f64, weight: f64) -> Self {
+        Self { own: vec![Metric::loss(loss)], addends: vec![weight * loss] }
+    }
 }
 
 /// The server's counters.

@@ -1,13 +1,13 @@
 //! Differential privacy: the server adds noise to each round's sum before the oracle or anybody else
 //! sees it, or each client adds a share of the noise to its integers on a grid.
 //!
-//! The sum is bounded in one of two ways: the oracle bounds each row ([`Oracle::row_bound`]), or the
-//! loop clips each client's value. Norms and noise are those of the value's frame, if it has one.
+//! The sum is bounded in one of two ways: the oracle bounds each row, or the loop
+//! clips each client's value. Norms and noise are those of the value's frame, if it has one.
 
 use super::{ExchangeKind, Federated, Framed, MaybeFrame, Oracle, Server};
 use whimbrel_codec::grid::pack;
 use whimbrel_codec::{Packet, Scalar};
-use whimbrel_core::{Error, Key, Result, vector};
+use whimbrel_core::{Key, Result, vector};
 use whimbrel_privacy::accountant::Releases;
 use whimbrel_privacy::noise::{Share, Source, add_noise};
 
@@ -28,8 +28,9 @@ pub struct Release {
 /// The unit that the noise hides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Unit {
-    /// One row of a client; the oracle bounds it.
-    Row,
+    /// One row of a client: its part in the sum of the client's values has at most this norm in the
+    /// frame. The oracle clips it.
+    Row { bound: f64 },
     /// All rows of a client: the norm of its value is at most `bound`. Clients weigh one each.
     Client { bound: f64 },
 }
@@ -37,11 +38,10 @@ pub enum Unit {
 impl<O: Oracle> Federated<O> {
     /// The largest change of the sum of weighted values by one unit, in the frame.
     /// A sampled row stands for `1/q` rows.
-    fn sensitivity(&self, release: &Release) -> Result<f64> {
-        let unbounded = || Error::config("this method does not bound the influence of a row");
+    fn sensitivity(&self, release: &Release) -> f64 {
         match release.unit {
-            Unit::Client { bound } => Ok(bound),
-            Unit::Row => Ok(self.oracle.row_bound().ok_or_else(unbounded)? / release.releases.rate),
+            Unit::Client { bound } => bound,
+            Unit::Row { bound } => bound / release.releases.rate,
         }
     }
 
@@ -54,7 +54,7 @@ impl<O: Oracle> Federated<O> {
         let Some(release @ Release { share: None, .. }) = &self.terms.privacy.release else {
             return Ok(());
         };
-        let sensitivity = self.sensitivity(release)?;
+        let sensitivity = self.sensitivity(release);
         let frame = match self.moments(&server.global) {
             Some(moments) => {
                 let published = self.oracle.published(&server.global, ExchangeKind::Round);

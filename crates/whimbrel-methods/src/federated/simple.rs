@@ -1,17 +1,17 @@
 //! The smallest method: a shared vector, a value that each client computes at it, and a step.
 
 use super::{
-    Answered, Computed, Context, ExchangeKind, FirstMemories, Judge, Member, Oracle, Publish,
-    Received, Split, Terms, aggregate, mean_loss,
+    Answered, Computed, Context, ExchangeKind, Figures, FirstMemories, Judge, Member, Oracle,
+    Publish, Received, Split, Terms, aggregate, mean_loss,
 };
-use crate::settings::{Budget, Weights, check_figures, largest_norm};
+use crate::settings::{Budget, Weights, largest_norm};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, gradient_alpha};
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Table, vector};
+use whimbrel_core::{ClientData, Error, Key, Result, Table, vector};
 
 /// A federated method in four functions, over a vector that all clients share.
 ///
@@ -73,10 +73,6 @@ pub trait Simple: Send + Sync + 'static {
     fn value(&self, at: &[f64], rows: &Table, key: Key) -> Vec<f64>;
     /// Moves the shared vector by the estimated mean of the clients' values; rounds count from 0.
     fn step(&self, at: &mut [f64], mean: &[f64], round: u32);
-    /// The largest norm of one row's part in the sum of a client's rows; `None` if rows are not bounded.
-    fn row_bound(&self) -> Option<f64> {
-        None
-    }
     /// A client's loss. Evaluations report the weighted mean over clients as `objective`.
     fn loss(&self, at: &[f64], rows: &Table) -> f64;
 }
@@ -118,10 +114,6 @@ impl<S: Simple> Oracle for Plain<S> {
     type Record = ();
     type Note = ();
     type Private = ();
-
-    fn row_bound(&self) -> Option<f64> {
-        self.method.row_bound()
-    }
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let bytes = 16 * self.method.start(self.columns).len() + 64;
@@ -227,13 +219,8 @@ impl<S: Simple> Judge for Plain<S> {
         Ok(Answered { answer, memory_limit: None, parts: Vec::new() })
     }
 
-    fn own(&self, id: ClientId, loss: &f64) -> Result<Vec<Metric>> {
-        check_figures(id, &[*loss])?;
-        Ok(vec![Metric::loss(*loss)])
-    }
-
-    fn addends(&self, loss: &f64, weight: f64) -> Vec<f64> {
-        vec![weight * loss]
+    fn figures(&self, loss: &f64, weight: f64) -> Figures {
+        Figures::of_loss(*loss, weight)
     }
 
     fn conclude(&self, _: &Vec<f64>, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {

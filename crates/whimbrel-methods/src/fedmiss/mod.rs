@@ -51,8 +51,8 @@ use std::borrow::Cow;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer, Upload};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Sender,
-    Status,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Place,
+    Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
@@ -181,16 +181,17 @@ impl Method for FedMiss {
         Some(peer.places.len() as u64)
     }
 
-    fn allowance(&self, _: &Client, down: &Down) -> Result<usize> {
-        Ok(match down.phase {
+    fn place(&self, _: &Client, down: &Down) -> Result<Place> {
+        let kind = match down.phase {
             Phase::Memory => 0,
             Phase::Fit => 1,
             Phase::Calibrate | Phase::Over => 2,
-        })
+        };
+        Ok(kind.into())
     }
 
     fn status(&self, server: &Server) -> Status {
-        Status { next: self.next(server), magnitude: self.magnitude(server) }
+        Status::new(self.next(server), self.magnitude(server))
     }
 
     fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Broadcast, Fold)> {

@@ -32,8 +32,8 @@ pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 use message::Broadcast;
 use state::Step;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Method, Metric, Next, Sender,
-    Status, Task,
+    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Method, Metric, Next, Place,
+    Sender, Status, Task,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
 use whimbrel_privacy::masks::{
@@ -328,7 +328,8 @@ impl<M: Sums> Method for Masked<M> {
     }
 
     fn status(&self, server: &Self::Server) -> Status {
-        let status = self.method.status(&server.own);
+        let asides = STEPS * server.evaluations;
+        let status = Status { asides, ..self.method.status(&server.own) };
         match server.step {
             _ if server.evaluates => {
                 Status { next: Next::Evaluation(server.asked.clone()), ..status }
@@ -336,18 +337,6 @@ impl<M: Sums> Method for Masked<M> {
             Step::Upload => status,
             _ => Status { next: Next::Continued(server.asked.clone()), ..status },
         }
-    }
-
-    fn asides(&self, server: &Self::Server) -> u32 {
-        STEPS * server.evaluations
-    }
-
-    fn asides_before(&self, client: &Self::Client, down: &Self::Down) -> u32 {
-        STEPS.saturating_mul(match down {
-            Down::Upload(asked) => asked.evaluations,
-            Down::Evaluate(asked) => asked.evaluations,
-            _ => client.evaluations,
-        })
     }
 
     fn open(
@@ -406,15 +395,19 @@ impl<M: Sums> Method for Masked<M> {
         Ok((staged, Down::Upload(self.asked(server, peer, cohort, message)?)))
     }
 
-    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> Result<usize> {
-        match down {
+    fn place(&self, client: &Self::Client, down: &Self::Down) -> Result<Place> {
+        let (kind, evaluations) = match down {
             Down::Upload(asked) => {
-                self.method.allowance(client.settled(&asked.voids), &asked.message)
+                let place = self.method.place(client.settled(&asked.voids), &asked.message)?;
+                (place.kind, asked.evaluations)
             }
-            Down::Evaluate(_) if self.judged_words() > 0 => Ok(self.kinds),
-            Down::Evaluate(_) => Err(Error::peer("an evaluation, and the method has none")),
-            _ => Ok(self.kinds + usize::from(self.judged_words() > 0)),
-        }
+            Down::Evaluate(asked) if self.judged_words() > 0 => (self.kinds, asked.evaluations),
+            Down::Evaluate(_) => {
+                return Err(Error::peer("an evaluation, and the method has none"));
+            }
+            _ => (self.kinds + usize::from(self.judged_words() > 0), client.evaluations),
+        };
+        Ok(Place { kind, asides: STEPS.saturating_mul(evaluations) })
     }
 
     fn local_step(

@@ -220,14 +220,14 @@ impl Pooled for Newton {
 
     fn status(&self, server: &Server) -> Status {
         let Some(fit) = server.paths.first().filter(|_| server.scales.is_some()) else {
-            return Status { next: Next::Uncounted, magnitude: 1.0 };
+            return Status::new(Next::Uncounted, 1.0);
         };
         let next = match self.points(server) {
             Some(_) => everyone(false),
             None if fit.end == End::Converged => Next::Converged,
             None => Next::Stop,
         };
-        Status { next, magnitude: 1.0 + vector::norm2_squared(&fit.beta).sqrt() }
+        Status::new(next, 1.0 + vector::norm2_squared(&fit.beta).sqrt())
     }
 
     fn ask(&self, server: &Server) -> Result<Down> {

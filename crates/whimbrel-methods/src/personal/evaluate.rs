@@ -2,8 +2,8 @@
 
 use super::{Adaptation, Global, Mixture, Own, Personal};
 use crate::federated::{
-    Answered, Context, Judge, PartScores, Score, Scores, Split, Terms, aggregate, held_out,
-    mean_loss,
+    Answered, Context, Figures, Judge, PartScores, Score, Scores, Split, Terms, aggregate,
+    held_out, mean_loss,
 };
 use crate::measures;
 use crate::settings::{Weights, check_figures};
@@ -74,11 +74,6 @@ impl Judge for Personal {
         Ok(Answered { answer: Answer { loss }, memory_limit: None, parts })
     }
 
-    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
-        check_figures(id, &[answer.loss])?;
-        Ok(vec![Metric::loss(answer.loss)])
-    }
-
     fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
@@ -87,11 +82,12 @@ impl Judge for Personal {
             // The paper's weights n_t/n.
             by_training_rows: true,
             unseen: self.rule.adaptation() != Adaptation::Impossible,
+            ..Scores::default()
         }
     }
 
-    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
-        vec![weight * answer.loss]
+    fn figures(&self, answer: &Answer, weight: f64) -> Figures {
+        Figures::of_loss(answer.loss, weight)
     }
 
     fn conclude(&self, _: &Global, sums: &[f64], total: f64, _: &Context) -> Result<Vec<Metric>> {

@@ -199,7 +199,7 @@ impl<R: PerClientRule> Method for PerClient<R> {
         } else {
             Next::Stop
         };
-        Status { next, magnitude: self.rule.magnitude(&server.global, &server.scale) }
+        Status::new(next, self.rule.magnitude(&server.global, &server.scale))
     }
 
     fn open(&self, _: &Self::Server, _: &[ClientId]) -> Result<((), Self::Fold)> {

@@ -14,7 +14,8 @@ use crate::masked::{BindMasked, Masked, Masks, Sums};
 use crate::settings::ROWS_MAX;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Next, Sender, Status,
+    Allowance, Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Next, Place, Sender,
+    Status,
 };
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Error, Key, Method, Result, Segment, State, Wire, wire,
@@ -186,8 +187,8 @@ impl<P: Pooled> Method for ExactSums<P> {
         Ok((*peer, ask.clone().ok_or_else(over)?))
     }
 
-    fn allowance(&self, (): &(), ask: &P::Ask) -> Result<usize> {
-        Ok(self.method.kind(ask))
+    fn place(&self, (): &(), ask: &P::Ask) -> Result<Place> {
+        Ok(self.method.kind(ask).into())
     }
 
     fn local_step(&self, (): &(), ask: &P::Ask, data: &P::Data, _: Key) -> Result<((), Vec<f64>)> {

@@ -68,7 +68,7 @@ impl<T: Totals> Pooled for Stage<T> {
 
     fn status(&self, found: &Found) -> Status {
         let over = found.totals.len() >= self.0.lengths().len();
-        Status { next: if over { Next::Stop } else { Next::Uncounted }, magnitude: 1.0 }
+        Status::new(if over { Next::Stop } else { Next::Uncounted }, 1.0)
     }
 
     fn ask(&self, found: &Found) -> Result<Vec<Vec<f64>>> {

@@ -2,13 +2,12 @@
 
 use super::{Global, Gradient, Reference};
 use crate::federated::{
-    Answered, Context, Judge, Score, Scores, Split, Terms, aggregate, optional,
+    Answered, Context, Figures, Judge, Score, Scores, Split, Terms, aggregate, optional,
 };
 use crate::measures;
-use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Error, Result, vector, wire};
+use whimbrel_core::{Error, Result, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::Examples;
 
@@ -86,30 +85,17 @@ impl Judge for Gradient {
         Ok(Answered { answer: Answer { loss, gradient }, memory_limit, parts })
     }
 
-    fn own(&self, id: ClientId, answer: &Answer) -> Result<Vec<Metric>> {
-        if answer.gradient.len() != self.answered_len() {
-            return Err(Error::peer(format!(
-                "client {id} answered with a gradient of another length"
-            )));
-        }
-        check_figures(id, &[answer.loss])?;
-        check_figures(id, &answer.gradient)?;
-        Ok(vec![Metric::loss(answer.loss)])
-    }
-
     fn scores(&self) -> Scores {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
         let each = if self.problem.has_classes() { vec![loss, right] } else { vec![loss] };
-        Scores { each, ..Scores::default() }
+        Scores { each, addends: 1 + self.answered_len(), ..Scores::default() }
     }
 
-    fn addends_len(&self) -> usize {
-        1 + self.answered_len()
-    }
-
-    fn addends(&self, answer: &Answer, weight: f64) -> Vec<f64> {
-        [&answer.loss].into_iter().chain(&answer.gradient).map(|x| weight * x).collect()
+    fn figures(&self, answer: &Answer, weight: f64) -> Figures {
+        let mut figures = Figures::of_loss(answer.loss, weight);
+        figures.addends.extend(answer.gradient.iter().map(|x| weight * x));
+        figures
     }
 
     fn conclude(

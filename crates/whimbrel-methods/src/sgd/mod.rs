@@ -137,10 +137,6 @@ impl Oracle for Gradient {
     type Note = ();
     type Private = ();
 
-    fn row_bound(&self) -> Option<f64> {
-        self.known?.row_bound
-    }
-
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 8 * self.dimension + 32;
         let over = match self.batch {
@@ -250,7 +246,7 @@ impl Oracle for Gradient {
         let mut gradient = vector::zeros(self.dimension);
         let drawn = self.batch.draw(data.rows(), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
-        match self.row_bound() {
+        match self.known.and_then(|known| known.row_bound) {
             None => self.problem.gradient(&received.state, data, rows, &mut gradient)?,
             Some(bound) => {
                 let drawn = self.sampling().map(|sampling| sampling.draw(data.rows(), key));

@@ -205,7 +205,7 @@ impl<M: Mixture> Method for Constants<M> {
     fn status(&self, server: &PathServer) -> Status {
         let more = server.step <= STEPS;
         let next = if more { Next::Round(Cohort::Everyone) } else { Next::Stop };
-        Status { next, magnitude: vector::norm2_squared(&server.fit.global.s_hat).sqrt() }
+        Status::new(next, vector::norm2_squared(&server.fit.global.s_hat).sqrt())
     }
 
     fn open(&self, server: &PathServer, _: &[ClientId]) -> Result<((), PathFold)> {

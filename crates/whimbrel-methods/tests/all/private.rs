@@ -26,7 +26,7 @@ fn method(unit: Unit, source: Source) -> FedEm<Gmm> {
     let releases = Releases { multiplier: 0.1, rate: 1.0 };
     let release = Release { unit, releases, rounds: 6, source, stage: 0, share: None };
     method.terms.privacy.release = Some(release);
-    let row_bound = (unit == Unit::Row).then_some(3.0);
+    let row_bound = matches!(unit, Unit::Row { .. }).then_some(3.0);
     method.oracle.private = Some(PrivateEm { row_bound, averaged: 4..6 });
     method
 }
@@ -34,7 +34,7 @@ fn method(unit: Unit, source: Source) -> FedEm<Gmm> {
 #[test]
 fn noise_of_a_seed_is_the_same_in_every_runner() {
     let tables: Vec<ClientData> = unequal(14).into_iter().map(ClientData::Table).collect();
-    for unit in [Unit::Row, Unit::Client { bound: 0.3 }] {
+    for unit in [Unit::Row { bound: 3.0 }, Unit::Client { bound: 0.3 }] {
         let method = Erased(method(unit, Source::Seed(3)), BindRows);
         runners_agree("private", method, &tables);
     }
@@ -43,7 +43,7 @@ fn noise_of_a_seed_is_the_same_in_every_runner() {
 #[test]
 fn the_run_ends_before_its_budget_is_exceeded() {
     let source = Source::secret().unwrap();
-    let method = std::sync::Arc::new(Erased(method(Unit::Row, source), BindRows));
+    let method = std::sync::Arc::new(Erased(method(Unit::Row { bound: 3.0 }, source), BindRows));
     let tables = unequal(14);
     let mut simulator = simulator(method, &tables, Participation::Everyone, Faults::default());
     let mut rounds = 0;

@@ -9,8 +9,8 @@ use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Exposure, Method, Metric};
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire, vector};
 use whimbrel_methods::federated::{
-    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Judge, Member, Oracle, Publish,
-    Received, Split, Terms,
+    Answered, BindRows, Computed, Context, ExchangeKind, Federated, Figures, Judge, Member, Oracle,
+    Publish, Received, Split, Terms,
 };
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::runners::runners_agree;
@@ -108,13 +108,8 @@ impl Judge for Middle {
         let answer = limit.iter().map(|x| f64::from(x * x)).sum();
         Ok(Answered { answer, memory_limit: Some(limit), parts: Vec::new() })
     }
-    fn own(&self, _: ClientId, loss: &f64) -> Result<Vec<Metric>> {
-        let sound = loss.is_finite() && loss.abs() < 1e100;
-        let wrong = || Error::peer("a loss out of range");
-        sound.then(|| vec![Metric::loss(*loss)]).ok_or_else(wrong)
-    }
-    fn addends(&self, loss: &f64, weight: f64) -> Vec<f64> {
-        vec![weight * loss]
+    fn figures(&self, loss: &f64, weight: f64) -> Figures {
+        Figures::of_loss(*loss, weight)
     }
     fn conclude(&self, _: &Vec<f32>, sums: &[f64], _: f64, _: &Context) -> Result<Vec<Metric>> {
         Ok(vec![Metric::number("objective", sums[0])])

@@ -50,7 +50,7 @@ impl Method for Echo {
     fn status(&self, server: &u32) -> Status {
         let more = *server < self.rounds;
         let next = if more { Next::Round(Cohort::Everyone) } else { Next::Stop };
-        Status { next, magnitude: 1.0 }
+        Status::new(next, 1.0)
     }
 
     fn open(&self, _: &u32, _: &[ClientId]) -> Result<((), u32)> {

@@ -32,7 +32,8 @@ use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MA
 use crate::no_evaluation::no_evaluation;
 use crate::settings::check_sums;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Next, Sender, Status,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Next, Place, Sender,
+    Status,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
@@ -456,8 +457,8 @@ impl Method for Select {
         Ok(peers)
     }
 
-    fn allowance(&self, _: &Client, down: &Down) -> Result<usize> {
-        Ok(usize::from(down.fit.is_none()))
+    fn place(&self, _: &Client, down: &Down) -> Result<Place> {
+        Ok(usize::from(down.fit.is_none()).into())
     }
 
     fn status(&self, server: &Server) -> Status {
@@ -467,7 +468,7 @@ impl Method for Select {
         };
         // Each candidate starts anew, and a fit that diverges ends its round with an error.
         let magnitude = if server.fit.table_norm2.is_finite() { 1.0 } else { f64::INFINITY };
-        Status { next, magnitude }
+        Status::new(next, magnitude)
     }
 
     fn open(&self, server: &Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {
