@@ -2,6 +2,7 @@
 
 use crate::column_checks::{THOUSANDS, has_decimal_comma, has_groups};
 use crate::dataset::{Dataset, Kind, MISSING_CODE};
+use crate::spelling::is_gap;
 use crate::{Error, Result};
 use std::fmt;
 
@@ -208,6 +209,16 @@ impl Dataset {
         cells.binary_search_by_key(&row, |cell| cell.row).ok().map(|i| &cells[i])
     }
 
+    /// A cell of these columns that usually marks a gap.
+    pub(crate) fn gap_mark(&self, columns: &[usize]) -> Option<&str> {
+        let cells = columns.iter().flat_map(|at| &self.bad[*at].first);
+        let texts = cells.filter_map(|cell| match &cell.why {
+            Why::NotANumber(text) => Some(text.as_str()),
+            Why::NotFinite(_) | Why::NotUtf8 => None,
+        });
+        texts.into_iter().find(|text| is_gap(text))
+    }
+
     fn mending_hint(&self, listed: &[BadRow], columns: &[usize]) -> String {
         let is_too_large = |(_, reason): &(Option<String>, String)| reason.contains("too large");
         if listed.iter().any(|row| row.reasons.iter().any(is_too_large)) {
@@ -218,7 +229,9 @@ impl Dataset {
         let decimal_comma = |why: &&Why| matches!(why, Why::NotANumber(t) if has_decimal_comma(t));
         let signs = |t: &str| t.starts_with(['$', '€', '£']) || t.ends_with('%');
         let money = |why: &&Why| matches!(why, Why::NotANumber(t) if signs(t));
-        if self.ragged.len() == self.rows() {
+        if let Some(mark) = self.gap_mark(columns) {
+            format!("if {mark:?} marks a missing value, write na = [{mark:?}] in [data]")
+        } else if self.ragged.len() == self.rows() {
             "the first line must name every column; it may not be a header".into()
         } else if listed.iter().any(|row| row.reasons.iter().any(|(column, _)| column.is_none())) {
             "every row needs one cell per column; put quotes around text that holds the delimiter"

@@ -152,9 +152,16 @@ impl Dataset {
             }
         }
         if count > 0 {
-            let hint =
-                "a missing value is an empty cell, NA or NaN; types of columns are in [schema]";
-            let (file, hint) = (self.name().into(), Some(hint.into()));
+            let hint = match self.gap_mark(&places) {
+                Some(mark) => {
+                    format!("if {mark:?} marks a missing value, write na = [{mark:?}] in [data]")
+                }
+                None => {
+                    "a missing value is an empty cell, NA or NaN; types of columns are in [schema]"
+                        .into()
+                }
+            };
+            let (file, hint) = (self.name().into(), Some(hint));
             return Err(Error::Rows { file, listed, count, hint });
         }
         Ok(Table::new(columns.iter().map(|column| column.name.clone()).collect(), values)?)

@@ -146,9 +146,14 @@ impl<'a> Records<'a> {
                 }
                 Cut::Incomplete => self.refill()?,
                 Cut::Broken { line } => {
+                    let hint = if self.name.ends_with(".toml") {
+                        "this seems to be a job file: name a file of rows"
+                    } else {
+                        "write a quote inside a quoted cell twice"
+                    };
                     return Err(Error::format(self.name, "text follows a closing quote")
                         .at_line(self.next_line + line)
-                        .hint("write a quote inside a quoted cell twice"));
+                        .hint(hint));
                 }
             }
         }

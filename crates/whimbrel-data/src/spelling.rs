@@ -11,6 +11,11 @@ const GAPS: [&str; 15] = [
     "nil", "*", "..",
 ];
 
+/// Whether a text usually marks a gap.
+pub(crate) fn is_gap(text: &str) -> bool {
+    GAPS.contains(&text.to_lowercase().as_str())
+}
+
 /// The kind of text that numbers are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -18,6 +23,19 @@ pub enum Written {
     Dates,
     /// Numbers with a sign of their unit.
     Signs,
+    /// Numbers with commas between groups of three digits.
+    Groups,
+}
+
+impl Written {
+    /// The defect of such a column, and the remedy.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Dates => "it holds dates: add a column of years or months",
+            Self::Signs => "its numbers have signs: take out $, % and units",
+            Self::Groups => "its numbers are grouped: write thousands = \",\" in [data]",
+        }
+    }
 }
 
 impl Dataset {
@@ -28,21 +46,18 @@ impl Dataset {
                 Why::NotANumber(text) => Some(text),
                 Why::NotFinite(_) | Why::NotUtf8 => None,
             });
-        let is_gap = |text: &&String| GAPS.contains(&text.to_lowercase().as_str());
-        let mut na: Vec<String> = unreadable.clone().filter(is_gap).cloned().collect();
+        let mut na: Vec<String> = unreadable.clone().filter(|text| is_gap(text)).cloned().collect();
         let texts = (0..self.columns().len()).filter(|at| self.columns()[*at].kind == Kind::Text);
         let grouped = |at: usize| {
             let cells = &self.texts[self.slots[at]].names;
-            let gap = |text: &&String| !GAPS.contains(&text.to_lowercase().as_str());
-            let known: Vec<&String> = cells.iter().filter(gap).collect();
-            let is_number = |text: &&&String| is_grouped(text) || text.parse::<f64>().is_ok();
+            let known: Vec<&String> = cells.iter().filter(|text| !is_gap(text)).collect();
             let marks = known.iter().filter(|text| is_grouped(text)).count();
-            marks > 0 && known.iter().filter(is_number).count() == known.len()
+            marks > 0 && known.iter().filter(|text| is_number(text)).count() == known.len()
         };
         let mut thousands = unreadable.clone().any(|text| is_grouped(text));
         for at in texts.filter(|at| grouped(*at)) {
             thousands = true;
-            na.extend(self.texts[self.slots[at]].names.iter().filter(is_gap).cloned());
+            na.extend(self.texts[self.slots[at]].names.iter().filter(|text| is_gap(text)).cloned());
         }
         na.sort_unstable();
         na.dedup();
@@ -66,9 +81,16 @@ impl Dataset {
         match () {
             () if most(&is_date) => Some(Written::Dates),
             () if most(&has_sign) => Some(Written::Signs),
+            () if names.iter().any(|text| is_grouped(text)) && most(&is_number) => {
+                Some(Written::Groups)
+            }
             () => None,
         }
     }
+}
+
+fn is_number(text: &str) -> bool {
+    is_grouped(text) || text.parse::<f64>().is_ok()
 }
 
 /// `1,000`, `1,234.50`.

@@ -368,7 +368,7 @@ pub struct Results {
     pub notes: Vec<String>,
     /// Notes in the summary that are also printed as warnings.
     pub warnings: Vec<String>,
-    /// Messages that are printed only.
+    /// Tables of results for a terminal, each with its heading.
     pub said: Vec<String>,
     /// Sections of the report.
     pub sections: Vec<Section>,

@@ -50,8 +50,9 @@ impl Invitation {
             .filter(|head| head.eq_ignore_ascii_case(PREFIX))
             .map(|_| &text[PREFIX.len()..])
             .ok_or_else(|| {
-                Error::config("this is not an invitation")
-                    .hint(format!("an invitation begins with `{PREFIX}`"))
+                Error::config("this is not an invitation").hint(format!(
+                    "an invitation begins with `{PREFIX}`; @FILE reads it from a file"
+                ))
             })?;
         let damaged = || {
             Error::config("this invitation is damaged or incomplete")

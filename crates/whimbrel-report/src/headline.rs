@@ -232,8 +232,9 @@ pub fn answer(runs: &[RunView]) -> String {
         let n = run.result(key)?.max(0.0).round() as u64;
         Some(format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" }))
     };
-    let rows: Vec<String> =
-        [counted("rows", "row"), counted("clients", "client")].into_iter().flatten().collect();
+    // Regressions leave rows with missing cells out.
+    let rows = counted("rows_used", "row").or_else(|| counted("rows", "row"));
+    let rows: Vec<String> = [rows, counted("clients", "client")].into_iter().flatten().collect();
     let data = rows.join(" of ");
     let rounds = counted("rounds", "round").map_or(String::new(), |n| format!(" after {n}"));
     let what = [data, run.model.clone(), run.method.clone()];

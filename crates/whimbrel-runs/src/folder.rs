@@ -56,6 +56,8 @@ pub struct Finished {
     pub summary: Map<String, Value>,
     pub warnings: Vec<String>,
     pub notes: Vec<String>,
+    /// Tables of results for a terminal.
+    pub said: Vec<String>,
 }
 
 /// A run's directory.
@@ -287,8 +289,8 @@ impl RunDir {
             // With it a reader of the folder could remove the noise.
             let _ = fs::remove_file(self.path.join(NOISE));
         }
-        let notes = results.said.into_iter().chain(results.notes).collect();
-        Ok(Finished { summary, warnings, notes })
+        let Results { notes, said, .. } = results;
+        Ok(Finished { summary, warnings, notes, said })
     }
 
     /// Adds the declarations of the family's figures to those of evaluations.

@@ -72,6 +72,12 @@ pub fn described(job: &Job, by: Option<&str>) -> Result<Job> {
         (fit.time, fit.event) = (csv.target.clone(), cox.keys.event.clone());
     }
     if let Some(by) = by {
+        if fit.time.is_none() {
+            return refuse(
+                "`--by` compares survival times, and the job has none",
+                "describe a job of a Cox regression",
+            );
+        }
         fit.by = Some(by.into());
     }
     found.name.clone_from(&job.name);

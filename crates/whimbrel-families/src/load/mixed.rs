@@ -5,7 +5,7 @@ use super::tables::TableRows;
 use super::{Loaded, tables};
 use crate::failure::Result;
 use crate::job::{Csv, Job};
-use whimbrel_core::{ClientData, Key};
+use whimbrel_core::{ClientData, Error, Key};
 use whimbrel_data::{ColumnType, Dataset, Identifier, Kind};
 
 /// The columns with levels; these are read as text.
@@ -92,6 +92,19 @@ pub(crate) fn settled(
     (Some(listed), types)
 }
 
+/// Refuses numbers and dates in text that a regression would take for levels.
+fn check_factors(data: &Dataset, factors: &[(String, ColumnType)]) -> Result<()> {
+    for (name, _) in factors {
+        if let Some(written) = data.written(data.column(name)?) {
+            let what = format!("column {name:?} is no factor: {}", written.remedy());
+            let hint = "list the other columns in `columns`; [schema.COLUMN] type = \"category\" \
+                        makes its texts levels all the same";
+            return Err(Error::data(what).hint(hint).into());
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn from_csv(
     csv: &Csv,
     job: &Job,
@@ -103,7 +116,9 @@ pub(super) fn from_csv(
     let leveled: Vec<&String> = leveled(&types).collect();
     let (data, set_apart) = tables::read_with(csv, job, &leveled)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
-    let (listed, types) = settled(&data, csv, &types, response, &except);
+    let known = types;
+    let (listed, types) = settled(&data, csv, &known, response, &except);
+    check_factors(&data, &types[known.len()..])?;
     let found = data.mixed_columns(listed.as_deref(), &types, &except)?;
     let table = data.mixed_table(&found)?;
     let unsplit = TableRows { data: &data, features: None, standardize: false };

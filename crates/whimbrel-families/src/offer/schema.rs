@@ -10,7 +10,7 @@ use std::sync::Arc;
 use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
     Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Declared, Described, Entries,
-    Features, Input, MixedColumn, Parts, Spelling, by_column, read_npy, samples,
+    Features, Input, MixedColumn, Parts, by_column, read_npy, samples,
 };
 
 /// Most columns of a file, and most rows of a table with gaps.
@@ -95,12 +95,6 @@ impl Schema {
             DataSource::Npy(_) => return Ok(plain(SourceForm::Npy)),
             other => return Err(not_on_network(other)),
         };
-        if csv.spelling() != Spelling::default() {
-            let error = Error::config("`na` and `thousands` are not offered to clients");
-            return Err(error
-                .hint("clients write gaps as empty cells, and numbers plainly")
-                .into());
-        }
         let classes = facts.classes.clone();
         Ok(Self {
             target: csv.target.clone().map(|column| TargetForm { column, classes }),
@@ -153,7 +147,7 @@ impl Schema {
         let types = job.column_types();
         let data = match (self.source, rows.file()) {
             (SourceForm::Npy, Some(file)) => Arc::new(read_npy(file)?),
-            _ => rows.read(&self.csv_options(leveled(&types)))?,
+            _ => rows.read(&self.csv_options(job, leveled(&types)))?,
         };
         self.check_client(&data, client_name)?;
         self.check_cells(&data, job)?;
@@ -179,13 +173,17 @@ impl Schema {
     }
 
     /// The options of a csv file, with `more` columns of text.
-    fn csv_options<'a>(&'a self, more: impl IntoIterator<Item = &'a String>) -> CsvOptions {
+    fn csv_options<'a>(
+        &'a self,
+        job: &Job,
+        more: impl IntoIterator<Item = &'a String>,
+    ) -> CsvOptions {
         let text = self.client.iter().chain(&self.label).chain(&self.role).chain(more);
         let text: Vec<String> = text.cloned().collect();
         let target = self.target.iter().map(|target| &target.column);
         let only = Some(self.columns.iter().chain(target).chain(&text).cloned().collect());
         let delimiter = self.delimiter.map(|c| c as u8);
-        CsvOptions { delimiter, text, only, ..CsvOptions::default() }
+        CsvOptions { delimiter, text, only, spelling: job.data.spelling() }
     }
 
     /// Holds out rows by the column of roles.
@@ -209,7 +207,7 @@ impl Schema {
         };
         let columns: Vec<MixedColumn> = self.columns.iter().zip(&self.levels).map(column).collect();
         let leveled = columns.iter().filter(|column| !column.levels.is_empty());
-        let data = rows.read(&self.csv_options(leveled.map(|column| &column.name)))?;
+        let data = rows.read(&self.csv_options(job, leveled.map(|column| &column.name)))?;
         self.check_client(&data, client_name)?;
         self.check_cells(&data, job)?;
         self.held_out(&data, ClientData::Table(data.mixed_table(&columns)?))
@@ -236,8 +234,8 @@ impl Schema {
         if let Some(column) = options.client.take() {
             let (delimiter, text) = (options.delimiter, vec![column.clone()]);
             let only = Some(text.clone());
-            let lines =
-                rows.read(&CsvOptions { delimiter, text, only, ..CsvOptions::default() })?;
+            let spelling = csv.spelling();
+            let lines = rows.read(&CsvOptions { delimiter, text, only, spelling })?;
             self.check_client(&lines, client_name)?;
             options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
         }

@@ -229,7 +229,7 @@ impl Plan {
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
         plan.warnings.clone_from(&loaded.warnings);
-        plan.warnings.extend(plan.private().and_then(|_| privacy::unscaled(loaded)));
+        plan.warnings.extend(plan.private().and_then(|_| privacy::unscaled(job, loaded)));
         plan.warnings.extend(same_but_for_case(&facts.names));
         if job.federation.is_some() {
             plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());

@@ -34,7 +34,10 @@ const SCALES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 const NAMED_MAX: usize = 5;
 
 /// The warning about columns in natural units: bounds, noise and starts are for values of about one.
-pub(super) fn unscaled(loaded: &Loaded) -> Option<String> {
+pub(super) fn unscaled(job: &Job, loaded: &Loaded) -> Option<String> {
+    if job.data.prepare.limits {
+        return None;
+    }
     let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); loaded.columns.len()];
     for (_, (_, data)) in loaded.training() {
         let values = match data {

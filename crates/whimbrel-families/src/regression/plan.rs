@@ -108,8 +108,11 @@ impl RegressionFit {
                     Some(at) => at,
                     None => {
                         let what = format!("column {name:?} has no level {level:?}");
-                        return refuse(what, format!("its levels are {levels:?}"))
-                            .at("model.reference");
+                        let hint = match &levels[..] {
+                            [] => "its cells are numbers: declare its type in [schema]".into(),
+                            levels => format!("its levels are {levels:?}"),
+                        };
+                        return refuse(what, hint).at("model.reference");
                     }
                 },
             };

@@ -1,6 +1,7 @@
 //! Predictions of a regression: means, or probabilities and classes.
 
 use super::RegressionFit;
+use crate::Job;
 use crate::failure::Result;
 use crate::family::{FitUse, ModelUse, Predicted, Predictions, refuse};
 use crate::usage::texts;
@@ -30,7 +31,7 @@ impl FitUse for RegressionFit {
         if theta.len() != model.parameters() {
             return Err(run.broken("`coefficients` and `columns` do not match"));
         }
-        let table = read(rows, &model, &levels)?;
+        let table = read(rows, &model, &levels, run.job)?;
         let complete = model.design.rows(&table, model.family, false)?;
         let k = model.design.width();
         let plain = Scaling { means: vec![0.0; k], scales: vec![1.0; k] };
@@ -40,7 +41,7 @@ impl FitUse for RegressionFit {
 }
 
 /// The rows with the features of the model; other columns are missing.
-fn read(rows: &Input, model: &Model, levels: &[Vec<String>]) -> Result<Table> {
+fn read(rows: &Input, model: &Model, levels: &[Vec<String>], job: &Job) -> Result<Table> {
     let design = &model.design;
     let mut places: Vec<usize> =
         design.terms.iter().flat_map(|term| &term.factors).map(|factor| factor.column).collect();
@@ -54,7 +55,8 @@ fn read(rows: &Input, model: &Model, levels: &[Vec<String>]) -> Result<Table> {
     };
     let used: Vec<MixedColumn> = places.iter().map(column).collect();
     let text = used.iter().filter(|c| !c.levels.is_empty()).map(|c| c.name.clone()).collect();
-    let data = rows.read(&CsvOptions { text, ..CsvOptions::default() })?;
+    let data =
+        rows.read(&CsvOptions { text, spelling: job.data.spelling(), ..CsvOptions::default() })?;
     let found = data.mixed_table(&used)?;
     let width = design.columns.len();
     let mut values = vec![f64::NAN; data.rows() * width];

@@ -37,7 +37,7 @@ impl FitReport for RegressionFit {
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
         put("coefficients", all.iter().map(|row| self.as_json(row)).collect());
-        put("answer", answer(&all, of("log_likelihood")).into());
+        put("answer", self.answer(&all, fitted, &names).into());
         put("errors", ERROR_WORDS.name(&self.inference.errors).into());
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
@@ -67,8 +67,12 @@ impl FitReport for RegressionFit {
         if !between.is_empty() {
             exhibits.push(heterogeneity_table(&between));
         }
-        let said = self.printed(&all, student, fitted);
-        let (notes, warnings) = self.verdict(fitted, &names);
+        let (mut notes, warnings) = self.verdict(fitted, &names);
+        if self.inference.heterogeneity && between.is_empty() {
+            let few = "heterogeneity: no coefficient is determined by two or more clients alone";
+            notes.push(few.into());
+        }
+        let said = self.printed(&all, student, fitted, &exhibits);
         let sections = vec![Section { title: "Coefficients".into(), exhibits }];
         Ok(Results { summary, notes, warnings, said, sections, ..Results::default() })
     }
@@ -153,14 +157,29 @@ impl RegressionFit {
             .collect()
     }
 
-    fn printed(&self, all: &[Coefficient], student: bool, fitted: &Artifact) -> Vec<String> {
+    /// The coefficients, then the titled tables of the report.
+    fn printed(
+        &self,
+        all: &[Coefficient],
+        student: bool,
+        fitted: &Artifact,
+        exhibits: &[Exhibit],
+    ) -> Vec<String> {
         let shown = &all[..all.len().min(PRINTED_MAX)];
         let lines = aligned(&self.cells(shown, student));
         let more = match all.len() - shown.len() {
             0 => String::new(),
             n => format!("\n  and {n} more in summary.json"),
         };
-        vec![format!("{}\n{lines}{more}", self.headline(fitted))]
+        let coefficients = format!("{}\n{lines}{more}", self.headline(fitted));
+        let titled = exhibits.iter().filter_map(|exhibit| match exhibit {
+            Exhibit::Table(table) if !table.title.is_empty() => {
+                let cells = [std::slice::from_ref(&table.heads), &table.rows[..]].concat();
+                Some(format!("{}\n{}", table.title, aligned(&cells)))
+            }
+            _ => None,
+        });
+        [coefficients].into_iter().chain(titled).collect()
     }
 
     fn headline(&self, fitted: &Artifact) -> String {
@@ -241,18 +260,35 @@ impl RegressionFit {
         exhibits
     }
 
+    /// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood; or
+    /// the terms with infinite estimates.
+    fn answer(&self, all: &[Coefficient], fitted: &Artifact, names: &[String]) -> String {
+        if fitted.number("ended").unwrap_or_default() as u8 == End::Separated as u8 {
+            let those = named(fitted, "separated", names).join(", ");
+            return format!("Separation: the estimate of {those} is infinite");
+        }
+        let is_term = |row: &&Coefficient| !row.term.ends_with("Intercept") && row.term != "alpha";
+        let terms = all.iter().filter(is_term);
+        let clear: Vec<&str> =
+            terms.clone().filter(|row| row.p < 0.05).map(|row| row.term.as_str()).collect();
+        let those = match clear.len() {
+            0 => String::new(),
+            n if n > NAMED_MAX => format!(" ({} and so on)", clear[..NAMED_MAX].join(", ")),
+            _ => format!(" ({})", clear.join(", ")),
+        };
+        format!(
+            "95 % intervals of {} of {} terms exclude zero{those}; log-likelihood {}",
+            clear.len(),
+            terms.count(),
+            figure(fitted.number("log_likelihood").unwrap_or(f64::NAN), 7)
+        )
+    }
+
     /// Notes and warnings about the end of the fit.
     fn verdict(&self, fitted: &Artifact, names: &[String]) -> (Vec<String>, Vec<String>) {
         let (mut notes, mut warnings) = (Vec::new(), Vec::new());
         let ended = fitted.number("ended").unwrap_or_default() as u8;
-        let places = |name: &str| fitted.tensor(name).map_or(&[][..], |t| &t.values);
-        let named = |name: &str| -> Vec<&str> {
-            places(name)
-                .iter()
-                .filter_map(|at| names.get(*at as usize))
-                .map(String::as_str)
-                .collect()
-        };
+        let named = |list: &str| named(fitted, list, names);
         if ended == End::Separated as u8 {
             warnings.push(format!(
                 "separation: the estimate of {} is infinite, and its standard error and test have no \
@@ -273,6 +309,15 @@ impl RegressionFit {
         }
         (notes, warnings)
     }
+}
+
+/// Most terms that the answer names.
+const NAMED_MAX: usize = 5;
+
+/// The parameters at the places of a list.
+fn named<'a>(fitted: &Artifact, list: &str, names: &'a [String]) -> Vec<&'a str> {
+    let places = fitted.tensor(list).map_or(&[][..], |t| &t.values);
+    places.iter().filter_map(|at| names.get(*at as usize)).map(String::as_str).collect()
 }
 
 /// Heterogeneity of each coefficient that two or more clients determine alone.
@@ -337,28 +382,6 @@ fn calibrated(bins: &[f64]) -> Exhibit {
         bounds: Some([0.0, 1.0]),
         lines: vec![("observed".into(), points), ("perfect".into(), vec![[0.0, 0.0], [1.0, 1.0]])],
     })
-}
-
-/// Most terms that the answer names.
-const NAMED_MAX: usize = 5;
-
-/// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood.
-fn answer(all: &[Coefficient], log_likelihood: f64) -> String {
-    let is_term = |row: &&Coefficient| !row.term.ends_with("Intercept") && row.term != "alpha";
-    let terms = all.iter().filter(is_term);
-    let clear: Vec<&str> =
-        terms.clone().filter(|row| row.p < 0.05).map(|row| row.term.as_str()).collect();
-    let named = match clear.len() {
-        0 => String::new(),
-        n if n > NAMED_MAX => format!(" ({} and so on)", clear[..NAMED_MAX].join(", ")),
-        _ => format!(" ({})", clear.join(", ")),
-    };
-    format!(
-        "95 % intervals of {} of {} terms exclude zero{named}; log-likelihood {}",
-        clear.len(),
-        terms.count(),
-        figure(log_likelihood, 7)
-    )
 }
 
 fn test_json(test: &Test) -> Value {

@@ -135,8 +135,10 @@ impl Path {
         self.beta.clone_from(&self.trial);
         self.log_likelihood = log_likelihood;
         (self.step, self.halvings) = (1.0, 0);
-        if model.family.has_alpha() && self.beta[p - 1] < LN_ALPHA_MIN {
-            self.fixed.push(p as u32 - 1);
+        let alpha = p as u32 - 1;
+        let is_zero = model.family.has_alpha() && self.beta[p - 1] < LN_ALPHA_MIN;
+        if is_zero && !self.fixed.contains(&alpha) {
+            self.fixed.push(alpha);
         }
         let score: Vec<f64> =
             (0..p).map(|at| found[2 + at] - penalty[at] * self.beta[at]).collect();

@@ -154,7 +154,8 @@ impl Newton {
     /// Statistic and degrees of freedom of each term's likelihood-ratio test.
     fn tests(&self, server: &Server, dispersion: f64, count: f64) -> Vec<f64> {
         let Some((fit, others)) = server.paths.split_first() else { return Vec::new() };
-        let each = others.iter().flat_map(|path| {
+        let terms = self.model.terms();
+        let each = others.iter().zip(&terms).flat_map(|(path, (_, places))| {
             let gain = 2.0 * (fit.log_likelihood - path.log_likelihood);
             let statistic = match self.model.family {
                 _ if path.end != End::Converged => f64::NAN,
@@ -162,7 +163,7 @@ impl Newton {
                 Family::Gaussian => count * math::ln(path.log_likelihood / fit.log_likelihood),
                 _ => gain / dispersion,
             };
-            [statistic, (path.fixed.len() - fit.fixed.len()) as f64]
+            [statistic, places.len() as f64]
         });
         each.collect()
     }

@@ -53,7 +53,9 @@ pub fn table(
         None => math::normal_quantile(1.0 - 0.5 * LEVEL),
     };
     let row = |(at, (name, estimate)): (usize, (&String, &f64))| {
-        let se = covariance[at * p + at].sqrt();
+        let variance = covariance[at * p + at];
+        // A parameter at the edge of its range has no error.
+        let se = if variance > 0.0 { variance.sqrt() } else { f64::NAN };
         let statistic = estimate / se;
         Coefficient {
             term: name.clone(),

@@ -71,6 +71,7 @@ fn carry_out(args: &Run, job: Job) -> Result<u8> {
         ending => verdict(ending),
     }
     if !args.json {
+        done.said.iter().try_for_each(|table| data(&format!("{table}\n\n")))?;
         report::tables(&done.views, args.diagnostics)?;
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));

@@ -279,6 +279,8 @@ fn run(
         let mut object = finished.summary;
         object.insert("run".into(), dir.path().display().to_string().into());
         data(&format!("{}\n", Value::Object(object)))?;
+    } else {
+        finished.said.iter().try_for_each(|table| data(&format!("{table}\n\n")))?;
     }
     let is_over = matches!(outcome.ending, Ending::Failed(_) | Ending::Interrupted);
     if is_over && let Err(failure) = write_report(job, dir) {

@@ -93,6 +93,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
         let existing = if parent.force { Existing::Replace } else { Existing::Refuse };
         let dir = RunDir::open(Some(&parent.dir.path().join(&name)), &name, existing)?;
         let done = job.execute(&dir, false, to)?;
+        done.said.iter().for_each(|table| to.note(table));
         match done.ending {
             Ending::Interrupted => {
                 to.note(&format!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_core::Error;
 use whimbrel_data::{
-    ColumnType, CsvOptions, Dataset, Entries, Identifier, Kind, Spelling, TableGuess, Written,
+    ColumnType, CsvOptions, Dataset, Entries, Identifier, Kind, Spelling, TableGuess,
     class_numbers, guess_table, read_csv, read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
@@ -237,8 +237,7 @@ fn regression(data: &Dataset, target: &str) -> Result<(Option<&'static str>, usi
 /// The reason why the cells of a column have no meaning.
 fn unusable(data: &Dataset, at: usize) -> Option<&'static str> {
     match data.written(at) {
-        Some(Written::Dates) => Some("it holds dates: add a column of years or months"),
-        Some(Written::Signs) => Some("its numbers have signs: take out $, % and units"),
+        Some(written) => Some(written.remedy()),
         None if data.distinct(at) == 0 => Some("it has no values"),
         None if data.has_unreadable(at) => {
             Some("some of its cells are not numbers: mend them, or list them as `na` in [data]")

@@ -187,6 +187,8 @@ pub struct Executed {
     pub summary: Map<String, Value>,
     /// The runs as a report shows them.
     pub views: Vec<RunView>,
+    /// Tables of results for a terminal; none for several seeds.
+    pub said: Vec<String>,
 }
 
 impl Ready {
@@ -251,8 +253,9 @@ impl Ready {
                 }
             };
             views.extend(done.views);
+            done.said.iter().for_each(|table| to.note(table));
             match done.ending {
-                Ending::Interrupted => return Ok(Executed { views, ..done }),
+                Ending::Interrupted => return Ok(Executed { views, said: Vec::new(), ..done }),
                 Ending::Failed(error) => last = Ending::Failed(error),
                 Ending::Degenerate(why) => {
                     degenerate.push(job.seed.to_string());
@@ -287,7 +290,7 @@ impl Ready {
         }
         view::mark_delivered(&mut views, &summary);
         dir.finish_seeds(&summary)?;
-        Ok(Executed { ending: last, rounds, summary, views })
+        Ok(Executed { ending: last, rounds, summary, views, said: Vec::new() })
     }
 
     fn execute_one(
@@ -324,7 +327,8 @@ impl Ready {
         if self.job.seeds.is_some() {
             page::write_or_warn(&name, &views, &dir.path().join("report.html"), to);
         }
-        Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
+        let said = finished.said;
+        Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views, said })
     }
 }
 
@@ -376,7 +380,7 @@ fn finished_before(dir: &RunDir, ending: &[String; 2], to: &dyn Listener) -> Res
     let view = view::load(dir, to)?;
     let rounds = view.last("round").unwrap_or(0.0) as u32;
     let (ending, summary) = (verdict(ending), view::summary(dir)?);
-    Ok(Executed { ending, rounds, summary, views: vec![view] })
+    Ok(Executed { ending, rounds, summary, views: vec![view], said: Vec::new() })
 }
 
 /// The ending behind the words of a summary.

@@ -17,7 +17,11 @@ pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Res
     let (model, theta, columns) = load_model(keys, run)?;
     let leveled = columns.iter().filter(|column| !column.levels.is_empty());
     let text = leveled.map(|column| column.name.clone()).collect();
-    let data = file.read(&CsvOptions { text, ..CsvOptions::default() })?;
+    let data = file.read(&CsvOptions {
+        text,
+        spelling: run.job.data.spelling(),
+        ..CsvOptions::default()
+    })?;
     let table = data.mixed_table(&columns)?;
     let bound = model.data_from_rows(&table.values)?;
     let found = model.predict(&theta, &bound, COVERAGE)?;

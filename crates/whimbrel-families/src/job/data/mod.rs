@@ -24,7 +24,7 @@ pub use subset::{KeptClients, Subset};
 
 use mixture::Mixture;
 use std::path::PathBuf;
-use whimbrel_data::{LeastSquaresSpec, LogisticMixtureSpec, RepresentationSpec};
+use whimbrel_data::{LeastSquaresSpec, LogisticMixtureSpec, RepresentationSpec, Spelling};
 use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
@@ -154,6 +154,14 @@ pub(crate) static SECTION: Section = Section {
 };
 
 impl Data {
+    /// The spelling of numbers and gaps in text files.
+    pub(crate) fn spelling(&self) -> Spelling {
+        match &self.source {
+            Source::Csv(csv) => csv.spelling(),
+            _ => Spelling::default(),
+        }
+    }
+
     /// Reads `[data]`; with `pooled` or `served`, rows need no client.
     pub(crate) fn read(
         reader: &Reader<'_>,
