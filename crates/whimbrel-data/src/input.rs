@@ -106,11 +106,27 @@ impl Input {
 /// The database named in a file, which may have a password.
 fn in_private_file(file: &str) -> Result<Database> {
     let text = std::fs::read_to_string(file).map_err(|e| Error::storage(file, &e))?;
+    check_private(Path::new(file), file)?;
     let found = Database::with_password(text.trim()).filter(|_| text.trim().lines().count() == 1);
     found.ok_or_else(|| {
         let what = format!("{file} does not hold one URL of a database");
         Error::config(what).hint("its only line is postgres://user:password@host/database")
     })
+}
+
+/// Refuses a file that other users can read.
+pub(crate) fn check_private(file: &Path, name: &str) -> Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = std::fs::metadata(file).map_err(|e| Error::storage(name, &e))?;
+        if metadata.permissions().mode() & 0o077 != 0 {
+            let what = format!("{name}: other users can read this password file");
+            return Err(Error::config(what).hint(format!("chmod 600 {name}")));
+        }
+    }
+    let _ = (file, name);
+    Ok(())
 }
 
 /// A path; Parquet and Arrow files, and folders of them, are recognised by their content.

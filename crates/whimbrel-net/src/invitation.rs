@@ -83,8 +83,23 @@ impl Invitation {
         if !rest.is_empty() {
             return Err(Error::peer("bytes too many"));
         }
+        if !is_address(&address) {
+            return Err(Error::peer("no address"));
+        }
         Ok(Self { address, server, name, token })
     }
+}
+
+/// Whether a text is `host:port`, with a name, an IPv4 address or an IPv6 address in brackets. Other
+/// texts could add lines to a request or a log.
+pub(crate) fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_name),
+    };
+    is_host && port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }
 
 fn base32(bytes: &[u8]) -> String {

@@ -90,10 +90,12 @@ impl PostgresUrl {
             None => rest.into(),
         };
         let (place, options) = rest.split_once('?').unwrap_or((&rest, ""));
-        let kept: Vec<&str> = options
-            .split('&')
-            .filter(|option| !option.is_empty() && !option.starts_with("password="))
-            .collect();
+        // Names with escapes could spell `password`.
+        let is_plain = |option: &&str| {
+            let name = option.split('=').next().unwrap_or_default();
+            !name.is_empty() && name != "password" && !name.contains('%')
+        };
+        let kept: Vec<&str> = options.split('&').filter(is_plain).collect();
         let mark = if kept.is_empty() { "" } else { "?" };
         format!("{scheme}://{place}{mark}{}", kept.join("&"))
     }

@@ -1,5 +1,6 @@
 //! Passwords from the environment: `PGPASSWORD`, or a line of the password file.
 
+use crate::input::check_private;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -22,21 +23,6 @@ pub(super) fn find(place: [&str; 4]) -> Result<Option<String>> {
     let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(&name, &e))?;
     check_private(&file, &name)?;
     Ok(text.lines().find_map(|line| of_line(line, place)))
-}
-
-/// Refuses a file that other users can read.
-fn check_private(file: &Path, name: &str) -> Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let metadata = std::fs::metadata(file).map_err(|e| Error::storage(name, &e))?;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            let what = format!("{name}: other users can read this password file");
-            return Err(Error::config(what).hint(format!("chmod 600 {name}")));
-        }
-    }
-    let _ = (file, name);
-    Ok(())
 }
 
 /// The password of `host:port:database:user:password`, if the line is for this place. `*` matches

@@ -82,6 +82,10 @@ fn connect(url: &str, name: &str) -> Result<Client> {
         Host::Unix(_) => true,
         Host::Tcp(host) => ["localhost", "127.0.0.1", "::1"].contains(&host.as_str()),
     };
+    if !config.get_hostaddrs().is_empty() {
+        let what = format!("{name}: hostaddr would reach another machine than the named one");
+        return Err(Error::config(what).hint("name the machine in the URL"));
+    }
     let is_local = config.get_hosts().iter().all(local);
     if config.get_password().is_none() {
         let user = config.get_user().map_or_else(|| std::env::var("USER").ok(), |u| Some(u.into()));

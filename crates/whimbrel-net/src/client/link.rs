@@ -98,7 +98,7 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         let stream = match target.proxy.as_ref().filter(|proxy| proxy.covers(&target.address)) {
             Some(proxy) => proxy.tunnel(&target.address).await.map_err(|e| match e {
                 TunnelError::Transient(what) => ConnectError::Transient(what),
-                TunnelError::Credentials(error) => ConnectError::Permanent(error),
+                TunnelError::Permanent(error) => ConnectError::Permanent(error),
             })?,
             None => {
                 let stream = TcpStream::connect(&target.address).await;

@@ -3,6 +3,7 @@
 //! The client asks the proxy for a tunnel (`CONNECT`, RFC 9110, 9.3.6) and speaks TLS through it, so the
 //! proxy sees address, sizes and times, and neither messages nor certificates of clients.
 
+use crate::invitation::is_address;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
@@ -16,6 +17,8 @@ use whimbrel_core::{Error, Result};
 /// Longest answer of a proxy.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 const PORT: u16 = 8080;
+/// Schemes of proxies that are not spoken.
+const SCHEMES: [&str; 6] = ["https", "socks", "socks4", "socks4a", "socks5", "socks5h"];
 
 /// A proxy, and the hosts that are reached without it.
 #[derive(Clone)]
@@ -31,8 +34,8 @@ pub struct Proxy {
 pub enum TunnelError {
     /// Another attempt may succeed.
     Transient(String),
-    /// The proxy asks for other credentials.
-    Credentials(Error),
+    /// No further attempt will succeed.
+    Permanent(Error),
 }
 
 impl fmt::Debug for Proxy {
@@ -64,9 +67,11 @@ impl Proxy {
         };
         let rest = match url.split_once("://") {
             Some(("http", rest)) => rest,
-            Some((scheme, _)) => {
-                return Err(wrong(&format!("a proxy of scheme `{}`", printable(scheme))));
+            Some((scheme, _)) if SCHEMES.contains(&scheme) => {
+                return Err(wrong(&format!("a proxy of scheme `{scheme}`")));
             }
+            // The scheme may be a part of a password.
+            Some(_) => return Err(wrong("not a proxy of scheme `http`")),
             None => url,
         };
         let rest = rest.trim_end_matches('/');
@@ -77,10 +82,10 @@ impl Proxy {
         let has_port = host.rsplit_once(':').is_some_and(|(before, port)| {
             port.parse::<u16>().is_ok() && (!before.contains(':') || before.ends_with(']'))
         });
-        if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
-            return Err(wrong("no host"));
-        }
         let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
+        if !is_address(&address) {
+            return Err(wrong("not a host and a port"));
+        }
         let authorization = match user {
             None => None,
             Some(user) => {
@@ -102,6 +107,10 @@ impl Proxy {
     /// A tunnel to `host:port`.
     pub async fn tunnel(&self, to: &str) -> Result<TcpStream, TunnelError> {
         let lost = |e: io::Error| TunnelError::Transient(format!("proxy {}: {e}", self.address));
+        if !is_address(to) {
+            let what = format!("{:?} is not a host and a port", printable(to));
+            return Err(TunnelError::Permanent(Error::config(what)));
+        }
         let mut stream = TcpStream::connect(&self.address).await.map_err(lost)?;
         let mut request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
         if let Some(authorization) = &self.authorization {
@@ -119,7 +128,7 @@ impl Proxy {
                 let what = format!("proxy {} asks for a user and a password", self.address);
                 let what = if self.authorization.is_none() { what } else { what + ", not these" };
                 let hint = "set HTTPS_PROXY=http://user:password@host:port";
-                Err(TunnelError::Credentials(Error::peer(what).hint(hint)))
+                Err(TunnelError::Permanent(Error::peer(what).hint(hint)))
             }
             _ => Err(TunnelError::Transient(format!(
                 "proxy {} opens no tunnel to {to}: {}",

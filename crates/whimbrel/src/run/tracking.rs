@@ -151,7 +151,10 @@ impl Row {
     fn new(row: &Map<String, Value>) -> Self {
         let number = |key: &str| row.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         let mut figures = Vec::new();
-        for (name, value) in row.iter().filter(|(name, _)| *name != "round") {
+        // Names become those of files, and a coordinator may have chosen them.
+        let is_plain = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let named = row.iter().filter(|(name, _)| *name != "round" && is_plain(name));
+        for (name, value) in named {
             match value {
                 Value::Array(parts) => {
                     figures.extend(parts.iter().enumerate().filter_map(|(i, part)| {

@@ -127,7 +127,8 @@ fn finish(with: &PaperOptions, scale: Scale, done: &[Done], folder: &Path) -> Re
     write_atomically(&page, page::html(done, scale).as_bytes())?;
     if let Some(to) = &with.markdown {
         std::fs::create_dir_all(to).map_err(|e| Error::storage(to.display(), e))?;
-        for (paper, citation) in PAPERS {
+        let has_run = |paper: &str| done.iter().any(|one| one.study.paper() == paper);
+        for (paper, citation) in PAPERS.into_iter().filter(|(paper, _)| has_run(paper)) {
             let text = page::markdown(paper, citation, done, scale)?;
             write_atomically(&to.join(format!("{paper}.md")), text.as_bytes())?;
         }
