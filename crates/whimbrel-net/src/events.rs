@@ -181,7 +181,7 @@ impl SharedState {
     ) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (events, receiver) = mpsc::channel(EVENTS_AHEAD);
         let shared = Self {
-            run: registry.list().run.into_bytes(),
+            run: registry.list().run.clone().into_bytes(),
             registry,
             offer: offer.into(),
             next_certificate,

@@ -3,13 +3,16 @@
 //!
 //! `whimbrel1-` and the base32 (RFC 4648, lower case, no padding) of: version (1 byte), address,
 //! fingerprint (32 bytes), name, token (16 bytes), CRC-32 of all that. The checksum detects copying
-//! errors, not forgery.
+//! errors, not forgery. Version 2 is that of a client behind relays: address and fingerprint are its
+//! relay's, and the names of the relays follow the token.
 
 use whimbrel_core::wire::cut;
 use whimbrel_core::{Error, Result, Wire};
 
 const PREFIX: &str = "whimbrel1-";
 const VERSION: u8 = 1;
+/// Version of an invitation through relays.
+const RELAYED: u8 = 2;
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Maximal length of an invitation.
 const LENGTH_MAX: usize = 2048;
@@ -23,22 +26,27 @@ pub type Fingerprint = [u8; 32];
 /// An invitation of one client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invitation {
-    /// Address of the coordinator, `host:port`.
+    /// Address of the coordinator or relay, `host:port`.
     pub address: String,
-    /// Fingerprint of the coordinator's certificate.
+    /// Fingerprint of its certificate.
     pub server: Fingerprint,
     /// The client's name.
     pub name: String,
     pub token: Token,
+    /// Names of the relays between client and coordinator, the client's first.
+    pub relays: Vec<String>,
 }
 
 impl Invitation {
     pub fn encode(&self) -> String {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![if self.relays.is_empty() { VERSION } else { RELAYED }];
         self.address.put(&mut bytes);
         bytes.extend_from_slice(&self.server);
         self.name.put(&mut bytes);
         bytes.extend_from_slice(&self.token);
+        if !self.relays.is_empty() {
+            self.relays.put(&mut bytes);
+        }
         crc32fast::hash(&bytes).put(&mut bytes);
         format!("{PREFIX}{}", base32(&bytes))
     }
@@ -67,26 +75,29 @@ impl Invitation {
             return Err(damaged());
         }
         match body[..] {
-            [VERSION, ref rest @ ..] => Self::parts(rest).map_err(|_| damaged()),
+            [version @ (VERSION | RELAYED), ref rest @ ..] => {
+                Self::parts(rest, version == RELAYED).map_err(|_| damaged())
+            }
             [version, ..] => Err(Error::config(format!(
-                "this invitation has version {version}, this program reads {VERSION}"
+                "this invitation has version {version}, this program reads {VERSION} and {RELAYED}"
             ))),
             [] => Err(damaged()),
         }
     }
 
-    fn parts(mut rest: &[u8]) -> Result<Self> {
+    fn parts(mut rest: &[u8], is_relayed: bool) -> Result<Self> {
         let address = String::take(&mut rest)?;
         let server = cut(&mut rest, 32)?.try_into().expect("cut to size");
         let name = String::take(&mut rest)?;
         let token = cut(&mut rest, 16)?.try_into().expect("cut to size");
+        let relays = if is_relayed { Vec::take(&mut rest)? } else { Vec::new() };
         if !rest.is_empty() {
             return Err(Error::peer("bytes too many"));
         }
         if !is_address(&address) {
             return Err(Error::peer("no address"));
         }
-        Ok(Self { address, server, name, token })
+        Ok(Self { address, server, name, token, relays })
     }
 }
 
@@ -141,6 +152,7 @@ mod tests {
             server: std::array::from_fn(|i| i as u8),
             name: "ward 7".into(),
             token: [0xa5; 16],
+            relays: Vec::new(),
         }
     }
 
@@ -154,6 +166,10 @@ mod tests {
         );
         assert_eq!(Invitation::decode(&text).unwrap(), sample());
         assert_eq!(Invitation::decode(&format!(" {}\n", text.to_uppercase())).unwrap(), sample());
+        let relayed = Invitation { relays: vec!["site".into(), "region".into()], ..sample() };
+        let text = relayed.encode();
+        assert!(text.starts_with("whimbrel1-ai"), "{text}");
+        assert_eq!(Invitation::decode(&text).unwrap(), relayed);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | | [`durable_run`], [`wal`] | checkpoint, and the log of exchanges since then |
 //! | | [`dashboard`] | status page and Prometheus metrics |
 //! | | [`status`], [`audit`] | status snapshot; audit log |
+//! | relay | [`relay`] | one connection to the coordinator for the clients of a site |
 //! | client | [`client`] | enrolment, reconnection, computation, staging before upload |
 //! | both | [`invitation`], [`tls`], [`frames`] | shared protocol definitions |
 //!
@@ -34,6 +35,7 @@ pub mod limits;
 pub mod listen;
 pub mod members;
 pub mod registry;
+pub mod relay;
 pub mod repair;
 pub mod service;
 pub mod status;

@@ -1,9 +1,11 @@
 //! Acceptance of connections: TLS handshakes and limits on silent and unauthenticated peers.
 
 use crate::client::link::chain;
+use crate::client::link::{RELAY_CALLS_MAX, RELAY_STREAM_WINDOW_BYTES, RELAY_WINDOW_BYTES};
 use crate::events::SharedState;
-use crate::limits::FRAME_BYTES_MAX;
-use crate::proto::federation_server::FederationServer;
+use crate::invitation::Fingerprint;
+use crate::limits::{FRAME_BYTES_MAX, Limits};
+use crate::proto::federation_server::{Federation, FederationServer};
 use crate::service::{ConnectionService, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
 use crate::tls::{fingerprint, refusal};
@@ -44,6 +46,82 @@ const WINDOW_TIME: Duration =
 /// Pause when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The server behind a listener.
+pub trait Host: Send + Sync + 'static {
+    type Service: Federation;
+
+    fn limits(&self) -> &Limits;
+
+    /// The party that a certificate belongs to.
+    fn party(&self, certificate: &Fingerprint) -> Party;
+
+    /// The service of one connection; `calls` counts the calls under way.
+    fn service(
+        self: Arc<Self>,
+        certificate: Fingerprint,
+        address: String,
+        calls: Arc<AtomicU32>,
+    ) -> Self::Service;
+
+    /// Counts and records a refusal of an unauthenticated connection.
+    fn refuse(&self, why: Refusal, address: &str);
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// It may only enrol.
+    Unauthenticated,
+    Client,
+    Relay,
+}
+
+impl Party {
+    /// Windows of a stream and of the connection, maximal calls, maximal bytes of a message.
+    fn limits(self) -> (u32, u32, u32, usize) {
+        match self {
+            Self::Unauthenticated => {
+                let window = UNAUTHENTICATED_WINDOW_BYTES;
+                (window, window, 1, ENROL_BYTES_MAX)
+            }
+            Self::Client => (WINDOW_BYTES, WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX),
+            Self::Relay => {
+                let (stream, connection) = (RELAY_STREAM_WINDOW_BYTES, RELAY_WINDOW_BYTES);
+                (stream, connection, RELAY_CALLS_MAX, FRAME_BYTES_MAX)
+            }
+        }
+    }
+}
+
+impl Host for SharedState {
+    type Service = ConnectionService;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn party(&self, certificate: &Fingerprint) -> Party {
+        match self.registry.holder(certificate) {
+            None => Party::Unauthenticated,
+            Some(entry) if entry.is_relay() => Party::Relay,
+            Some(_) => Party::Client,
+        }
+    }
+
+    fn service(
+        self: Arc<Self>,
+        certificate: Fingerprint,
+        address: String,
+        calls: Arc<AtomicU32>,
+    ) -> ConnectionService {
+        ConnectionService { shared: self, certificate, address, calls }
+    }
+
+    fn refuse(&self, why: Refusal, address: &str) {
+        self.refuse_unauthenticated(why, address);
+    }
+}
+
 /// Turns a bound listener into one of the runtime.
 pub(crate) fn into_async(
     listener: std::net::TcpListener,
@@ -55,10 +133,10 @@ pub(crate) fn into_async(
 }
 
 /// Accepts connections until the task is dropped.
-pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<SharedState>) {
+pub async fn listen<H: Host>(listener: TcpListener, tls: Arc<ServerConfig>, host: Arc<H>) {
     let acceptor = TlsAcceptor::from(tls);
-    let places = Arc::new(Semaphore::new(shared.limits.connections));
-    let unauthenticated = Unauthenticated::new(shared.limits.connections);
+    let places = Arc::new(Semaphore::new(host.limits().connections));
+    let unauthenticated = Unauthenticated::new(host.limits().connections);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -71,21 +149,21 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<S
         match places.clone().try_acquire_owned() {
             Err(_) => {
                 let address = address.to_string();
-                shared.refuse_unauthenticated(Refusal::TooManyConnections, &address);
+                host.refuse(Refusal::TooManyConnections, &address);
             }
             Ok(place) => {
-                let (acceptor, shared) = (acceptor.clone(), shared.clone());
+                let (acceptor, host) = (acceptor.clone(), host.clone());
                 let permit = unauthenticated.admit(address.ip());
                 let address = address.to_string();
                 tokio::spawn(async move {
                     let _place = place;
                     let evicted = permit.evicted();
                     let why = tokio::select! {
-                        ended = connection(stream, &address, acceptor, &shared, permit) => ended,
+                        ended = connection(stream, &address, acceptor, &host, permit) => ended,
                         () = evicted.notified() => Err(Refusal::TooManyConnections),
                     };
                     if let Err(why) = why {
-                        shared.refuse_unauthenticated(why, &address);
+                        host.refuse(why, &address);
                     }
                 });
             }
@@ -94,20 +172,21 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, shared: Arc<S
 }
 
 /// Serves one connection to its end.
-async fn connection(
+async fn connection<H: Host>(
     stream: TcpStream,
     address: &str,
     acceptor: TlsAcceptor,
-    shared: &Arc<SharedState>,
+    host: &Arc<H>,
     permit: Permit,
 ) -> Result<(), Refusal> {
     let _ = stream.set_nodelay(true);
     // A connection that closes without a byte is a probe, not an attack.
-    let first = timeout(shared.limits.handshake, stream.peek(&mut [0; 1])).await;
+    let limits = host.limits();
+    let first = timeout(limits.handshake, stream.peek(&mut [0; 1])).await;
     if matches!(first.map_err(|_| Refusal::Silent)?, Ok(0) | Err(_)) {
         return Ok(());
     }
-    let tls = timeout(shared.limits.handshake, acceptor.accept(stream)).await;
+    let tls = timeout(limits.handshake, acceptor.accept(stream)).await;
     let tls = tls.map_err(|_| Refusal::Silent)?.map_err(|error| refusal(&error))?;
     let session = tls.get_ref().1;
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
@@ -117,37 +196,32 @@ async fn connection(
     }
     // A client gives its permit back, so that unauthenticated connections cannot evict it. Others
     // may enrol, which needs little memory.
-    let permit = shared.registry.holder(&certificate).is_none().then_some(permit);
-    let (window, calls_max, message_max) = if permit.is_none() {
-        (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX)
-    } else {
-        (UNAUTHENTICATED_WINDOW_BYTES, 1, ENROL_BYTES_MAX)
-    };
+    let party = host.party(&certificate);
+    let permit = (party == Party::Unauthenticated).then_some(permit);
+    let (stream_window, window, calls_max, message_max) = party.limits();
     let calls = Arc::new(AtomicU32::new(0));
-    let service = ConnectionService {
-        shared: shared.clone(),
-        certificate,
-        address: address.into(),
-        calls: calls.clone(),
-    };
+    let service = host.clone().service(certificate, address.into(), calls.clone());
     let service = FederationServer::new(service).max_decoding_message_size(message_max);
-    let service = Counted { service, shared: shared.clone(), address: address.into() };
+    let service = Counted { service, host: host.clone(), address: address.into() };
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .max_concurrent_streams(calls_max)
         .max_header_list_size(8 << 10)
-        .initial_stream_window_size(window)
+        .initial_stream_window_size(stream_window)
         .initial_connection_window_size(window)
-        .max_send_buf_size(window as usize)
-        .max_frame_size((64 << 10).min(window))
-        .keep_alive_interval(Some(shared.limits.heartbeat))
-        .keep_alive_timeout(2 * shared.limits.heartbeat + WINDOW_TIME);
+        .max_send_buf_size(stream_window as usize)
+        .max_frame_size((64 << 10).min(stream_window))
+        .keep_alive_interval(Some(limits.heartbeat))
+        .keep_alive_timeout(2 * limits.heartbeat + WINDOW_TIME);
     let violated = Arc::new(AtomicBool::new(false));
     let checked = PrefaceChecked { tls, read: 0, violated: violated.clone() };
     let served = http.serve_connection(TokioIo::new(checked), TowerToHyperService::new(service));
     let result = tokio::select! {
         result = served => result,
-        () = idle(&calls, shared.limits.first_frame) => return Err(Refusal::Silent),
+        // A relay may wait for its clients.
+        () = idle(&calls, limits.first_frame), if party != Party::Relay => {
+            return Err(Refusal::Silent);
+        }
     };
     if let Err(error) = &result {
         tracing::debug!(%address, error = %chain(error), "a connection ended");
@@ -222,14 +296,20 @@ fn is_broken(error: &hyper::Error) -> bool {
 
 /// Counts calls that the gRPC library refuses: unknown paths and malformed requests. Streams are
 /// read, and counted, in [`crate::service`].
-#[derive(Clone)]
-struct Counted<S> {
+struct Counted<S, H> {
     service: S,
-    shared: Arc<SharedState>,
+    host: Arc<H>,
     address: String,
 }
 
-impl<S, B, R> Service<Request<B>> for Counted<S>
+impl<S: Clone, H> Clone for Counted<S, H> {
+    fn clone(&self) -> Self {
+        let Self { service, host, address } = self;
+        Self { service: service.clone(), host: host.clone(), address: address.clone() }
+    }
+}
+
+impl<S, H: Host, B, R> Service<Request<B>> for Counted<S, H>
 where
     S: Service<Request<B>, Response = Response<R>, Error: Send>,
     S::Future: Send + 'static,
@@ -244,7 +324,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let answer = self.service.call(request);
-        let (shared, address) = (self.shared.clone(), self.address.clone());
+        let (host, address) = (self.host.clone(), self.address.clone());
         Box::pin(async move {
             let answer = answer.await?;
             let why = match Status::from_header_map(answer.headers()).map(|status| status.code()) {
@@ -253,7 +333,7 @@ where
                 _ => None,
             };
             if let Some(why) = why {
-                shared.refuse_unauthenticated(why, &address);
+                host.refuse(why, &address);
             }
             Ok(answer)
         })

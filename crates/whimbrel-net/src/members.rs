@@ -1,8 +1,8 @@
 //! `members.jsonl`: changes of the list of clients, one object per line, never rotated.
 //!
 //! `federation.json` covers these lines as a checkpoint covers its journal: it holds their number,
-//! their checksum and the last line. It is replaced first and the line is appended afterwards, so a
-//! crash in between leaves only a line to append. A list that covers fewer lines than the file has
+//! their checksum and the last ones. It is replaced first and they are appended afterwards, so a
+//! crash in between leaves only these lines to append. A list that covers fewer lines than the file has
 //! is an older copy, which would admit clients revoked since.
 
 use crate::audit::VERSION;
@@ -22,7 +22,7 @@ pub struct Members {
     bytes: u64,
     /// CRC-32 of all lines.
     sum: u32,
-    /// The last line, with its end.
+    /// The last lines, with their ends: those of one change.
     last: String,
 }
 
@@ -53,21 +53,27 @@ pub enum MemberFault {
 /// State of the file.
 enum FileState {
     Complete,
-    /// The last line is missing or incomplete.
+    /// The last lines are missing or incomplete.
     Pending,
     Wrong(MemberFault),
 }
 
 impl Members {
-    /// These lines and one more.
-    pub fn with(&self, event: &MemberEvent) -> Self {
-        let MemberEvent { event, who, detail } = event;
-        let line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
-        let last = format!("{line}\n");
+    /// These lines and those of one change.
+    pub fn with(&self, events: &[MemberEvent]) -> Self {
+        if events.is_empty() {
+            return self.clone();
+        }
+        let time = now();
+        let line = |MemberEvent { event, who, detail }: &MemberEvent| {
+            let line = json!({ "version": VERSION, "time": time, "event": event, "who": who, "detail": detail });
+            format!("{line}\n")
+        };
+        let last: String = events.iter().map(line).collect();
         let mut sum = crc32fast::Hasher::new_with_initial(self.sum);
         sum.update(last.as_bytes());
-        let bytes = self.bytes + last.len() as u64;
-        Self { lines: self.lines + 1, bytes, sum: sum.finalize(), last }
+        let (lines, bytes) = (self.lines + events.len() as u64, self.bytes + last.len() as u64);
+        Self { lines, bytes, sum: sum.finalize(), last }
     }
 
     /// The fault of the file in a folder.
@@ -78,7 +84,7 @@ impl Members {
         })
     }
 
-    /// Appends the last line if it is missing.
+    /// Appends the last lines if they are missing.
     pub fn complete(&self, folder: &Path) -> Result<()> {
         let path = path(folder);
         if fs::metadata(&path).is_ok_and(|found| found.len() == self.bytes) {
@@ -91,7 +97,7 @@ impl Members {
         }
         let add = || {
             let mut file = private_file().create(true).append(true).open(&path)?;
-            // Removes an incomplete line.
+            // Removes a part of them.
             file.set_len(self.bytes - self.last.len() as u64)?;
             file.write_all(self.last.as_bytes())?;
             file.sync_data()

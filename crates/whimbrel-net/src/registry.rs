@@ -6,116 +6,47 @@
 //! the file cannot join. The file has a checksum and covers the lines of `members.jsonl`, to which
 //! each change adds one: damage and older copies are refused.
 
+mod file;
+mod list;
+
+pub use list::{ClientEntry, ClientList, Place, Redeemed, Standing, check_name};
+
 use crate::invitation::{Fingerprint, Token};
 use crate::members::{MemberEvent, MemberFault, Members};
-use crate::status::{Refusal, now};
+use crate::status::Refusal;
 use crate::tls::{random, sha256};
-use serde::{Deserialize, Serialize};
+use file::{ListFile, path, read, write};
+use list::{Redemption, VERSION};
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
-use subtle::{ConditionallySelectable, ConstantTimeEq};
-use whimbrel_core::text::is_shown;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result};
-use whimbrel_engine::checkpoint::{Store, private_file, write_privately};
+use whimbrel_engine::checkpoint::Store;
 
-const VERSION: u32 = 3;
-/// Names appear in tables, logs and names of clients' folders.
-const NAME_BYTES_MAX: usize = 200;
 /// Maximal changes of one client's certificate, since each is stored permanently.
 const CERTIFICATES_MAX: u32 = 1000;
-/// More than the clock resolution of any file system.
-const CLOCK_TICK_MAX: Duration = Duration::from_millis(100);
-
-/// The content of `federation.json`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClientList {
-    version: u32,
-    /// CRC-32 of the file with zero in this field.
-    sum: u32,
-    members: Members,
-    /// The run's identifier, in hexadecimal.
-    pub run: String,
-    /// The address in invitations.
-    pub address: String,
-    /// Fingerprint of the coordinator's certificate, in hexadecimal.
-    pub certificate: String,
-    /// Whether the certificate was supplied (`--cert`) rather than generated.
-    pub brought: bool,
-    /// SHA-256 of the file of client authorities (`--client-ca`), in hexadecimal.
-    pub client_ca: Option<String>,
-    /// All clients ever invited, in order of invitation.
-    pub clients: Vec<ClientEntry>,
-}
-
-/// One client.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClientEntry {
-    pub name: String,
-    /// Whether the client may choose its name at enrolment.
-    #[serde(default)]
-    pub open: bool,
-    /// Whether the job names the client. Such clients get the first ids, on which per-client settings
-    /// of the job rely.
-    #[serde(default)]
-    pub listed: bool,
-    /// SHA-256 of the token, in hexadecimal.
-    pub token: String,
-    /// Expiry of the token, in seconds since 1970.
-    pub expires: u64,
-    /// Fingerprint of the certificate that redeemed the token, in hexadecimal.
-    pub certificate: Option<String>,
-    /// An announced certificate, in hexadecimal; both are valid until this one is used.
-    #[serde(default)]
-    pub next_certificate: Option<String>,
-    /// Number of certificate changes.
-    #[serde(default)]
-    certificates: u32,
-    pub id: Option<u32>,
-    pub standing: Standing,
-    /// Whether the client has fetched the model.
-    #[serde(default)]
-    pub finished: bool,
-}
-
-impl ClientEntry {
-    /// Whether this is the client's certificate or its announced one.
-    fn has(&self, certificate: &str) -> bool {
-        [&self.certificate, &self.next_certificate]
-            .iter()
-            .any(|c| c.as_deref() == Some(certificate))
-    }
-}
-
-/// Membership of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// Rounds wait for it.
-    Expected,
-    /// Rounds do not wait for it. Its contributions stay, and it may return.
-    Dead,
-    /// Rounds do not wait for it, and it may not return.
-    Revoked,
-}
-
-impl Standing {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Expected => "expected",
-            Self::Dead => "dead",
-            Self::Revoked => "revoked",
-        }
-    }
-}
 
 /// The list of clients and its cached content.
 pub struct Registry {
-    folder: PathBuf,
-    list: Mutex<(ClientList, Option<Stamp>)>,
+    file: ListFile,
+    /// Redemptions that wait for the next write of the list. Each write takes all of them, so that
+    /// many clients who enrol at the same time cost few writes.
+    waiting: Mutex<Vec<(Redemption, Sender<Result<Redeemed>>)>>,
+    writing: Mutex<()>,
+}
+
+/// The sender of a token.
+pub struct Redeemer<'a> {
+    pub certificate: &'a Fingerprint,
+    /// The chosen name, or empty.
+    pub name: &'a str,
+    pub address: &'a str,
+    /// The relay of the connection.
+    pub via: Option<&'a str>,
+    pub is_relay: bool,
 }
 
 /// A list that is not written yet. Invitations are printed before the list is written, since tokens
@@ -137,6 +68,7 @@ impl Draft {
             brought: false,
             client_ca: None,
             clients: Vec::new(),
+            relays: Vec::new(),
         };
         Ok(Self { list })
     }
@@ -151,7 +83,7 @@ impl Draft {
 
     /// Invites a client of the job; `open` lets it choose its name.
     pub fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
-        let token = self.list.invite(name, open, days)?;
+        let token = self.list.invite(name, open, days, Place::default())?;
         if let Some(entry) = self.list.entry(name) {
             entry.listed = !open;
         }
@@ -167,7 +99,7 @@ impl Draft {
         }
         let mut list = self.list;
         let invited = format!("{} clients invited", list.clients.len());
-        list.members = list.members.with(&MemberEvent::new("begun", "", invited));
+        list.members = list.members.with(&[MemberEvent::new("begun", "", invited)]);
         // Left by a process that died before it wrote the list.
         let stale = folder.join("members.jsonl");
         match fs::remove_file(&stale) {
@@ -182,63 +114,6 @@ impl Draft {
     }
 }
 
-impl ClientList {
-    fn entry(&mut self, name: &str) -> Option<&mut ClientEntry> {
-        self.clients.iter_mut().find(|c| c.name == name)
-    }
-
-    fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
-        check_name(name)?;
-        let expires = (now() as u64).saturating_add(u64::from(days) * 86_400);
-        let token: Token = random()?;
-        let hash = hex(&sha256(&token));
-        match self.entry(name) {
-            Some(entry) if entry.certificate.is_some() => {
-                let what = format!("client `{name}` has already joined and keeps its own state");
-                return Err(Error::config(what)
-                    .hint(
-                        "`--again` prints its invitation once more; if that state is lost, revoke it and \
-                         invite it under another name",
-                    ));
-            }
-            Some(entry) => {
-                entry.token = hash;
-                entry.expires = expires;
-                entry.standing = Standing::Expected;
-            }
-            None => self.clients.push(ClientEntry {
-                name: name.into(),
-                open,
-                listed: false,
-                token: hash,
-                expires,
-                certificate: None,
-                next_certificate: None,
-                certificates: 0,
-                id: None,
-                standing: Standing::Expected,
-                finished: false,
-            }),
-        }
-        Ok(token)
-    }
-
-    fn to_text(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a registry is plain data") + "\n"
-    }
-
-    fn with_sum(&self) -> Self {
-        let plain = Self { sum: 0, ..self.clone() };
-        Self { sum: crc32fast::hash(plain.to_text().as_bytes()), ..plain }
-    }
-
-    /// Names of expected clients that have not redeemed their invitations.
-    pub fn unused(&self) -> Vec<&str> {
-        let unused = |c: &&ClientEntry| c.standing == Standing::Expected && c.certificate.is_none();
-        self.clients.iter().filter(unused).map(|c| &c.name[..]).collect()
-    }
-}
-
 impl Registry {
     /// Creates a list without clients.
     pub fn create(folder: &Path, address: &str, certificate: &Fingerprint) -> Result<Self> {
@@ -247,12 +122,12 @@ impl Registry {
 
     /// Opens the list of a run.
     pub fn open(folder: &Path) -> Result<Self> {
-        let stamp = Stamp::of(folder);
         let (list, fault) = Self::inspect(folder)?;
         if let Some(fault) = fault {
             return Err(fault.error(folder));
         }
-        Ok(Self { folder: folder.to_path_buf(), list: Mutex::new((list, stamp)) })
+        let file = ListFile::new(folder, list);
+        Ok(Self { file, waiting: Mutex::default(), writing: Mutex::default() })
     }
 
     /// Reads the list and compares it with `members.jsonl`, without changing either.
@@ -274,15 +149,34 @@ impl Registry {
     }
 
     /// The present list.
-    pub fn list(&self) -> ClientList {
-        self.fresh().0.clone()
+    pub fn list(&self) -> Arc<ClientList> {
+        self.file.fresh()
     }
 
     /// Invites a client. The token is not stored.
     pub fn invite(&self, name: &str, days: u32) -> Result<Token> {
+        self.invite_at(name, days, Place::default())
+    }
+
+    /// Invites a client or relay at its place.
+    pub fn invite_at(&self, name: &str, days: u32, place: Place<'_>) -> Result<Token> {
         self.change(|list| {
-            let token = list.invite(name, false, days)?;
-            Ok((token, MemberEvent::new("invited", name, "")))
+            let token = list.invite(name, false, days, place)?;
+            let via = place.via.map(|relay| format!("through {relay}")).unwrap_or_default();
+            Ok((token, MemberEvent::new("invited", name, via)))
+        })
+    }
+
+    /// Moves a client that has joined to another relay, or to a direct connection.
+    pub fn move_to(&self, name: &str, via: Option<&str>) -> Result<()> {
+        self.change(|list| {
+            if let Some(relay) = via {
+                list.relay(relay)?;
+            }
+            if let Some(entry) = list.clients.iter_mut().find(|c| c.name == name) {
+                entry.via = via.map(Into::into);
+            }
+            Ok(((), MemberEvent::new("moved", name, via.unwrap_or("direct"))))
         })
     }
 
@@ -312,101 +206,100 @@ impl Registry {
                 Ok(((), MemberEvent::new(standing.word(), name, "")))
             }
             None => {
-                let known: Vec<&str> = list.clients.iter().map(|c| &c.name[..]).collect();
+                let known: Vec<&str> = list.entries().map(|c| &c.name[..]).collect();
                 Err(Error::config(format!("there is no client `{name}` in this run"))
                     .hint(format!("its clients are {}", known.join(", "))))
             }
         })
     }
 
-    /// Records that a client has fetched the model.
-    pub fn finish(&self, name: &str) -> Result<()> {
-        self.change(|list| {
-            if let Some(entry) = list.entry(name) {
-                entry.finished = true;
-            }
-            Ok(((), MemberEvent::new("finished", name, "")))
+    /// Records that clients have fetched the model.
+    pub fn finish(&self, names: &[String]) -> Result<()> {
+        self.file.change(|list| {
+            list.for_each_of(names, |name| name, |entry, _| entry.finished = true);
+            let event = |name: &String| MemberEvent::new("finished", name, "");
+            Ok(((), names.iter().map(event).collect()))
         })
     }
 
     /// Records clients' ids.
     pub fn number(&self, ids: &[(String, ClientId)]) -> Result<()> {
         self.change(|list| {
-            for (name, id) in ids {
-                if let Some(entry) = list.entry(name) {
-                    entry.id = Some(id.0);
-                }
-            }
+            list.for_each_of(ids, |(name, _)| name, |entry, (_, id)| entry.id = Some(id.0));
             let first = ids.first().map_or(0, |(_, id)| id.0);
             let detail = format!("{} clients from {first} on", ids.len());
             Ok(((), MemberEvent::new("numbered", "", detail)))
         })
     }
 
-    /// Redeems a token: binds it to a certificate and returns its client. All hashes are compared,
-    /// each in constant time. `address` is the client's.
-    pub fn redeem(
-        &self,
-        token: &[u8],
-        certificate: &Fingerprint,
-        wanted: &str,
-        address: &str,
-    ) -> Result<Redeemed> {
-        let given = sha256(token);
-        let certificate = hex(certificate);
-        self.change_if(|list| {
-            let refused = |why| Ok((Redeemed::Refused(why), None));
-            let mut found = u32::MAX;
-            for (at, entry) in list.clients.iter().enumerate() {
-                let same = unhex(&entry.token).ct_eq(&given);
-                found.conditional_assign(&(at as u32), same);
-            }
-            let holder = list.clients.iter().position(|c| c.has(&certificate));
-            let taken = list.clients.iter().any(|c| c.name == wanted);
-            let Some(entry) = list.clients.get_mut(found as usize) else {
-                return refused(Refusal::WrongToken);
-            };
-            if entry.standing == Standing::Revoked {
-                return refused(Refusal::Revoked);
-            }
-            if holder.is_some_and(|at| at != found as usize) {
-                return refused(Refusal::Replayed);
-            }
-            match &entry.certificate {
-                None if entry.expires < now() as u64 => return refused(Refusal::Expired),
-                None => {
-                    if !wanted.is_empty() && wanted != entry.name {
-                        if !entry.open || taken || check_name(wanted).is_err() {
-                            return refused(Refusal::Name);
-                        }
-                        entry.name = wanted.into();
-                    }
-                    entry.certificate = Some(certificate.clone());
-                }
-                Some(bound) if *bound == certificate => {
-                    return Ok((Redeemed::Again(entry.name.clone()), None));
-                }
-                Some(_) => return refused(Refusal::Replayed),
-            }
-            let event = MemberEvent::new("enrolled", &entry.name, address);
-            Ok((Redeemed::Client(entry.name.clone()), Some(event)))
-        })
+    /// Redeems a token: binds it to a certificate and returns its client or relay.
+    pub fn redeem(&self, token: &[u8], by: &Redeemer<'_>) -> Result<Redeemed> {
+        let redemption = Redemption {
+            token: hex(&sha256(token)),
+            certificate: hex(by.certificate),
+            wanted: by.name.into(),
+            address: by.address.into(),
+            via: by.via.map(Into::into),
+            is_relay: by.is_relay,
+        };
+        let (answer, answered) = channel();
+        self.waiting().push((redemption, answer));
+        self.redeem_waiting(&answered)
     }
 
-    /// The client that a certificate belongs to.
-    pub fn holder(&self, certificate: &Fingerprint) -> Option<(String, Standing)> {
+    /// Redeems all waiting tokens in one change of the list, unless another thread has done so.
+    fn redeem_waiting(&self, answered: &Receiver<Result<Redeemed>>) -> Result<Redeemed> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(result) = answered.try_recv() {
+            return result;
+        }
+        let (redemptions, answers): (Vec<Redemption>, Vec<_>) =
+            std::mem::take(&mut *self.waiting()).into_iter().unzip();
+        let redeemed = self.file.change(|list| Ok(list.redeem_all(&redemptions)));
+        let mut results = redeemed.map(Vec::into_iter);
+        for answer in answers {
+            let result = match &mut results {
+                Ok(results) => results.next().ok_or_else(|| Error::internal("no result")),
+                Err(error) => Err(Error::peer(error.to_string())),
+            };
+            // A thread that has ended needs no answer.
+            let _ = answer.send(result);
+        }
+        answered.try_recv().map_err(|_| Error::internal("a token has no answer"))?
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<(Redemption, Sender<Result<Redeemed>>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client or relay that a certificate belongs to.
+    pub fn holder(&self, certificate: &Fingerprint) -> Option<ClientEntry> {
         let certificate = hex(certificate);
-        let list = self.fresh();
-        let entry = list.0.clients.iter().find(|c| c.has(&certificate))?;
-        Some((entry.name.clone(), entry.standing))
+        self.file.fresh().entries().find(|c| c.has(&certificate)).cloned()
+    }
+
+    /// The relay at the inner end of a path of relays, of which the first is connected to the
+    /// coordinator; `None` for an empty path.
+    pub fn relay_of(&self, path: &[Fingerprint]) -> std::result::Result<Option<String>, Refusal> {
+        let mut via = None;
+        for certificate in path {
+            let relay = self.holder(certificate).filter(ClientEntry::is_relay);
+            let relay = relay.ok_or(Refusal::UnknownCertificate)?;
+            match relay {
+                relay if relay.standing == Standing::Revoked => return Err(Refusal::Revoked),
+                relay if relay.via != via => return Err(Refusal::Path),
+                relay => via = Some(relay.name),
+            }
+        }
+        Ok(via)
     }
 
     /// Records a client's future certificate; returns whether it is new. A certificate of another
     /// client is refused.
     pub fn announce(&self, name: &str, next: &Fingerprint) -> Result<bool> {
         let next = hex(next);
-        self.change_if(|list| {
-            if list.clients.iter().any(|c| c.name != name && c.has(&next)) {
+        self.file.change(|list| {
+            if list.entries().any(|c| c.name != name && c.has(&next)) {
                 return Err(Error::peer("this certificate belongs to another client"));
             }
             let Some(entry) = list.entry(name) else {
@@ -420,7 +313,7 @@ impl Registry {
                 entry.next_certificate = Some(next);
             }
             // No line: clients announce it in every session, so a restored copy learns it again.
-            Ok((is_new, None))
+            Ok((is_new, Vec::new()))
         })
     }
 
@@ -429,7 +322,7 @@ impl Registry {
         let certificate = hex(certificate);
         let waits =
             |c: &ClientEntry| c.name == name && c.next_certificate.as_ref() == Some(&certificate);
-        if !self.fresh().0.clients.iter().any(waits) {
+        if !self.file.fresh().clients.iter().any(waits) {
             return Ok(false);
         }
         self.change(|list| {
@@ -445,131 +338,8 @@ impl Registry {
         &self,
         change: impl FnOnce(&mut ClientList) -> Result<(T, MemberEvent)>,
     ) -> Result<T> {
-        self.change_if(|list| change(list).map(|(result, event)| (result, Some(event))))
+        self.file.change(|list| change(list).map(|(result, event)| (result, vec![event])))
     }
-
-    /// Changes the list under its lock, and records the event if the list differs.
-    fn change_if<T>(
-        &self,
-        change: impl FnOnce(&mut ClientList) -> Result<(T, Option<MemberEvent>)>,
-    ) -> Result<T> {
-        let lock_path = self.folder.join("federation.lock");
-        let lock = private_file().write(true).create(true).truncate(false).open(&lock_path);
-        let lock = lock.map_err(|e| Error::storage(lock_path.display(), e))?;
-        lock.lock().map_err(|e| Error::storage(lock_path.display(), e))?;
-        let before = read(&self.folder)?;
-        before.members.complete(&self.folder)?;
-        let mut after = before.clone();
-        let (result, event) = change(&mut after)?;
-        if after != before {
-            if let Some(event) = event {
-                after.members = after.members.with(&event);
-            }
-            write(&self.folder, &after)?;
-            // The list holds the line: on a full disk, the next change appends it.
-            if let Err(error) = after.members.complete(&self.folder) {
-                tracing::warn!(%error, "to be written later");
-            }
-        }
-        *self.held() = (after, Stamp::of(&self.folder));
-        Ok(result)
-    }
-
-    /// The list, read again if the file has changed; an unreadable file is ignored.
-    fn fresh(&self) -> MutexGuard<'_, (ClientList, Option<Stamp>)> {
-        let stamp = Stamp::of(&self.folder);
-        let mut held = self.held();
-        let is_same = stamp == held.1 && stamp.is_none_or(Stamp::is_settled);
-        if !is_same && let Ok(list) = read(&self.folder) {
-            *held = (list, stamp);
-        }
-        held
-    }
-
-    fn held(&self) -> MutexGuard<'_, (ClientList, Option<Stamp>)> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The result of redeeming a token.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Redeemed {
-    /// This client redeems it now.
-    Client(String),
-    /// This client redeemed it before.
-    Again(String),
-    Refused(Refusal),
-}
-
-fn path(folder: &Path) -> PathBuf {
-    folder.join("federation.json")
-}
-
-/// Distinguishes versions of the file. The modification time does not suffice, since two writes may
-/// fall into one clock tick. Each write renames a new file into place, so consecutive versions have
-/// different inodes; a stamp so young that a third write could repeat it is not trusted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    inode: u64,
-}
-
-impl Stamp {
-    fn of(folder: &Path) -> Option<Self> {
-        let file = fs::metadata(path(folder)).ok()?;
-        #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(&file);
-        #[cfg(not(unix))]
-        let inode = 0;
-        Some(Self { modified: file.modified().ok(), length: file.len(), inode })
-    }
-
-    /// Whether a clock tick has passed; a time in the future never counts.
-    fn is_settled(self) -> bool {
-        let age = self.modified.and_then(|modified| modified.elapsed().ok());
-        age.is_some_and(|age| age > CLOCK_TICK_MAX)
-    }
-}
-
-fn read(folder: &Path) -> Result<ClientList> {
-    let path = path(folder);
-    let text = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
-    let refuse = |what: String| Err(Error::storage(path.display(), what));
-    // Other versions may have other fields.
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u32,
-    }
-    if let Ok(Versioned { version }) = serde_json::from_slice(&text)
-        && version != VERSION
-    {
-        return refuse(format!("it has version {version}, this program reads {VERSION}"));
-    }
-    match serde_json::from_slice::<ClientList>(&text) {
-        // Equal to the byte.
-        Ok(list) if list.with_sum().to_text().as_bytes() == text => Ok(list),
-        Ok(_) => refuse(format!("it is damaged (its checksum does not match){FROM_COPY}")),
-        Err(error) => refuse(format!("it is damaged or cut short ({error}){FROM_COPY}")),
-    }
-}
-
-const FROM_COPY: &str = "\nhint: restore the folder from a copy";
-
-fn write(folder: &Path, list: &ClientList) -> Result<()> {
-    write_privately(&path(folder), list.with_sum().to_text().as_bytes())
-}
-
-/// Refuses names that cannot be displayed.
-pub fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_shown) {
-        let hint = format!(
-            "a name has 1 to {NAME_BYTES_MAX} bytes, without control or invisible characters"
-        );
-        let what = format!("`{}` is not a valid client name", name.escape_debug());
-        return Err(Error::config(what).hint(hint));
-    }
-    Ok(())
 }
 
 /// The bytes of a hexadecimal hash; zeros, which match no token, for an invalid text.

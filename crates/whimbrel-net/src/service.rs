@@ -6,7 +6,8 @@ use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::invitation::Fingerprint;
 use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
-use crate::registry::{Redeemed, Standing};
+use crate::registry::{Redeemed, Redeemer, Standing};
+use crate::relay::{PATH, read_path};
 use crate::status::{Refusal, now};
 use crate::upload_memory::Reservation;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ impl federation_server::Federation for ConnectionService {
         request: Request<proto::EnrolRequest>,
     ) -> Result<Response<proto::EnrolReply>, Status> {
         let _call = CallGuard::new(&self.calls);
+        let caller = self.caller(&request).map_err(|why| self.refuse(why))?;
         let request = request.into_inner();
         if request.version != PROTOCOL {
             return Err(self.refuse(Refusal::Version));
@@ -51,12 +53,18 @@ impl federation_server::Federation for ConnectionService {
         if !self.shared.may_enrol(&self.address) {
             return Err(self.refuse(Refusal::TooManyEnrolments));
         }
-        let (shared, certificate) = (self.shared.clone(), self.certificate);
-        let address = self.address.clone();
+        let shared = self.shared.clone();
         // The audit line is part of the task, since this call ends when its connection breaks.
         let redeem = move || {
-            let redeemed =
-                shared.registry.redeem(&request.token, &certificate, &request.name, &address);
+            let Caller { certificate, via, address } = caller;
+            let by = Redeemer {
+                certificate: &certificate,
+                name: &request.name,
+                address: &address,
+                via: via.as_deref(),
+                is_relay: request.relay,
+            };
+            let redeemed = shared.registry.redeem(&request.token, &by);
             if let Ok(Redeemed::Client(name)) = &redeemed {
                 shared.audit.note("enrolled", name, &address);
                 shared.board.line(&format!("`{name}` redeemed its invitation from {address}"));
@@ -82,13 +90,10 @@ impl federation_server::Federation for ConnectionService {
         &self,
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let name = match self.shared.registry.holder(&self.certificate) {
-            None => return Err(self.refuse(Refusal::UnknownCertificate)),
-            Some((_, Standing::Revoked)) => return Err(self.refuse(Refusal::Revoked)),
-            Some((name, _)) => name,
-        };
-        let (shared, certificate, client) = (self.shared.clone(), self.certificate, name.clone());
-        let address = self.address.clone();
+        let caller = self.caller(&request).map_err(|why| self.refuse(why))?;
+        let name = self.client(&caller).map_err(|why| self.refuse(why))?;
+        let (shared, client) = (self.shared.clone(), name.clone());
+        let (certificate, address) = (caller.certificate, caller.address.clone());
         let changed = move || {
             if let Ok(true) = shared.registry.changed(&client, &certificate, &address) {
                 shared.audit.note("certificate-changed", &client, &address);
@@ -100,7 +105,7 @@ impl federation_server::Federation for ConnectionService {
             return Err(status(Refusal::TooManySessions));
         }
         let (frames, out) = mpsc::channel(FRAMES_AHEAD);
-        let address = self.address.clone();
+        let address = caller.address;
         let session = Session { shared: self.shared.clone(), name, address, frames };
         let call = CallGuard::new(&self.calls);
         tokio::spawn(async move {
@@ -111,7 +116,42 @@ impl federation_server::Federation for ConnectionService {
     }
 }
 
+/// The client of a call.
+struct Caller {
+    certificate: Fingerprint,
+    /// The relay that authenticated it; `None` on a direct connection.
+    via: Option<String>,
+    /// Its own address, or that of the outermost relay.
+    address: String,
+}
+
 impl ConnectionService {
+    /// The certificate of this connection, or the one that relays vouch for.
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refusal> {
+        if !request.metadata().contains_key(PATH) {
+            let address = self.address.clone();
+            return Ok(Caller { certificate: self.certificate, via: None, address });
+        }
+        let path = read_path(request.metadata())?;
+        let (certificate, relays) = path.split_first().ok_or(Refusal::Malformed)?;
+        let outermost = [self.certificate].into_iter();
+        let relays: Vec<Fingerprint> = outermost.chain(relays.iter().rev().copied()).collect();
+        let via = self.shared.registry.relay_of(&relays)?;
+        let address = format!("{} via {}", self.address, via.as_deref().unwrap_or_default());
+        Ok(Caller { certificate: *certificate, via, address })
+    }
+
+    /// The name of a caller that may take part.
+    fn client(&self, caller: &Caller) -> Result<String, Refusal> {
+        match self.shared.registry.holder(&caller.certificate) {
+            None => Err(Refusal::UnknownCertificate),
+            Some(entry) if entry.is_relay() => Err(Refusal::Role),
+            Some(entry) if entry.standing == Standing::Revoked => Err(Refusal::Revoked),
+            Some(entry) if entry.via != caller.via => Err(Refusal::Path),
+            Some(entry) => Ok(entry.name),
+        }
+    }
+
     fn refuse(&self, why: Refusal) -> Status {
         self.shared.refuse_unauthenticated(why, &self.address);
         status(why)
@@ -120,7 +160,7 @@ impl ConnectionService {
 
 /// The gRPC status of a refusal. A client stops on a failed precondition or denied permission, and
 /// reconnects after all others.
-fn status(why: Refusal) -> Status {
+pub(crate) fn status(why: Refusal) -> Status {
     match why {
         Refusal::TooManyEnrolments | Refusal::TooManyConnections | Refusal::TooManySessions => {
             Status::resource_exhausted(why.to_string())
@@ -137,10 +177,10 @@ fn status(why: Refusal) -> Status {
 }
 
 /// Counts a call while it lives.
-struct CallGuard(Arc<AtomicU32>);
+pub(crate) struct CallGuard(Arc<AtomicU32>);
 
 impl CallGuard {
-    fn new(calls: &Arc<AtomicU32>) -> Self {
+    pub(crate) fn new(calls: &Arc<AtomicU32>) -> Self {
         calls.fetch_add(1, Ordering::Relaxed);
         Self(calls.clone())
     }

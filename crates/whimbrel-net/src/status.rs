@@ -29,6 +29,8 @@ pub enum Refusal {
     Revoked,
     Name,
     UnknownCertificate,
+    Path,
+    Role,
     TooManyEnrolments,
     TooManySessions,
     TooManyConnections,
@@ -60,6 +62,11 @@ impl std::fmt::Display for Refusal {
             Self::Revoked => "this client was revoked",
             Self::Name => "this name is taken or invalid, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
+            Self::Path => "the connection came through another relay than the invitation names",
+            Self::Role => {
+                "an invitation of a relay is for `whimbrel relay`, and that of a client for `whimbrel \
+                 join`"
+            }
             Self::TooManyEnrolments => "too many wrong tokens; try again in a minute",
             Self::TooManySessions => "too many sessions in a minute",
             Self::TooManyConnections => "too many connections",

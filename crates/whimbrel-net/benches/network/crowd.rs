@@ -36,7 +36,7 @@ async fn client(invitation: Invitation, shaking: Arc<Semaphore>) {
     };
     let mut connection = reach().await;
     let (token, name) = (invitation.token.to_vec().into(), String::new());
-    let request = proto::EnrolRequest { version: PROTOCOL, token, name };
+    let request = proto::EnrolRequest { version: PROTOCOL, token, name, relay: false };
     let run = connection.client.enrol(request).await.expect("an invitation").into_inner().run;
     // As every client does: a connection from before is a stranger's, with a stranger's limits.
     let mut connection = reach().await;

@@ -1,11 +1,12 @@
 //! What a federation costs beyond its method: a method that computes nothing, over TLS on loopback.
 //!
-//! `cargo xtask bench network [rounds|crowd|large|soak|strangers]` measures all, or one:
+//! `cargo xtask bench network [rounds|crowd|enrol|large|soak|strangers]` measures all, or one:
 //!
 //! | name | clients | messages, each way | gives |
 //! |---|---|---|---|
 //! | `rounds` | 2, as `whimbrel join` runs them | 8 kB | milliseconds per round |
 //! | `crowd` | 1,000 connections of one process | 8 kB | uploads per second, memory |
+//! | `enrol` | 50, 1,000 and 3,500 connections, one small round | 8 B | processor time of the coordinator |
 //! | `large` | 2 connections | 50 MB | MB per second of one core |
 //! | `soak` | 2 connections, 20,000 rounds | 8 kB | memory over time |
 //! | `strangers` | 500 unauthenticated connections | 1 kB, not finished | memory of each |
@@ -48,6 +49,16 @@ fn main() {
         println!("crowd: {uploads:.0} uploads per second; aim 2000");
         println!("crowd: coordinator's peak memory {peak:.0} MB; aim 500");
         println!("crowd: coordinator's cores {:.2}", figures.cpu_seconds / figures.seconds);
+    }
+    if chosen("enrol") {
+        for clients in [50, 1000, 3500] {
+            let figures = measure(Load { clients, numbers: 1, rounds: 1 }, crowd);
+            let seconds = figures.enrolment_cpu_seconds;
+            let each = 1000.0 * seconds / clients as f64;
+            println!(
+                "enrol: {clients} clients took {seconds:.2} s of processor time, {each:.2} ms each"
+            );
+        }
     }
     if chosen("large") {
         let load = Load { clients: 2, numbers: 6_250_000, rounds: 20 };
@@ -117,6 +128,7 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
         stop: Arc::new(AtomicBool::new(false)),
         give_up: None,
         proxy: None,
+        is_relay: false,
     })
     .expect("a folder");
     let chain = Box::new(Echo { numbers: load.numbers, rounds: load.rounds });

@@ -10,7 +10,7 @@ use std::time::Instant;
 use whimbrel_engine::Observer;
 use whimbrel_engine::runner::Done;
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
-use whimbrel_net::registry::Registry;
+use whimbrel_net::registry::Draft;
 use whimbrel_net::status::Board;
 use whimbrel_net::tls::{Identity, server_config};
 use whimbrel_net::{Invitation, Limits};
@@ -37,6 +37,8 @@ pub struct Figures {
     pub resident_kb: Vec<u64>,
     /// The most there ever was.
     pub peak_kb: u64,
+    /// Of this process, from the start of the coordinator to the end of the first exchange.
+    pub enrolment_cpu_seconds: f64,
 }
 
 /// A coordinator that another process runs.
@@ -86,6 +88,7 @@ impl Served {
             seconds: next(),
             cpu_seconds: next(),
             peak_kb: next() as u64,
+            enrolment_cpu_seconds: next(),
             resident_kb: words.map(|kb| kb as u64).collect(),
         }
     }
@@ -101,7 +104,7 @@ pub fn serve(arguments: &[String]) {
     let address = listener.local_addr().expect("an address").to_string();
     let identity = Identity::keep(&folder.join("tls"), "coordinator").expect("an identity");
     let server = identity.fingerprint();
-    let registry = Registry::create(folder, &address, &server).expect("a registry");
+    let mut draft = Draft::new(&address, &server).expect("a registry");
     let setup = Setup {
         folder: folder.to_path_buf(),
         resume: false,
@@ -118,13 +121,18 @@ pub fn serve(arguments: &[String]) {
     let mut lines = String::new();
     for i in 0..clients {
         let name = format!("client-{i:04}");
-        let token = registry.invite(&name, 1).expect("an invitation");
+        let token = draft.invite(&name, false, 1).expect("an invitation");
         let address = address.clone();
-        lines += &format!("{}\n", Invitation { address, server, name, token }.encode());
+        lines += &format!(
+            "{}\n",
+            Invitation { address, server, name, token, relays: Vec::new() }.encode()
+        );
     }
+    draft.create(folder).expect("a registry");
+    let begun = cpu_seconds();
     let mut coordinator = Coordinator::start(setup, listener).expect("a coordinator");
     std::io::stdout().write_all(lines.as_bytes()).expect("somebody reads");
-    let mut watch = Watch { every: (rounds / 20).max(1), ..Watch::default() };
+    let mut watch = Watch { every: (rounds / 20).max(1), enrolling: begun, ..Watch::default() };
     coordinator.run(&Echo { numbers, rounds }, &mut watch).expect("rounds");
     watch.print();
     coordinator.deliver(&[]).expect("a delivery");
@@ -133,6 +141,8 @@ pub fn serve(arguments: &[String]) {
 #[derive(Default)]
 struct Watch {
     every: u32,
+    /// Processor time at the start of the coordinator.
+    enrolling: f64,
     begun: Option<(Instant, f64)>,
     figures: Figures,
 }
@@ -141,6 +151,7 @@ impl Observer for Watch {
     fn exchange(&mut self, _: &Done) {
         let Some((since, cpu)) = self.begun else {
             self.begun = Some((Instant::now(), cpu_seconds()));
+            self.figures.enrolment_cpu_seconds = cpu_seconds() - self.enrolling;
             self.figures.resident_kb.push(memory_kb(OWN, "VmRSS:"));
             return;
         };
@@ -158,7 +169,8 @@ impl Watch {
         let f = &self.figures;
         let counted = f.rounds - f.rounds % self.every;
         let peak = memory_kb(OWN, "VmHWM:");
-        let mut line = format!("{counted} {} {} {peak}", f.seconds, f.cpu_seconds);
+        let enrolment = f.enrolment_cpu_seconds;
+        let mut line = format!("{counted} {} {} {peak} {enrolment}", f.seconds, f.cpu_seconds);
         f.resident_kb.iter().for_each(|kb| line += &format!(" {kb}"));
         println!("{line}");
     }

@@ -29,6 +29,15 @@ use whimbrel_engine::OFFER_BYTES_MAX;
 /// Longest duration of name lookup, TCP and TLS together.
 const CONNECT: Duration = Duration::from_secs(20);
 const WINDOW_BYTES: u32 = 4 << 20;
+/// Windows of a relay's connection: all streams of [`RELAY_CALLS_MAX`] calls fit into that of the
+/// connection, so that a client that does not read delays no other.
+pub(crate) const RELAY_STREAM_WINDOW_BYTES: u32 = 128 << 10;
+pub(crate) const RELAY_WINDOW_BYTES: u32 = RELAY_STREAM_WINDOW_BYTES * RELAY_CALLS_MAX;
+/// Concurrent calls of a relay: sessions and enrolments of its clients.
+pub(crate) const RELAY_CALLS_MAX: u32 = 4096;
+/// Interval of pings on a relay's connection, and the longest wait for an answer.
+const PING: Duration = Duration::from_secs(10);
+const PING_ANSWER: Duration = Duration::from_secs(60);
 
 /// Address and certificates of a coordinator.
 #[derive(Clone, Debug)]
@@ -92,6 +101,31 @@ impl CertificateAlert {
 
 /// Connects with a client's identity and checks the coordinator's certificate.
 pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection, ConnectError> {
+    connect_with(target, identity, |http| {
+        http.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+    })
+    .await
+}
+
+/// Connects a relay, whose connection carries many calls.
+pub async fn connect_relay(
+    target: &Target,
+    identity: &Identity,
+) -> Result<Connection, ConnectError> {
+    connect_with(target, identity, |http| {
+        http.initial_stream_window_size(RELAY_STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(RELAY_WINDOW_BYTES)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING_ANSWER);
+    })
+    .await
+}
+
+async fn connect_with(
+    target: &Target,
+    identity: &Identity,
+    configure: impl FnOnce(&mut http2::Builder<TokioExecutor>),
+) -> Result<Connection, ConnectError> {
     let config = client_config(identity, &target.pins).map_err(ConnectError::Permanent)?;
     let transient = |what: String| ConnectError::Transient(format!("{}: {what}", target.address));
     let shake = async {
@@ -122,10 +156,8 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         Err(_) => return Err(transient("no answer".into())),
     };
     let mut http = http2::Builder::new(TokioExecutor::new());
-    http.timer(TokioTimer::new())
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_frame_size(64 << 10);
+    http.timer(TokioTimer::new()).max_frame_size(64 << 10);
+    configure(&mut http);
     let alert = CertificateAlert::default();
     let tls = AlertRecorder { tls, alert: alert.clone() };
     let begun = http.handshake(TokioIo::new(tls)).await;
@@ -221,6 +253,13 @@ impl AsyncWrite for AlertRecorder {
 /// Sends requests on the connection.
 #[derive(Clone)]
 pub struct Sender(SendRequest<Body>);
+
+impl Sender {
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
 
 impl Service<Request<Body>> for Sender {
     type Response = Response<hyper::body::Incoming>;

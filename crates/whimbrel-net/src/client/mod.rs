@@ -18,7 +18,7 @@ use crate::invitation::{Fingerprint, Invitation};
 use crate::proto::EnrolRequest;
 use crate::registry::check_name;
 use crate::tls::{Identity, random, restrict_to_owner};
-use link::{ConnectError, Connection, Target, connect};
+use link::{ConnectError, Connection, Target, connect, connect_relay};
 use session::{End, Greeting, farewell, session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,6 +82,8 @@ pub struct Setup {
     /// Maximal time without a connection.
     pub give_up: Option<Duration>,
     pub proxy: Option<Proxy>,
+    /// Whether it enrols as a relay.
+    pub is_relay: bool,
 }
 
 /// End of a client's participation.
@@ -180,7 +182,8 @@ impl Client {
         let mut connection = self.connect().await?;
         let token = self.setup.invitation.token.to_vec().into();
         let name = self.setup.name.clone().unwrap_or_default();
-        let request = EnrolRequest { version: PROTOCOL, token, name };
+        let relay = self.setup.is_relay;
+        let request = EnrolRequest { version: PROTOCOL, token, name, relay };
         let reply = timeout(ENROL, connection.client.enrol(request)).await;
         let reply =
             reply.map_err(|_| ConnectError::Transient("the coordinator does not answer".into()));
@@ -271,12 +274,25 @@ impl Client {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, ConnectError> {
+    pub(crate) async fn connect(&self) -> Result<Connection, ConnectError> {
         let Invitation { address, server, .. } = &self.setup.invitation;
         let announced = read_pins(&self.setup.folder).map_err(ConnectError::Permanent)?;
         let pins = [*server].into_iter().chain(announced).collect();
         let (address, proxy) = (address.clone(), self.setup.proxy.clone());
-        connect(&Target { address, pins, proxy }, &self.identity).await
+        let target = Target { address, pins, proxy };
+        if self.setup.is_relay {
+            connect_relay(&target, &self.identity).await
+        } else {
+            connect(&target, &self.identity).await
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.setup.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 }
 

@@ -114,7 +114,11 @@ impl Network {
         self.shared.board.change(|status| status.open = Some(open));
         loop {
             self.send_requests(request, &mut respondents, collector)?;
-            if self.is_closed(request, &respondents, begun) {
+            let is_closed = self.is_closed(request, &respondents, begun);
+            if is_closed || self.inbox.is_empty() {
+                self.record_finished();
+            }
+            if is_closed {
                 self.report_absent(request, &respondents);
                 return Ok(Gathered::Closed);
             }
@@ -158,6 +162,7 @@ impl Network {
             if let Some(event) = self.inbox.next() {
                 self.handle(event, request, &mut nobody, collector)?;
             }
+            self.record_finished();
         }
     }
 
@@ -227,7 +232,7 @@ impl Network {
     ) -> Result<()> {
         while let Some(name) = respondents.ready.pop_front() {
             let sending = &mut self.connections.sending;
-            if sending.values().sum::<u64>() >= self.shared.limits.download_bytes {
+            if sending.total >= self.shared.limits.download_bytes {
                 respondents.ready.push_front(name);
                 return Ok(());
             }
@@ -236,7 +241,7 @@ impl Network {
             else {
                 continue;
             };
-            if respondent.state != State::Unsent || sending.contains_key(&link.session) {
+            if respondent.state != State::Unsent || sending.bytes.contains_key(&link.session) {
                 continue;
             }
             let bytes = collector.message(respondent.id)?;
@@ -244,7 +249,7 @@ impl Network {
             check_length(&request.what, bytes.len() as u64, most)?;
             respondent.state = State::Sent;
             respondent.sent = Some(Instant::now());
-            sending.insert(link.session, bytes.len() as u64);
+            sending.begin(link.session, bytes.len() as u64);
             let Request { kind, at, .. } = *request;
             link.order(Order::Task { kind, at, client: respondent.id.0, bytes });
         }
@@ -273,7 +278,7 @@ impl Network {
                 }
             }
             Event::Left { name, session } => {
-                self.connections.sending.remove(&session);
+                self.connections.sending.end(session);
                 let links = &mut self.connections.links;
                 if links.get(&name).is_some_and(|link| link.session == session) {
                     links.remove(&name);
@@ -282,7 +287,7 @@ impl Network {
                 }
             }
             Event::Sent { name, session } => {
-                self.connections.sending.remove(&session);
+                self.connections.sending.end(session);
                 // A newer message may have waited for this one.
                 if respondents.all.get(&name).is_some_and(|r| r.state == State::Unsent) {
                     respondents.ready.push_back(name);
@@ -343,13 +348,29 @@ impl Network {
     fn finished(&mut self, name: String) {
         if self.roster.finished.insert(name.clone()) {
             self.shared.audit.note("finished", &name, "");
-            if let Err(error) = self.shared.registry.finish(&name) {
-                // At worst a restarted coordinator waits for it once more.
-                tracing::warn!(%error, "not recorded that `{name}` has the model");
-            }
+            self.finishing.push(name);
+        } else {
+            self.close_finished(&name);
         }
+    }
+
+    /// Records the clients that have the model once no further event waits, and closes their
+    /// connections: many clients that finish together cost one change of the list.
+    fn record_finished(&mut self) {
+        if self.finishing.is_empty() {
+            return;
+        }
+        let names = std::mem::take(&mut self.finishing);
+        if let Err(error) = self.shared.registry.finish(&names) {
+            // At worst a restarted coordinator waits for them once more.
+            tracing::warn!(%error, "not recorded that {} clients have the model", names.len());
+        }
+        names.iter().for_each(|name| self.close_finished(name));
+    }
+
+    fn close_finished(&self, name: &str) {
         let close = Order::Close { reason: "goodbye".into(), over: true };
-        self.connections.order(&name, close);
+        self.connections.order(name, close);
     }
 
     /// The outcome of a staged step. A client whose state differs from its last acknowledgement is

@@ -18,7 +18,7 @@ pub use whimbrel_engine::Quorum;
 use crate::durable_run::History;
 use crate::events::{Event, Link, Order, SharedState, UploadBounds};
 use crate::proto::Kind;
-use crate::registry::{ClientEntry, Standing};
+use crate::registry::{ClientEntry, ClientList, Standing};
 use roster::Roster;
 use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -53,6 +53,10 @@ pub(crate) struct Network {
     unsolicited: HashMap<String, u32>,
     /// Disconnected clients that were reported as left out.
     absent: BTreeSet<String>,
+    /// The list of clients as last taken over.
+    list: Option<Arc<ClientList>>,
+    /// Clients that have the model, to be recorded together.
+    finishing: Vec<String>,
 }
 
 /// Events from connections, and the request to stop.
@@ -71,6 +75,10 @@ impl Inbox {
         self.runtime.block_on(async { timeout(TICK, self.events.recv()).await }).ok().flatten()
     }
 
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -80,8 +88,27 @@ impl Inbox {
 #[derive(Default)]
 struct Connections {
     links: HashMap<String, Link>,
-    /// Bytes being sent, by session.
-    sending: HashMap<u64, u64>,
+    sending: Sending,
+}
+
+/// Messages being sent.
+#[derive(Default)]
+struct Sending {
+    /// Bytes by session.
+    bytes: HashMap<u64, u64>,
+    total: u64,
+}
+
+impl Sending {
+    fn begin(&mut self, session: u64, bytes: u64) {
+        self.end(session);
+        self.bytes.insert(session, bytes);
+        self.total += bytes;
+    }
+
+    fn end(&mut self, session: u64) {
+        self.total -= self.bytes.remove(&session).unwrap_or(0);
+    }
 }
 
 impl Connections {
@@ -122,7 +149,7 @@ impl Network {
         history: History,
     ) -> Result<Self> {
         let mut network = Self {
-            roster: Roster::read(shared.registry.list())?,
+            roster: Roster::read(&shared.registry.list())?,
             shared,
             inbox,
             rules,
@@ -132,6 +159,8 @@ impl Network {
             late: LateJoiners::default(),
             unsolicited: HashMap::new(),
             absent: BTreeSet::new(),
+            list: None,
+            finishing: Vec::new(),
         };
         network.refresh_registry();
         for (id, rounds) in &network.history.rounds {
@@ -171,6 +200,9 @@ impl Network {
     /// Takes over invitations, revocations and declarations of death since the last call.
     fn refresh_registry(&mut self) {
         let list = self.shared.registry.list();
+        if self.list.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &list)) {
+            return;
+        }
         let is_unnamed = |c: &&ClientEntry| c.open && c.certificate.is_none();
         let expected = list.clients.iter().filter(|c| c.standing == Standing::Expected);
         self.roster.unnamed = expected.filter(is_unnamed).count();
@@ -178,7 +210,8 @@ impl Network {
         let known: BTreeSet<&str> = list.clients.iter().map(|c| &c.name[..]).collect();
         self.roster.standings.retain(|name, _| known.contains(&name[..]));
         self.shared.board.forget(&known);
-        for entry in list.clients {
+        self.close_revoked_relays(&list);
+        for entry in &list.clients {
             if self.roster.standing(&entry.name) == Some(entry.standing) {
                 continue;
             }
@@ -197,6 +230,28 @@ impl Network {
             {
                 self.shared.board.client(&entry.name, |c| c.connected = false);
                 link.order(Order::Close { reason: "this client was revoked".into(), over: true });
+            }
+        }
+        self.list = Some(list);
+    }
+
+    /// Closes the connections of clients behind revoked relays.
+    fn close_revoked_relays(&mut self, list: &ClientList) {
+        let revoked = list.relays.iter().filter(|relay| relay.standing == Standing::Revoked);
+        let mut closed: BTreeSet<&str> = revoked.map(|relay| &relay.name[..]).collect();
+        let is_behind = |entry: &ClientEntry, closed: &BTreeSet<&str>| {
+            entry.via.as_deref().is_some_and(|relay| closed.contains(relay))
+        };
+        // A relay is invited after the one that it connects to.
+        for relay in &list.relays {
+            if is_behind(relay, &closed) {
+                closed.insert(&relay.name);
+            }
+        }
+        for client in list.clients.iter().filter(|client| is_behind(client, &closed)) {
+            if let Some(link) = self.connections.links.remove(&client.name) {
+                self.shared.board.client(&client.name, |c| c.connected = false);
+                link.order(Order::Close { reason: "its relay was revoked".into(), over: false });
             }
         }
     }

@@ -20,14 +20,14 @@ pub(super) struct Roster {
 
 impl Roster {
     /// The ids assigned by earlier processes.
-    pub fn read(list: ClientList) -> Result<Self> {
+    pub fn read(list: &ClientList) -> Result<Self> {
         let mut roster = Self::default();
         let mut numbered = Vec::new();
-        for client in list.clients {
+        for client in &list.clients {
             if client.finished {
                 roster.finished.insert(client.name.clone());
             }
-            numbered.extend(client.id.map(|id| (ClientId(id), client.name)));
+            numbered.extend(client.id.map(|id| (ClientId(id), client.name.clone())));
         }
         numbered.sort_unstable();
         for (at, (id, name)) in numbered.into_iter().enumerate() {

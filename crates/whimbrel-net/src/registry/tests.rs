@@ -9,7 +9,24 @@ fn registry() -> (tempfile::TempDir, Registry) {
 }
 
 fn redeem(registry: &Registry, token: &[u8], certificate: u8, name: &str) -> Redeemed {
-    registry.redeem(token, &[certificate; 32], name, ADDRESS).unwrap()
+    redeem_at(registry, token, certificate, name, None, false)
+}
+
+fn redeem_at(
+    registry: &Registry,
+    token: &[u8],
+    certificate: u8,
+    name: &str,
+    via: Option<&str>,
+    is_relay: bool,
+) -> Redeemed {
+    let certificate = &[certificate; 32];
+    let by = Redeemer { certificate, name, address: ADDRESS, via, is_relay };
+    registry.redeem(token, &by).unwrap()
+}
+
+fn holder(registry: &Registry, certificate: u8) -> Option<(String, Standing)> {
+    registry.holder(&[certificate; 32]).map(|entry| (entry.name, entry.standing))
 }
 
 const ADDRESS: &str = "203.0.113.7:1";
@@ -30,8 +47,8 @@ fn a_token_is_valid_once_and_again_for_the_same_certificate() {
     }
     registry.stand("b", Standing::Revoked).unwrap();
     assert_eq!(redeem(&registry, &b, 2, ""), Redeemed::Refused(Refusal::Revoked));
-    assert_eq!(registry.holder(&[1; 32]), Some(("a".into(), Standing::Expected)));
-    assert_eq!(registry.holder(&[2; 32]), None);
+    assert_eq!(holder(&registry, 1), Some(("a".into(), Standing::Expected)));
+    assert_eq!(holder(&registry, 2), None);
 }
 
 #[test]
@@ -59,7 +76,7 @@ fn changes_by_other_processes_are_read_and_tokens_are_not_stored() {
     let token = elsewhere.invite("ward 7", 1).unwrap();
     assert!(matches!(redeem(&registry, &token, 1, ""), Redeemed::Client(_)));
     elsewhere.stand("ward 7", Standing::Revoked).unwrap();
-    assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
+    assert_eq!(holder(&registry, 1), Some(("ward 7".into(), Standing::Revoked)));
     let text = fs::read_to_string(path(folder.path())).unwrap();
     assert!(!text.contains(&hex(&token)));
 }
@@ -102,7 +119,7 @@ fn both_certificates_are_valid_during_a_change() {
     assert!(registry.announce("a", &[2; 32]).is_err(), "it is b's");
     assert!(registry.announce("a", &[3; 32]).unwrap());
     assert!(!registry.announce("a", &[3; 32]).unwrap());
-    let holder = |certificate| registry.holder(&certificate).map(|(name, _)| name);
+    let holder = |certificate| registry.holder(&certificate).map(|entry| entry.name);
     assert_eq!((holder([1; 32]), holder([3; 32])), (Some("a".into()), Some("a".into())));
     assert!(!registry.changed("a", &[1; 32], ADDRESS).unwrap(), "the old one changes nothing");
     assert!(registry.changed("a", &[3; 32], ADDRESS).unwrap());
@@ -122,7 +139,7 @@ fn revocation_is_final() {
         let error = registry.stand("west", standing).unwrap_err().to_string();
         assert!(error.contains("was revoked, which is final"), "{error}");
     }
-    assert_eq!(registry.holder(&[1; 32]), Some(("west".into(), Standing::Revoked)));
+    assert_eq!(holder(&registry, 1), Some(("west".into(), Standing::Revoked)));
 }
 
 #[test]

@@ -33,8 +33,13 @@ fn corrupted_messages_are_errors_or_values() {
     let files = files_to_bytes(&[("model.json".into(), vec![1; 40]), ("b".into(), vec![])]);
     let (run, name, offer) = (vec![1; 32], "ward".to_owned(), vec![2; 99]);
     let enrolled = Enrolled { run, name, offer }.to_bytes();
-    let invitation =
-        Invitation { address: "h:1".into(), server: [7; 32], name: "a".into(), token: [9; 16] };
+    let invitation = Invitation {
+        address: "h:1".into(),
+        server: [7; 32],
+        name: "a".into(),
+        token: [9; 16],
+        relays: Vec::new(),
+    };
     let text = invitation.encode();
     for _ in 0..20_000 {
         if let Ok(files) = files_from_bytes(&spoil(&files, &mut stream)) {

@@ -329,7 +329,8 @@ async fn flood(invitation: &Invitation, identity: &Identity) {
     let origin = Uri::from_static("https://whimbrel.invalid");
     let mut client = FederationClient::with_origin(narrow, origin);
     let token = invitation.token.to_vec().into();
-    let request = proto::EnrolRequest { version: PROTOCOL, token, name: String::new() };
+    let request =
+        proto::EnrolRequest { version: PROTOCOL, token, name: String::new(), relay: false };
     let run = client.enrol(request).await.unwrap().into_inner().run;
     let (frames, outgoing) = mpsc::channel(8);
     let at = Some(proto::StepId { stage: 0, step: 0 });

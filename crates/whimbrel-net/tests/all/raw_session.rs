@@ -30,7 +30,8 @@ pub async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
 
 pub async fn enrol(connection: &mut Connection, token: &[u8]) -> Result<Vec<u8>, Status> {
     let token = token.to_vec().into();
-    let request = proto::EnrolRequest { version: PROTOCOL, token, name: String::new() };
+    let (name, relay) = (String::new(), false);
+    let request = proto::EnrolRequest { version: PROTOCOL, token, name, relay };
     Ok(connection.client.enrol(request).await?.into_inner().run.into())
 }
 

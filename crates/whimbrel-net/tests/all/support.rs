@@ -175,7 +175,8 @@ impl Town {
         let invite = |i: u32| {
             let name = format!("c{i:02}");
             let token = registry.invite(&name, 1).unwrap();
-            Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
+            let (address, server) = (address.clone(), identity.fingerprint());
+            Invitation { address, server, name, token, relays: Vec::new() }
         };
         let invitations = (0..count).map(invite).collect();
         // Limits that a test does not set never apply, even on a slow machine.
@@ -300,6 +301,7 @@ impl Town {
             stop: stop.clone(),
             give_up: Some(PATIENCE),
             proxy: None,
+            is_relay: false,
         };
         let data = toy::clients(i + 1).pop().unwrap().1;
         let consent = Consent { evaluates: self.agrees, ..Consent::default() };
@@ -343,7 +345,7 @@ fn host() -> Ipv4Addr {
 }
 
 /// Retries until the address is free again.
-fn bind(address: &str) -> TcpListener {
+pub fn bind(address: &str) -> TcpListener {
     let begun = Instant::now();
     loop {
         match TcpListener::bind(address) {

@@ -1,6 +1,7 @@
 //! Arguments of the command line.
 
 pub use super::paper::args::PaperCommand;
+use super::relay::RelayArgs;
 use crate::run::Example;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -115,7 +116,18 @@ pub enum Command {
         /// Reissue for a client that has joined, with the current address and certificate
         #[arg(long, requires = "name")]
         again: bool,
+        /// Invite a relay instead of a client: the address at which its own clients reach it
+        #[arg(long, value_name = "HOST:PORT", requires = "name", conflicts_with = "again")]
+        relay: Option<String>,
+        /// The relay through which the client or relay connects, which must have joined
+        #[arg(long, value_name = "RELAY")]
+        via: Option<String>,
+        /// With --again: the client connects to the coordinator itself from now on
+        #[arg(long, requires = "again", conflicts_with = "via")]
+        direct: bool,
     },
+    /// Carry the messages of a site's clients to the coordinator on one connection
+    Relay(RelayArgs),
     /// Exclude a client from a running federation, or declare it dead
     Revoke {
         /// The run's folder

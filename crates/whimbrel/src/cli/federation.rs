@@ -10,12 +10,29 @@ use whimbrel_core::Error;
 use whimbrel_engine::lock::FolderLock;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_net::Invitation;
-use whimbrel_net::registry::{Registry, Standing, unhex};
+use whimbrel_net::registry::{Place, Registry, Standing, unhex};
 use whimbrel_net::status::VERSION as STATUS_VERSION;
 use whimbrel_runs::RunDir;
 
-/// Invites a new client, or renews an unused invitation.
-pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bool) -> Result<u8> {
+/// Options of an invitation.
+pub struct Wish<'a> {
+    /// For a client that has joined.
+    pub again: bool,
+    /// Address of a relay, if one is invited.
+    pub relay: Option<&'a str>,
+    /// The relay through which the client connects.
+    pub via: Option<&'a str>,
+    /// The client that has joined leaves its relay.
+    pub direct: bool,
+}
+
+/// Invites a new client or relay, or renews an unused invitation.
+pub fn invite_command(
+    run: &Path,
+    name: Option<&str>,
+    valid_days: u32,
+    wish: Wish<'_>,
+) -> Result<u8> {
     let registry = open(run)?;
     if let Some(ending) = RunDir::adopt(run).ending() {
         let error = Error::config(format!(
@@ -34,20 +51,45 @@ pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bo
         Some(name) => name.to_owned(),
         None => format!("client-{}", list.clients.len() + 1),
     };
-    let has_joined = list.clients.iter().any(|c| c.name == name && c.certificate.is_some());
-    let token = if !again {
-        registry.invite(&name, valid_days)?
-    } else if has_joined {
+    let joined = list.clients.iter().find(|c| c.name == name && c.certificate.is_some());
+    let mut via = wish.via;
+    let token = match (wish.again, joined) {
+        (false, _) => {
+            let place = Place { via, address: wish.relay.map(check_address).transpose()? };
+            registry.invite_at(&name, valid_days, place)?
+        }
         // The token was redeemed: only address and certificate matter.
-        [0; 16]
-    } else {
-        return Err(Failure::config(format!("no client `{name}` has joined this run")));
+        (true, Some(client)) => {
+            if via.is_some() || wish.direct {
+                registry.move_to(&name, via)?;
+            } else {
+                via = client.via.as_deref();
+            }
+            [0; 16]
+        }
+        (true, None) => {
+            return Err(Failure::config(format!("no client `{name}` has joined this run")));
+        }
     };
-    let invitation =
-        Invitation { address: list.address, server: unhex(&list.certificate), name, token };
+    let (mut address, mut server) = (list.address.clone(), unhex(&list.certificate));
+    if let Some(relay) = via.map(|relay| list.relay(relay)).transpose()? {
+        address = relay.address.clone().unwrap_or_default();
+        server = unhex(relay.certificate.as_deref().unwrap_or_default());
+    }
+    let relays = list.path(via);
+    let invitation = Invitation { address, server, name, token, relays };
     note(&format!("for `{}`, to be sent over a private channel:", invitation.name));
     data(&format!("{}\n", invitation.encode()))?;
     Ok(0)
+}
+
+fn check_address(address: &str) -> Result<&str> {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(address),
+        _ => Err(Error::config(format!("--relay: `{address}` is not an address"))
+            .hint("give host and port as the relay's clients reach them, as in site.example:7443")
+            .into()),
+    }
 }
 
 /// Revokes a client, or declares it dead.

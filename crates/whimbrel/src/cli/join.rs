@@ -61,6 +61,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
         _ => None,
     };
+    let relays = invitation.relays.clone();
     let client = Client::new(Setup {
         invitation,
         name: args.name.clone(),
@@ -70,6 +71,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         stop: interrupt_flag(),
         give_up: args.give_up.map(Duration::from_secs_f64),
         proxy: Proxy::of_environment()?,
+        is_relay: false,
     })?;
     let runtime = runtime()?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
@@ -93,9 +95,13 @@ pub fn join_command(args: &Join) -> Result<u8> {
         warning(&advice);
     }
     let limits = limits(&plan, args.max_rounds)?;
-    let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
+    let mut agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
+    relays.iter().for_each(|relay| agreed.push_str(&format!("\n{relay}")));
     let has_roster = roster::accepted(&folder)?.is_some();
-    let show = || show(&offer, &plan, &enrolled, &limits, has_roster);
+    let show = || {
+        relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
+        show(&offer, &plan, &enrolled, &limits, has_roster)
+    };
     if !consents(args, &folder.join(CONSENT), &agreed, show)? {
         return Ok(DECLINED);
     }
@@ -206,7 +212,7 @@ fn check_groups(plan: &Plan, minimum: &Minimum) -> Result<()> {
 
 /// An invitation given as text, in a file (`@FILE`), or on standard input (`-`). Other users of the
 /// machine can see command lines.
-fn read_invitation(given: &str) -> Result<String> {
+pub fn read_invitation(given: &str) -> Result<String> {
     if given == "-" {
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
@@ -286,6 +292,18 @@ fn show(
     let most = format::bytes(8.0 * offered_message_max(&job) as f64);
     note(&format!("  messages from the coordinator of {most} each"));
     Ok(())
+}
+
+/// The relays of an invitation in one sentence.
+fn relays_sentence(relays: &[String]) -> Option<String> {
+    let names: Vec<String> = relays.iter().map(|name| format!("`{}`", printable(name))).collect();
+    let (word, which) = match names.len() {
+        0 => return None,
+        1 => ("relay", "It reads them as the coordinator does, and could alter them."),
+        _ => ("relays", "They read them as the coordinator does, and could alter them."),
+    };
+    let path = names.join(", then ");
+    Some(format!("all messages pass through the {word} {path}. {which}"))
 }
 
 /// The computation and its readers in one sentence.
@@ -481,6 +499,7 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
         stop: interrupt_flag(),
         give_up: None,
         proxy: Proxy::of_environment()?,
+        is_relay: false,
     })?;
     let knows = runtime()?.block_on(client.leave(&enrolled))?;
     let own = printable(&enrolled.name);

@@ -19,6 +19,7 @@ mod paper;
 mod pool;
 mod predict;
 mod privacy;
+mod relay;
 mod repair;
 mod report;
 mod roster;
@@ -88,9 +89,12 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Export(export)) => export::export_command(export),
         Some(Command::Serve(serve)) => serve::serve_command(serve),
         Some(Command::Join(join)) => join::join_command(join),
-        Some(Command::Invite { run, name, valid_days, again }) => {
-            federation::invite_command(run, name.as_deref(), *valid_days, *again)
+        Some(Command::Invite { run, name, valid_days, again, relay, via, direct }) => {
+            let (relay, via) = (relay.as_deref(), via.as_deref());
+            let wish = federation::Wish { again: *again, relay, via, direct: *direct };
+            federation::invite_command(run, name.as_deref(), *valid_days, wish)
         }
+        Some(Command::Relay(relay)) => relay::relay_command(relay),
         Some(Command::Revoke { run, name, dead }) => federation::revoke_command(run, name, *dead),
         Some(Command::Status { run, json }) => federation::status_command(run, *json),
         Some(Command::Verify { run }) => repair::verify_command(run),

@@ -104,7 +104,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
     let visits = dashboard(args, &job, &plan, &federation, (&coordinator, dir.path()))?;
-    let (address, bound) = (registry.list().address, local.to_string());
+    let (address, bound) = (registry.list().address.clone(), local.to_string());
     let public = if address == bound { String::new() } else { format!(" (clients use {address})") };
     note(&format!("listening on {bound}{public}; the run is in {}", dir.path().display()));
     let mut carry_out = || {
@@ -233,7 +233,7 @@ fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
         && args.resume
         && let Some(run) = args.out.as_deref().filter(|run| Registry::exists(run))
     {
-        let port = Registry::open(run)?.list().address;
+        let port = Registry::open(run)?.list().address.clone();
         let port = port.rsplit_once(':').map_or("0", |(_, port)| port).to_owned();
         listen.truncate(listen.len() - 1);
         listen.push_str(&port);
@@ -532,7 +532,8 @@ fn create_registry(
     let mut lines = String::new();
     for name in names {
         let token = draft.invite(&name, open, args.valid_days)?;
-        let invitation = Invitation { address: address.clone(), server, name, token };
+        let invitation =
+            Invitation { address: address.clone(), server, name, token, relays: Vec::new() };
         lines.push_str(&format!("{}\t{}\n", invitation.name, invitation.encode()));
     }
     // With --json, standard output holds the summary; standard error may be a service's log.

@@ -226,6 +226,7 @@ pages! {
     ray_runs: "docs/guide/ray.md";
     reading_the_report_runs: "docs/guide/reading-the-report.md";
     regression_runs: "docs/guide/regression.md";
+    relays_runs: "docs/guide/relays.md";
     resume_runs: "docs/guide/resume.md";
     rust_runs: "docs/guide/rust.md";
     three_hospitals_runs: "docs/guide/three-hospitals.md";

@@ -42,6 +42,7 @@ mod private;
 mod proxies;
 mod read;
 mod regression;
+mod relays;
 mod report;
 mod rosters;
 mod same_bits;

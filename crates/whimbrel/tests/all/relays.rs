@@ -1,0 +1,70 @@
+//! `whimbrel relay` as a process: kills, consent, and invitations for the wrong command.
+
+use crate::federation::{
+    Process, all_end, fails, free_address, invitations, join, same_model, serve, wait, wards,
+};
+use crate::support::Sandbox;
+
+fn invite(sandbox: &Sandbox, args: &[&str]) -> String {
+    sandbox.ok(&[&["invite", "served"], args].concat()).stdout.trim().to_owned()
+}
+
+#[test]
+fn a_relay_killed_and_restarted_ends_in_the_bits_of_the_simulation() {
+    let sandbox = wards(400, "");
+    let coordinator = serve(&sandbox, false);
+    let mut invitations = invitations(&sandbox);
+    let address = free_address();
+    let own = invite(&sandbox, &["site", "--relay", &address]);
+    fails(&sandbox, &["invite", "served", "east", "--via", "site"], 2, "has not joined yet");
+    let relay = || {
+        let args = ["relay", &own, "--listen", &address, "--out", "site", "--give-up", "120"];
+        Process::start(&sandbox, "site", &args)
+    };
+    let mut running = relay();
+    wait("relay", || sandbox.run(&["invite", "served", "east", "--via", "site"]).code == 0);
+    for (name, invitation) in &mut invitations {
+        if name != "north" {
+            *invitation = invite(&sandbox, &[name, "--via", "site"]);
+        }
+    }
+    let clients: Vec<Process> =
+        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
+    let exchanges = || {
+        std::fs::read_to_string(sandbox.path("served/journal"))
+            .map_or(0, |text| text.lines().count())
+    };
+    for kill in 0..5 {
+        let before = exchanges();
+        wait("exchange", || exchanges() > before + 10 * kill);
+        running.kill();
+        running = relay();
+    }
+    assert!(exchanges() < 400, "the job was over before the last kill");
+    all_end(&sandbox, coordinator, &invitations, clients);
+    running.kill();
+    same_model(&sandbox);
+    let told = sandbox.read("east.log");
+    assert!(told.contains("all messages pass through the relay `site`"), "{told}");
+    assert!(!sandbox.read("north.log").contains("pass through"));
+}
+
+#[test]
+fn invitations_of_relays_and_clients_are_not_exchanged() {
+    let sandbox = wards(5, "");
+    let _coordinator = serve(&sandbox, false);
+    let (_, of_client) = invitations(&sandbox).swap_remove(0);
+    let of_relay = invite(&sandbox, &["site", "--relay", "127.0.0.1:1"]);
+    let enter = ["join", &of_relay, "--data", "east.csv", "--out", "x", "--yes"];
+    fails(&sandbox, &enter, 4, "an invitation of a relay is for `whimbrel relay`");
+    let carry = ["relay", &of_client, "--listen", "127.0.0.1:0", "--out", "y"];
+    fails(&sandbox, &carry, 4, "that of a client for `whimbrel join`");
+    let wrong = [
+        (&["site", "--relay", "nowhere"][..], "`nowhere` is not an address"),
+        (&["east", "--relay", "h:1"], "is invited as a client"),
+        (&["late", "--via", "nobody"], "there is no relay `nobody` in this run"),
+    ];
+    for (args, why) in wrong {
+        fails(&sandbox, &[&["invite", "served"], args].concat(), 2, why);
+    }
+}
