@@ -487,6 +487,8 @@ pub struct Disclosure {
 /// The information about single rows that a message can reveal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exposure {
+    /// Masked words: only the sum over at least this number of clients can be read.
+    Sum(u32),
     /// Sums over a client's rows; sums over few rows can reveal individual rows.
     Aggregate,
     /// Raw rows.

@@ -117,8 +117,7 @@ impl Agreement {
             agreement.evaluations = evaluations;
         }
         // Every exchange has as many continuations.
-        let begun = agreement.rounds().saturating_add(agreement.pooled_evaluations());
-        let continued = begun.saturating_mul(steps - 1);
+        let continued = agreement.continuations();
         let between = agreement.kinds.iter_mut().filter(|k| k.is_between() && !k.evaluates());
         between.for_each(|kind| (kind.most, kind.bounded) = (continued, true));
         Ok(agreement)
@@ -137,6 +136,17 @@ impl Agreement {
     /// The maximum of evaluations that are exchanges.
     fn pooled_evaluations(&self) -> u32 {
         self.kinds.iter().filter(|kind| kind.evaluates()).map(|kind| kind.most).sum()
+    }
+
+    /// The maximum of evaluations, exchanges or not.
+    pub fn all_evaluations(&self) -> u32 {
+        self.evaluations.saturating_add(self.pooled_evaluations())
+    }
+
+    /// The maximum of exchanges that continue another one.
+    pub fn continuations(&self) -> u32 {
+        let begun = self.rounds().saturating_add(self.pooled_evaluations());
+        begun.saturating_mul(self.steps - 1)
     }
 
     /// The maximum length of an upload in an exchange of this kind.
@@ -214,6 +224,17 @@ impl Answered {
 }
 
 impl Ledger {
+    /// The rounds of a stage that were answered, and their maximum if the job has one. Openings are
+    /// not counted.
+    pub fn rounds(&self, agreed: &Agreement, stage: u32) -> Option<(u32, Option<u32>)> {
+        let answered = self.of_stage(stage)?;
+        let all = || agreed.kinds.iter().enumerate().filter(|(_, kind)| !kind.is_between());
+        let last = all().map(|(_, kind)| kind.rank).max()?;
+        let rounds = || all().filter(|(_, kind)| kind.rank == last);
+        let most = rounds().map(|(_, kind)| kind.bounded.then_some(kind.most)).max().flatten();
+        Some((rounds().map(|(at, _)| answered.of_kind(at)).sum(), most))
+    }
+
     /// The number of answers so far: of two ledgers of one client the later one has more.
     pub fn entries(&self) -> u64 {
         self.entries

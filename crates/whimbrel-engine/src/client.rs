@@ -209,6 +209,13 @@ impl ClientMachine {
         &self.ledger
     }
 
+    /// The stage under way, its answered rounds, and their maximum if the job has one.
+    pub fn progress(&self) -> Option<(&'static str, u32, Option<u32>)> {
+        let open = self.stage.as_ref()?;
+        let (rounds, most) = self.ledger.rounds(&open.agreement, open.index)?;
+        Some((open.agreement.stage, rounds, most))
+    }
+
     /// Renews the user's consent to the job.
     pub fn renew(&mut self) {
         self.ledger.renew();

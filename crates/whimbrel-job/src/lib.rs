@@ -13,7 +13,7 @@ pub mod reader;
 pub mod reference;
 pub mod writer;
 
-mod suggest;
+pub mod suggest;
 
 pub use error::{Error, Errors};
 pub use origin::Origin;

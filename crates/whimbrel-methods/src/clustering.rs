@@ -147,12 +147,12 @@ impl<M: Mixture> Pooled for Clustering<M> {
         exchanges[1].most = Some(ROUNDS + OPENINGS_MAX);
         let up = format!(
             "sums and squares of columns, then {ROUNDS} times, for {STARTS} sets of cluster centres, the \
-             number, the sum and the squared distances of its rows in each cluster of at least {} rows",
+             number, the sum and the squared distances of the rows in each cluster of at least {} rows",
             self.rows_min
         );
         let most = self.length(&vec![0.0; 1]).max(1 + 2 * self.model.point_len());
         let disclosures = vec![
-            aggregate("summary", "the number of its rows", 32),
+            aggregate("summary", "the number of rows", 32),
             aggregate("up", &up, 8 * most + 10),
         ];
         Declaration { exchanges, disclosures, ..Declaration::default() }

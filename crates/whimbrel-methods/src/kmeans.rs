@@ -91,7 +91,8 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
     fn disclosure(&self) -> Disclosure {
         let (k, d) = (self.model.components(), self.model.point_len());
         let meaning = format!(
-            "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
+            "averages over all rows: of the columns, and of their squares or products; and the centres and sizes \
+             of clusters of at least {} rows",
             self.rows_min
         );
         aggregate("summary", &meaning, 8 * (k * (d + 1) + self.model.moments_len()) + 32)

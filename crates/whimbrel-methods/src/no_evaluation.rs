@@ -1,22 +1,24 @@
-//! Stages without evaluations.
+//! Methods that ask clients for nothing in evaluations.
+
+/// The items of `Evaluate` with an empty question and an empty answer.
+macro_rules! asks_nothing {
+    () => {
+        type Ask = ();
+        type Answer = ();
+        fn ask(&self, _: &Self::Server) -> whimbrel_core::Result<()> {
+            Ok(())
+        }
+        fn answer(&self, _: &Self::Client, (): &(), _: &Self::Data) -> whimbrel_core::Result<()> {
+            Ok(())
+        }
+    };
+}
 
 /// Implements an empty `Evaluate`; type parameters come first, in brackets.
 macro_rules! no_evaluation {
     ([$($parameters:tt)*] $method:ty) => {
         impl<$($parameters)*> whimbrel_core::method::Evaluate for $method {
-            type Ask = ();
-            type Answer = ();
-            fn ask(&self, _: &Self::Server) -> whimbrel_core::Result<()> {
-                Ok(())
-            }
-            fn answer(
-                &self,
-                _: &Self::Client,
-                (): &(),
-                _: &Self::Data,
-            ) -> whimbrel_core::Result<()> {
-                Ok(())
-            }
+            $crate::no_evaluation::asks_nothing!();
             fn conclude(
                 &self,
                 _: &Self::Server,
@@ -29,4 +31,4 @@ macro_rules! no_evaluation {
     };
 }
 
-pub(crate) use no_evaluation;
+pub(crate) use {asks_nothing, no_evaluation};

@@ -140,11 +140,12 @@ impl Offer {
 
     /// The stages, as a client runs its part of them.
     pub fn plan(&self) -> Result<Plan> {
-        self.trusted_plan(Trust::default())
+        self.plan_of_client(Trust::default(), None)
     }
 
-    /// [`Offer::plan`], with the client's identity and view of rosters under masks.
-    pub fn trusted_plan(&self, trust: Trust) -> Result<Plan> {
+    /// [`Offer::plan`] of a client with its identity and view of rosters under masks. The number of its
+    /// observations in a table with gaps bounds its messages.
+    pub fn plan_of_client(&self, trust: Trust, observations: Option<usize>) -> Result<Plan> {
         let facts = Facts {
             clients: self.clients as usize,
             names: self.names.clone(),
@@ -154,6 +155,7 @@ impl Offer {
             levels: self.schema.levels.clone(),
             attributes: self.schema.attributes.clone(),
             total_rows: None,
+            observations,
             unseen: Vec::new(),
         };
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), trust)

@@ -30,6 +30,8 @@ pub struct Facts {
     pub attributes: Vec<Attribute>,
     /// Training rows of all clients, if known.
     pub total_rows: Option<u64>,
+    /// Observations of the client itself in a table with gaps, if known.
+    pub observations: Option<usize>,
     /// Flags of clients that are only evaluated, by id; empty if all train.
     pub unseen: Vec<bool>,
 }
@@ -46,6 +48,7 @@ impl Facts {
             levels: loaded.levels.clone(),
             attributes: loaded.attributes.clone(),
             total_rows: loaded.training().map(|(id, _)| loaded.rows[id.0 as usize]).sum(),
+            observations: None,
             unseen: loaded.unseen.clone(),
         }
     }

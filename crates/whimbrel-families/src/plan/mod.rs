@@ -352,9 +352,14 @@ impl Plan {
         all.extend_from_slice(notes);
         all.extend(channels::describe(uplink_is_known.then_some(uplink), downlink));
         all.extend(channels::memory_note(downlink, self.common.clients));
+        all.extend(self.common.job.privacy.masks.then(|| NO_FIGURES.to_owned()));
         all
     }
 }
+
+/// The note on runs under masks.
+pub const NO_FIGURES: &str = "there are no figures of single clients: under masks the coordinator learns \
+                              sums over clients only";
 
 /// The warning about names of clients that differ by case only, such as `Ward` and `ward`.
 pub(super) fn same_but_for_case(names: &[String]) -> Option<String> {

@@ -226,12 +226,17 @@ fn opens_memories(common: &Common) -> bool {
 fn settings(asked: &TableFit, facts: &Facts) -> Result<Settings> {
     let (rows, columns) = (facts.rows.len(), facts.columns.len());
     let (key, smaller) = (&asked.table, rows.min(columns));
+    let new = Settings::new(rows, columns, key.family);
+    // A table with fewer cells than a client states bounds its messages itself.
+    let observations_max =
+        facts.observations.map_or(new.observations_max, |own| own.min(new.observations_max));
     Ok(Settings {
+        observations_max,
         rank: key.rank.unwrap_or(smaller.saturating_sub(1).min(1)),
         effects: terms::effects(key, [rows, columns], &facts.attributes)?,
         lambda: key.lambda.unwrap_or(0.0),
         lambda_effects: key.lambda_effects.unwrap_or(LAMBDA_EFFECTS),
         variance: key.variance,
-        ..Settings::new(rows, columns, key.family)
+        ..new
     })
 }

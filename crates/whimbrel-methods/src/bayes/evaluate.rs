@@ -142,8 +142,8 @@ impl Judge for Soul {
 
 /// The disclosure of an answer.
 pub(super) fn disclosure() -> Disclosure {
-    let meaning = "at evaluations: the mean loss of its predictions, and of adjusted kernels the share of \
-                   accepted moves; where it keeps rows out, mean loss and accuracy or coverage on each \
-                   part of its rows";
+    let meaning = "at evaluations: the mean loss of the predictions here, and of adjusted kernels the share of \
+                   accepted moves; with rows kept out, mean loss and accuracy or coverage on each part of \
+                   the rows";
     aggregate("answer", meaning, 256)
 }

@@ -327,11 +327,15 @@ impl Oracle for Soul {
         let sums = self.model.learner.start_sums_told();
         let mut disclosures = vec![
             aggregate("summary", sums, 16 + 8 * self.model.learner.start_sums_len()),
-            aggregate("up", SENT, 2 * whole),
+            aggregate("up", SENT, terms.upload_bytes(whole)),
             evaluate::disclosure(),
         ];
         if terms.opens() {
-            disclosures.push(aggregate("up", "once: its first gradients, exactly", whole));
+            disclosures.push(aggregate(
+                "up",
+                "once: the first such gradients",
+                terms.opening_bytes(whole),
+            ));
         }
         Declaration { disclosures, measures: self.measures(), ..Declaration::default() }
     }
@@ -519,8 +523,8 @@ fn explained(error: Error, chains: &[ChainState]) -> Error {
 }
 
 /// The disclosure of an upload.
-const SENT: &str = "each round: mean gradients, over samples of its personal part, of its losses in \
-                    the shared parameters and of the prior in its own; with five rows a few rounds \
+const SENT: &str = "each round: mean gradients, over draws of the personal part, of the losses in the \
+                    shared parameters and of the prior in its own; with five rows a few rounds \
                     hold more numbers than the rows, and the rows can be computed from them";
 
 impl Soul {

@@ -443,12 +443,15 @@ impl<M: Mixture> MixtureChoice<M> {
         vec![
             aggregate(
                 "summary",
-                &format!("mean moments of its rows{centres}"),
+                &format!(
+                    "averages over all rows: of the columns, and of their squares or products{centres}"
+                ),
                 8 * (clusters + moments) + 32 * (1 + self.each_start().count()),
             ),
             aggregate(
                 "up",
-                "mean statistics and mean log-likelihoods of its rows for each candidate",
+                "for each candidate and component, averages over all rows of the columns and of their squares or \
+                 products, and mean log-likelihoods",
                 8 * statistics * self.starts as usize + 16,
             ),
         ]

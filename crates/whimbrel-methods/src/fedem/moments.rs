@@ -29,7 +29,7 @@ impl<M: Mixture> Totals for Moments<M> {
     }
 
     fn meaning(&self) -> String {
-        "once: the mean moments of its rows".into()
+        "once: sums over all rows of the columns, and of their squares or products".into()
     }
 
     fn lengths(&self) -> Vec<usize> {

@@ -142,18 +142,22 @@ impl Wire for OuterLoop {
     }
 }
 
+/// The content of a client's moments, after that of its number of rows.
+const MOMENTS: &str =
+    ", and averages over all rows: of the columns, and of their squares or products";
+
 /// Disclosures at enrolment.
 pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<Disclosure> {
-    let moments = if moments_len > 0 { ", and the mean moments of its rows" } else { "" };
+    let moments = if moments_len > 0 { MOMENTS } else { "" };
     let mut all = vec![aggregate(
         "summary",
-        &format!("the number of its rows{moments}"),
+        &format!("the number of rows{moments}"),
         8 + list_bytes(moments_len) + list_bytes(0),
     )];
     if offers_max > 0 {
         all.push(Disclosure {
             message: "summary",
-            meaning: "some of its rows, as candidates for the first means".into(),
+            meaning: "some rows, as candidates for the first means".into(),
             bytes_max: list_bytes(offers_max),
             exposure: Exposure::Rows,
         });
@@ -165,22 +169,20 @@ pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<
 pub(super) fn disclosures(terms: &Terms) -> Vec<Disclosure> {
     let q = terms.uplinks[0].dimension();
     let exact = 1 + list_bytes(q);
-    let change = format!("each round: the {} change of its mean statistic", terms.compressed());
-    let mut all = vec![aggregate(
-        "up",
-        "once: the mean statistic of all its rows at the first parameters, exactly",
-        exact,
-    )];
+    let change = format!("each round: by how much these averages changed{}", terms.compressed());
+    let first = "once: for each component of the first model, averages over all rows, weighted by how \
+                 well it fits them: of one, of the columns, and of their squares or products";
+    let mut all = vec![aggregate("up", first, exact)];
     if terms.opens() {
-        all.push(aggregate("up", "once: its field at the first statistic, exactly", exact));
+        let opening = "once: by how much one step of the fit changes these averages";
+        all.push(aggregate("up", opening, exact));
     }
     all.extend([
-        // No codec writes twice the bytes of the vector itself.
-        aggregate("up", &change, 2 * exact),
+        aggregate("up", &change, terms.upload_bytes(exact)),
         aggregate(
             "answer",
-            "at evaluations: the number of its rows, its mean statistic, mean log-likelihood (of rows that it keeps out, \
-             too) and memory gap",
+            "at evaluations: the number of rows, these averages, the mean log-likelihood of the rows (also of \
+             rows kept out of the fit), and the distance of the averages from the messages so far",
             8 + list_bytes(q) + 8 + 9 + 128,
         ),
     ]);

@@ -80,8 +80,8 @@ impl<O: Oracle> Federated<O> {
     /// The disclosure of the lanes of a grid.
     pub(super) fn lanes(&self) -> Option<Disclosure> {
         self.uplink().grid()?;
-        let meaning = "each round: the sum of squares of its upload and its number of clips, for every \
-                       1,024 coordinates";
+        let meaning = "each round: for every 1,024 of these numbers, the sum of their squares, and how many \
+                       of them had to be cut off";
         Some(aggregate("up", meaning, 16 * self.uplink().dimension().div_ceil(BLOCK)))
     }
 

@@ -121,7 +121,10 @@ impl<S: Simple> Oracle for Plain<S> {
             aggregate("summary", "the number of rows", bytes),
             aggregate(
                 "up",
-                &format!("its {} value at the shared vector", terms.compressed()),
+                &format!(
+                    "each round: averages over the rows at the current model{}",
+                    terms.compressed()
+                ),
                 bytes,
             ),
             aggregate("answer", "at evaluations: its loss", bytes),

@@ -4,6 +4,7 @@ use super::ExchangeKind;
 use crate::settings::{Budget, Privacy, Weights};
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
+use whimbrel_codec::grid::BLOCK;
 use whimbrel_codec::{Codec, Scalar};
 
 /// Channels, weights and budget of a method.
@@ -51,9 +52,31 @@ impl Terms {
         self.uplinks.iter().any(|uplink| rounds(uplink) || uplink.omega() != Some(0.0))
     }
 
-    /// The adjective of an upload's content in disclosures.
+    /// Ends the description of an upload's content in disclosures.
     pub(crate) fn compressed(&self) -> &'static str {
-        if self.compresses_up() { "compressed" } else { "exact" }
+        if self.compresses_up() { ", compressed" } else { "" }
+    }
+
+    /// The most bytes of an upload in a round, given those of the vector itself.
+    pub(crate) fn upload_bytes(&self, whole: usize) -> usize {
+        let of = |uplink: &Uplink| match uplink.codec() {
+            Codec::Exact | Codec::ExactF32 => whole,
+            // Words of one width, and 16 bytes for each block.
+            Codec::Grid(grid) => {
+                let dimension = uplink.dimension();
+                let bits = grid.bits() as usize;
+                64 + (dimension * bits).div_ceil(8) + 16 * dimension.div_ceil(BLOCK)
+            }
+            // No codec writes twice the bytes of the vector itself.
+            _ => 2 * whole,
+        };
+        self.uplinks.iter().map(of).max().unwrap_or(whole)
+    }
+
+    /// The most bytes of an upload that opens a memory, given those of the vector itself.
+    pub(crate) fn opening_bytes(&self, whole: usize) -> usize {
+        let of = |uplink: &Uplink| uplink.grid().map_or(whole, |_| 64 + 8 * uplink.dimension());
+        self.uplinks.iter().map(of).max().unwrap_or(whole)
     }
 
     /// Whether an exchange opens the memories.

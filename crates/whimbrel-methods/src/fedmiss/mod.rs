@@ -56,10 +56,7 @@ use whimbrel_core::method::{
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
-use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
-
-/// Most observations of one cell by one client: bounds the length of uploads.
-const REPEATS_MAX: usize = 16;
+use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, REPEATS_MAX, ScoreSums, Scores};
 
 /// Consecutive exchanges of scores without an answer after which a stage gives up.
 const UNANSWERED_MAX: u32 = 1000;
@@ -363,16 +360,18 @@ impl FedMiss {
         };
         let exact = self.codecs.iter().all(|codec| *codec == Codec::Exact);
         let each_round = format!(
-            "each round: {}residuals of a minibatch of its cells, and the key of the draw",
-            if exact { "" } else { "compressed " }
+            "each round: differences between observed and predicted values of {}, with the number of the \
+             draw{}",
+            if self.batch_of(cells) < cells { "some cells, drawn at random" } else { "all cells" },
+            if exact { "" } else { ", compressed" }
         );
         let mut all = vec![
             rows(
                 "summary",
                 10 + 10 * cells,
-                "the places of its observations, without their values",
+                "which cells of the table are observed, without their values",
             ),
-            aggregate("summary", "the sum of its observed values", 8),
+            aggregate("summary", "the sum of the observed values", 8),
         ];
         if self.opens() {
             let meaning = "once: the distance of each observed value from the first mean, exactly";
@@ -380,15 +379,15 @@ impl FedMiss {
         }
         all.extend([
             rows("up", batch, &each_round),
-            aggregate("up", "at the end: sums over its cells, and histograms of the scores of held-out cells, also as predicted from a few others of their row", scores),
-            rows("answer", list(cells) + 40 + scores, "at evaluations: the residuals of its cells, sums over them and over held-out cells, and a histogram of scores"),
+            aggregate("up", "at the end: sums over the cells, and counts of how well cells kept out were predicted, also from a few others of their row", scores),
+            rows("answer", list(cells) + 40 + scores, "at evaluations: differences between observed and predicted values of all cells, sums over them and over cells kept out, and counts of how well these were predicted"),
         ]);
         all
     }
 
     /// The most observations of one client.
     fn cells_max(&self) -> usize {
-        REPEATS_MAX * self.model.cells()
+        self.model.settings().observations_max
     }
 
     /// The cells of a client's observations.

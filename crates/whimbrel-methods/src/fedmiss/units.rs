@@ -120,8 +120,7 @@ impl OneShot for ColumnUnits {
     }
 
     fn disclosure(&self) -> Disclosure {
-        let meaning =
-            "of each column: the number of its observations, their mean and sum of squares";
+        let meaning = "of each column: the number of observations, their mean and sum of squares";
         aggregate("summary", meaning, 3 * list_bytes(self.columns))
     }
 }

@@ -4,8 +4,9 @@
 //! masks on the same grid, to the bit. Figures of single clients do not exist: nobody has them.
 
 use super::message::Broadcast;
-use super::state::Step;
+use super::state::{Format, Step};
 use super::{Asked, Client, Fold, Masked, Peer, Server, Sums, Up};
+use crate::no_evaluation::asks_nothing;
 use crate::pooled::{LANES, Lanes, words};
 use whimbrel_core::method::{ClientGroup, Evaluate, Method, Metric};
 use whimbrel_core::{ClientId, Key, Result, Segment, Shared, Wire};
@@ -52,7 +53,8 @@ impl<M: Sums> Masked<M> {
         let (masks, upload) = self.mask(client, asked, &words, content)?;
         let (own, pending) = (client.own.clone(), client.pending.clone());
         let (key, evaluations) = (Some(key), asked.evaluations);
-        Ok((Client { own, pending, masks, key, evaluations }, Up::Words(upload)))
+        let format = Format;
+        Ok((Client { format, own, pending, masks, key, evaluations }, Up::Words(upload)))
     }
 
     /// Takes the sums of an evaluation, or none if it is void.
@@ -88,8 +90,7 @@ impl<M: Sums> Masked<M> {
 
 /// Clients are asked for nothing beside the masked exchange.
 impl<M: Sums> Evaluate for Masked<M> {
-    type Ask = ();
-    type Answer = ();
+    asks_nothing!();
 
     fn begin(&self, server: &Self::Server) -> Result<Option<Self::Server>> {
         let few = server.admitted.len() < self.rules.min_cohort as usize;
@@ -100,14 +101,6 @@ impl<M: Sums> Evaluate for Masked<M> {
         let mut asked = server.admitted.clone();
         asked.sort_unstable();
         Ok(Some(Server { evaluates: true, asked, ..server.clone() }))
-    }
-
-    fn ask(&self, _: &Self::Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, _: &Self::Client, (): &(), _: &Self::Data) -> Result<()> {
-        Ok(())
     }
 
     fn conclude(

@@ -30,9 +30,10 @@ pub use trust::{Trust, Watch};
 pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 
 use message::Broadcast;
-use state::Step;
+use state::{Format, Step};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Method, Metric, Next, Place,
+    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Exposure, Method, Metric, Next,
+    Place,
     Sender, Status, Task,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
@@ -172,7 +173,8 @@ impl<M: Sums> Masked<M> {
         let (masks, upload) = self.mask(client, asked, &words, content)?;
         let own = client.settled(&asked.voids).clone();
         let pending = Some((asked.of_method()?, state));
-        Ok((Client { own, pending, masks, key: Some(key), evaluations }, Up::Words(upload)))
+        let (format, key) = (Format, Some(key));
+        Ok((Client { format, own, pending, masks, key, evaluations }, Up::Words(upload)))
     }
 
     /// The hash of the message's common part, of the void exchanges and of the evaluations so far.
@@ -263,16 +265,13 @@ impl<M: Sums> Method for Masked<M> {
                 sent.bytes_max = 8 * self.judged_words();
             }
             sent.bytes_max += self.overhead();
-            sent.meaning = format!(
-                "under masks, so that only the sum over at least {} clients is seen: {}",
-                self.rules.min_cohort, sent.meaning
-            );
+            sent.exposure = Exposure::Sum(self.rules.min_cohort);
         }
         let keys = Disclosure {
             message: "summary",
-            meaning: "its public keys of the run".into(),
+            meaning: "public keys, made for this run".into(),
             bytes_max: 128,
-            exposure: whimbrel_core::method::Exposure::Aggregate,
+            exposure: Exposure::Aggregate,
         };
         declared.disclosures.insert(0, keys);
         (declared.cohort_min, declared.steps) = (self.rules.min_cohort as usize, STEPS);
@@ -283,7 +282,8 @@ impl<M: Sums> Method for Masked<M> {
         let (own, summary) = self.method.enroll(data, key)?;
         let masks = self.client(key);
         let keys = masks.enrol();
-        let client = Client { own, pending: None, masks, key: None, evaluations: 0 };
+        let (format, pending, key) = (Format, None, None);
+        let client = Client { format, own, pending, masks, key, evaluations: 0 };
         Ok((client, Summary { keys, summary }))
     }
 
@@ -295,6 +295,7 @@ impl<M: Sums> Method for Masked<M> {
         let own = self.method.start(&mut roster.map(|(id, s)| (id, s.summary)), key)?;
         let masks = MaskServer::new(Roster::new(self.rules.clone(), Vec::new())?);
         Ok(Server {
+            format: Format,
             own,
             masks,
             admitted: Vec::new(),

@@ -12,9 +12,45 @@ pub(super) enum Step {
     Share,
 }
 
+/// The format of stored states, which precedes them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Format;
+
+impl Format {
+    const MARK: [u8; 4] = *b"MASK";
+    /// Raised when a stored state changes: version 1 lacked evaluations, and the mark.
+    const VERSION: u8 = 2;
+}
+
+impl Wire for Format {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(Self::MARK);
+        out.push(Self::VERSION);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let version = match from.strip_prefix(&Self::MARK).and_then(<[u8]>::split_first) {
+            Some((version, rest)) => {
+                *from = rest;
+                *version
+            }
+            None => 1,
+        };
+        if version == Self::VERSION {
+            return Ok(Self);
+        }
+        let what = format!(
+            "it has version {version}, this program reads {}\nhint: finish the run with the program that \
+             began it, or begin a new one",
+            Self::VERSION
+        );
+        Err(Error::storage("the stored state of masked sums", what))
+    }
+}
+
 /// The global state.
 #[derive(Clone)]
 pub struct Server<S, F> {
+    pub(super) format: Format,
     /// The method's.
     pub own: S,
     pub(super) masks: MaskServer,
@@ -57,6 +93,7 @@ pub struct Peer<P> {
 /// A client's state.
 #[derive(Clone)]
 pub struct Client<C> {
+    pub(super) format: Format,
     /// The method's.
     pub own: C,
     /// An exchange, and the state after it unless it is void.
@@ -81,6 +118,7 @@ pub struct Fold<F> {
 }
 
 wire!(Server<S: Wire, F: Wire> {
+    format,
     own,
     masks,
     admitted,
@@ -95,7 +133,7 @@ wire!(Server<S: Wire, F: Wire> {
     judged
 });
 wire!(Peer<P: Wire> { id, own, pending, known, content });
-wire!(Client<C: Wire> { own, pending, masks, key, evaluations });
+wire!(Client<C: Wire> { format, own, pending, masks, key, evaluations });
 wire!(Fold<F: Wire> { exchange, cohort, masks, own, judged });
 
 impl Wire for Step {

@@ -159,19 +159,23 @@ impl Pooled for Newton {
         let (p, k) = (self.model.parameters(), self.model.design.width());
         let up = format!(
             "before the rounds: sums and sums of squares of the target and of each column of the design; \
-             then log-likelihood of its rows at the server's coefficients, its gradient ({p} numbers) and \
-             its information matrix; once also deviance, for binomial targets counts by bins of the \
+             then, at the coefficients of the round, the log-likelihood of the rows, its gradient ({p} numbers) and \
+             the information matrix; once also the deviance, for binomial targets counts by bins of the \
              predicted probability{}{}",
-            if self.asked.heterogeneity { ", the coefficients of its rows alone" } else { "" },
+            if self.asked.heterogeneity {
+                ", the coefficients fitted to these rows alone"
+            } else {
+                ""
+            },
             match self.asked.errors {
                 Errors::Model => "",
-                Errors::Robust => " and the sum of the outer products of its rows' scores",
-                Errors::Clustered => " and the outer product of its score",
+                Errors::Robust => " and the sum of the outer products of the rows' scores",
+                Errors::Clustered => " and the outer product of their score",
             }
         );
         let most = self.upload_len(self.points_max(), true).max(Counts::LEN + k);
         let disclosures = vec![
-            aggregate("summary", "the number of its complete rows", 32),
+            aggregate("summary", "the number of complete rows", 32),
             aggregate("up", &up, 8 * most + 10),
         ];
         let decrement = Measure::new(

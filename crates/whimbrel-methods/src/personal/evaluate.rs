@@ -174,7 +174,7 @@ pub(super) fn objective() -> Measure {
 
 /// The content of an answer.
 pub(super) fn disclosure() -> Disclosure {
-    let meaning = "at evaluations: its predictor's mean loss; where it keeps rows out, mean loss and \
-                   accuracy on each part of its rows";
+    let meaning = "at evaluations: the mean loss of the model's predictions here; with rows kept out, mean \
+                   loss and accuracy on each part of the rows";
     aggregate("answer", meaning, 256)
 }

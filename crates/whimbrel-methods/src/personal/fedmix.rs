@@ -125,7 +125,8 @@ impl LocalRule for FedMix {
     }
 
     fn sent(&self) -> &'static str {
-        "each round: by how much local training changed each component (not its mixture weights)"
+        "each round: by how much training on these rows changed each shared model (not the weights with \
+         which they are mixed here)"
     }
 }
 

@@ -73,7 +73,7 @@ impl LocalRule for FedRep {
     }
 
     fn sent(&self) -> &'static str {
-        "each round: by how much local training changed the shared layers (not its head)"
+        "each round: by how much training on these rows changed the shared layers (not the last one)"
     }
 }
 

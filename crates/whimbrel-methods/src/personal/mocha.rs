@@ -371,7 +371,7 @@ impl LocalRule for Mocha {
     }
 
     fn sent(&self) -> &'static str {
-        "each round: by how much the sum of its samples, weighted by their dual variables and signed \
-         by their classes, changed"
+        "each round: by how much a sum of the rows changed, in which training weights each row and \
+         its class gives the sign"
     }
 }

@@ -202,7 +202,7 @@ impl Personal {
             return "the number of samples".into();
         }
         let sums = self.learner.start_sums_told();
-        let targets = "; the sum of its targets and of their squares";
+        let targets = "; the sum of the targets and of their squares";
         if self.learner.classifies() { sums.to_owned() } else { format!("{sums}{targets}") }
     }
 
@@ -269,13 +269,18 @@ impl Oracle for Personal {
 
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
+        let sent = format!("{}{}", self.rule.sent(), terms.compressed());
         let mut disclosures = vec![
             aggregate("summary", &self.summary_content(), self.summary_bytes()),
-            aggregate("up", self.rule.sent(), 2 * whole),
+            aggregate("up", &sent, terms.upload_bytes(whole)),
             evaluate::disclosure(),
         ];
         if terms.opens() {
-            disclosures.push(aggregate("up", "once: its first change, exactly", whole));
+            disclosures.push(aggregate(
+                "up",
+                "once: the first such change",
+                terms.opening_bytes(whole),
+            ));
         }
         let settled = measures::update_relative("run more rounds, or use a smaller step");
         let (measures, batch) =

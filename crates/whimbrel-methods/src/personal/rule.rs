@@ -109,7 +109,7 @@ pub trait LocalRule: RuleValue {
     }
     /// The content of an upload, for disclosures.
     fn sent(&self) -> &'static str {
-        "each round: by how much local training changed the shared parameters"
+        "each round: by how much training on these rows changed the shared parameters"
     }
 }
 

@@ -61,7 +61,7 @@ impl LocalRule for Scaffold {
     }
 
     fn sent(&self) -> &'static str {
-        "each round: by how much local training changed the shared parameters, and by how much its \
-         control variate changed"
+        "each round: by how much training on these rows changed the shared parameters and a \
+         correction for differences between clients"
     }
 }

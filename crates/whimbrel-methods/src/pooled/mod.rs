@@ -11,6 +11,7 @@ pub use totals::{Stage, Totals};
 
 use crate::federated::BindRows;
 use crate::masked::{BindMasked, Masked, Masks, Sums};
+use crate::no_evaluation::asks_nothing;
 use crate::settings::ROWS_MAX;
 use std::sync::Arc;
 use whimbrel_core::method::{
@@ -233,16 +234,7 @@ fn check_rows(id: ClientId, rows: u64) -> Result<()> {
 
 /// No client is asked for more than it sends in rounds.
 impl<P: Pooled> Evaluate for ExactSums<P> {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Self::Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, (): &(), (): &(), _: &P::Data) -> Result<()> {
-        Ok(())
-    }
+    asks_nothing!();
 
     fn conclude(
         &self,

@@ -48,7 +48,7 @@ impl<T: Totals> Pooled for Stage<T> {
         let mut sums = opening("sums", 0);
         sums.most = sums.most.map(|most| most + lengths.len() as u32);
         let disclosures = vec![
-            aggregate("summary", "the number of its rows", 32),
+            aggregate("summary", "the number of rows", 32),
             aggregate("up", &self.0.meaning(), 8 * most + 10),
         ];
         Declaration { exchanges: vec![sums], disclosures, ..Declaration::default() }

@@ -169,8 +169,8 @@ pub(super) fn disclosure(gradient_len: usize) -> Disclosure {
     let (gradient, bytes) =
         if gradient_len > 0 { (", its gradient", 8 * gradient_len + 32) } else { ("", 0) };
     let meaning = format!(
-        "at evaluations: its mean loss{gradient}, and distances of its memory; where it keeps rows \
-         out, its mean loss and accuracy there"
+        "at evaluations: the mean loss{gradient}, and distances of the gradient from the messages so far; \
+         with rows kept out, mean loss and accuracy there"
     );
     aggregate("answer", &meaning, bytes + 192)
 }

@@ -140,29 +140,29 @@ impl Oracle for Gradient {
     fn declare(&self, terms: &Terms) -> Declaration {
         let whole = 8 * self.dimension + 32;
         let over = match self.batch {
-            Batch::Full if self.sampling().is_some() => "of a random part of its rows".to_owned(),
-            Batch::Full => "of all its rows".to_owned(),
-            Batch::Sample { size: 1, .. } => "of one row, which can reveal that row".to_owned(),
-            Batch::Sample { size, .. } => format!("of a minibatch of {size} rows"),
+            Batch::Full if self.sampling().is_some() => "a random part of the rows".to_owned(),
+            Batch::Full => "all rows".to_owned(),
+            Batch::Sample { size: 1, .. } => "one row, which can reveal that row".to_owned(),
+            Batch::Sample { size, .. } => format!("{size} rows, drawn at random"),
         };
         let summary = match self.known {
             Some(_) => "the number of rows",
             None => {
-                "the number of rows, the smoothness and strong convexity of its loss, and the variance of its \
-                 gradients"
+                "the number of rows, the largest and the smallest curvature of the loss, and the variance of its \
+                 gradient over the rows"
             }
         };
         let mut disclosures = vec![
             aggregate("summary", summary, 32),
             aggregate(
                 "up",
-                &format!("each round: the {} gradient {over}", terms.compressed()),
-                2 * whole,
+                &format!("each round: the gradient of the loss over {over}{}", terms.compressed()),
+                terms.upload_bytes(whole),
             ),
             evaluate::disclosure(self.answered_len()),
         ];
         if terms.opens() {
-            let opening = "once: its gradient at the first model, exactly";
+            let opening = "once: the gradient at the first model";
             disclosures.push(aggregate("up", opening, whole));
         }
         Declaration { disclosures, measures: evaluate::measures(), ..Declaration::default() }

@@ -30,7 +30,7 @@ impl Totals for Smoothness {
     }
 
     fn meaning(&self) -> String {
-        "once: the smoothness of its loss".into()
+        "once: the largest curvature of the loss".into()
     }
 
     fn lengths(&self) -> Vec<usize> {

@@ -142,8 +142,9 @@ impl<M: Mixture> Method for Constants<M> {
     fn declare(&self) -> Declaration {
         let mut disclosures = self.fit.oracle.summary_disclosures();
         let up = format!(
-            "{} times: the mean statistic or field of all its rows, exactly, with their mean \
-             log-likelihood, its Lipschitz constant and the variance of its minibatches",
+            "{} times: for each component of the model, averages over all rows of the columns and of their \
+             squares or products, with the mean log-likelihood, how fast these averages change with the \
+             model, and their variance over random parts of the rows",
             STEPS + 1
         );
         let bytes = fedem::list_bytes(self.fit.oracle.model.statistic_len()) + 3 * 8;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use whimbrel_codec::{Codec, Inclusion};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::method::{Artifact, ClientGroup};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Result, Shared, Wire};
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, Erased, Key, Result, Shared, StateKind, Wire,
+};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{
     Agreement, ClientMachine, Consent, Faults, Machine, Participant, Participation, Protocol,
@@ -298,6 +300,29 @@ fn alter_model(message: &mut Message) {
     let last = bytes.len() - 8;
     bytes[last] ^= 16;
     *message = Message::from_bytes(&bytes).unwrap();
+}
+
+/// Stored states have a version: those of another one, or without one, are refused by name.
+#[test]
+fn states_of_another_version_are_refused() {
+    let mut town = Town::new(Form::Pair, Trust::default());
+    town.honest(4);
+    let method = town.machine.method().clone();
+    let rows = method.bind(&ClientData::Table(tables(1, Sizes::Equal(40)).remove(0))).unwrap();
+    let (client, _) = method.enroll(&rows, Key::root(1)).unwrap();
+    let states =
+        [(StateKind::Server, town.machine.server().save()), (StateKind::Client, client.save())];
+    for (kind, whole) in states {
+        assert_eq!(method.load(kind, &whole).unwrap().save(), whole);
+        let mut other = whole.clone();
+        other[4] = 7;
+        for (bytes, version) in [(&other[..], 7), (&whole[5..], 1)] {
+            let said = method.load(kind, bytes).err().unwrap().to_string();
+            let why =
+                format!("it has version {version}, this program reads 2\nhint: finish the run");
+            assert!(said.contains(&why), "{kind:?}: {said}");
+        }
+    }
 }
 
 /// A new enrolment would have new masks for old exchanges.

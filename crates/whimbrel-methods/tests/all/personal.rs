@@ -388,5 +388,9 @@ fn one_full_local_step_is_gradient_descent() {
 fn mixture_weights_stay_with_the_client() {
     let method = Setup::of(mix(2)).erased();
     let sent: Vec<String> = method.declare().disclosures.into_iter().map(|d| d.meaning).collect();
-    assert!(sent.iter().any(|meaning| meaning.contains("not its mixture weights")), "{sent:?}");
+    assert!(
+        sent.iter()
+            .any(|meaning| meaning.contains("not the weights with which they are mixed here")),
+        "{sent:?}"
+    );
 }

@@ -127,12 +127,10 @@ impl LowRankFit {
             }
             _ => Vec::new(),
         };
+        let family = Family::from_code(artifact.number("family")?)?;
         let model = LowRank::new(Settings {
             units,
-            rows,
-            columns,
             rank,
-            family: Family::from_code(artifact.number("family")?)?,
             effects: Effects::of(terms),
             term_ridges: optional("effect_ridges", effects.len())?.unwrap_or_default(),
             lambda: artifact.number("lambda")?,
@@ -141,6 +139,7 @@ impl LowRankFit {
                 0.0 => Variance::Estimated,
                 _ => Variance::Unit,
             },
+            ..Settings::new(rows, columns, family)
         })?;
         let lengths = model.terms().iter().map(|term| model.term_len(term));
         if !lengths.eq(effects.iter().map(Vec::len)) {

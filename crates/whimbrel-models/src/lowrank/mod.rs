@@ -82,6 +82,8 @@ pub struct Settings {
     pub variance: Variance,
     /// Mean and scale of each column of a Gaussian table, in whose units the fit is; empty: the data's.
     pub units: Vec<[f64; 2]>,
+    /// The most observations of one client: bounds the length of its messages.
+    pub observations_max: usize,
 }
 
 impl Settings {
@@ -98,9 +100,13 @@ impl Settings {
             term_ridges: Vec::new(),
             variance: Variance::default(),
             units: Vec::new(),
+            observations_max: REPEATS_MAX * rows * columns,
         }
     }
 }
+
+/// The most observations of one cell by one client.
+pub const REPEATS_MAX: usize = 16;
 
 /// A low-rank model of a table.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 //! the model (`delivered`) and the client's personal artifact (`own`).
 
 pub mod link;
+mod progress;
 mod proxy;
 mod session;
 pub mod slots;

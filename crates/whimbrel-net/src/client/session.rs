@@ -1,6 +1,7 @@
 //! One session of a client: hello, tasks, uploads, acknowledgements.
 
 use super::link::{ConnectError, Connection, chain};
+use super::progress::Progress;
 use super::store::ClientStore;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
@@ -19,7 +20,6 @@ use tonic::{Code, Status, Streaming};
 use whimbrel_core::text::printable;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::client::StepId;
-use whimbrel_report::format;
 
 /// Capacity of the queue of outgoing frames.
 const FRAMES_AHEAD: usize = 4;
@@ -228,8 +228,7 @@ struct ActiveSession {
     computing: Option<JoinHandle<Computed>>,
     /// An upload under way; its result tells whether it was sent.
     sending: Option<JoinHandle<bool>>,
-    /// Answers of this session, their bytes, and the time of the last line about them.
-    answered: (u64, u64, Instant),
+    progress: Progress,
     stop: Arc<AtomicBool>,
 }
 
@@ -248,7 +247,7 @@ impl ActiveSession {
         stop: Arc<AtomicBool>,
     ) -> Self {
         let (assembly, queue, computing, sending) = (None, Vec::new(), None, None);
-        let answered = (0, 0, Instant::now());
+        let progress = Progress::new();
         Self {
             frames,
             heartbeat,
@@ -258,7 +257,7 @@ impl ActiveSession {
             queue,
             computing,
             sending,
-            answered,
+            progress,
             stop,
         }
     }
@@ -417,23 +416,12 @@ impl ActiveSession {
         Ok(())
     }
 
-    /// Logs the step and the answers of this session every five seconds.
-    fn say_progress(&mut self, at: StepId, bytes: u64) {
-        let (answers, sent, said) = &mut self.answered;
-        (*answers, *sent) = (*answers + 1, *sent + bytes);
-        if said.elapsed() > Duration::from_secs(5) {
-            *said = Instant::now();
-            let (stage, step) = (at.stage + 1, format::count(at.step.into()));
-            let (answers, sent) = (format::count(*answers), format::bytes(8.0 * *sent as f64));
-            tracing::info!("stage {stage}, step {step}: {answers} answers so far, {sent} sent");
-        }
-    }
-
     /// Begins to upload an answer, without a time limit: the coordinator disconnects slow clients.
     fn upload(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
-        self.say_progress(at, bytes);
+        let at_now = self.store.as_ref().and_then(ClientStore::progress);
+        self.progress.say(at_now, bytes);
         let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         let frames = self.frames.clone();
         self.sending = Some(tokio::spawn(async move {

@@ -61,6 +61,11 @@ impl ClientStore {
         (self.machine.committed().map(at), self.machine.staged().map(at))
     }
 
+    /// The stage under way, its answered rounds, and their maximum if the job has one.
+    pub(super) fn progress(&self) -> Option<(&'static str, u32, Option<u32>)> {
+        self.machine.progress()
+    }
+
     /// Applies the outcome of the staged step.
     pub fn learn(&mut self, verdict: Verdict) -> Result<()> {
         match verdict {

@@ -1,10 +1,11 @@
 //! `whimbrel check`: the settings and the cost of a job, without running it.
 
-use super::join::show_disclosures;
+use super::consent::messages_table;
 use super::listener::Terminal;
 use super::messages::{data, note};
 use crate::run::{Checked, Findings, read_job};
 use std::path::Path;
+use whimbrel_engine::Consent;
 use whimbrel_families::failure::Result;
 
 /// Validates a job and prints its resolved settings, memory, bytes per round and expected time.
@@ -21,7 +22,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
             note(
                 "no trial rounds, since the rows are with the clients; `whimbrel join` will show them:",
             );
-            show_disclosures(offered)?;
+            messages_table(offered, &Consent::default())?.iter().for_each(|line| note(line));
         }
         Findings::Tried(costs) => {
             data(&format!("{}\n{}", checked.text, checked.page(costs)))?;

@@ -9,6 +9,7 @@ use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_engine::lock::FolderLock;
 use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::plan::NO_FIGURES;
 use whimbrel_net::Invitation;
 use whimbrel_net::registry::{Place, Registry, Standing, unhex};
 use whimbrel_net::status::VERSION as STATUS_VERSION;
@@ -149,7 +150,7 @@ fn table(status: &Value) -> String {
         text.push_str(&format!("epsilon spent: {spent:.3} at delta {delta:.2e}\n"));
     }
     if let Some(roster) = status["roster"].as_str() {
-        text.push_str(&format!("roster of {roster}\n"));
+        text.push_str(&format!("roster of {roster}\n{NO_FIGURES}\n"));
     }
     let clients = status["clients"].as_object().cloned().unwrap_or_default();
     let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);

@@ -1,7 +1,7 @@
 //! `whimbrel join`: takes part in a federation with the rows of a file.
 
 use super::args::Join;
-use super::consent::message_sizes;
+use super::consent::Screen;
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, start_log, warning};
 use super::privacy;
@@ -15,18 +15,19 @@ use whimbrel_core::method::Exposure;
 use whimbrel_core::text::printable;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::Input;
+use whimbrel_engine::Consent;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::client::Participant;
 use whimbrel_engine::versioned;
-use whimbrel_engine::{Agreement, Consent};
 use whimbrel_families::Offer;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::{Federation, Job};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::Plan;
+use whimbrel_methods::masked::Trust;
 use whimbrel_net::client::{
-    Client, ClientStore, Ending, Enrolled, Proxy, Setup, read_invitation as read_invitation_of,
-    read_ledger, read_offer,
+    Client, ClientStore, Ending, Proxy, Setup, read_invitation as read_invitation_of, read_ledger,
+    read_offer,
 };
 use whimbrel_net::registry::check_name;
 use whimbrel_net::tls::{Identity, fingerprint_of_file};
@@ -86,7 +87,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     }
     let trust =
         roster::trust_of_client(args.roster.as_deref(), &folder, &job, args.partial_rounds)?;
-    let plan = offer.trusted_plan(trust)?;
+    let observations = observations(&data);
+    let plan = offer.plan_of_client(trust, observations)?;
     check_groups(&plan, &minimum)?;
     roster::check_partial(&job, plan.clients(), args.partial_rounds)?;
     if let ClientData::Table(table) = &data
@@ -95,12 +97,13 @@ pub fn join_command(args: &Join) -> Result<u8> {
         warning(&advice);
     }
     let limits = limits(&plan, args.max_rounds)?;
-    let mut agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
+    let mut agreed = agreed_words(&offer, &limits, &minimum, observations);
     relays.iter().for_each(|relay| agreed.push_str(&format!("\n{relay}")));
     let has_roster = roster::accepted(&folder)?.is_some();
+    let name = printable(&enrolled.name);
     let show = || {
         relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
-        show(&offer, &plan, &enrolled, &limits, has_roster)
+        Screen { offer: &offer, plan: &plan, limits: &limits, has_roster }.show(&name)
     };
     if !consents(args, &folder.join(CONSENT), &agreed, show)? {
         return Ok(DECLINED);
@@ -158,6 +161,23 @@ fn consents(
     }
     versioned::write(file, agreed.as_bytes())?;
     Ok(true)
+}
+
+/// The number of observations of a client of a table with gaps.
+fn observations(data: &ClientData) -> Option<usize> {
+    let ClientData::Cells(cells) = data else { return None };
+    Some(cells.observed.len().max(cells.held_out.len()))
+}
+
+/// The agreed offer and limits as words of the consent file.
+fn agreed_words(
+    offer: &Offer,
+    limits: &Consent,
+    minimum: &Minimum,
+    observations: Option<usize>,
+) -> String {
+    let words = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
+    observations.map_or(words.clone(), |count| format!("{words} {count}"))
 }
 
 /// Fewest rows behind the figures of this client: its own number, else the job's or the default.
@@ -232,7 +252,7 @@ pub fn read_invitation(given: &str) -> Result<String> {
     }
 }
 
-/// Maximal bytes of a message from the coordinator.
+/// The maximum of bytes of a message from the coordinator.
 fn offered_message_max(job: &Job) -> u64 {
     let federation = job.federation.clone().unwrap_or_else(|| Federation::of(1));
     federation.message_max
@@ -265,35 +285,6 @@ fn default_folder(name: &str) -> PathBuf {
     Path::new(JOINED).join(name.chars().map(plain).collect::<String>())
 }
 
-/// The consent screen.
-fn show(
-    offer: &Offer,
-    plan: &Plan,
-    enrolled: &Enrolled,
-    limits: &Consent,
-    has_roster: bool,
-) -> Result<()> {
-    let job = offer.job()?;
-    let (name, own) = (printable(&job.name), printable(&enrolled.name));
-    note(&format!("`{name}` invites you as `{own}`: {}", purpose(&job, plan)));
-    note(&message_sizes(plan, limits)?);
-    if let Some(rows) = plan.batch_min() {
-        note(&format!("each message of a round uses a minibatch of {rows} rows"));
-    }
-    note(&group_sentence(&job));
-    let sentences = [mask_sentence(&job, plan, has_roster), privacy::sentence(&job, plan)];
-    for sentence in sentences.into_iter().flatten() {
-        note(&sentence);
-    }
-    note("messages that would leave this machine:");
-    show_disclosures(plan)?;
-    note("at most:");
-    show_agreements(plan, limits)?;
-    let most = format::bytes(8.0 * offered_message_max(&job) as f64);
-    note(&format!("  messages from the coordinator of {most} each"));
-    Ok(())
-}
-
 /// The relays of an invitation in one sentence.
 fn relays_sentence(relays: &[String]) -> Option<String> {
     let names: Vec<String> = relays.iter().map(|name| format!("`{}`", printable(name))).collect();
@@ -306,78 +297,6 @@ fn relays_sentence(relays: &[String]) -> Option<String> {
     Some(format!("all messages pass through the {word} {path}. {which}"))
 }
 
-/// The computation and its readers in one sentence.
-fn purpose(job: &Job, plan: &Plan) -> String {
-    let clients = match plan.clients() {
-        1 => "one client".to_owned(),
-        n => format!("{} clients", format::count(n as u64)),
-    };
-    format!(
-        "{} fitted by {} over {clients}; the coordinator and all clients receive the model",
-        printable(&job.fit.describe()),
-        job.method.name()
-    )
-}
-
-/// The finding of the attacks in `whimbrel-methods/tests/all/attacks.rs`.
-const READS_ROWS: &str = "a coordinator that chooses the parameters of the rounds can read single \
-                          rows (in a test all 200 rows of a client, in 23 rounds)";
-
-/// The rule of the smallest group in one sentence.
-fn group_sentence(job: &Job) -> String {
-    match (job.privacy.groups(), job.fit.keeps_groups(job)) {
-        _ if job.privacy.epsilon.is_some() => {
-            format!("{READS_ROWS}; the noise follows and protects against readers of the model")
-        }
-        (Some(group), _) => format!(
-            "each part of a message rests on at least {group} of your rows, or is left out; \
-             differences between the answers of several rounds can still reveal single rows, which \
-             only differential privacy bounds"
-        ),
-        (None, Ok(())) => format!("{READS_ROWS}; a min_group in [privacy] would prevent this"),
-        (None, Err(why)) => {
-            format!("{READS_ROWS}, and this method cannot prevent it: {why}")
-        }
-    }
-}
-
-/// Masked sums in one sentence; `None` without them.
-fn mask_sentence(job: &Job, plan: &Plan, has_roster: bool) -> Option<String> {
-    let least = job.privacy.least_masked(plan.clients())?;
-    let keys = if has_roster {
-        "the clients are those of the roster that you gave and"
-    } else {
-        "it hands out the clients' true keys (which only --roster checks) and"
-    };
-    Some(format!(
-        "the coordinator sees sums over at least {least} clients instead of your rounds' messages, as long \
-         as {keys} fewer than a third of them work with it; from sums of several rounds over different \
-         clients it can compute single clients' vectors, {}, as can one that joins late, and the messages \
-         above without the words \"under masks\" are not masked",
-        roster::RETURNS
-    ))
-}
-
-/// The messages of each stage with their sizes and meanings.
-pub fn show_disclosures(plan: &Plan) -> Result<()> {
-    for stage in plan.disclosures()? {
-        note(&format!("  {}", stage.stage));
-        for disclosure in stage.disclosures {
-            let when = match disclosure.message {
-                "summary" => "at enrolment",
-                "up" => "in rounds",
-                _ => "in evaluations",
-            };
-            let size = format!("{} bytes", format::count(disclosure.bytes_max as u64));
-            note(&format!("    {when}, at most {size}: {}", disclosure.meaning));
-            if disclosure.exposure == Exposure::Rows {
-                warning("this message contains raw rows");
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The limits of the consent; the bytes cover all messages.
 fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
     let default = Consent::default();
@@ -386,28 +305,6 @@ fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
     let each = plan.agreements(&limits)?;
     let bytes_max = each.iter().fold(0u64, |sum, stage| sum.saturating_add(stage.bytes()));
     Ok(Consent { bytes_max, ..limits })
-}
-
-/// The maximal number of answers of each kind.
-fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
-    for agreement in &plan.agreements(limits)? {
-        note(&format!("  {}: {}", agreement.stage, counts(agreement).join(", ")));
-        if agreement.kinds.iter().any(|kind| !kind.bounded) {
-            note("    (the job does not fix the number of rounds: --max-rounds does)");
-        }
-    }
-    Ok(())
-}
-
-/// "1 enrolment, 200 rounds, 21 evaluations".
-fn counts(agreement: &Agreement) -> Vec<String> {
-    let kinds = agreement.kinds.iter().filter(|kind| kind.most > 0);
-    let kinds = kinds.map(|kind| format!("{} {}", format::count(u64::from(kind.most)), kind.name));
-    let evaluations = match agreement.evaluations {
-        0 => "no evaluations".to_owned(),
-        count => format!("{} evaluations", format::count(u64::from(count))),
-    };
-    ["1 enrolment".to_owned()].into_iter().chain(kinds).chain([evaluations]).collect()
 }
 
 /// Prints the ledger of a client, or those of all clients in `joined/`.
@@ -430,9 +327,10 @@ fn print_ledger(folder: &Path) -> Result<u8> {
     let offer = Offer::from_json(&enrolled.offer)?;
     let agreed = versioned::read(&folder.join(CONSENT))?;
     let words = agreed.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-    let word = |at: usize| words.split(' ').nth(at);
-    let plan = offer.plan()?;
-    let limits = limits(&plan, word(1).and_then(|max| max.parse().ok()))?;
+    let number = |at: usize| words.split(' ').nth(at).and_then(|word| word.parse::<u32>().ok());
+    let observations = number(3).map(|count| count as usize);
+    let plan = offer.plan_of_client(Trust::default(), observations)?;
+    let limits = limits(&plan, number(1))?;
     let ledger = read_ledger(folder)?;
     let mut text = match (&agreed, ledger.renewals) {
         (None, _) => "no consent, and no answers; the job asks for\n".into(),
@@ -509,7 +407,18 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
         format::count(ledger.answers())
     ));
     if plan.uplink().has_memory() {
-        note("  its memory stays in the coordinator's sums until a run without it begins");
+        let why = if job.privacy.masks {
+            "under masks nobody else knows it"
+        } else {
+            "the coordinator keeps the sum over clients and not their parts"
+        };
+        note(&format!(
+            "  the values that its compressed messages refer to stay in the coordinator's sums until a run \
+             without it begins: {why}"
+        ));
+    }
+    if job.privacy.masks {
+        note("  the other clients end, too, unless they joined with --partial-rounds");
     }
     if let Some(lines) = privacy::ledger_lines(&job, &plan, &ledger, folder)? {
         data(&lines)?;

@@ -28,17 +28,18 @@ mod sources;
 
 use crate::run::{Wishes, threads_of};
 use args::{Args, Command, DataCommand, PaperCommand};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use paper::study::Scale;
 use std::process::ExitCode;
 use whimbrel_core::{Error, isa};
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::Family;
 use whimbrel_families::registry;
+use whimbrel_job::suggest::nearest;
 
 /// Runs the command line with additional families beside the built-in ones.
 pub fn main(families: &[&'static Family]) -> ExitCode {
-    let args = Args::try_parse().unwrap_or_else(|e| suggest_run(e).exit());
+    let args = Args::try_parse().unwrap_or_else(|e| suggest_command(e).exit());
     let installed = registry::install(families).map_err(Failure::config);
     match installed.and_then(|()| dispatch(&args)) {
         Ok(code) => ExitCode::from(code),
@@ -53,14 +54,25 @@ pub fn main(families: &[&'static Family]) -> ExitCode {
 /// Names of other programs for `run`.
 const FITTING: [&str; 4] = ["train", "fit", "start", "simulate"];
 
-/// Suggests `run` for a command that other programs call differently.
-fn suggest_run(mut error: clap::Error) -> clap::Error {
+/// Suggests `run` for a command that other programs call differently, and after `help`, for which
+/// clap suggests nothing, the command with the nearest name.
+fn suggest_command(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && FITTING.contains(&word.as_str())
-    {
-        let run = ContextValue::Strings(vec!["run".into()]);
-        error.insert(ContextKind::SuggestedSubcommand, run);
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let has_one = error.get(ContextKind::SuggestedSubcommand).is_some();
+    let command = Args::command();
+    let suggested = if FITTING.contains(&word.as_str()) {
+        Some("run")
+    } else if has_one {
+        None
+    } else {
+        nearest(word, command.get_subcommands().map(clap::Command::get_name))
+    };
+    if let Some(name) = suggested {
+        let name = ContextValue::Strings(vec![name.into()]);
+        error.insert(ContextKind::SuggestedSubcommand, name);
     }
     error
 }

@@ -110,13 +110,14 @@ pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
     let guarantee = plan.private()?.guarantee;
     let (what, factor) = (unit(job), guarantee.epsilon.exp());
     let noise = if job.privacy.masks {
-        "each client adds its share of the noise before masks hide its messages"
+        "Each client adds its share of the noise before its messages are hidden in a sum."
     } else {
-        "the coordinator adds the noise and is trusted for it: it sees your messages without noise"
+        "The coordinator adds the noise and is trusted for it: it sees your messages without noise."
     };
     Some(format!(
-        "differential privacy: epsilon {} means that the model would come out the same without {what} of \
-         yours, up to a factor {factor:.2} in every probability (and {:.1e} beside it); {noise}",
+        "Random noise hides {what} of yours from readers of the model: epsilon {} means that leaving it out \
+         changes the probability of any result by a factor of at most {factor:.2} (and by {:.1e} beside it). \
+         {noise}",
         guarantee.epsilon, guarantee.delta
     ))
 }

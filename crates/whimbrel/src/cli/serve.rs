@@ -24,7 +24,7 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::RunData;
 use whimbrel_families::job::{Clients, Federation, Privacy};
 use whimbrel_families::offer::with_data_paths_of;
-use whimbrel_families::plan::{Facts, Plan};
+use whimbrel_families::plan::{Facts, NO_FIGURES, Plan};
 use whimbrel_families::{Job, Offer};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::dashboard::{About, Dashboard, Visits};
@@ -62,8 +62,13 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     }
     let brought = brought(args)?;
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
+    // Before invitations are made and anything is written.
+    let page = bind_dashboard(args, &federation)?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
+    if job.privacy.masks {
+        note(NO_FIGURES);
+    }
     if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
         warning(UNEVALUATED);
     }
@@ -103,7 +108,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
-    let visits = dashboard(args, &job, &plan, &federation, (&coordinator, dir.path()))?;
+    let visits = page
+        .map(|listener| dashboard(args, (&job, &plan), listener, (&coordinator, dir.path())))
+        .transpose()?;
     let (address, bound) = (registry.list().address.clone(), local.to_string());
     let public = if address == bound { String::new() } else { format!(" (clients use {address})") };
     note(&format!("listening on {bound}{public}; the run is in {}", dir.path().display()));
@@ -312,24 +319,27 @@ fn write_report(job: &Job, dir: &RunDir) -> Result<String> {
     Ok(answer(&views))
 }
 
-/// Starts the dashboard, if the job or the command line asks for it.
-fn dashboard(
-    args: &Serve,
-    job: &Job,
-    plan: &Plan,
-    federation: &Federation,
-    (coordinator, run): (&Coordinator, &Path),
-) -> Result<Option<Arc<Visits>>> {
+/// Binds the address of the dashboard, if the job or the command line asks for one.
+fn bind_dashboard(args: &Serve, federation: &Federation) -> Result<Option<TcpListener>> {
     let asked = args.dashboard.as_deref().or(federation.dashboard.as_deref());
     let Some(address) = asked.filter(|a| *a != "off") else { return Ok(None) };
-    let listener = match TcpListener::bind(address) {
+    Ok(Some(match TcpListener::bind(address) {
         // The address of the job may belong to another coordinator of this machine.
         Err(e) if e.kind() == ErrorKind::AddrInUse && args.dashboard.is_none() => {
             listen_on("127.0.0.1:0", "--dashboard")?
         }
         Err(_) => listen_on(address, "--dashboard")?,
         Ok(listener) => listener,
-    };
+    }))
+}
+
+/// Starts the dashboard.
+fn dashboard(
+    args: &Serve,
+    (job, plan): (&Job, &Plan),
+    listener: TcpListener,
+    (coordinator, run): (&Coordinator, &Path),
+) -> Result<Arc<Visits>> {
     let local = listener.local_addr().map_err(|e| Error::storage("the dashboard", e))?;
     let about = About {
         method: job.method.name().into(),
@@ -346,7 +356,7 @@ fn dashboard(
         }
         None => note(&format!("dashboard: {}", page.link(local))),
     }
-    Ok(Some(page.start(listener, coordinator.runtime())?))
+    Ok(page.start(listener, coordinator.runtime())?)
 }
 
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {

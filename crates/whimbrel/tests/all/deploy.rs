@@ -237,7 +237,7 @@ fn the_guide_for_two_hospitals_works_as_it_is_written() {
     for (name, client) in clients {
         client.ends(&sandbox, &name);
         let shown = sandbox.read(&format!("{name}.log"));
-        for said in ["that would leave this machine", "at most:", "no evaluations"] {
+        for said in ["that would leave this machine", "upper limits", "asks you to take part"] {
             assert!(shown.contains(said), "{said}: {shown}");
         }
         let ledger = sandbox.ok(&["ledger", &format!("joined/{name}")]).stdout;

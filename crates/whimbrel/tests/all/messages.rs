@@ -71,6 +71,7 @@ fn common_mistakes_have_a_remedy() {
         says(&["run", "data.csv"], 2, &["holds data", "whimbrel new data.csv --out job.toml"]);
     assert_eq!(data.lines().count(), 2, "{data}");
     says(&["train", "job.toml"], 2, &["'run'"]);
+    says(&["help", "serv"], 2, &["'serve'"]);
     let rows = fixture("data.csv");
     let first = rows.lines().nth(1).unwrap();
     let client = first.split(',').next().unwrap();

@@ -15,6 +15,17 @@ fn shows(sandbox: &Sandbox, what: &str) {
     wait(what, || fs::read_to_string(&path).is_ok_and(|text| text.contains(what)));
 }
 
+/// The port of the dashboard is bound before invitations are made.
+#[test]
+fn a_dashboard_on_a_used_port_is_refused_before_anything_is_written() {
+    let sandbox = wards(3, "");
+    let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = used.local_addr().unwrap().to_string();
+    let args = ["serve", "job.toml", "--out", "served", "--dashboard", &address];
+    fails(&sandbox, &args, 2, "another program uses this port: name another one with --dashboard");
+    assert!(!sandbox.path("served").exists());
+}
+
 #[test]
 fn a_second_coordinator_is_refused_while_the_first_runs() {
     let sandbox = wards(3, "");

@@ -4,7 +4,7 @@ use crate::federation::{NAMES, serve_to_end, write_classes};
 use crate::federation::{
     Process, all_end, fails, invitations, join_all, join_with, serve, wait, write_two_groups,
 };
-use crate::support::{Sandbox, mixture_job, number};
+use crate::support::{Sandbox, mixture_job, number, one_line};
 use std::fs;
 use std::path::Path;
 
@@ -45,10 +45,10 @@ fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     assert!(sandbox.ok(&["status", "served"]).stdout.contains("epsilon spent: 2.000"));
     // The secret is gone, and was never part of the offer.
     assert!(!sandbox.path("served/noise").exists());
-    let told = sandbox.read("north.log");
+    let told = one_line(&sandbox.read("north.log"));
     let says = |part: &str| assert!(told.contains(part), "{part}: {told}");
-    says("epsilon 2 means that the model would come out the same without any one row of yours");
-    says("the coordinator adds the noise and is trusted for it");
+    says("Random noise hides any one row of yours from readers of the model: epsilon 2 means");
+    says("The coordinator adds the noise and is trusted for it");
     // Four rounds of the start and eight of the fit.
     let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;
     let line = |key: &str| ledger.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
@@ -97,8 +97,9 @@ fn clients_under_masks_share_the_noise() {
         fs::remove_file(sandbox.path("serve.out")).unwrap();
     }
     assert!(models[0] != models[1], "the noise was repeated");
-    let told = sandbox.read("north.log");
-    assert!(told.contains("each client adds its share of the noise before masks"), "{told}");
+    let told = one_line(&sandbox.read("north.log"));
+    let said = "Each client adds its share of the noise before its messages are hidden in a sum";
+    assert!(told.contains(said) && !told.contains("made up for this purpose"), "{told}");
 }
 
 /// A renewed consent adds to the loss of the answers before it.

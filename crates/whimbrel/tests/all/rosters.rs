@@ -4,7 +4,7 @@ use crate::federation::{
     NAMES, Process, all_end, fails, invitations, join_with, masked_wards, same_model, serve,
     served, wait, wards,
 };
-use crate::support::Sandbox;
+use crate::support::{Sandbox, one_line};
 
 /// The lines of these clients, as their users would send them to each other.
 fn lines(sandbox: &Sandbox, names: &[&str]) -> String {
@@ -43,7 +43,8 @@ fn a_roster_is_shown_by_all_and_compared() {
     for name in NAMES {
         let told = sandbox.read(&format!("{name}.log"));
         assert!(told.contains(&format!("roster of 3 clients: {shown}, as accepted")), "{told}");
-        assert!(told.contains("the clients are those of the roster that you gave"), "{told}");
+        let said = one_line(&told).contains("the clients are those of the roster that you gave");
+        assert!(said, "{told}");
         // The file in the folder is one that --roster reads.
         let kept = sandbox.read(&format!("client-{name}/roster.txt"));
         for line in lines(&sandbox, &NAMES).lines() {
@@ -109,7 +110,9 @@ fn masked_rounds_without_some_clients_need_a_word() {
     let enter = ["join", &invitation, "--data", &data, "--out", "x"];
     fails(&sandbox, &enter, 2, "rounds close 600 s after they began: a client that returns");
     let allowed = sandbox.run(&[&enter[..], &["--partial-rounds"]].concat());
-    assert!(allowed.code == 5 && allowed.stderr.contains("can be read off the masked sum"));
+    assert!(
+        allowed.code == 5 && one_line(&allowed.stderr).contains("can be read off the masked sum")
+    );
     fails(&sandbox, &[&enter[..], &["--roster", "12-34"]].concat(), 2, "is not a fingerprint");
 
     let plain = wards(3, "");

@@ -159,6 +159,11 @@ pub fn flat(value: &Value) -> Vec<f64> {
     }
 }
 
+/// A text without its line breaks and indentations.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A number of an object.
 pub fn number(object: &Map<String, Value>, key: &str) -> f64 {
     object.get(key).and_then(Value::as_f64).unwrap_or_else(|| panic!("{key} in {object:?}"))

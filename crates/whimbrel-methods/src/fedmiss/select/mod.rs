@@ -84,7 +84,7 @@ impl Select {
         all.retain(|one| one.message != "answer");
         all.push(Disclosure {
             message: "up",
-            meaning: "after the candidates of a fold: sums over the deviances of its hidden or held-out cells, and over their products".into(),
+            meaning: "after each trial: sums over how well cells kept out were predicted (deviances and their products)".into(),
             bytes_max: 16 + 8 * Scores::length(candidates_max(self.settings.effects.0.len())),
             exposure: Exposure::Aggregate,
         });
