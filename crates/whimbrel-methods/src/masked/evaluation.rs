@@ -4,7 +4,7 @@
 //! masks on the same grid, to the bit. Figures of single clients do not exist: nobody has them.
 
 use super::message::Broadcast;
-use super::state::{Format, Step};
+use super::state::{History, Step};
 use super::{Asked, Client, Fold, Masked, Peer, Server, Sums, Up};
 use crate::no_evaluation::asks_nothing;
 use crate::pooled::{LANES, Lanes, words};
@@ -25,7 +25,7 @@ impl<M: Sums> Masked<M> {
         cohort: &[ClientId],
     ) -> Result<(<Self as Method>::Broadcast, <Self as Method>::Fold)> {
         let ask = Shared::new(&self.method.ask(&server.own)?);
-        let content = self.evaluated_content(&ask, &server.voids, server.evaluations);
+        let content = self.evaluated_content(&ask, &server.history);
         let (exchange, cohort, masks) = (server.number(), cohort.to_vec(), server.masks.clone());
         let judged = Some(self.judged_words() as u32);
         let broadcast = Broadcast::Evaluate { ask, cohort: cohort.clone(), content };
@@ -33,9 +33,9 @@ impl<M: Sums> Masked<M> {
     }
 
     /// The hash of everything that all clients of the sum must have received alike.
-    fn evaluated_content(&self, ask: &Shared<M::Ask>, voids: &[u32], evaluations: u32) -> Hash {
+    fn evaluated_content(&self, ask: &Shared<M::Ask>, history: &History) -> Hash {
         let asked = ("evaluation".to_owned(), hash_bytes(ask.tail().bytes()));
-        hash_bytes(&(asked, (voids.to_vec(), evaluations)).to_bytes())
+        hash_bytes(&(asked, history.clone()).to_bytes())
     }
 
     /// A client's masked answer. Its state in the method stays.
@@ -46,15 +46,13 @@ impl<M: Sums> Masked<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client<M::Client>, Up)> {
-        let own = client.settled(&asked.voids);
+        let own = client.settled(&asked.history.voids);
         let sums = self.method.judge(own, &*asked.message.get()?, data)?;
         let words = vec![Segment { width: 64, words: words(&sums)? }];
-        let content = self.evaluated_content(&asked.message, &asked.voids, asked.evaluations);
+        let content = self.evaluated_content(&asked.message, &asked.history);
         let (masks, upload) = self.mask(client, asked, &words, content)?;
-        let (own, pending) = (client.own.clone(), client.pending.clone());
-        let (key, evaluations) = (Some(key), asked.evaluations);
-        let format = Format;
-        Ok((Client { format, own, pending, masks, key, evaluations }, Up::Words(upload)))
+        let (key, evaluations) = (Some(key), asked.history.evaluations);
+        Ok((Client { masks, key, evaluations, ..client.clone() }, Up::Words(upload)))
     }
 
     /// Takes the sums of an evaluation, or none if it is void.
@@ -73,7 +71,7 @@ impl<M: Sums> Masked<M> {
             }
         }
         server.judged = Some(sums);
-        server.evaluations += 1;
+        server.history.evaluations += 1;
         server.evaluates = false;
     }
 

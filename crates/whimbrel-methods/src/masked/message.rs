@@ -1,5 +1,6 @@
 //! Messages of the protocol around those of the method.
 
+use super::state::{History, Link};
 use whimbrel_core::shared::Tail;
 use whimbrel_core::{ClientId, Error, Result, Shared, Wire, wire};
 use whimbrel_privacy::masks::{Enrolment, Hash, MaskedUpload, Shares, Survivors, Vouch, Vouches};
@@ -35,14 +36,11 @@ pub enum Down<D, A> {
 pub struct Asked<D> {
     /// The masked exchange: the method's, and the evaluations before it.
     pub exchange: u32,
-    /// The evaluations before it.
-    pub evaluations: u32,
     /// The clients that are asked, ascending.
     pub cohort: Vec<ClientId>,
     /// Keys that the receiver does not have yet.
     pub newcomers: Vec<(ClientId, Enrolment)>,
-    /// The method's exchanges without a sum so far.
-    pub voids: Vec<u32>,
+    pub history: History,
     /// The method's message, or the question of an evaluation.
     pub message: D,
 }
@@ -50,24 +48,28 @@ pub struct Asked<D> {
 impl<D> Asked<D> {
     /// The method's exchange: this one, or the next one after an evaluation.
     pub fn of_method(&self) -> Result<u32> {
-        let counted = self.exchange.checked_sub(self.evaluations);
+        let counted = self.exchange.checked_sub(self.history.evaluations);
         counted.ok_or_else(|| Error::peer("a message counts more evaluations than exchanges"))
+    }
+
+    /// The method's last exchange with a sum.
+    pub(super) fn last(&self) -> Result<Option<Link>> {
+        Ok(self.history.last(self.of_method()?))
     }
 }
 
 impl<D: Wire> Asked<D> {
     fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
-        ((self.exchange, self.evaluations), (self.cohort.clone(), self.newcomers.clone()))
-            .put(head);
-        self.voids.put(head);
+        (self.exchange, (self.cohort.clone(), self.newcomers.clone())).put(head);
+        self.history.put(head);
         self.message.put_parts(head)
     }
 
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
-        let ((exchange, evaluations), (cohort, newcomers)) = Wire::take(head)?;
-        let voids = Wire::take(head)?;
+        let (exchange, (cohort, newcomers)) = Wire::take(head)?;
+        let history = Wire::take(head)?;
         let message = D::take_parts(head, tail)?;
-        Ok(Self { exchange, evaluations, cohort, newcomers, voids, message })
+        Ok(Self { exchange, cohort, newcomers, history, message })
     }
 }
 

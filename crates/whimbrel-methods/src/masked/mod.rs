@@ -11,8 +11,9 @@
 //!
 //! Everything is state of the server or of a client, so runners carry, store and repeat the steps as
 //! those of any method. A client's own state moves when the next message says that its last exchange
-//! was not void. The key of a later step is a child of the upload's key: a client answers each step
-//! of an exchange once, whatever the server sends.
+//! was not void, and names the task of the last exchange with a sum: tasks form a chain, so that a
+//! client with another past contributes noise. The key of a later step is a child of the upload's
+//! key: a client answers each step of an exchange once, whatever the server sends.
 //!
 //! Enrolment messages are not masked: stages of [exact sums](crate::pooled) replace them. An evaluation
 //! is a masked exchange of such sums (`evaluation.rs`).
@@ -25,7 +26,7 @@ mod state;
 mod trust;
 
 pub use message::{Asked, Down, Summary, Up};
-pub use state::{Client, Fold, Peer, Server};
+pub use state::{Client, Fold, History, Peer, Server};
 pub use trust::{Trust, Watch};
 pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 
@@ -154,6 +155,7 @@ impl<M: Sums> Masked<M> {
             self.trust.check(roster)?;
         }
         self.trust.check_sum(&asked.cohort, masks.roster())?;
+        self.trust.check_history(client.settled_at(&asked.history.voids).1, asked.last()?)?;
         let layout = words.iter().map(Span::of).collect::<Result<_>>()?;
         let (exchange, cohort) = (asked.exchange, asked.cohort.clone());
         let upload = masks.upload(&MaskTask { exchange, cohort, layout, content }, words)?;
@@ -168,19 +170,20 @@ impl<M: Sums> Masked<M> {
         (state, up): (M::Client, M::Up),
         key: Key,
     ) -> Result<(Client<M::Client>, Up)> {
-        let (words, evaluations) = (self.method.words(&up)?, asked.evaluations);
-        let content = self.content(&asked.message, &asked.voids, evaluations)?;
+        let (words, history) = (self.method.words(&up)?, &asked.history);
+        let content = self.content(&asked.message, history)?;
         let (masks, upload) = self.mask(client, asked, &words, content)?;
-        let own = client.settled(&asked.voids).clone();
-        let pending = Some((asked.of_method()?, state));
-        let (format, key) = (Format, Some(key));
-        Ok((Client { format, own, pending, masks, key, evaluations }, Up::Words(upload)))
+        let (own, held) = client.settled_at(&history.voids);
+        let pending = Some(((asked.of_method()?, upload.task), state));
+        let (own, key, evaluations) = (own.clone(), Some(key), history.evaluations);
+        let client = Client { format: Format, own, held, pending, masks, key, evaluations };
+        Ok((client, Up::Words(upload)))
     }
 
-    /// The hash of the message's common part, of the void exchanges and of the evaluations so far.
-    fn content(&self, message: &M::Down, voids: &[u32], evaluations: u32) -> Result<Hash> {
+    /// The hash of the message's common part and of the history.
+    fn content(&self, message: &M::Down, history: &History) -> Result<Hash> {
         let common = hash_bytes(&self.method.common(message)?);
-        Ok(hash_bytes(&(common, (voids.to_vec(), evaluations)).to_bytes()))
+        Ok(hash_bytes(&(common, history.clone()).to_bytes()))
     }
 
     /// The question to a client.
@@ -195,10 +198,9 @@ impl<M: Sums> Masked<M> {
         let newcomers = newcomers.map(|id| Ok((*id, server.masks.roster().member(*id)?.clone())));
         Ok(Asked {
             exchange: server.number(),
-            evaluations: server.evaluations,
             cohort: cohort.to_vec(),
             newcomers: newcomers.collect::<Result<_>>()?,
-            voids: server.voids.clone(),
+            history: server.history.clone(),
             message,
         })
     }
@@ -282,8 +284,8 @@ impl<M: Sums> Method for Masked<M> {
         let (own, summary) = self.method.enroll(data, key)?;
         let masks = self.client(key);
         let keys = masks.enrol();
-        let (format, pending, key) = (Format, None, None);
-        let client = Client { format, own, pending, masks, key, evaluations: 0 };
+        let (format, held, pending) = (Format, None, None);
+        let client = Client { format, own, held, pending, masks, key: None, evaluations: 0 };
         Ok((client, Summary { keys, summary }))
     }
 
@@ -304,9 +306,8 @@ impl<M: Sums> Method for Masked<M> {
             asked: Vec::new(),
             vouches: None,
             fold: None,
-            voids: Vec::new(),
+            history: History { voids: Vec::new(), evaluations: 0, base: [0; 32] },
             evaluates: false,
-            evaluations: 0,
             judged: None,
         })
     }
@@ -329,7 +330,7 @@ impl<M: Sums> Method for Masked<M> {
     }
 
     fn status(&self, server: &Self::Server) -> Status {
-        let asides = STEPS * server.evaluations;
+        let asides = STEPS * server.history.evaluations;
         let status = Status { asides, ..self.method.status(&server.own) };
         match server.step {
             _ if server.evaluates => {
@@ -384,14 +385,14 @@ impl<M: Sums> Method for Masked<M> {
                 return Ok((peer.clone(), down));
             }
         };
-        let own = peer.settled(&server.voids);
+        let own = peer.settled(&server.history.voids);
         let (staged, message) = self.method.downlink(&server.own, message, own, key)?;
         let staged = Peer {
             id: peer.id,
             own: own.clone(),
             pending: Some((server.exchange, staged)),
             known: server.admitted.len() as u32,
-            content: self.content(&message, &server.voids, server.evaluations)?,
+            content: self.content(&message, &server.history)?,
         };
         Ok((staged, Down::Upload(self.asked(server, peer, cohort, message)?)))
     }
@@ -399,10 +400,12 @@ impl<M: Sums> Method for Masked<M> {
     fn place(&self, client: &Self::Client, down: &Self::Down) -> Result<Place> {
         let (kind, evaluations) = match down {
             Down::Upload(asked) => {
-                let place = self.method.place(client.settled(&asked.voids), &asked.message)?;
-                (place.kind, asked.evaluations)
+                let own = client.settled(&asked.history.voids);
+                (self.method.place(own, &asked.message)?.kind, asked.history.evaluations)
             }
-            Down::Evaluate(asked) if self.judged_words() > 0 => (self.kinds, asked.evaluations),
+            Down::Evaluate(asked) if self.judged_words() > 0 => {
+                (self.kinds, asked.history.evaluations)
+            }
             Down::Evaluate(_) => {
                 return Err(Error::peer("an evaluation, and the method has none"));
             }
@@ -423,7 +426,7 @@ impl<M: Sums> Method for Masked<M> {
             Down::Evaluate(asked) => return self.evaluate(client, asked, data, key),
             _ => return self.answer_step(client, down, key),
         };
-        let own = client.settled(&asked.voids);
+        let own = client.settled(&asked.history.voids);
         let done = self.method.local_step(own, &asked.message, data, key)?;
         self.upload(client, asked, done, key)
     }
@@ -436,7 +439,8 @@ impl<M: Sums> Method for Masked<M> {
         let mut own = Vec::new();
         for task in tasks {
             if let Down::Upload(asked) = &task.down {
-                let (client, down) = (task.client.settled(&asked.voids), asked.message.clone());
+                let client = task.client.settled(&asked.history.voids);
+                let down = asked.message.clone();
                 own.push(Task { client, down, data: task.data, key: task.key });
             }
         }
@@ -510,6 +514,7 @@ impl<M: Sums> Method for Masked<M> {
             Step::Share => {
                 let unopened = server.masks.unopened().into_iter();
                 self.trust.report(unopened.map(|(from, to)| (from, Some(to))));
+                let task = server.masks.task();
                 let outcome = if open { Some(server.masks.finish()?) } else { None };
                 (server.asked, server.vouches) = (Vec::new(), None);
                 server.step = Step::Upload;
@@ -527,10 +532,13 @@ impl<M: Sums> Method for Masked<M> {
                 } else {
                     sum = None;
                 }
-                let own = match sum {
-                    Some(own) => own,
-                    None => {
-                        server.voids.push(server.exchange);
+                let own = match (sum, task) {
+                    (Some(own), Some(task)) => {
+                        server.history.base = task;
+                        own
+                    }
+                    _ => {
+                        server.history.voids.push(server.exchange);
                         server.check_voids()?;
                         self.method.open(&server.own, &[])?.1
                     }

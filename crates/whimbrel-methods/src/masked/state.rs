@@ -18,7 +18,7 @@ pub(super) struct Format;
 
 impl Format {
     const MARK: [u8; 4] = *b"MASK";
-    /// Raised when a stored state changes: version 1 lacked evaluations, and the mark.
+    /// Raised when a stored state changes: version 1 lacked evaluations, history and the mark.
     const VERSION: u8 = 2;
 }
 
@@ -47,6 +47,29 @@ impl Wire for Format {
     }
 }
 
+/// The past of an exchange, the same for all of its clients.
+#[derive(Clone)]
+pub struct History {
+    /// The method's exchanges without a sum.
+    pub voids: Vec<u32>,
+    /// Evaluations so far.
+    pub evaluations: u32,
+    /// The hash of the task of the method's last exchange with a sum, which covers the history
+    /// before it; zeros before the first.
+    pub base: Hash,
+}
+
+/// An exchange of the method and the hash of its task.
+pub(super) type Link = (u32, Hash);
+
+impl History {
+    /// The last exchange with a sum before this exchange of the method.
+    pub(super) fn last(&self, exchange: u32) -> Option<Link> {
+        let last = (0..exchange).rev().find(|e| !self.voids.contains(e));
+        last.map(|exchange| (exchange, self.base))
+    }
+}
+
 /// The global state.
 #[derive(Clone)]
 pub struct Server<S, F> {
@@ -66,12 +89,9 @@ pub struct Server<S, F> {
     pub(super) vouches: Option<Vouches>,
     /// The senders of the sum, until its words are known.
     pub(super) fold: Option<F>,
-    /// The exchanges without a sum.
-    pub(super) voids: Vec<u32>,
+    pub(super) history: History,
     /// Whether the masked exchange under way is an evaluation.
     pub(super) evaluates: bool,
-    /// Evaluations so far.
-    pub(super) evaluations: u32,
     /// The sums of the evaluation since the last exchange of the method, empty if it is void.
     pub(super) judged: Option<Vec<f64>>,
 }
@@ -96,8 +116,10 @@ pub struct Client<C> {
     pub(super) format: Format,
     /// The method's.
     pub own: C,
+    /// The last exchange in it.
+    pub(super) held: Option<Link>,
     /// An exchange, and the state after it unless it is void.
-    pub(super) pending: Option<(u32, C)>,
+    pub(super) pending: Option<(Link, C)>,
     pub(super) masks: MaskClient,
     /// The key of the last upload.
     pub(super) key: Option<Key>,
@@ -117,6 +139,7 @@ pub struct Fold<F> {
     pub(super) judged: Option<u32>,
 }
 
+wire!(History { voids, evaluations, base });
 wire!(Server<S: Wire, F: Wire> {
     format,
     own,
@@ -127,13 +150,12 @@ wire!(Server<S: Wire, F: Wire> {
     asked,
     vouches,
     fold,
-    voids,
+    history,
     evaluates,
-    evaluations,
     judged
 });
 wire!(Peer<P: Wire> { id, own, pending, known, content });
-wire!(Client<C: Wire> { format, own, pending, masks, key, evaluations });
+wire!(Client<C: Wire> { format, own, held, pending, masks, key, evaluations });
 wire!(Fold<F: Wire> { exchange, cohort, masks, own, judged });
 
 impl Wire for Step {
@@ -153,13 +175,16 @@ const VOIDS_MAX: u32 = 10;
 impl<S, F> Server<S, F> {
     /// The number of the next masked exchange: the method's and the evaluations so far.
     pub(super) fn number(&self) -> u32 {
-        self.exchange + self.evaluations
+        self.exchange + self.history.evaluations
     }
 
     /// Refuses to go on after too many void exchanges in a row.
     pub(super) fn check_voids(&self) -> Result<()> {
         let last = (0..VOIDS_MAX).map(|back| self.exchange.checked_sub(back));
-        if last.into_iter().all(|exchange| exchange.is_some_and(|e| self.voids.contains(&e))) {
+        if last
+            .into_iter()
+            .all(|exchange| exchange.is_some_and(|e| self.history.voids.contains(&e)))
+        {
             return Err(Error::peer(format!(
                 "{VOIDS_MAX} consecutive rounds were void: fewer clients answered than a masked sum takes"
             ))
@@ -172,20 +197,24 @@ impl<S, F> Server<S, F> {
 impl<P> Peer<P> {
     /// The record, given the void exchanges.
     pub(super) fn settled(&self, voids: &[u32]) -> &P {
-        settled(&self.own, &self.pending, voids)
+        match &self.pending {
+            Some((exchange, record)) if !voids.contains(exchange) => record,
+            _ => &self.own,
+        }
     }
 }
 
 impl<C> Client<C> {
     /// The state, given the void exchanges.
     pub(super) fn settled(&self, voids: &[u32]) -> &C {
-        settled(&self.own, &self.pending, voids)
+        self.settled_at(voids).0
     }
-}
 
-fn settled<'a, T>(own: &'a T, pending: &'a Option<(u32, T)>, voids: &[u32]) -> &'a T {
-    match pending {
-        Some((exchange, state)) if !voids.contains(exchange) => state,
-        _ => own,
+    /// The state and the last exchange in it, given the void exchanges.
+    pub(super) fn settled_at(&self, voids: &[u32]) -> (&C, Option<Link>) {
+        match &self.pending {
+            Some((link, state)) if !voids.contains(&link.0) => (state, Some(*link)),
+            _ => (&self.own, self.held),
+        }
     }
 }

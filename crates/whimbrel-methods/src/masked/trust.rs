@@ -1,5 +1,6 @@
 //! The trust between clients: the identity of a client, and the user's view of rosters.
 
+use super::state::Link;
 use std::fmt;
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_privacy::masks::{Hash, Roster};
@@ -37,6 +38,26 @@ impl Trust {
         let what = format!("a sum of {} clients of a roster of {all}", of.len());
         Err(Error::peer(format!("{what}: sums with and without a client reveal its part"))
             .hint("--partial-rounds takes part in such sums"))
+    }
+
+    /// Refuses a question after a sum that this client's state does not hold: the difference from its
+    /// memory would be read off the sum. A client that was left out may return to partial sums.
+    pub(super) fn check_history(&self, held: Option<Link>, last: Option<Link>) -> Result<()> {
+        let exchange = |link: Option<Link>| link.map(|(exchange, _)| exchange);
+        if held == last {
+            return Ok(());
+        }
+        if exchange(held) >= exchange(last) {
+            return Err(Error::peer(
+                "the last sum belongs to another task than the one that this client answered",
+            ));
+        }
+        if !self.whole {
+            return Ok(());
+        }
+        let what =
+            "the last sum lacks this client: after missed rounds it can be read off the next";
+        Err(Error::peer(what).hint("--partial-rounds takes part in such sums"))
     }
 
     pub(super) fn report(&self, unopened: impl Iterator<Item = (ClientId, Option<ClientId>)>) {

@@ -33,6 +33,7 @@ type Message = Down<fedem::Down, fedem::Ask>;
 struct Town {
     machine: Machine,
     clients: Vec<ClientMachine>,
+    participant: Box<dyn Fn(usize) -> Participant>,
     /// Names and identities of the clients, as users exchange them.
     lines: String,
 }
@@ -47,14 +48,17 @@ impl Town {
             Arc::new(Erased(Masked::new(setup.typed(), &masks), BindMasked(BindRows)))
         };
         let (of_clients, method) = (method(trust), method(Trust::default()));
-        let mut clients: Vec<ClientMachine> = Vec::new();
-        let mut summaries = Vec::new();
-        for (i, table) in tables(CLIENTS, Sizes::Equal(40)).into_iter().enumerate() {
+        let tables = tables(CLIENTS, Sizes::Equal(40));
+        let participant = move |i: usize| {
             let stage = Stage::new("fit", of_clients.clone());
             let stage = Stage { evaluate_every: Some(5), ..stage };
-            let (chain, data) = (Box::new(vec![stage]), ClientData::Table(table));
-            let consent = Consent::default();
-            let mut client = ClientMachine::new(Participant { chain, data, seed: 1, consent });
+            let (chain, data) = (Box::new(vec![stage]), ClientData::Table(tables[i].clone()));
+            Participant { chain, data, seed: 1, consent: Consent::default() }
+        };
+        let mut clients: Vec<ClientMachine> = Vec::new();
+        let mut summaries = Vec::new();
+        for i in 0..CLIENTS {
+            let mut client = ClientMachine::new(participant(i));
             summaries.push(enrol(&mut client, i).unwrap());
             clients.push(client);
         }
@@ -66,7 +70,7 @@ impl Town {
             format!("c{id} {}\n", ShortHash::of_identity(&keys.identity))
         };
         let lines = roster.iter().map(line).collect();
-        Self { machine, clients, lines }
+        Self { machine, clients, participant: Box::new(participant), lines }
     }
 
     /// One step of an exchange: the refusals of clients and of the coordinator's own sum.
@@ -100,6 +104,31 @@ impl Town {
         }
         self.machine.close(exchange, vec![shard]).unwrap();
         refusals
+    }
+
+    /// A copy of the lied-to client, which answers the next question with a lie and is told that its
+    /// answer counts or not, while the client itself answers in truth.
+    fn forks(
+        &self,
+        twin: Option<ClientMachine>,
+        lie: fn(&mut Message),
+        counts: bool,
+    ) -> ClientMachine {
+        let copy = || {
+            let saved = self.clients[VICTIM].save();
+            ClientMachine::load((self.participant)(VICTIM), &saved).unwrap()
+        };
+        let mut twin = twin.unwrap_or_else(copy);
+        let exchange = self.machine.open().unwrap().unwrap();
+        let (_, message) = self.machine.message(&exchange, id()).unwrap();
+        let mut message = Message::from_bytes(&message.to_bytes()).unwrap();
+        lie(&mut message);
+        let at = StepId::exchange(0, exchange.number);
+        let message = message.to_bytes().into();
+        let question = Question { purpose: Purpose::Exchange, at, client: id(), message };
+        twin.answer(&question).unwrap();
+        twin.acknowledge(at, counts);
+        twin
     }
 
     fn honest(&mut self, steps: usize) {
@@ -136,7 +165,7 @@ fn lies_to_one_client() {
         ("smaller cohort", Form::Pair, 0, |m| asked(m).cohort.truncate(4), "answers another task"),
         ("replayed task", Form::Pair, 3, |m| asked(m).exchange = 0, "exchange 0 is over"),
         ("skipped exchange", Form::Pair, 3, |m| asked(m).exchange += 1, "answers another task"),
-        ("void list", Form::Pair, 3, |m| asked(m).voids = vec![0], "answers another task"),
+        ("void list", Form::Pair, 3, |m| asked(m).history.voids = vec![0], "answers another task"),
         ("altered grid", Form::Pair, 3, alter_grid, "answers another task"),
         ("split view of the model", Form::Pair, 3, alter_model, "answers another task"),
         (
@@ -173,12 +202,12 @@ fn lies_about_evaluations() {
         ("cohort of one", 0, |m| judged(m).cohort = vec![id()], "a cohort of 1"),
         ("smaller cohort", 0, |m| judged(m).cohort.truncate(4), "answers another task"),
         ("replayed task", 0, |m| judged(m).exchange = 0, "exchange 0 is over"),
-        ("void list", 0, |m| judged(m).voids = vec![0], "answers another task"),
+        ("void list", 0, |m| judged(m).history.voids = vec![0], "answers another task"),
         ("split view of the model", 0, alter_model, "answers another task"),
         (
             "draws of an earlier exchange",
             0,
-            |m| judged(m).evaluations += 100,
+            |m| judged(m).history.evaluations += 100,
             "it counts 300 exchanges as evaluations",
         ),
         ("survivors", 1, leave_one_out, "did not vouch for the survivors"),
@@ -250,6 +279,70 @@ fn sums_without_a_client_of_the_roster_are_refused() {
         assert_eq!(town.clients[VICTIM].ledger().entries(), entries, "{name}");
     }
     Town::new(Form::Pair, trust).honest(6);
+}
+
+/// A client whose memory follows another model than the others know of is refused by its own next
+/// answer, in rounds and in evaluations, with and without `--partial-rounds`: the sum less the others'
+/// part would be the difference of two gradients of its own.
+#[test]
+fn a_client_with_another_past_sends_nothing() {
+    for whole in [false, true] {
+        for evaluates in [false, true] {
+            let mut town = Town::new(Form::Pair, Trust { whole, ..Trust::default() });
+            town.honest(6);
+            let twin = town.forks(None, alter_model, true);
+            town.honest(3);
+            town.clients[VICTIM] = twin;
+            assert!(!evaluates || town.machine.begin_evaluation().unwrap());
+            let refusals = town.step(|_| (), |_| panic!("an answer left"));
+            let why = "the last sum belongs to another task";
+            let fits = matches!(&refusals[..], [(of, said)] if *of == id() && said.contains(why));
+            assert!(fits, "whole: {whole}, evaluates: {evaluates}: {refusals:?}");
+        }
+    }
+    // Named to the client alone, the task that it answered binds its masks and leaves noise.
+    let mut town = Town::new(Form::Pair, Trust::default());
+    town.honest(6);
+    let refusals = town.step(|m| asked(m).history.base[0] ^= 1, |_| panic!("an answer left"));
+    assert!(matches!(&refusals[..], [(_, said)] if said.contains("another task")), "{refusals:?}");
+}
+
+/// A client whose uploads of some rounds were refused to it alone would return with a memory of
+/// long ago, though nobody was missing: without `--partial-rounds` it sends nothing.
+#[test]
+fn a_client_whose_uploads_were_refused_does_not_return() {
+    for whole in [false, true] {
+        let mut town = Town::new(Form::Pair, Trust { whole, ..Trust::default() });
+        town.honest(6);
+        let mut twin = None;
+        for _ in 0..3 {
+            twin = Some(town.forks(twin, |_| (), false));
+            town.honest(3);
+        }
+        town.clients[VICTIM] = twin.unwrap();
+        let refusals = town.step(|_| (), |_| assert!(!whole, "an answer left"));
+        let why = "the last sum lacks this client";
+        match &refusals[..] {
+            [(of, said)] => assert!(whole && *of == id() && said.contains(why), "{said}"),
+            _ => assert!(!whole && refusals.is_empty(), "{refusals:?}"),
+        }
+    }
+}
+
+/// States that another version wrote are refused.
+#[test]
+fn states_of_another_format_are_refused() {
+    let mut town = Town::new(Form::Pair, Trust::default());
+    town.honest(3);
+    let method = town.machine.method();
+    let client = &town.clients[VICTIM].committed().unwrap().state;
+    for (kind, state) in
+        [(StateKind::Server, &town.machine.server().save()), (StateKind::Client, client)]
+    {
+        assert!(method.load(kind, state).is_ok());
+        let said = method.load(kind, &state[8..]).err().unwrap().to_string();
+        assert!(said.contains("that another version of this program wrote"), "{said}");
+    }
 }
 
 fn id() -> ClientId {

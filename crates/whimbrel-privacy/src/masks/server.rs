@@ -100,6 +100,11 @@ impl MaskServer {
         shares.flat_map(|(to, (_, from))| from.iter().map(|from| (*from, *to))).collect()
     }
 
+    /// The hash of the task of the exchange under way.
+    pub fn task(&self) -> Option<Hash> {
+        self.open.as_ref().map(|open| open.hash)
+    }
+
     /// Whether an exchange is under way.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
