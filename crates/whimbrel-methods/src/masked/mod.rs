@@ -34,8 +34,7 @@ use message::Broadcast;
 use state::{Format, Step};
 use whimbrel_core::method::{
     Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Exposure, Method, Metric, Next,
-    Place,
-    Sender, Status, Task,
+    Place, Sender, Status, Task,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
 use whimbrel_privacy::masks::{

@@ -14,9 +14,9 @@ use std::time::Duration;
 use whimbrel::parts::core::erased::{
     Bound, DynMethod, DynSender, DynTask, Messages, Opaque, StateKind,
 };
-use whimbrel::parts::core::method::{Artifact, ClientGroup, Declaration, Metric, Status};
+use whimbrel::parts::core::method::{Artifact, ClientGroup, Declaration, Metric, Place, Status};
 use whimbrel::parts::core::{ClientData, ClientId, Key, Message, Result, Spread, Wire};
-use whimbrel::parts::engine::run::Stage;
+use whimbrel::parts::engine::run::{Stage, StageMethod};
 use whimbrel::parts::engine::{Chain, Observer};
 use whimbrel::parts::families::plan::{Facts, Plan};
 use whimbrel::parts::families::{Job, Offer};
@@ -76,9 +76,7 @@ impl DynMethod for Lying {
         rows(peer: &Opaque) -> Result<Option<u64>>;
         status(server: &Opaque) -> Result<Status>;
         open(server: &Opaque, cohort: &[ClientId]) -> Result<(Bound, Opaque)>;
-        allowance(client: &Opaque, down: &Message) -> Result<usize>;
-        asides(server: &Opaque) -> Result<u32>;
-        asides_before(client: &Opaque, down: &Message) -> Result<u32>;
+        place(client: &Opaque, down: &Message) -> Result<Place>;
         local_steps(tasks: &[DynTask<'_>], threads: &dyn Spread) -> Vec<Result<(Opaque, Vec<u8>)>>;
         absorb(fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
         merge(fold: &mut Opaque, other: Opaque) -> Result<()>;
@@ -111,7 +109,9 @@ impl Chain for LyingPlan {
         if index + 1 < self.len() {
             return Ok(stage);
         }
-        Ok(Stage { method: Arc::new(Lying { honest: stage.method, lie: self.lie }), ..stage })
+        let StageMethod::Server(honest) = stage.method else { return Ok(stage) };
+        let method: Arc<dyn DynMethod> = Arc::new(Lying { honest, lie: self.lie });
+        Ok(Stage { method: method.into(), ..stage })
     }
 }
 
@@ -155,7 +155,7 @@ fn told(lie: Lie, more: &[&str]) -> [String; 2] {
     let join = |name: &String| {
         let token = registry.invite(name, 1).unwrap();
         let (address, server) = (address.clone(), identity.fingerprint());
-        let invitation = Invitation { address, server, name: name.clone(), token };
+        let invitation = Invitation { address, server, name: name.clone(), token, relays: Vec::new() };
         join_with(&sandbox, name, &invitation.encode(), more)
     };
     let mut clients: Vec<Process> = names.iter().map(join).collect();
