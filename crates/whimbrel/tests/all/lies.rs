@@ -111,7 +111,9 @@ impl Chain for LyingPlan {
         if index + 1 < self.len() {
             return Ok(stage);
         }
-        Ok(Stage { method: Arc::new(Lying { honest: stage.method, lie: self.lie }), ..stage })
+        let lying: Arc<dyn DynMethod> =
+            Arc::new(Lying { honest: stage.method.server()?.clone(), lie: self.lie });
+        Ok(Stage { method: lying.into(), ..stage })
     }
 }
 
