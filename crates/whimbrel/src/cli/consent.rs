@@ -58,10 +58,7 @@ impl Screen<'_> {
     fn purpose(&self, job: &Job) -> Vec<(&'static str, String)> {
         let schema = self.offer.schema();
         let kinds = registry().models(job.model);
-        let own = kinds.iter().find(|(family, _)| {
-            family.methods.iter().any(|kind| kind.algorithm == job.method.kind.algorithm)
-        });
-        let doc = own.or(kinds.first()).map_or(job.model, |(_, kind)| kind.word.doc);
+        let doc = kinds.first().map_or(job.model, |(_, kind)| kind.word.doc);
         let described = job.fit.describe();
         let details =
             described.strip_prefix(job.model).map_or("", |rest| rest.trim_start_matches(", "));

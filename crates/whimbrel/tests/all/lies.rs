@@ -16,7 +16,7 @@ use whimbrel::parts::core::erased::{
 };
 use whimbrel::parts::core::method::{Artifact, ClientGroup, Declaration, Metric, Place, Status};
 use whimbrel::parts::core::{ClientData, ClientId, Key, Message, Result, Spread, Wire};
-use whimbrel::parts::engine::run::{Stage, StageMethod};
+use whimbrel::parts::engine::run::Stage;
 use whimbrel::parts::engine::{Chain, Observer};
 use whimbrel::parts::families::plan::{Facts, Plan};
 use whimbrel::parts::families::{Job, Offer};
@@ -109,9 +109,9 @@ impl Chain for LyingPlan {
         if index + 1 < self.len() {
             return Ok(stage);
         }
-        let StageMethod::Server(honest) = stage.method else { return Ok(stage) };
-        let method: Arc<dyn DynMethod> = Arc::new(Lying { honest, lie: self.lie });
-        Ok(Stage { method: method.into(), ..stage })
+        let lying: Arc<dyn DynMethod> =
+            Arc::new(Lying { honest: stage.method.server()?.clone(), lie: self.lie });
+        Ok(Stage { method: lying.into(), ..stage })
     }
 }
 
