@@ -48,8 +48,8 @@ impl<'a> Source<'a> {
             read_full(&mut plain, &mut magic).map_err(|e| Error::storage(&self.name(), &e))?;
         let whole = std::io::Cursor::new(magic).take(got as u64).chain(plain);
         if got == 2 && magic == [0x1f, 0x8b] {
-            let packed = BufReader::with_capacity(1 << 16, whole);
-            return Ok(Box::new(MultiGzDecoder::new(packed)));
+            let packed = BufReader::with_capacity(1 << 16, Counted { reader: whole, bytes: 0 });
+            return Ok(Box::new(Unpacked { decoder: MultiGzDecoder::new(packed), bytes: 0 }));
         }
         Ok(Box::new(whole))
     }
@@ -59,6 +59,47 @@ impl<'a> Source<'a> {
         let mut bytes = Vec::new();
         self.open()?.read_to_end(&mut bytes).map_err(|e| Error::storage(&self.name(), &e))?;
         Ok(bytes)
+    }
+}
+
+/// Unpacked bytes that are read whatever the packed size.
+const UNPACKED_BYTES: u64 = 256 << 20;
+/// Beyond that, the largest ratio of unpacked to packed bytes. Tables reach tens; deflate reaches
+/// 1,000 on bytes that are all the same.
+const UNPACKED_RATIO: u64 = 200;
+
+/// A reader that counts its bytes.
+struct Counted<R> {
+    reader: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.reader.read(into)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+/// A gzipped source. A small file that unpacks to very many bytes is refused while it is read.
+struct Unpacked<R> {
+    decoder: MultiGzDecoder<BufReader<Counted<R>>>,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.decoder.read(into)?;
+        self.bytes += read as u64;
+        let packed = self.decoder.get_ref().get_ref().bytes;
+        if self.bytes > UNPACKED_BYTES && self.bytes > UNPACKED_RATIO * packed {
+            return Err(std::io::Error::other(format!(
+                "it unpacks to more than {UNPACKED_RATIO} times its size; unpack it with gunzip if \
+                 this is intended"
+            )));
+        }
+        Ok(read)
     }
 }
 
@@ -171,6 +212,33 @@ pub(crate) fn read_full(source: &mut dyn Read, out: &mut [u8]) -> std::io::Resul
 mod tests {
     use super::*;
     use crate::hash_path;
+    use std::io::Write;
+
+    #[test]
+    fn a_small_file_that_unpacks_to_gigabytes_is_refused_on_the_way() {
+        let pack = |bytes: &[u8]| {
+            let mut packer =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            packer.write_all(bytes).unwrap();
+            packer.finish().unwrap()
+        };
+        let bomb = pack(&vec![b'0'; 1 << 20]).repeat(3 << 10);
+        let mut read = 0;
+        let mut unpacked = Source::bytes("bomb.gz", &bomb).open().unwrap();
+        let mut space = vec![0; 1 << 20];
+        let error = loop {
+            match unpacked.read(&mut space) {
+                Ok(0) => panic!("{read} bytes were unpacked"),
+                Ok(bytes) => read += bytes as u64,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("unpacks to more than 200 times its size"), "{error}");
+        assert!(read <= UNPACKED_BYTES, "{read} bytes came before the refusal");
+        // A constant table below the limit, and any size at an ordinary ratio.
+        let small = pack(&vec![b'0'; 10 << 20]);
+        assert_eq!(Source::bytes("small.gz", &small).read().unwrap().len(), 10 << 20);
+    }
 
     /// The hash equals that of a second pass, for folders too; a partly read file has none.
     #[test]

@@ -309,6 +309,17 @@ fn disk_free(_: &Path) -> Option<u64> {
     None
 }
 
+/// Whether an error is about a full disk or an exhausted quota. A storage error keeps only the
+/// system's text, which is compared with those of these error codes.
+pub fn is_full_disk(error: &Error) -> bool {
+    let Error::Storage { what, .. } = error else { return false };
+    (1..256).map(std::io::Error::from_raw_os_error).any(|e| {
+        let full =
+            matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        full && e.to_string() == *what
+    })
+}
+
 /// Retries a write until it succeeds or the coordinator is told to stop, and shows the obstacle on
 /// the status board.
 pub fn retry_storage<T>(

@@ -173,7 +173,7 @@ impl Registry {
             if let Some(relay) = via {
                 list.relay(relay)?;
             }
-            if let Some(entry) = list.clients.iter_mut().find(|c| c.name == name) {
+            if let Some(entry) = list.entry(name) {
                 entry.via = via.map(Into::into);
             }
             Ok(((), MemberEvent::new("moved", name, via.unwrap_or("direct"))))
@@ -219,6 +219,20 @@ impl Registry {
             list.for_each_of(names, |name| name, |entry, _| entry.finished = true);
             let event = |name: &String| MemberEvent::new("finished", name, "");
             Ok(((), names.iter().map(event).collect()))
+        })
+    }
+
+    /// Records that clients have received the coordinator's announced certificate.
+    pub fn tell(&self, names: &[String], certificate: &Fingerprint) -> Result<()> {
+        let certificate = hex(certificate);
+        self.file.change(|list| {
+            let told: Vec<(&String, &String)> = names.iter().map(|n| (n, &certificate)).collect();
+            let tell = |entry: &mut ClientEntry, (_, certificate): &(&String, &String)| {
+                entry.told = Some((*certificate).clone());
+            };
+            list.for_each_of(&told, |(name, _)| name, tell);
+            // No line: after a restored copy, clients receive it again.
+            Ok(((), Vec::new()))
         })
     }
 

@@ -30,6 +30,7 @@ use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status, Streaming};
+use whimbrel_core::text::printable;
 use whimbrel_core::wire::hex;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::private_file;
@@ -210,7 +211,7 @@ impl federation_server::Federation for RelayService {
         if is_own {
             let party = if is_relay { Party::Relay } else { Party::Client };
             self.relay.admitted.add(self.certificate, party);
-            tracing::info!("`{}` enrolled from {}", reply.name, self.address);
+            tracing::info!("`{}` enrolled from {}", printable(&reply.name), self.address);
         }
         Ok(Response::new(reply))
     }

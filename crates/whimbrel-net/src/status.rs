@@ -191,6 +191,9 @@ pub struct ClientStatus {
     pub missed: u64,
     /// Uploads refused by this process.
     pub refused: u64,
+    /// Whether it has received the coordinator's announced certificate; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told: Option<bool>,
     /// Rows stated at the stage's enrolment, if the method keeps them.
     pub rows: Option<u64>,
     /// Bytes of its messages in this stage, as in the run's total.

@@ -90,7 +90,8 @@ impl Preparation {
         let k = kept.len();
         let whole = axes.as_ref().is_none_or(|a| !a.is_empty() && a.len().is_multiple_of(k.max(1)));
         let usable = scales.iter().all(|s| *s > 0.0 && s.is_finite());
-        if k == 0 || means.len() != k || scales.len() != k || !whole || !usable {
+        let ascending = kept.is_sorted_by(|a, b| a < b);
+        if k == 0 || means.len() != k || scales.len() != k || !whole || !usable || !ascending {
             return Err(Error::data("columns, means, scales and axes are inconsistent"));
         }
         Ok(Self { kept, affine: Affine { means, scales }, axes, outside: None })
@@ -390,6 +391,7 @@ mod tests {
         };
         assert!(parts(&[], &[], None).is_err());
         assert!(parts(&[0, 1], &[1.0], None).is_err());
+        assert!(parts(&[7, 0], &[1.0, 1.0], None).is_err());
         assert!(parts(&[0, 1], &[1.0, 0.0], None).is_err());
         assert!(parts(&[0, 1], &[1.0, 1.0], Some(vec![1.0; 3])).is_err());
         assert!(parts(&[0, 1], &[1.0, 1.0], Some(vec![])).is_err());

@@ -39,6 +39,7 @@ async fn client(invitation: Invitation, shaking: Arc<Semaphore>) {
     let request = proto::EnrolRequest { version: PROTOCOL, token, name, relay: false };
     let run = connection.client.enrol(request).await.expect("an invitation").into_inner().run;
     // As every client does: a connection from before is a stranger's, with a stranger's limits.
+    drop(connection);
     let mut connection = reach().await;
     drop(place);
     echo(&mut connection, run).await;

@@ -4,11 +4,11 @@ use super::link::{ConnectError, Connection, chain};
 use super::progress::Progress;
 use super::store::ClientStore;
 use crate::PROTOCOL;
+use crate::durable_run::is_full_disk;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::proto::{self, Kind, client_frame, server_frame};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -471,16 +471,6 @@ fn work(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Optio
     }
 }
 
-/// Whether an error is about a full disk or an exhausted quota. A storage error keeps only the
-/// system's text, which is compared with those of these error codes.
-fn is_full_disk(error: &Error) -> bool {
-    let Error::Storage { what, .. } = error else { return false };
-    (1..256).map(io::Error::from_raw_os_error).any(|e| {
-        let full = matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        full && e.to_string() == *what
-    })
-}
-
 /// Completes with the running task, which is removed; never without one.
 async fn finished<T>(running: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     let Some(handle) = running else { return std::future::pending().await };
@@ -504,6 +494,7 @@ fn out_of_order() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn the_queue_of_a_busy_client_is_bounded() {

@@ -117,6 +117,7 @@ impl Network {
             let is_closed = self.is_closed(request, &respondents, begun);
             if is_closed || self.inbox.is_empty() {
                 self.record_finished();
+                self.record_told();
             }
             if is_closed {
                 self.report_absent(request, &respondents);
@@ -294,6 +295,7 @@ impl Network {
                 }
             }
             Event::Upload { name, kind, at, bytes, memory } => {
+                self.note_told(&name);
                 self.upload(request, respondents, collector, (&name, kind, at), bytes)?;
                 drop(memory);
             }

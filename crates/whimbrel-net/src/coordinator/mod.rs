@@ -28,6 +28,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, DynMethod, Error, Result};
 use whimbrel_engine::Stage;
 use whimbrel_engine::client::StepId;
@@ -57,6 +58,9 @@ pub(crate) struct Network {
     list: Option<Arc<ClientList>>,
     /// Clients that have the model, to be recorded together.
     finishing: Vec<String>,
+    /// Clients that have received the announced certificate, and those to be recorded.
+    told: BTreeSet<String>,
+    telling: Vec<String>,
 }
 
 /// Events from connections, and the request to stop.
@@ -161,12 +165,48 @@ impl Network {
             absent: BTreeSet::new(),
             list: None,
             finishing: Vec::new(),
+            told: BTreeSet::new(),
+            telling: Vec::new(),
         };
+        network.read_told();
         network.refresh_registry();
         for (id, rounds) in &network.history.rounds {
             network.shared.board.client(network.roster.name(*id), |c| c.rounds = *rounds);
         }
         Ok(network)
+    }
+
+    /// Shows which clients have received the announced certificate.
+    fn read_told(&mut self) {
+        let Some(next) = self.shared.next_certificate.map(|next| hex(&next)) else { return };
+        for entry in self.shared.registry.list().clients.iter().filter(|c| c.certificate.is_some())
+        {
+            let is_told = entry.told.as_ref() == Some(&next);
+            if is_told {
+                self.told.insert(entry.name.clone());
+            }
+            self.shared.board.client(&entry.name, |c| c.told = Some(is_told));
+        }
+    }
+
+    /// Notes that a client has received the announced certificate: its session stores the welcome
+    /// before it answers a task.
+    fn note_told(&mut self, name: &str) {
+        if self.shared.next_certificate.is_some() && self.told.insert(name.to_owned()) {
+            self.telling.push(name.to_owned());
+            self.shared.board.client(name, |c| c.told = Some(true));
+        }
+    }
+
+    /// Records the clients that [`Network::note_told`] has noted.
+    fn record_told(&mut self) {
+        let Some(next) = self.shared.next_certificate.filter(|_| !self.telling.is_empty()) else {
+            return;
+        };
+        let names = std::mem::take(&mut self.telling);
+        if let Err(error) = self.shared.registry.tell(&names, &next) {
+            tracing::warn!(%error, "not recorded who knows the announced certificate");
+        }
     }
 
     /// Assigns the first ids: to the clients named by the job, then to the others invited.

@@ -71,6 +71,9 @@ pub struct ClientEntry {
     /// Whether the client has fetched the model.
     #[serde(default)]
     pub finished: bool,
+    /// The coordinator's announced certificate that it has received, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
     /// The relay through which it connects; `None` for a direct connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
@@ -285,6 +288,7 @@ impl ClientList {
                     id: None,
                     standing: Standing::Expected,
                     finished: false,
+                    told: None,
                     via,
                     address,
                 };
@@ -301,6 +305,17 @@ impl ClientList {
         let next = |entry: &&ClientEntry| relay(entry.via.as_deref()?);
         let path = std::iter::successors(via.and_then(relay), next);
         path.take(self.relays.len()).map(|relay| relay.name.clone()).collect()
+    }
+
+    /// Names of those that have joined, connect to the coordinator itself, still take part, and have
+    /// not received this certificate. Relays receive no announcements.
+    pub fn untold(&self, certificate: &str) -> Vec<&str> {
+        let is_untold = |c: &&ClientEntry| {
+            let takes_part = c.standing == Standing::Expected && !c.finished;
+            let is_bound = c.certificate.is_some() && c.via.is_none();
+            takes_part && is_bound && c.told.as_deref() != Some(certificate)
+        };
+        self.entries().filter(is_untold).map(|c| &c.name[..]).collect()
     }
 
     /// A relay that has joined.

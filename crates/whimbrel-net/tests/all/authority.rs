@@ -4,6 +4,8 @@ use crate::pki::Authority;
 use crate::support::{Joined, Town, Toys, wait};
 use std::path::PathBuf;
 use std::process::Command;
+use whimbrel_core::wire::hex;
+use whimbrel_net::registry::Standing;
 use whimbrel_net::status::{Refusal, RunState};
 use whimbrel_net::tls::Identity;
 
@@ -69,6 +71,10 @@ fn certificates_of_both_ends_change_while_the_job_runs() {
     town.invitations.iter_mut().for_each(|i| i.server = bring(&old).fingerprint());
     town.brought = Some(old);
     town.next_certificate = Some(bring(&new).fingerprint());
+    let announced = hex(&bring(&new).fingerprint());
+    let untold = |town: &Town| -> Vec<String> {
+        town.registry().list().untold(&announced).iter().map(|name| name.to_string()).collect()
+    };
     let serving = town.serve(false);
     town.next_of_clients = Some(bring(&north_next).fingerprint());
     let first = town.join_as(0, Some(bring(&north)));
@@ -81,7 +87,17 @@ fn certificates_of_both_ends_change_while_the_job_runs() {
     serving.shows("the changed client", |s| {
         s.clients["c00"].disconnects > 0 && s.clients["c00"].connected
     });
+    serving.shows("who knows the announced certificate", |s| {
+        s.clients.values().all(|client| client.told == Some(true))
+    });
     let _ = serving.halt();
+    assert!(untold(&town).is_empty(), "{:?}", untold(&town));
+    // A client that is invited now, and has not joined, needs no announcement.
+    town.invite("c02");
+    town.registry().stand("c02", Standing::Revoked).unwrap();
+    assert!(untold(&town).is_empty());
+    let other = town.registry().list().untold("00").len();
+    assert_eq!(other, 2, "another certificate was announced to nobody");
     (town.brought, town.next_certificate) = (Some(new), None);
     let serving = town.serve(true);
     serving.shows("an exchange", |s| !s.strip.is_empty());
@@ -134,5 +150,47 @@ fn a_full_disk_pauses_the_job_until_there_is_space() {
     let told = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("\"paused\""));
     wait(told, "paused in status.json", &serving.board);
     std::fs::remove_file(&ballast).unwrap();
+    serving.ends_as_simulated(clients, &toys);
+}
+
+/// After a crash, the journal is completed from the log before the coordinator listens.
+#[test]
+fn a_coordinator_resumed_on_a_full_disk_waits_for_space() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 400) };
+    let mut town = Town::new(toys.clone(), 2);
+    let run = town.run_folder();
+    let aside = town.folder.path().join("aside");
+    let copy = |from: &PathBuf, to: &PathBuf| {
+        let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
+        assert!(copied.is_ok_and(|status| status.success()));
+    };
+    std::fs::create_dir(&aside).unwrap();
+    copy(&run, &aside);
+    let Some(_small) = Small::mount(run.clone()) else {
+        return whimbrel_testkit::skipped("this user cannot mount a small file system");
+    };
+    copy(&aside, &run);
+    let serving = town.serve(false);
+    let mut clients = town.join_all();
+    serving.shows("exchanges", |s| s.round >= 200);
+    // Without its second client the job waits, with files as after a crash.
+    clients.pop().unwrap().halt();
+    serving.shows("a wait", |s| s.state.contains("(not connected)"));
+    let files = ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"];
+    let kept = files.map(|file| run.join(file)).map(|path| (std::fs::read(&path).unwrap(), path));
+    let _ = serving.halt();
+    kept.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
+    let (journal, path) = &kept[2];
+    let first = journal.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    std::fs::write(path, &journal[..first]).unwrap();
+    let ballast = run.join("ballast");
+    let filled = std::fs::write(&ballast, vec![1; 1 << 20]);
+    assert!(filled.is_err(), "the disk is not full");
+
+    let serving = town.serve(true);
+    serving.shows("a pause", |s| s.state.starts_with("paused, nothing is lost: "));
+    assert!(serving.status().state.contains("No space left on device"));
+    std::fs::remove_file(&ballast).unwrap();
+    clients.push(town.join(1));
     serving.ends_as_simulated(clients, &toys);
 }

@@ -52,7 +52,8 @@ pub fn invite_command(
         Some(name) => name.to_owned(),
         None => format!("client-{}", list.clients.len() + 1),
     };
-    let joined = list.clients.iter().find(|c| c.name == name && c.certificate.is_some());
+    let mut known = list.clients.iter().chain(&list.relays);
+    let joined = known.find(|c| c.name == name && c.certificate.is_some());
     let mut via = wish.via;
     let token = match (wish.again, joined) {
         (false, _) => {
@@ -170,6 +171,13 @@ fn table(status: &Value) -> String {
         text.push_str(&format!(
             "{name:width$}  {there:>10}  {rounds:>8}  {missed:>7}  {refused:>7}\n"
         ));
+    }
+    let is_untold = |client: &Value| client["told"].as_bool() == Some(false);
+    let untold: Vec<&str> =
+        clients.iter().filter(|(_, c)| is_untold(c)).map(|(name, _)| &name[..]).collect();
+    if !untold.is_empty() {
+        let names = untold.join(", ");
+        text.push_str(&format!("the next certificate has not been announced to {names}\n"));
     }
     for (why, times) in status["refused"].as_object().into_iter().flatten() {
         text.push_str(&format!("refused, {why}: {times}\n"));

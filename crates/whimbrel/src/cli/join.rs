@@ -57,7 +57,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         check_name(name)?;
     }
     let name = args.name.as_ref().unwrap_or(&invitation.name);
-    let folder = args.out.clone().unwrap_or_else(|| default_folder(name));
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(JOINED, name));
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
         _ => None,
@@ -279,10 +279,10 @@ fn keep_to_rows(folder: &Path, rows: &Input, has_state: bool) -> Result<()> {
     }
 }
 
-/// A folder per client; other characters than letters, digits, - and _ are replaced.
-fn default_folder(name: &str) -> PathBuf {
+/// A folder per client or relay; other characters than letters, digits, - and _ are replaced.
+pub fn default_folder(above: &str, name: &str) -> PathBuf {
     let plain = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
-    Path::new(JOINED).join(name.chars().map(plain).collect::<String>())
+    Path::new(above).join(name.chars().map(plain).collect::<String>())
 }
 
 /// The relays of an invitation in one sentence.

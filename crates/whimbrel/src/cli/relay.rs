@@ -3,11 +3,12 @@
 use super::args::LogForm;
 use super::execute::{INTERRUPTED, interrupt_flag};
 use super::federation::listen_on;
-use super::join::read_invitation;
+use super::join::{default_folder, read_invitation};
 use super::messages::{note, start_log};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use whimbrel_core::Error;
+use whimbrel_core::text::printable;
 use whimbrel_families::failure::Result;
 use whimbrel_net::client::{Proxy, Setup as Enrolment};
 use whimbrel_net::relay::{Relay, Setup};
@@ -50,7 +51,7 @@ pub fn relay_command(args: &RelayArgs) -> Result<u8> {
     start_log(args.log);
     let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
     let name = invitation.name.clone();
-    let folder = args.out.clone().unwrap_or_else(|| Path::new(RELAYS).join(&name));
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(RELAYS, &name));
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
         _ => None,
@@ -75,6 +76,7 @@ pub fn relay_command(args: &RelayArgs) -> Result<u8> {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = built.map_err(|e| Error::internal(format!("no runtime: {e}")))?;
     let Some(relay) = runtime.block_on(Relay::start(setup))? else { return Ok(INTERRUPTED) };
+    let name = printable(&name);
     note(&format!("relay `{name}` listens on {bound}; its key is in {}", folder.display()));
     note(&format!("invite its clients with: whimbrel invite RUN NAME --via {name}"));
     runtime.block_on(relay.run(listener))?;

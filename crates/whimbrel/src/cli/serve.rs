@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel_core::Error;
+use whimbrel_core::wire::hex;
 use whimbrel_data::hash_file;
 use whimbrel_engine::Ending;
 use whimbrel_engine::checkpoint::write_privately;
@@ -497,6 +498,10 @@ fn reopen_registry(args: &Serve, run: &Path, identity: &Identity) -> Result<Regi
     let client_ca = authorities(args)?;
     if changed || address != list.address || client_ca != list.client_ca {
         registry.moved(&address, &fingerprint, (args.cert.is_some(), client_ca))?;
+        let untold = list.untold(&hex(&fingerprint));
+        if changed && !untold.is_empty() {
+            warning(&format!("this certificate was not announced to {}", untold.join(", ")));
+        }
         note(
             "new invitations contain this address and certificate; `whimbrel invite --again` makes \
              one for a client that has joined",
