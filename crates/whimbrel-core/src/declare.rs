@@ -11,6 +11,9 @@ use std::borrow::Cow;
 /// Text from the source or from a run's folder.
 type Text = Cow<'static, str>;
 
+/// Most names in a warning.
+const NAMED_MAX: usize = 8;
+
 /// A figure of evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
@@ -42,8 +45,11 @@ pub struct Measure {
     /// Whether each client has its own value, stored in `clients.csv`.
     pub per_client: bool,
     /// The warning if its last value, or an entry of its last list, is not zero; `{}` is replaced
-    /// by the value.
+    /// by the value, or by the names of all such entries.
     pub warning: Option<Text>,
+    /// Names of the things that a list numbers from 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Text>,
     /// Whether the warning makes the run end as degenerate.
     pub defect: bool,
     /// The value of a converged run.
@@ -181,6 +187,7 @@ impl Measure {
             curve: true,
             per_client: false,
             warning: None,
+            labels: Vec::new(),
             defect: false,
             goal: None,
         }
@@ -267,6 +274,13 @@ impl Measure {
         Self { defect: true, ..self.warning(text) }
     }
 
+    /// Sets the names of the things that a list numbers.
+    #[must_use]
+    pub fn labels(mut self, names: Vec<String>) -> Self {
+        self.labels = names.into_iter().map(Text::from).collect();
+        self
+    }
+
     /// Sets the value of a converged run, and the advice for others.
     #[must_use]
     pub fn goal(mut self, at_most: f64, remedy: impl Into<Text>) -> Self {
@@ -291,6 +305,12 @@ impl Measure {
             MetricValue::Missing => &[],
         };
         let wrong = values.iter().filter(|value| **value != 0.0);
+        if !self.labels.is_empty() {
+            let named = wrong.filter_map(|at| self.labels.get((*at as usize).checked_sub(1)?));
+            let names: Vec<&str> = named.map(|name| &**name).collect();
+            let text = self.warning.iter().filter(|_| !names.is_empty());
+            return text.map(|text| text.replace("{}", &listed(&names))).collect();
+        }
         // Three digits of what is no count.
         let shown = |value: &f64| match value.fract() {
             0.0 => *value,
@@ -300,6 +320,15 @@ impl Measure {
             wrong.clone().map(move |value| text.replace("{}", &shown(value).to_string()))
         });
         said.collect()
+    }
+}
+
+/// The first names, and the number of the others.
+fn listed(names: &[&str]) -> String {
+    let (shown, more) = names.split_at(names.len().min(NAMED_MAX));
+    match more.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -448,6 +477,10 @@ mod tests {
         let lost = Measure::new("dead", "", "", "").warning("component {} is lost");
         let list = MetricValue::List(vec![2.0, 0.0, 5.0]);
         assert_eq!(lost.warnings(&list), ["component 2 is lost", "component 5 is lost"]);
+        let names = ["a", "b", "c", "d", "e"].map(String::from).to_vec();
+        let named = lost.clone().labels(names);
+        assert_eq!(named.warnings(&list), ["component b, e is lost"]);
+        assert!(named.warnings(&MetricValue::List(vec![0.0])).is_empty());
         let share = MetricValue::Number(0.006_765_4);
         assert_eq!(lost.warnings(&share), ["component 0.00677 is lost"]);
         assert!(lost.warnings(&MetricValue::Missing).is_empty());

@@ -1,7 +1,7 @@
 //! Rows with targets.
 
 use crate::dataset::Kind;
-use crate::split::{classes_present, value_classes};
+use crate::split::{levels_present, value_classes};
 use crate::{ClientRows, Dataset, Error, Features, Result};
 use whimbrel_core::{FeatureRows, Labelled};
 
@@ -18,7 +18,7 @@ impl Dataset {
             Kind::Number => (0..self.rows()).filter_map(|row| self.number(row, at)).collect(),
             Kind::Text => {
                 let mut targets = vec![0.0; self.rows()];
-                for (rank, (_, rows)) in classes_present(self, at).iter().enumerate() {
+                for (rank, (_, rows)) in levels_present(self, at).iter().enumerate() {
                     rows.iter().for_each(|row| targets[*row] = rank as f64);
                 }
                 targets
@@ -28,13 +28,13 @@ impl Dataset {
         Ok(Labelled::new(table.columns.to_vec(), FeatureRows::Dense(table.values), targets)?)
     }
 
-    /// The values of a text column in byte order; empty for a column of numbers.
+    /// The values of a text column, ascending if all are numbers, else in byte order; empty for a column of numbers.
     pub fn class_names(&self, column: &str) -> Result<Vec<String>> {
         let at = self.column(column)?;
         if self.columns()[at].kind == Kind::Number {
             return Ok(Vec::new());
         }
-        Ok(classes_present(self, at).into_iter().map(|(name, _)| name).collect())
+        Ok(levels_present(self, at).into_iter().map(|(name, _)| name).collect())
     }
 }
 

@@ -97,7 +97,7 @@ pub use representation::{RepresentationSpec, RepresentationTruth, SmallClients};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
 pub use source::{ReadHashes, Source};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
-pub use spelling::Written;
+pub use spelling::{GapMark, Written};
 pub use split::{ClientRows, by_client, by_column, by_feature, iid_rows};
 pub use sql::{Database, PostgresUrl, Query};
 pub use standardize::{Standardization, standardize, standardize_table};

@@ -1,7 +1,7 @@
 //! Mixed tables: columns of numbers, counts or levels, possibly with missing cells.
 
 use crate::dataset::{Dataset, Kind};
-use crate::split::classes_present;
+use crate::split::{classes_present, levels_present};
 use crate::{Error, Features, Identifier, LISTED_MAX, Result};
 use whimbrel_core::Table;
 
@@ -12,9 +12,9 @@ pub enum ColumnType {
     Number,
     /// Non-negative integers.
     Count,
-    /// Two levels; the second in byte order is yes.
+    /// Two levels; the second is yes: the larger of two numbers, or the second in byte order.
     YesNo,
-    /// These levels; if empty, those of the data in byte order.
+    /// These levels; if empty, those of the data: numbers ascending, text in byte order.
     Category(Vec<String>),
 }
 
@@ -120,9 +120,9 @@ impl Dataset {
         classes_present(self, column).len()
     }
 
-    /// The values of a column in byte order.
+    /// The values of a column: numbers ascending, text in byte order.
     fn levels(&self, name: &str) -> Result<Vec<String>> {
-        let present = classes_present(self, self.column(name)?);
+        let present = levels_present(self, self.column(name)?);
         Ok(present.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -220,7 +220,7 @@ impl Dataset {
             let kind = match column.kind {
                 Kind::Text if values == 2 => ColumnType::YesNo,
                 Kind::Text if values > 2 && values <= LEVELS_MAX && 4 * values <= self.rows() => {
-                    let levels = classes_present(self, at).into_iter();
+                    let levels = levels_present(self, at).into_iter();
                     ColumnType::Category(levels.map(|(level, _)| level).collect())
                 }
                 Kind::Text => continue,

@@ -1,7 +1,6 @@
 //! Samples for learners, from rows with targets and from images.
 
-use crate::dataset::Kind;
-use crate::split::{classes, value_classes};
+use crate::split::{levels_present, value_classes};
 use crate::{Dataset, Error, Result, dense_rows};
 use whimbrel_core::{FeatureRows, HeldOut, Inputs, Labelled, Samples, Targets};
 
@@ -25,15 +24,12 @@ pub fn number_classes(targets: &mut [f64]) -> Result<Vec<f64>> {
 /// The class of each row by a column, numbered from 0, and the names of the classes: numbers
 /// ascending, texts in byte order.
 pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<String>)> {
-    let mut found = classes(data, column)?;
+    let at = data.column(column)?;
+    data.require_complete(&[at])?;
+    let found = levels_present(data, at);
     if found.len() > CLASSES_MAX {
         let what = format!("column {column:?} has more than {CLASSES_MAX} values");
         return Err(Error::config(what).hint("that is too many for classes"));
-    }
-    let at = data.column(column)?;
-    if data.columns()[at].kind == Kind::Number {
-        let value = |rows: &[usize]| data.number(rows[0], at).unwrap_or(f64::NAN);
-        found.sort_by(|a, b| value(&a.1).total_cmp(&value(&b.1)));
     }
     let mut of = vec![0; data.rows()];
     for (class, (_, rows)) in found.iter().enumerate() {

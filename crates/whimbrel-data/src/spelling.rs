@@ -4,6 +4,7 @@ use crate::column_checks::has_groups;
 use crate::csv::Spelling;
 use crate::dataset::{Dataset, Kind};
 use crate::defect::Why;
+use crate::split::value_classes;
 
 /// Texts that usually mark a gap, in lower case.
 const GAPS: [&str; 15] = [
@@ -15,6 +16,12 @@ const GAPS: [&str; 15] = [
 pub(crate) fn is_gap(text: &str) -> bool {
     GAPS.contains(&text.to_lowercase().as_str())
 }
+
+/// Fewest other values of a column with a mark of a gap.
+const DISTINCT_MIN: usize = 3;
+
+/// Fewest non-negative values of a column that is not a short scale.
+const SCALE_MIN: usize = 10;
 
 /// The kind of text that numbers are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +45,43 @@ impl Written {
     }
 }
 
+/// A number that may mark a gap.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GapMark {
+    pub value: f64,
+    /// Rows with it.
+    pub rows: usize,
+    /// The smallest and the largest other value of the column.
+    pub rest: [f64; 2],
+}
+
 impl Dataset {
+    /// Numbers that usually mark a gap and lie far outside the other values of a column: -9, 99, -99, 999
+    /// and so on, further away than the others spread; -1 as the only negative value.
+    pub fn gap_marks(&self, column: usize) -> Vec<GapMark> {
+        if self.columns()[column].kind != Kind::Number {
+            return Vec::new();
+        }
+        let numbers = (0..self.rows()).filter_map(|row| self.number(row, column));
+        let (marks, rest): (Vec<_>, Vec<_>) =
+            value_classes(numbers, usize::MAX).into_iter().partition(|(x, _)| is_gap_number(*x));
+        if rest.len() < DISTINCT_MIN {
+            return Vec::new();
+        }
+        let (low, high) =
+            rest.iter().fold((f64::MAX, f64::MIN), |(l, h), (x, _)| (l.min(*x), h.max(*x)));
+        // A scale such as -1, 0, 1 has few values and a zero.
+        let is_far = |x: f64| {
+            if x == -1.0 {
+                low > 0.0 || low == 0.0 && rest.len() >= SCALE_MIN
+            } else {
+                (low - x).max(x - high) > high - low
+            }
+        };
+        let far = marks.into_iter().filter(|(x, _)| is_far(*x));
+        far.map(|(value, rows)| GapMark { value, rows: rows.len(), rest: [low, high] }).collect()
+    }
+
     /// Marks of gaps among numbers, and commas between groups of three digits.
     pub fn guess_spelling(&self) -> Spelling {
         let unreadable =
@@ -91,6 +134,12 @@ impl Dataset {
 
 fn is_number(text: &str) -> bool {
     is_grouped(text) || text.parse::<f64>().is_ok()
+}
+
+/// Whether a number usually marks a gap: -1, -9, and two or more nines with either sign.
+fn is_gap_number(x: f64) -> bool {
+    let nines = |digits| 10f64.powi(digits) - 1.0;
+    x == -1.0 || x == -9.0 || (2..10).any(|digits| x.abs() == nines(digits))
 }
 
 /// `1,000`, `1,234.50`.
@@ -168,5 +217,33 @@ mod tests {
         assert_eq!((marks.na, marks.thousands), (vec!["-".into()], Some(b',')));
         // Decimal commas are not thousands.
         assert_eq!(guess("x\n\"1,2\"\n\"1,234\"\n").thousands, None);
+    }
+
+    #[test]
+    fn numbers_that_mark_gaps_lie_far_outside() {
+        let marks = |cells: &[f64]| -> Vec<f64> {
+            let rows: Vec<String> = cells.iter().map(f64::to_string).collect();
+            let text = format!("x\n{}\n", rows.join("\n"));
+            let data = read_csv(Source::bytes("d.csv", &text), &CsvOptions::default()).unwrap();
+            data.gap_marks(0).iter().map(|mark| mark.value).collect()
+        };
+        assert_eq!(marks(&[18.0, 97.0, 999.0, 44.0, 999.0]), [999.0]);
+        assert_eq!(marks(&[-20.0, 35.0, -999.0, 4.0, 9999.0]), [-999.0, 9999.0]);
+        assert_eq!(marks(&[1.0, 5.0, 99.0, 3.0]), [99.0]);
+        assert_eq!(marks(&[0.0, 3.0, -9.0, 2.0]), [-9.0]);
+        assert_eq!(marks(&[18.0, 90.0, -1.0, 33.0]), [-1.0]);
+        let counts: Vec<f64> = (-1..10).map(f64::from).collect();
+        assert_eq!(marks(&counts), [-1.0]);
+        // Values of a scale, and nines among their neighbours.
+        for cells in [
+            &[-1.0, 0.0, 1.0, 2.0][..],
+            &[-1.0, -2.0, 3.0, 4.0],
+            &[-1.0, 1.0, 1.0],
+            &[96.0, 97.0, 98.0, 99.0, 100.0],
+            &[500.0, 9000.0, 9999.0, 120.0],
+            &[5.0, 6.0, 998.0, 999.0],
+        ] {
+            assert!(marks(cells).is_empty(), "{cells:?}");
+        }
     }
 }

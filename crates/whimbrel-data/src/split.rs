@@ -2,7 +2,8 @@
 //! one.
 
 use crate::dataset::Kind;
-use crate::{Dataset, Error, Features, Result};
+use crate::{Dataset, Error, Features, Result, parse_number};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use whimbrel_core::{FeatureRows, Key, Labelled, Table};
 
@@ -126,6 +127,16 @@ pub(crate) fn classes_present(data: &Dataset, column: usize) -> Vec<(String, Vec
     classes.retain(|(_, rows)| !rows.is_empty());
     classes.sort_by(|a, b| a.0.cmp(&b.0));
     classes
+}
+
+/// The levels of a category and the rows of each: ascending if all are numbers, else in byte order.
+pub(crate) fn levels_present(data: &Dataset, column: usize) -> Vec<(String, Vec<usize>)> {
+    let mut levels = classes_present(data, column);
+    let number = |level: &(String, Vec<usize>)| parse_number(level.0.as_bytes());
+    if levels.iter().all(|level| number(level).is_some()) {
+        levels.sort_by(|a, b| number(a).partial_cmp(&number(b)).unwrap_or(Ordering::Equal));
+    }
+    levels
 }
 
 /// The distinct values and the rows of each, in order of first appearance; NaN is left out. Stops

@@ -46,6 +46,8 @@ pub struct DataFacts {
     pub table: Option<TableFacts>,
     /// Marks of gaps and of thousands.
     pub spelling: Spelling,
+    /// Sentences on cells that may mark gaps.
+    pub doubts: Vec<String>,
     /// Columns that are not features, with the reasons.
     pub left_out: Vec<(String, &'static str)>,
     /// The family of a regression, if the user named the target.
@@ -150,6 +152,7 @@ impl Template {
         if facts.spelling.thousands.is_some() {
             self.key(&file::THOUSANDS, "\",\"");
         }
+        facts.doubts.iter().for_each(|doubt| self.say(doubt));
         if let Some(table) = &facts.table {
             self.cells(facts, table);
             return;

@@ -55,7 +55,9 @@ pub fn estimate(py: Python<'_>, job: JobText, listener: &Bound<'_, PyAny>) -> Py
 #[pyfunction]
 #[pyo3(signature = (data=None))]
 pub fn new(py: Python<'_>, data: Option<PathBuf>) -> PyResult<String> {
-    detached(py, || draft(data.as_deref().map(Path::new), None, Wishes::default()))
+    detached(py, || {
+        draft(data.as_deref().map(Path::new), None, Wishes::default()).map(|draft| draft.text)
+    })
 }
 
 /// A summary of a data file, as JSON.

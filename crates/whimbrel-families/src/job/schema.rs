@@ -16,7 +16,7 @@ choices! {
         Number = "number",
         /// non-negative integers; Poisson within a component of a mixture
         Count = "count",
-        /// two values; the second in byte order means yes
+        /// two values; the larger number, or the second text in byte order, means yes
         YesNo = "yes-no",
         /// one of the `levels`
         Category = "category",
@@ -51,7 +51,7 @@ table! {
         /// type of the column
         kind: TYPE = "type", TypeWord::FORM, default;
         /// values of a category in the order of their numbers; others are errors
-        levels: LEVELS = "levels", LEVEL_LIST, unset "the values in the file, in byte order",
+        levels: LEVELS = "levels", LEVEL_LIST, unset "the values in the file: numbers ascending, text in byte order",
             only (&["category"], "only a category has levels");
         /// unit of a number or count, for messages
         unit: UNIT = "unit", TEXT, unset "none",

@@ -78,7 +78,8 @@ table! {
         frequencies: WEIGHTS_ARE = "weights_are", MEANINGS, default;
         /// factors of the weights by class, such as `{ yes = 5.0 }`
         class_weights: CLASS_WEIGHTS = "class_weights", NUMBERS_BY_NAME, default;
-        /// levels without a coefficient, such as `{ arm = "placebo" }`; by default the first in byte order
+        /// levels without a coefficient, such as `{ arm = "placebo" }`; by default the smallest
+        /// number, or the first text in byte order
         reference: REFERENCE = "reference", TEXTS_BY_NAME, default;
         /// products of columns, such as `["age:arm"]`, beside the columns themselves
         interactions: INTERACTIONS = "interactions", PRODUCTS, default;

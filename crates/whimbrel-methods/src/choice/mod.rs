@@ -2,7 +2,8 @@
 //!
 //! *Starts* come from federated k-means and, every second one, from the pooled moments: k-means minimises
 //! the inertia and not the likelihood, and its solutions differ less. They are compared by emEM
-//! (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM from each, ended once a step gains at most 1 % of the run's gain. The best [`FINALISTS`] and the first
+//! (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM from each, ended once a step gains at
+//! most 0.1 % of the run's gain. The best [`FINALISTS`] and the first
 //! then run until the remaining gain of EM, estimated by Aitken's rule (Böhning et al., 1994), is below
 //! [`REMAINS_MAX`] nats in total, and the parameters of the highest likelihood are the start of the fit:
 //! a job with one start has the first one, so more starts are not worse. *Numbers of components* are
@@ -29,9 +30,9 @@ use whimbrel_core::{
 use whimbrel_models::{Maximum, Rows};
 
 /// A short run ends at a step that gains at most this share of the run's gain.
-const SHORT_SHARE: f64 = 0.01;
+const SHORT_SHARE: f64 = 0.001;
 /// Most steps of a short run.
-const SHORT_MAX: u32 = 50;
+const SHORT_MAX: u32 = 200;
 /// The largest remaining gain of total log-likelihood where BICs are compared; a difference of BIC
 /// below 2 is "not worth more than a bare mention" (Kass and Raftery, 1995).
 pub const REMAINS_MAX: f64 = 0.1;

@@ -36,7 +36,7 @@ use whimbrel_core::declare::{Better, Role};
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Allowance, Artifact, Declaration, Metric, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Measure, Result, vector, wire};
-use whimbrel_models::glm::{Asked, Errors, Model, Rows, Scaling, Sums};
+use whimbrel_models::glm::{Asked, Errors, Family, Model, Rows, Scaling, Sums};
 
 /// Halvings of a point whose sums may not leave; the last is practically zero.
 const HALVINGS_MAX: u32 = 40;
@@ -158,7 +158,8 @@ impl Pooled for Newton {
     fn declare(&self) -> Declaration {
         let (p, k) = (self.model.parameters(), self.model.design.width());
         let up = format!(
-            "before the rounds: sums and sums of squares of the target and of each column of the design; \
+            "before the rounds: sums and sums of squares of the target and of each column of the design, \
+             the sum of the offsets; \
              then, at the coefficients of the round, the log-likelihood of the rows, its gradient ({p} numbers) and \
              the information matrix; once also the deviance, for binomial targets counts by bins of the \
              predicted probability{}{}",
@@ -173,7 +174,7 @@ impl Pooled for Newton {
                 Errors::Clustered => " and the outer product of their score",
             }
         );
-        let most = self.upload_len(self.points_max(), true).max(Counts::LEN + k);
+        let most = self.upload_len(self.points_max(), true).max(Counts::LEN + k + 1);
         let disclosures = vec![
             aggregate("summary", "the number of complete rows", 32),
             aggregate("up", &up, 8 * most + 10),
@@ -199,8 +200,8 @@ impl Pooled for Newton {
                 Measure::objective("Mean negative log-likelihood"),
                 measures::epoch(),
                 decrement.log().better(Better::Down).summary(),
-                separated.without_curve().role(Role::List).defect(
-                    "separation: coefficient {} is infinite; merge levels, drop the term or set a ridge",
+                separated.without_curve().role(Role::List).labels(self.model.names()).defect(
+                    "separation: the estimate of {} is infinite; merge levels, drop the term or set a ridge",
                 ),
             ],
             ..Declaration::default()
@@ -251,7 +252,7 @@ impl Pooled for Newton {
     fn length(&self, down: &Down) -> usize {
         let k = self.model.design.width();
         match (&down.means, &down.scales) {
-            (None, _) => 4 + k,
+            (None, _) => 4 + k + usize::from(self.model.design.offset.is_some()),
             (_, None) => 1 + k,
             _ => self.upload_len(down.points.len(), down.last),
         }
@@ -265,7 +266,10 @@ impl Pooled for Newton {
             return Err(Error::peer("the server asks for the sums of another model"));
         }
         let (Some(means), Some(scales)) = (&down.means, &down.scales) else {
-            return Ok(opening_sums(rows, down.means.as_deref()));
+            let mut sums = opening_sums(rows, down.means.as_deref());
+            let first = down.means.is_none();
+            sums.extend(self.model.design.offset.filter(|_| first).map(|_| rows.offsets()));
+            return Ok(sums);
         };
         let scaling = Scaling { means: means.clone(), scales: scales.clone() };
         let mut up = Counts::of_client(rows).to_vec();
@@ -391,11 +395,13 @@ impl Newton {
     fn open(&self, server: &mut Server, sums: &[f64]) -> Result<()> {
         let Some(means) = &mut server.means else {
             let (totals, columns) = sums.split_at(4);
+            let (columns, offsets) = columns.split_at(self.model.design.width());
             if totals[0] == 0.0 {
                 return Err(Error::data("no client has a complete row"));
             }
             server.means = Some(columns.iter().map(|sum| sum / totals[0]).collect());
-            let mut beta = self.model.start(totals[1], totals[2], totals[3])?;
+            let offset = offsets.iter().sum::<f64>() / totals[1];
+            let mut beta = self.model.start(totals[1], totals[2], totals[3], offset)?;
             if self.model.by_client {
                 beta.fill(0.0);
             }
@@ -411,7 +417,9 @@ impl Newton {
                 );
             }
         }
-        if !self.model.design.intercept && !self.model.by_client {
+        // An intercept, of the model or of each client, or a baseline hazard takes up the means.
+        let takes_means = self.model.by_client || self.model.family == Family::Cox;
+        if !self.model.design.intercept && !takes_means {
             means.fill(0.0);
         }
         server.scales = Some(scales);
@@ -469,7 +477,7 @@ fn opening_sums(rows: &Rows, means: Option<&[f64]>) -> Vec<f64> {
 mod tests {
     use super::*;
     use whimbrel_core::Table;
-    use whimbrel_models::glm::{Design, Factor, Family, Term};
+    use whimbrel_models::glm::{Design, Factor, Term};
 
     /// A regression of the first of three columns on the others, and 200 rows.
     fn regression(family: Family) -> (Newton, Rows) {

@@ -63,6 +63,11 @@ impl Rows {
         totals
     }
 
+    /// `Σ w o` over the offsets.
+    pub fn offsets(&self) -> f64 {
+        self.offset.iter().enumerate().map(|(row, offset)| self.weight(row) * offset).sum()
+    }
+
     /// Means of the design's columns, then sums of squared deviations from them.
     pub fn moments(&self) -> Vec<f64> {
         let (k, n) = (self.width, self.len() as f64);
@@ -195,8 +200,8 @@ impl Model {
         Some(scaling.scales[column])
     }
 
-    /// The first parameters, at the mean target.
-    pub fn start(&self, weights: f64, sum: f64, squares: f64) -> Result<Vec<f64>> {
+    /// The first parameters: the predictor is the mean target's, at the mean offset.
+    pub fn start(&self, weights: f64, sum: f64, squares: f64, offset: f64) -> Result<Vec<f64>> {
         let mut theta = vec![0.0; self.parameters()];
         let mean = sum / weights;
         let one_valued = match self.family {
@@ -212,7 +217,7 @@ impl Model {
             return Err(Error::data(what));
         }
         if let (Some(first), true) = (self.intercepts().first(), self.family.predictors() == 1) {
-            theta[*first] = self.family.link(mean);
+            theta[*first] = self.family.link(mean) - offset;
         }
         if let (Some(last), true) = (theta.last_mut(), self.family.has_alpha()) {
             let excess = (squares / weights - mean * mean - mean) / (mean * mean);

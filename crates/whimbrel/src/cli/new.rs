@@ -16,7 +16,9 @@ pub fn new_command(
 ) -> Result<u8> {
     let output = Output::check(out.unwrap_or(Path::new("-")), force, data)?;
     let job = out.filter(|_| !output.is_standard());
-    output.write(&draft(data, job, wishes)?)?;
+    let draft = draft(data, job, wishes)?;
+    output.write(&draft.text)?;
+    draft.doubts.iter().for_each(|doubt| note(doubt));
     if let Some(job) = job {
         note(&format!("wrote {}; next: whimbrel check {}", output.shown(), shell_word(job)));
     }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_core::Error;
 use whimbrel_data::{
-    ColumnType, CsvOptions, Dataset, Entries, Identifier, Kind, Spelling, TableGuess,
-    class_numbers, guess_table, read_csv, read_idx_images, read_libsvm,
+    ColumnType, CsvOptions, Dataset, Entries, GapMark, Identifier, Kind, Spelling, TableGuess,
+    class_numbers, guess_table, parse_number, read_csv, read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
@@ -80,10 +80,19 @@ pub struct Wishes<'a> {
     pub model: Option<&'a str>,
 }
 
+/// A draft of a job.
+pub struct Draft {
+    /// The commented job.
+    pub text: String,
+    /// Sentences on cells that may mark gaps; they are comments of the job, too.
+    pub doubts: Vec<String>,
+}
+
 /// A commented job for a data file, or for the generator; `job` is the file it will be in.
-pub fn draft(data: Option<&Path>, job: Option<&Path>, wishes: Wishes<'_>) -> Result<String> {
+pub fn draft(data: Option<&Path>, job: Option<&Path>, wishes: Wishes<'_>) -> Result<Draft> {
     let facts = data.map(|file| look(file, job, wishes)).transpose()?;
-    template(facts.as_ref(), wishes.model)
+    let text = template(facts.as_ref(), wishes.model)?;
+    Ok(Draft { text, doubts: facts.map(|facts| facts.doubts).unwrap_or_default() })
 }
 
 fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts> {
@@ -143,7 +152,12 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let columns = others.into_iter().filter(is_used);
     let columns: Vec<String> = columns.map(|at| data.columns()[at].name.clone()).collect();
     let rows = data.rows();
-    let facts = DataFacts { columns, client, rows, table, left_out, regression, spelling, ..known };
+    let doubts = match kind {
+        FileKind::Csv => doubts(file, &data, &spelling, client.as_deref())?,
+        _ => Vec::new(),
+    };
+    let facts = DataFacts { columns, client, rows, table, left_out, regression, ..known };
+    let facts = DataFacts { spelling, doubts, ..facts };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
     if wishes.target.is_some() && named.is_empty() {
         let why = facts.left_out.iter().map(|(name, why)| format!("{name:?}: {why}"));
@@ -177,6 +191,41 @@ fn read(file: &Path, kind: FileKind) -> Result<(Arc<Dataset>, Spelling)> {
         data = Arc::new(read_csv(file, &options)?);
     }
     Ok((data, spelling))
+}
+
+/// Sentences on numbers that may mark gaps, with the line of the job that would say so.
+fn doubts(
+    file: &Path,
+    data: &Dataset,
+    spelling: &Spelling,
+    client: Option<&str>,
+) -> Result<Vec<String>> {
+    let name = |at: usize| data.columns()[at].name.as_str();
+    let columns = (0..data.columns().len())
+        .filter(|at| client != Some(name(*at)) && data.identifier(*at).is_none());
+    let marks: Vec<_> =
+        columns.flat_map(|at| data.gap_marks(at).into_iter().map(move |mark| (at, mark))).collect();
+    if marks.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Marks are compared as text: 999 and 999.0 are two.
+    let text = marks.iter().map(|(at, _)| name(*at).to_owned()).collect();
+    let options = CsvOptions { text, spelling: spelling.clone(), ..CsvOptions::default() };
+    let texts = read_csv(file, &options)?;
+    let doubt = |(at, GapMark { value, rows, rest: [low, high] }): &(usize, GapMark)| {
+        let cells = texts.class_names(name(*at))?.into_iter();
+        let own = cells.filter(|cell| parse_number(cell.as_bytes()) == Some(*value));
+        let na: Vec<String> =
+            spelling.na.iter().cloned().chain(own).map(|cell| format!("{cell:?}")).collect();
+        Ok(format!(
+            "column {:?} holds {value} in {rows} of {} rows, far outside its other values ({low} to \
+             {high}); if it marks a gap, write na = [{}] in [data], for all columns",
+            name(*at),
+            data.rows(),
+            na.join(", ")
+        ))
+    };
+    marks.iter().map(doubt).collect()
 }
 
 /// Whether the lines of a wide file are rows of numbers in different units, not one table.

@@ -208,6 +208,38 @@ fn a_draft_of_an_untidy_file_runs_without_an_edit() {
     assert_eq!(sandbox.run_job("out")["ending"], "converged");
 }
 
+/// A number that may mark gaps is named, and the line that the note states makes it one.
+#[test]
+fn a_draft_names_numbers_that_may_mark_gaps() {
+    let mut rows = String::from("site,age,score,change,sick\n");
+    for i in 0..60 {
+        let age = if i % 20 == 7 { "999.0".into() } else { format!("{}.0", 20 + 7 * i % 50) };
+        let score = if i % 30 == 1 { -1 } else { 1 + i % 5 };
+        rows += &format!("s{},{age},{score},{},{}\n", i % 3, i % 3 - 1, (i / 4 + i % 3) % 2);
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    let ran = sandbox.ok(&["new", "d.csv", "--target", "sick", "--out", "job.toml"]);
+    let said = [
+        "column \"age\" holds 999 in 3 of 60 rows, far outside its other values (20 to 69); \
+         if it marks a gap, write na = [\"999.0\"] in [data], for all columns\n",
+        "column \"score\" holds -1 in 2 of 60 rows, far outside its other values (1 to 5); \
+         if it marks a gap, write na = [\"-1\"] in [data], for all columns\n",
+    ];
+    assert!(said.iter().all(|said| ran.stderr.contains(said)), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("marks a gap").count(), 2, "{}", ran.stderr);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("# column \"age\" holds 999 in 3 of 60 rows"), "{job}");
+    assert_eq!(sandbox.run_job("all")["rows_used"], 60);
+    let marked = job.replacen("client =", "na = [\"999.0\"]\nclient =", 1);
+    sandbox.write("job.toml", &marked);
+    let summary = sandbox.run_job("gaps");
+    assert_eq!((&summary["rows_used"], &summary["rows_missing"]), (&57.into(), &3.into()));
+    sandbox.write("d.csv", &rows.replace("999.0", ""));
+    let ran = sandbox.ok(&["new", "d.csv", "--target", "sick"]);
+    assert!(!ran.stdout.contains("999"), "{}", ran.stdout);
+}
+
 /// Columns without values, with cells that are not numbers, and linear functions of others are left out.
 #[test]
 fn a_draft_leaves_out_columns_without_information() {

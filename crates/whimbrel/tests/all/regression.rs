@@ -195,3 +195,86 @@ fn faults_of_the_design_are_named() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("with missing cells left out"), "{}", ran.stderr);
 }
+
+/// The levels 2, 3 and 10 have coefficients against 2, as if they were listed in this order.
+#[test]
+fn levels_that_are_numbers_are_in_their_order() {
+    let rows = fixture("glm.csv").lines().enumerate().fold(String::new(), |all, (at, line)| {
+        let ward = if at == 0 { "ward" } else { ["10", "3", "2", "10"][at % 4] };
+        format!("{all}{line},{ward}\n")
+    });
+    let text = |schema: &str| {
+        let columns = "\"age\", \"ward\"";
+        let job = job("pressure", "kind = \"glm\"", "");
+        let job = job.replace("\"age\", \"bmi\", \"arm\"", columns);
+        job.replace("[model]", &format!("[schema]\nward = {schema}\n[model]"))
+    };
+    let sandbox = Sandbox::with_job(&text("{ type = \"category\" }"));
+    sandbox.write("glm.csv", &rows);
+    let found = sandbox.run_job("found");
+    let terms = |of: &Map<String, Value>| -> Vec<String> {
+        let rows = of["coefficients"].as_array().expect("a list").iter();
+        rows.map(|row| row["term"].as_str().expect("text").to_owned()).collect()
+    };
+    assert_eq!(terms(&found), ["Intercept", "age", "ward[T.3]", "ward[T.10]"]);
+    sandbox.write("job.toml", &text("{ type = \"category\", levels = [\"2\", \"3\", \"10\"] }"));
+    let listed = sandbox.run_job("listed");
+    assert_eq!(found["coefficients"], listed["coefficients"]);
+}
+
+/// A class that a column separates is named with the column.
+#[test]
+fn a_separated_class_is_named() {
+    let mut rows = String::from("site,age,kind\n");
+    for i in 0..90 {
+        let (kind, age) = ([["a", "b"][i / 7 % 2], "c"][i % 3 / 2], 30 + i * 7 % 40);
+        rows += &format!("s{},{},{kind}\n", i % 4, if kind == "c" { age + 100 } else { age });
+    }
+    let sandbox = Sandbox::with_job(
+        &job("kind", "kind = \"glm\"\nfamily = \"multinomial\"", "")
+            .replace("\"age\", \"bmi\", \"arm\"", "\"age\""),
+    );
+    sandbox.write("glm.csv", &rows);
+    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    let said = "the fit is degenerate: separation: the estimate of c: age is infinite";
+    assert!(ran.code == 1 && ran.stderr.contains(said), "{}", ran.stderr);
+}
+
+/// Offsets far from zero move the intercept alone, and columns far from zero no hazard ratio.
+#[test]
+fn offsets_and_columns_may_lie_far_from_zero() {
+    let moved = |column: usize, by: f64| {
+        let rows = fixture("glm.csv");
+        let mut lines = rows.lines();
+        let mut all = lines.next().expect("a header").to_owned();
+        for line in lines {
+            let mut cells: Vec<String> = line.split(',').map(String::from).collect();
+            cells[column] = format!("{:.2}", cells[column].parse::<f64>().unwrap() + by);
+            all += &format!("\n{}", cells.join(","));
+        }
+        all
+    };
+    let fit = |text: &str, rows: &str| {
+        let sandbox = Sandbox::with_job(text);
+        sandbox.write("glm.csv", rows);
+        let summary = sandbox.run_job("out");
+        assert_eq!(summary["ending"], "converged", "{text}");
+        [column(&summary, "estimate"), column(&summary, "se")]
+    };
+    for (target, family) in
+        [("sick", "binomial"), ("falls", "poisson"), ("visits", "negative-binomial")]
+    {
+        let model = format!("kind = \"glm\"\nfamily = \"{family}\"\noffset = \"off\"");
+        let text = job(target, &model, "");
+        let [mut near, near_errors] = fit(&text, &fixture("glm.csv"));
+        let [far, far_errors] = fit(&text, &moved(5, 40.0));
+        near[0] -= 40.0;
+        close(&far, &near, family);
+        close(&far_errors, &near_errors, family);
+    }
+    let text = job("time", "kind = \"cox\"\nevent = \"dead\"", "");
+    let [near, near_errors] = fit(&text, &fixture("glm.csv"));
+    let [far, far_errors] = fit(&text, &moved(1, 1e6));
+    close(&far, &near, "cox");
+    close(&far_errors, &near_errors, "cox");
+}
