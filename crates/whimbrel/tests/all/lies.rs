@@ -155,7 +155,8 @@ fn told(lie: Lie, more: &[&str]) -> [String; 2] {
     let join = |name: &String| {
         let token = registry.invite(name, 1).unwrap();
         let (address, server) = (address.clone(), identity.fingerprint());
-        let invitation = Invitation { address, server, name: name.clone(), token, relays: Vec::new() };
+        let invitation =
+            Invitation { address, server, name: name.clone(), token, relays: Vec::new() };
         join_with(&sandbox, name, &invitation.encode(), more)
     };
     let mut clients: Vec<Process> = names.iter().map(join).collect();
