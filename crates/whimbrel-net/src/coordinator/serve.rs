@@ -3,7 +3,7 @@
 use super::gather::{Collector, Gathered, Request, Rules};
 use super::{Inbox, Network};
 use crate::audit::Audit;
-use crate::durable_run::{DurableRun, is_full_disk, retry_storage};
+use crate::durable_run::{DurableRun, retry_storage};
 use crate::events::{Order, SharedState};
 use crate::frames::Parcel;
 use crate::invitation::Fingerprint;
@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
@@ -77,17 +77,7 @@ impl Coordinator {
         let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, .. } = setup;
         let Setup { next_certificate, board, stop, .. } = setup;
         let open = if resume { DurableRun::resume } else { DurableRun::create };
-        let run = loop {
-            match open(&folder, board.clone(), stop.clone()) {
-                Err(error) if is_full_disk(&error) && !stop.load(Ordering::Relaxed) => {
-                    let why = format!("paused, nothing is lost: {error}; retrying");
-                    board.state(RunState::Paused, why);
-                    let _ = board.write(&folder);
-                    std::thread::sleep(STATUS_EVERY);
-                }
-                opened => break opened?,
-            }
-        };
+        let run = open(&folder, board.clone(), stop.clone())?;
         let connections = limits.connections.min(connections_by_descriptors());
         let limits = Limits { connections, ..limits };
         let registry = Registry::open(&folder)?;

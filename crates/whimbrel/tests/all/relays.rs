@@ -1,52 +1,10 @@
-//! `whimbrel relay` as a process: kills, consent, and invitations for the wrong command.
+//! `whimbrel relay` as a process: invitations for the wrong command.
 
-use crate::federation::{
-    Process, all_end, fails, free_address, invitations, join, same_model, serve, wait, wards,
-};
+use crate::federation::{fails, invitations, serve, wards};
 use crate::support::Sandbox;
 
 fn invite(sandbox: &Sandbox, args: &[&str]) -> String {
     sandbox.ok(&[&["invite", "served"], args].concat()).stdout.trim().to_owned()
-}
-
-#[test]
-fn a_relay_killed_and_restarted_ends_in_the_bits_of_the_simulation() {
-    let sandbox = wards(400, "");
-    let coordinator = serve(&sandbox, false);
-    let mut invitations = invitations(&sandbox);
-    let address = free_address();
-    let own = invite(&sandbox, &["site", "--relay", &address]);
-    fails(&sandbox, &["invite", "served", "east", "--via", "site"], 2, "has not joined yet");
-    let relay = || {
-        let args = ["relay", &own, "--listen", &address, "--out", "site", "--give-up", "120"];
-        Process::start(&sandbox, "site", &args)
-    };
-    let mut running = relay();
-    wait("relay", || sandbox.run(&["invite", "served", "east", "--via", "site"]).code == 0);
-    for (name, invitation) in &mut invitations {
-        if name != "north" {
-            *invitation = invite(&sandbox, &[name, "--via", "site"]);
-        }
-    }
-    let clients: Vec<Process> =
-        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
-    let exchanges = || {
-        std::fs::read_to_string(sandbox.path("served/journal"))
-            .map_or(0, |text| text.lines().count())
-    };
-    for kill in 0..5 {
-        let before = exchanges();
-        wait("exchange", || exchanges() > before + 10 * kill);
-        running.kill();
-        running = relay();
-    }
-    assert!(exchanges() < 400, "the job was over before the last kill");
-    all_end(&sandbox, coordinator, &invitations, clients);
-    running.kill();
-    same_model(&sandbox);
-    let told = sandbox.read("east.log");
-    assert!(told.contains("all messages pass through the relay `site`"), "{told}");
-    assert!(!sandbox.read("north.log").contains("pass through"));
 }
 
 #[test]
