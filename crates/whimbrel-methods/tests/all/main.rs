@@ -22,6 +22,7 @@ mod grouped;
 mod heterogeneous;
 mod invariants;
 mod masked;
+mod masked_sums;
 mod mixed;
 mod newton;
 mod non_convex;

@@ -96,7 +96,7 @@ fn a_short_job_prints_and_shows_its_coefficients() {
     sandbox.write("d.csv", &rows.lines().map(cut).collect::<Vec<_>>().join("\n"));
     let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
     for shown in ["arm[T.placebo]", "odds ratio", "97.5 %"] {
-        assert!(ran.stderr.contains(shown), "{}", ran.stderr);
+        assert!(ran.stdout.contains(shown), "{}", ran.stdout);
     }
     let report = sandbox.read("out/report.html");
     for shown in ["Coefficients", "arm[T.high]", "Calibration", "95 % intervals"] {
@@ -113,6 +113,61 @@ fn a_short_job_prints_and_shows_its_coefficients() {
         .sum();
     // The score of the intercept is zero; predictions have seven digits.
     assert!((events - expected).abs() < 1e-4, "{events} {expected}");
+}
+
+/// Counts without overdispersion: the parameter at its edge is no further degree of freedom.
+#[test]
+fn tests_have_the_degrees_of_their_terms_where_alpha_is_zero() {
+    let mut rows = String::from("site,x,arm,falls\n");
+    for i in 0..240 {
+        let (x, arm) = (f64::from(i % 24) / 12.0 - 1.0, ["a", "b", "c"][i as usize % 3]);
+        rows += &format!("s{},{x:.4},{arm},{}\n", i % 4, 1 + i % 2 + u32::from(x > 0.0));
+    }
+    let sandbox = Sandbox::with_job(
+        "name = \"g\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n\
+         target = \"falls\"\n[model]\nkind = \"glm\"\nfamily = \"negative-binomial\"\n[method]\n\
+         kind = \"newton\"\ntests = true\n",
+    );
+    sandbox.write("d.csv", &rows);
+    let summary = sandbox.run_job("out");
+    let tests = summary["tests"].as_array().expect("a list").iter();
+    let degrees: Vec<(&str, f64)> =
+        tests.map(|test| (test["term"].as_str().unwrap(), test["df"].as_f64().unwrap())).collect();
+    assert_eq!(degrees, [("x", 1.0), ("arm", 2.0)]);
+    let alpha = summary["coefficients"].as_array().unwrap().last().unwrap();
+    assert!(alpha["term"] == "alpha" && alpha["se"].is_null() && alpha["p"].is_null(), "{alpha}");
+}
+
+/// Marks of gaps hold wherever rows are read; numbers and dates in text are no factors.
+#[test]
+fn predictions_read_gaps_as_the_fit_does_and_text_of_numbers_is_refused() {
+    let mut rows = String::from("site,x,price,sick\n");
+    for i in 0..60 {
+        let x = if i % 20 == 3 { "n/a".into() } else { format!("{}", (i * 7) % 11) };
+        rows += &format!("s{},{x},${},{}\n", i % 3, i % 9, u32::from(i % 5 < 2));
+    }
+    let job = "name = \"g\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n\
+               target = \"sick\"\nna = [\"n/a\"]\ncolumns = [\"x\"]\n[model]\nkind = \"glm\"\n\
+               family = \"binomial\"\n[method]\nkind = \"newton\"\n";
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("d.csv", &rows);
+    sandbox.run_job("out");
+    sandbox.ok(&["predict", "out", "--data", "d.csv", "--out", "p.csv"]);
+    assert_eq!(sandbox.read("p.csv").lines().count(), 61);
+    sandbox.write("job.toml", &job.replace("na = [\"n/a\"]\n", ""));
+    let ran = sandbox.run(&["run", "job.toml", "--out", "again"]);
+    assert!(
+        ran.code == 3 && ran.stderr.contains("write na = [\"n/a\"] in [data]"),
+        "{}",
+        ran.stderr
+    );
+    sandbox.write("job.toml", &job.replace("columns = [\"x\"]\n", ""));
+    let ran = sandbox.run(&["run", "job.toml", "--out", "again"]);
+    assert!(
+        ran.stderr.contains("column \"price\" is no factor: its numbers have signs"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// Two completed data sets, which differ in one column: the pooled table follows from both runs'.
