@@ -42,11 +42,7 @@ fn twenty_bad_rows_are_listed_and_all_are_counted() {
     assert_eq!(lines[0], "data.csv: 33 rows cannot be used");
     assert_eq!(lines[20], "  line 121 (row 120), column \"x\": \"?\" is not a number");
     assert_eq!(lines[21], "  and 13 more");
-    assert_eq!(
-        lines[22],
-        "hint: correct these cells, or name the columns to use in `columns`; a missing value is an \
-         empty cell, NA or NaN"
-    );
+    assert_eq!(lines[22], "hint: if \"?\" marks a missing value, write na = [\"?\"] in [data]");
     assert_eq!(lines.len(), 23);
 }
 

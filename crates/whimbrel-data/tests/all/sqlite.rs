@@ -116,6 +116,13 @@ fn users_name_databases() {
     let secret = folder.path().join("url");
     std::fs::write(&secret, "postgres://ada:s3cret@db/wards\n").unwrap();
     let given = format!("@{}", secret.display());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let refused = Input::named(Path::new(&given), query).unwrap_err().to_string();
+        assert!(refused.contains("other users can read this password file"), "{refused}");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let named = Input::named(Path::new(&given), query).unwrap();
     assert_eq!(
         (named.to_string(), format!("{named:?}").contains("s3cret")),

@@ -131,7 +131,7 @@ fn what_a_report_needs_is_in_the_folder() {
     // The report says what the terminal says.
     let ran = sandbox.ok(&["run", "job.toml", "--out", "again"]);
     let said = exhibit(&sandbox, "again", "text").unwrap()["text"].as_str().unwrap().to_string();
-    assert!(ran.stderr.contains(said[1..].trim_end_matches('.')), "{said}\n{}", ran.stderr);
+    assert!(ran.stdout.contains(said[1..].trim_end_matches('.')), "{said}\n{}", ran.stdout);
 }
 
 /// The first exhibit of a kind in a run's folder.

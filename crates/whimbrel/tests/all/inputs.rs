@@ -212,7 +212,7 @@ fn a_served_job_is_checked_without_rows() {
     let sandbox = Sandbox::with_job(job);
     let ran = sandbox.ok(&["check", "job.toml"]);
     assert!(ran.stdout.contains("clients = [\"north\", \"south\"]"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("at enrolment, at most"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the number of rows, and averages over all"), "{}", ran.stderr);
     let checked = sandbox.ok(&["check", "job.toml", "--json"]).json();
     assert_eq!((number(&checked, "clients"), number(&checked, "rounds")), (2.0, 5.0));
     let alone = Sandbox::with_job(&job[..job.find("[federation]").unwrap()]);

@@ -24,7 +24,6 @@ mod held_out;
 mod impute;
 mod inputs;
 mod library;
-mod lies;
 mod manners;
 mod messages;
 mod mixed;
