@@ -119,6 +119,7 @@ fn users_name_databases() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o644)).unwrap();
         let refused = Input::named(Path::new(&given), query).unwrap_err().to_string();
         assert!(refused.contains("other users can read this password file"), "{refused}");
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
