@@ -307,7 +307,11 @@ fn single_rows_leave_only_with_explicit_consent() {
     let (_coordinator, _, invitation) = served(&sandbox);
     let enter = ["join", &invitation, "--data", "east.csv", "--out", "x"];
     refused(&sandbox, &enter, "the job's messages contain single rows, and --min-group is 5");
-    declines(&sandbox, &with(&enter, &["--min-group", "1"]), "SINGLE ROWS: which cells of the table");
+    declines(
+        &sandbox,
+        &with(&enter, &["--min-group", "1"]),
+        "SINGLE ROWS: which cells of the table",
+    );
 }
 
 /// The smallest group is part of the consent and its screen.
