@@ -157,6 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for good in ["hospital.example:7443", "10.0.0.7:1", "[2001:db8::1]:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["host", "host:", ":1", "host:70000", "host:+1", "a b:1", "[::1:1", "h/x:1"] {
+            assert!(!is_address(bad), "{bad}");
+        }
+        let address = "proxy:1 HTTP/1.1\r\n\r\nGET http://intranet/:80".into();
+        assert!(Invitation::decode(&Invitation { address, ..sample() }.encode()).is_err());
+    }
+
+    #[test]
     fn the_string_has_its_golden_form_and_comes_back() {
         let text = sample().encode();
         assert_eq!(
