@@ -30,6 +30,7 @@ use whimbrel_engine::Outcome;
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
+use whimbrel_methods::guard::{self, Withheld};
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::Preset;
 
@@ -175,6 +176,17 @@ pub trait Fit: FitValue + FitReport + FitUse {
     /// Whether uploads are exact sums, which masks hide without a grid.
     fn sends_exact_sums(&self) -> bool {
         false
+    }
+    /// Withholds cells and rows of a client that fewer rows than a group determine, in columns of a table
+    /// with these names and levels.
+    fn withhold(
+        &self,
+        job: &Job,
+        data: &mut ClientData,
+        (_, levels): (&[String], &[Vec<String>]),
+    ) -> Result<Withheld> {
+        let group = job.privacy.groups();
+        Ok(group.map_or_else(Withheld::default, |group| guard::cells(data, levels, group)))
     }
     /// Refuses rows of a client that a single message reveals one by one, whatever is asked.
     fn check_client(&self, _: &ClientData) -> Result<()> {

@@ -12,6 +12,7 @@ pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
 mod gmm;
+pub mod guard;
 pub mod kmeans;
 pub mod lloyd;
 pub mod masked;

@@ -241,6 +241,23 @@ impl Support {
     }
 }
 
+/// The largest `c` with `sum min(x, c) >= group c` for non-negative numbers, which it sorts; infinite if no
+/// number is above it.
+pub(crate) fn ceiling_of_groups(x: &mut [f64], group: u32) -> f64 {
+    x.sort_unstable_by(f64::total_cmp);
+    let group = f64::from(group);
+    let mut below: f64 = x.iter().sum();
+    // With `lowered` of them at c the sum is group c, so c = below / (group - lowered).
+    for (lowered, largest) in x.iter().rev().enumerate() {
+        let left = group - lowered as f64;
+        if below >= left * largest {
+            return if lowered == 0 { f64::INFINITY } else { below / left };
+        }
+        below -= largest;
+    }
+    0.0
+}
+
 /// The mass, in rows, below which a component lies far from all rows of a client: leaving it out
 /// changes the others' responsibilities by less than this.
 const FAR: f64 = 1e-6;

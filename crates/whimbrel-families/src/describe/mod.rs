@@ -17,13 +17,14 @@ use crate::regression::RegressionFit;
 use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, TIME, TIMES};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Erased, Error};
+use whimbrel_core::{ClientData, Erased, Error};
 use whimbrel_data::Input;
 use whimbrel_engine::Stage;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::describe::{Bins, Blocks, Survival, Tally};
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::guard::Withheld;
 use whimbrel_methods::one_shot::Once;
 
 pub static FAMILY: Family =
@@ -160,6 +161,16 @@ impl Fit for DescribeFit {
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
+    }
+
+    /// Counts are merged and columns left out instead.
+    fn withhold(
+        &self,
+        _: &Job,
+        _: &mut ClientData,
+        _: (&[String], &[Vec<String>]),
+    ) -> Result<Withheld> {
+        Ok(Withheld::default())
     }
 }
 

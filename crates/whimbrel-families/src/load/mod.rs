@@ -31,6 +31,7 @@ use whimbrel_data::{
     Attribute, ClientRows, ColumnType, Described, Entries, LogisticTruth, ReadHashes,
     RepresentationTruth, Sha256, Standardization, hash_path,
 };
+use whimbrel_methods::guard::Withheld;
 
 /// The name of the client that holds all pooled rows.
 const POOLED: &str = "pooled";
@@ -118,6 +119,8 @@ pub struct Loaded {
     pub representation: Option<RepresentationTruth>,
     /// Generated test samples, until rows are held out.
     drawn_tests: Vec<Samples>,
+    /// Cells and rows that the rule of the smallest group withholds.
+    pub withheld: Withheld,
     pub notes: Vec<String>,
     pub warnings: Vec<String>,
 }
@@ -195,6 +198,24 @@ impl Loaded {
         let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i)));
         let rows: Vec<Vec<f64>> = rows.step_by(step).map(<[f64]>::to_vec).collect();
         (!rows.is_empty()).then_some(rows)
+    }
+
+    /// Applies the rule of the smallest group to the rows of the clients that train.
+    fn withhold(&mut self, job: &Job) -> Result<()> {
+        let Some(group) = job.privacy.groups() else { return Ok(()) };
+        let unseen = self.unseen.iter().copied().chain(std::iter::repeat(false));
+        for ((name, data), unseen) in self.clients.iter_mut().zip(unseen) {
+            if !unseen {
+                let withheld = job.fit.withhold(job, data, (&self.columns, &self.levels));
+                let within = |failure| match failure {
+                    Failure::Core(error) => Failure::Core(error.within(format!("client `{name}`"))),
+                    other => other,
+                };
+                self.withheld = self.withheld.plus(withheld.map_err(within)?);
+            }
+        }
+        self.notes.extend(self.withheld.sentence(group));
+        Ok(())
     }
 
     /// Clients with rows of one kind; samples have no column names of their own.
@@ -291,6 +312,8 @@ fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
     loaded = samples::laid_out(loaded, layout)?;
     if pooled {
         loaded = pool(loaded)?;
+    } else if *layout == job.fit.layout() {
+        loaded.withhold(job)?;
     }
     for path in job.clone().paths_mut() {
         loaded.files.push((path.display().to_string(), hash_path(path as &Path)?));

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Input, Sha256};
 use whimbrel_engine::OFFER_BYTES_MAX;
+use whimbrel_methods::guard::Withheld;
 use whimbrel_methods::masked::Trust;
 
 /// Changes when older programs would misread an offer.
@@ -161,18 +162,33 @@ impl Offer {
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), trust)
     }
 
-    /// Reads a client's rows and checks them against the schema. Clients invited later need not be in
-    /// [`Offer::names`].
+    /// Reads a client's rows and checks them against the schema, and withholds cells and rows as the job
+    /// asks. Clients invited later need not be in [`Offer::names`].
     pub fn read(&self, rows: impl Into<Input>, client_name: &str) -> Result<ClientData> {
-        let rows = &rows.into();
+        Ok(self.read_withheld(rows, client_name)?.0)
+    }
+
+    /// [`Offer::read`], with the counts of withheld cells and rows.
+    pub fn read_withheld(
+        &self,
+        rows: impl Into<Input>,
+        client_name: &str,
+    ) -> Result<(ClientData, Withheld)> {
         let job = self.job()?;
+        let mut data = self.read_whole(&rows.into(), client_name, &job)?;
+        let schema = (&self.schema.columns[..], &self.schema.levels[..]);
+        let withheld = job.fit.withhold(&job, &mut data, schema)?;
+        Ok((data, withheld))
+    }
+
+    fn read_whole(&self, rows: &Input, client_name: &str, job: &Job) -> Result<ClientData> {
         match job.fit.layout() {
             Layout::Cells { entries, described } => {
-                let cells = self.schema.read_cells(rows, client_name, &job, entries, described)?;
+                let cells = self.schema.read_cells(rows, client_name, job, entries, described)?;
                 Ok(ClientData::Cells(cells))
             }
             layout => {
-                let rows = self.schema.read(rows, client_name, &job, &layout)?;
+                let rows = self.schema.read(rows, client_name, job, &layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }

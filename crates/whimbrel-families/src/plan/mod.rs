@@ -27,6 +27,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
 use whimbrel_methods::fedem::Estimator;
+use whimbrel_methods::guard::Withheld;
 use whimbrel_methods::kmeans::ROWS_MIN;
 use whimbrel_methods::masked::{MaskSecret, Trust};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
@@ -44,6 +45,8 @@ pub struct Plan {
     notes: Vec<String>,
     /// Warnings about the data.
     warnings: Vec<String>,
+    /// Cells and rows that the rule of the smallest group withholds in a simulation.
+    withheld: Withheld,
     /// The journal of a replayed run.
     journal: Option<String>,
 }
@@ -228,6 +231,7 @@ impl Plan {
         }
         let mut plan = Self::checked(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
+        plan.withheld = loaded.withheld;
         plan.warnings.clone_from(&loaded.warnings);
         plan.warnings.extend(plan.private().and_then(|_| privacy::unscaled(job, loaded)));
         plan.warnings.extend(same_but_for_case(&facts.names));
@@ -254,7 +258,7 @@ impl Plan {
             return refuse(what, "take `masks` out, or train on more clients").at("privacy.masks");
         }
         let (notes, warnings) = (Vec::new(), Vec::new());
-        Ok(Self { common, fit, notes, warnings, journal: None })
+        Ok(Self { common, fit, notes, warnings, withheld: Withheld::default(), journal: None })
     }
 
     /// The plan with the losses and late joins of a journal instead of those of `[simulation]`.
@@ -305,6 +309,11 @@ impl Plan {
     pub fn privacy_spent(&self, rounds: u32) -> Option<(f64, f64)> {
         let private = self.fit.private.as_ref()?;
         Some((private.spent(rounds), private.guarantee.delta))
+    }
+
+    /// Cells and rows that the rule of the smallest group withholds in a simulation.
+    pub fn withheld(&self) -> Withheld {
+        self.withheld
     }
 
     /// The advice to a client with this number of rows, if it would often withhold parts of its
@@ -376,8 +385,10 @@ pub(crate) fn few_rows(job: &Job, wanted: Option<usize>, rows: u64) -> Option<St
     (rows < wanted as u64).then(|| {
         format!(
             "{rows} rows of a client are few for min_group = {group}: with fewer than {wanted} the fit \
-             leaves components out and can fail; use fewer components, or write min_group = 1 in \
-             [privacy] if all agree that a message may rest on single rows"
+             leaves components out and can fail; use fewer components, or in [privacy] write \
+             min_group = 1 with masks = true (the server sees sums over clients only) or instead \
+             epsilon = 3.0 (noise), or min_group = 1 alone if all agree that a message may rest on \
+             single rows"
         )
     })
 }

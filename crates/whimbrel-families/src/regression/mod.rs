@@ -21,9 +21,11 @@ use keys::{
     RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
+use whimbrel_core::ClientData;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_methods::guard::{self, Withheld};
 use whimbrel_models::glm::{self, Errors};
 
 pub static FAMILY: Family =
@@ -193,6 +195,20 @@ impl Fit for RegressionFit {
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
+    }
+
+    fn withhold(
+        &self,
+        job: &Job,
+        data: &mut ClientData,
+        (columns, levels): (&[String], &[Vec<String>]),
+    ) -> Result<Withheld> {
+        match (data, job.privacy.groups()) {
+            (ClientData::Table(table), Some(group)) => {
+                Ok(guard::rows(table, &self.model(job, columns, levels)?, group)?)
+            }
+            _ => Ok(Withheld::default()),
+        }
     }
 
     fn sends_exact_sums(&self) -> bool {

@@ -186,7 +186,7 @@ impl RegressionFit {
         let of = |name: &str| fitted.number(name).unwrap_or(f64::NAN);
         let dropped = match of("dropped") {
             0.0 => String::new(),
-            n => format!(" ({n} with missing cells left out)"),
+            n => format!(" ({n} with missing or withheld cells left out)"),
         };
         let log_likelihood = of("log_likelihood");
         let dispersion = match of("dispersion") {

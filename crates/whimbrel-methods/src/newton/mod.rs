@@ -30,13 +30,14 @@ pub use path::{End, Path};
 pub use result::KIND;
 
 use crate::federated::aggregate;
+use crate::guard;
 use crate::measures;
 use crate::pooled::{Answered, MAGNITUDE_MAX, OPENINGS_MAX, Pooled, everyone, opening};
 use whimbrel_core::declare::{Better, Role};
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Allowance, Artifact, Declaration, Metric, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Measure, Result, vector, wire};
-use whimbrel_models::glm::{Asked, Errors, Family, Model, Rows, Scaling, Sums};
+use whimbrel_models::glm::{Asked, Errors, Family, Groups, Model, Rows, Scaling, Sums};
 
 /// Halvings of a point whose sums may not leave; the last is practically zero.
 const HALVINGS_MAX: u32 = 40;
@@ -210,7 +211,18 @@ impl Pooled for Newton {
 
     fn read(&self, data: &ClientData) -> Result<Rows> {
         match data {
-            ClientData::Table(table) => self.model.design.rows(table, self.model.family, true),
+            ClientData::Table(table) => {
+                let mut rows = self.model.design.rows(table, self.model.family, true)?;
+                if let Some(least) = self.min_group.filter(|least| *least > 1) {
+                    if rows.len() < least as usize {
+                        let dropped = rows.dropped + rows.len() as u64;
+                        rows = Rows { width: rows.width, dropped, ..Rows::default() };
+                    }
+                    let exposed = guard::exposed(table, &self.model.design, &rows, least);
+                    rows.groups = Groups { least, exposed };
+                }
+                Ok(rows)
+            }
             _ => Err(Error::data("a regression reads tables")),
         }
     }
@@ -373,14 +385,15 @@ impl Newton {
         rows: &Rows,
         last: bool,
     ) -> Result<Evaluated> {
-        let many = rows.y.len() >= self.min_group.unwrap_or(0) as usize;
         let (mut point, mut refused) = (point.to_vec(), false);
         for _ in 0..HALVINGS_MAX {
             let sums = self.model.evaluate(rows, scaling, &point)?;
-            let few = self.min_group.is_some_and(|group| sums.support < f64::from(group));
-            let all = sums.score.iter().chain(&sums.information).chain([&sums.log_likelihood]);
-            let finite = all.into_iter().all(|x| x.abs() < MAGNITUDE_MAX);
-            if last || finite && !(few && many) {
+            let least = self.min_group.map_or(0.0, f64::from);
+            let all = || sums.score.iter().chain(&sums.information).chain([&sums.log_likelihood]);
+            let finite = all().all(|x| x.abs() < MAGNITUDE_MAX);
+            // Sums without any row, or any event, tell nothing of one.
+            let few = sums.support < least && all().any(|x| *x != 0.0);
+            if last || finite && !few {
                 return Ok(Evaluated { sums, few, refused });
             }
             refused = true;

@@ -153,6 +153,12 @@ impl Gradient {
             self.problem.predict(w, data, &mut shown)?;
             let is_right = |(p, class): (&f64, &f64)| (*p >= 0.5) == (*class > 0.0);
             let right = shown.iter().zip(data.targets()).filter(|pair| is_right(*pair)).count();
+            // Fewer than a group on one side count for the other.
+            let right = match group.unwrap_or(0) as usize {
+                group if right < group => 0,
+                group if data.rows() - right < group => data.rows(),
+                _ => right,
+            };
             means.push(right as f64 / data.rows() as f64);
         }
         Ok(means)
@@ -208,4 +214,40 @@ pub(super) fn measures() -> Vec<Measure> {
         ))
         .summary(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Average, StepRule};
+    use super::*;
+    use crate::settings::Batch;
+    use whimbrel_core::{ClientData, FeatureRows, Labelled};
+    use whimbrel_models::convex::Problem;
+
+    /// Rows at -50 to 49 of the class of their sign, and a threshold that puts `wrong` of them on the other side.
+    #[test]
+    fn an_accuracy_rests_on_a_group() {
+        let problem = Problem::logistic(0.0, true).unwrap();
+        let oracle = Gradient {
+            problem: problem.clone(),
+            dimension: 2,
+            batch: Batch::Full,
+            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+            known: None,
+        };
+        let x: Vec<f64> = (-50..50).map(|i| f64::from(i) + 0.5).collect();
+        let y = x.iter().map(|x| x.signum()).collect();
+        let rows = Labelled::new(vec!["x".into()], FeatureRows::Dense(x), y).unwrap();
+        let data = problem.bind(&ClientData::Labelled(rows)).unwrap();
+        let accuracy = |wrong: f64, group| oracle.score(&[1.0, -wrong], &data, group).unwrap()[1];
+        for (wrong, own, told) in [(1.0, 0.99, 1.0), (4.0, 0.96, 1.0), (5.0, 0.95, 0.95)] {
+            assert_eq!([accuracy(wrong, None), accuracy(wrong, Some(5))], [own, told]);
+        }
+        let flipped = |group| oracle.score(&[-1.0, 2.0], &data, group).unwrap()[1];
+        assert_eq!([flipped(None), flipped(Some(5))], [0.02, 0.0]);
+    }
 }

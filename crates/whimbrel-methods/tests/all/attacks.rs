@@ -36,7 +36,7 @@ pub(crate) struct Spy {
     client: ClientMachine,
     next: u32,
     /// The client's message at enrolment.
-    summary: Vec<u8>,
+    pub(crate) summary: Vec<u8>,
 }
 
 impl Spy {
@@ -70,7 +70,7 @@ impl Spy {
     }
 
     /// The vector that comes back from a round at this point.
-    fn round<N: Wire, P: Wire, T: Scalar>(
+    pub(crate) fn round<N: Wire, P: Wire, T: Scalar>(
         &mut self,
         at: &[T],
         note: Option<N>,
@@ -86,7 +86,7 @@ impl Spy {
     }
 }
 
-fn normal(count: usize, seed: u64) -> Vec<f64> {
+pub(crate) fn normal(count: usize, seed: u64) -> Vec<f64> {
     let mut stream = Key::root(seed).stream();
     (0..count).map(|_| stream.normal()).collect()
 }

@@ -30,6 +30,7 @@ mod oracle;
 mod own_uplinks;
 mod personal;
 mod private;
+mod rare_values;
 mod reductions;
 mod runners;
 mod selection;

@@ -371,21 +371,10 @@ impl Loss {
     }
 }
 
-/// The mean of non-negative numbers, those above the largest `c` with `sum min(x, c) >= group c`
-/// lowered to it.
+/// The mean of non-negative numbers, those above [`ceiling_of_groups`] lowered to it.
 fn mean_of_groups(x: &mut [f64], group: u32) -> f64 {
-    x.sort_unstable_by(f64::total_cmp);
-    let (n, group) = (x.len() as f64, f64::from(group));
-    let mut below: f64 = x.iter().sum();
-    // With `lowered` of them at c the sum is group c, so c = below / (group - lowered).
-    for (lowered, largest) in x.iter().rev().enumerate() {
-        let left = group - lowered as f64;
-        if below >= left * largest {
-            return if lowered == 0 { below / n } else { group * below / (left * n) };
-        }
-        below -= largest;
-    }
-    0.0
+    let most = crate::ceiling_of_groups(x, group);
+    x.iter().map(|x| x.min(most)).sum::<f64>() / x.len() as f64
 }
 
 fn check_length(out: &[f64], wanted: usize) -> Result<()> {

@@ -2,8 +2,9 @@
 //! coefficients, and products of scores.
 
 use super::inference::Factored;
-use super::kernels::{BLOCK, add_gram, add_outer, add_rows, add_square, stride};
+use super::kernels::{BLOCK, add_outer, add_rows, add_square, stride};
 use super::{Family, Model, Predictor, Rows, Scaling};
+use crate::ceiling_of_groups;
 use whimbrel_core::Result;
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::math::ln;
@@ -217,26 +218,29 @@ impl Model {
             misfit.iter_mut().zip(own).for_each(|(sum, x)| *sum += x);
         }
         let Some(Robust { products, asked }) = robust else { return };
-        let (mut z, stride) = (self.room(), stride(q));
+        let stride = stride(q);
         let mut gram = vec![0.0; stride * stride];
-        for from in (0..rows.len()).step_by(BLOCK) {
-            let count = self.block(rows, &scaling, from, &mut z);
-            let [mut squares, mut cross] = [[0.0; BLOCK]; 2];
-            for at in 0..count {
-                let (y, eta, w) = (rows.y[from + at], eta[from + at], rows.weight(from + at));
-                let Some(local) = self.family.local(y, eta, alpha) else { continue };
-                let share = asked.squared(w);
-                squares[at] = share * local.slope * local.slope;
-                if self.family.has_alpha() {
-                    let own = Family::in_dispersion(y, eta, alpha).slope;
-                    cross[at] = share * local.slope * own;
-                    products[packed_len(q + 1) - 1] += share * own * own;
-                }
-            }
-            // Σ u u^T with u = slope z: a Gram matrix with squared slopes as weights.
-            add_gram(&z, stride, &squares, &mut gram);
+        let [mut squares, mut cross] = [vec![0.0; rows.len()], vec![0.0; rows.len()]];
+        for (at, (eta, y)) in eta.iter().zip(&rows.y).enumerate() {
+            let Some(local) = self.family.local(*y, *eta, alpha) else { continue };
+            let share = asked.squared(rows.weight(at));
+            squares[at] = share * local.slope * local.slope;
             if self.family.has_alpha() {
-                add_rows(&z, stride, &cross, &mut products[packed_len(q)..][..q]);
+                let own = Family::in_dispersion(*y, *eta, alpha).slope;
+                cross[at] = share * local.slope * own;
+                products[packed_len(q + 1) - 1] += share * own * own;
+            }
+        }
+        rows.groups.settle(&mut squares);
+        // Σ u u^T with u = slope z: a Gram matrix with squared slopes as weights.
+        self.weighted(rows, &scaling, &squares, &mut gram);
+        if self.family.has_alpha() {
+            let mut z = self.room();
+            for (at, cross) in cross.chunks(BLOCK).enumerate() {
+                self.block(rows, &scaling, at * BLOCK, &mut z);
+                let mut block = [0.0; BLOCK];
+                block[..cross.len()].copy_from_slice(cross);
+                add_rows(&z, stride, &block, &mut products[packed_len(q)..][..q]);
             }
         }
         add_square(&gram, q, (0, 0), products);
@@ -253,16 +257,30 @@ impl Model {
         let q = self.columns();
         let shares = self.shares(self.predict(rows, scaling, theta));
         let (mut z, mut s) = (self.room(), vec![0.0; self.parameters()]);
+        let slope = |row: usize, class: usize| {
+            f64::from(u8::from(rows.y[row] as usize == class)) - shares[class][row]
+        };
+        // The squared factor by which a row's slopes are lowered, under a smallest group.
+        let mut lowered = vec![1.0; rows.len()];
+        if let Some(Robust { asked, .. }) = robust.as_ref().filter(|_| rows.groups.least > 1) {
+            let square = |row: usize| -> f64 {
+                (1..shares.len()).map(|class| slope(row, class) * slope(row, class)).sum()
+            };
+            let squares: Vec<f64> =
+                (0..rows.len()).map(|row| asked.squared(rows.weight(row)) * square(row)).collect();
+            let most = ceiling_of_groups(&mut squares.clone(), rows.groups.least);
+            let each = lowered.iter_mut().zip(squares).filter(|(_, square)| *square > most);
+            each.for_each(|(lowered, square)| *lowered = most / square);
+        }
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, scaling, from, &mut z);
             for at in 0..count {
                 let (y, w) = (rows.y[from + at] as usize, rows.weight(from + at));
                 misfit[0] -= 2.0 * w * ln(shares[y][from + at]);
                 let Some(Robust { products, asked }) = &mut robust else { continue };
-                let share = asked.squared(w).sqrt();
+                let share = (asked.squared(w) * lowered[from + at]).sqrt();
                 for (class, s) in s.chunks_exact_mut(q).enumerate() {
-                    let hit = f64::from(u8::from(y == class + 1));
-                    let slope = share * (hit - shares[class + 1][from + at]);
+                    let slope = share * slope(from + at, class + 1);
                     s.iter_mut().zip(&z[at * stride(q)..]).for_each(|(s, z)| *s = slope * z);
                 }
                 add_outer(&s, products);

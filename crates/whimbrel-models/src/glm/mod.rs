@@ -7,12 +7,14 @@
 mod cox;
 mod design;
 mod family;
+mod groups;
 pub mod inference;
 mod kernels;
 mod misfit;
 
 pub use design::{Design, Factor, Term};
 pub use family::{Family, Local};
+pub use groups::Groups;
 pub use misfit::{Asked, BINS, Errors, Misfit};
 
 use crate::Support;
@@ -37,6 +39,7 @@ pub struct Rows {
     pub dropped: u64,
     /// The part of the log-likelihood that no parameter changes.
     pub constant: f64,
+    pub groups: Groups,
 }
 
 impl Rows {
@@ -111,8 +114,8 @@ pub struct Sums {
     pub score: Vec<f64>,
     /// Information, packed.
     pub information: Vec<f64>,
-    /// `Σ |u| / max |u|` over the rows' derivatives, first or second, the least of all: the number of
-    /// rows that the sums rest on.
+    /// `Σ |u| / max |u|` over the rows' derivatives by a predictor, first or second, the least of all: the
+    /// number of rows that the sums rest on.
     pub support: f64,
 }
 
@@ -356,6 +359,7 @@ impl Model {
         let (mut z, beta) = (self.room(), self.padded(theta));
         let mut gram = vec![0.0; stride * stride];
         let [mut eta, mut value, mut u, mut w, mut cross] = [[0.0; BLOCK]; 5];
+        let mut weights = Vec::new();
         sums.log_likelihood = rows.constant;
         for from in (0..rows.len()).step_by(BLOCK) {
             let count = self.block(rows, scaling, from, &mut z);
@@ -392,15 +396,39 @@ impl Model {
             if self.family.has_alpha() {
                 add_rows(&z, stride, &cross, &mut sums.information[packed_len(q)..][..q]);
             }
+            if rows.groups.least > 0 {
+                weights.extend_from_slice(&w[..count]);
+            }
+        }
+        if rows.groups.least > 0 {
+            let mut changes = weights.clone();
+            rows.groups.settle(&mut changes);
+            changes.iter_mut().zip(&weights).for_each(|(settled, w)| *settled -= w);
+            self.weighted(rows, scaling, &changes, &mut gram);
         }
         kernels::add_square(&gram, q, (0, 0), &mut sums.information);
         sums.support = Carried::least(&carried);
     }
 
+    /// Adds `Σ w z z^T` over all rows.
+    fn weighted(&self, rows: &Rows, scaling: &Scaling, weights: &[f64], gram: &mut [f64]) {
+        let mut z = self.room();
+        for (at, weights) in weights.chunks(BLOCK).enumerate() {
+            if weights.iter().all(|w| *w == 0.0) {
+                continue;
+            }
+            self.block(rows, scaling, at * BLOCK, &mut z);
+            let mut w = [0.0; BLOCK];
+            w[..weights.len()].copy_from_slice(weights);
+            add_gram(&z, stride(self.columns()), &w, gram);
+        }
+    }
+
     fn multinomial(&self, rows: &Rows, scaling: &Scaling, theta: &[f64], sums: &mut Sums) {
         let (q, classes) = (self.columns(), self.family.predictors());
         let shares = self.shares(self.predict(rows, scaling, theta));
-        let mut carried = vec![Carried::default(); 2 * classes];
+        let grouped = rows.groups.least > 0;
+        let mut carried = vec![Carried::default(); 2 * classes + 1];
         let (mut z, stride) = (self.room(), stride(q));
         let mut gram = vec![0.0; stride * stride];
         let mut column = [0.0; BLOCK];
@@ -411,6 +439,8 @@ impl Model {
                 let y = rows.y[from + at] as usize;
                 sums.log_likelihood +=
                     rows.weight(from + at) * whimbrel_core::math::ln(shares(y, at));
+                let first = f64::from(u8::from(y == 0)) - shares(0, at);
+                carried[2 * classes].add(rows.weight(from + at) * first);
             }
             column.fill(0.0);
             for a in 0..classes {
@@ -421,6 +451,9 @@ impl Model {
                 }
                 add_rows(&z, stride, &column, &mut sums.score[a * q..][..q]);
                 for b in 0..=a {
+                    if grouped {
+                        break;
+                    }
                     for (at, x) in column[..count].iter_mut().enumerate() {
                         let same = f64::from(u8::from(a == b));
                         let spread = shares(a + 1, at) * (same - shares(b + 1, at));
@@ -436,6 +469,37 @@ impl Model {
             }
         }
         sums.support = Carried::least(&carried);
+        if grouped {
+            self.grouped_information(rows, scaling, &shares, &mut sums.information);
+        }
+    }
+
+    /// The information of classes from `Σ w p_a p_b z z^T`, one such sum for each pair of classes: the
+    /// blocks of the information and their differences.
+    fn grouped_information(
+        &self,
+        rows: &Rows,
+        scaling: &Scaling,
+        shares: &[Vec<f64>],
+        information: &mut [f64],
+    ) {
+        let (q, stride) = (self.columns(), stride(self.columns()));
+        for a in 1..shares.len() {
+            for b in 0..a {
+                let pairs = shares[a].iter().zip(&shares[b]).enumerate();
+                let mut weights: Vec<f64> =
+                    pairs.map(|(row, (a, b))| rows.weight(row) * a * b).collect();
+                rows.groups.settle(&mut weights);
+                let mut gram = vec![0.0; stride * stride];
+                self.weighted(rows, scaling, &weights, &mut gram);
+                kernels::add_square(&gram, q, ((a - 1) * q, (a - 1) * q), information);
+                if b > 0 {
+                    kernels::add_square(&gram, q, ((b - 1) * q, (b - 1) * q), information);
+                    gram.iter_mut().for_each(|x| *x = -*x);
+                    kernels::add_square(&gram, q, ((a - 1) * q, (b - 1) * q), information);
+                }
+            }
+        }
     }
 
     /// Probabilities of all classes, class after class, from the predictors of all but the first.

@@ -64,6 +64,12 @@ pub fn summary(
         put("epsilon_spent", number(epsilon));
         put("delta", number(delta));
     }
+    let withheld = plan.withheld();
+    for (key, count) in [("withheld_cells", withheld.cells), ("withheld_rows", withheld.rows)] {
+        if count > 0 {
+            put(key, count.into());
+        }
+    }
     if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }

@@ -43,6 +43,8 @@ const JOINED: &str = "joined";
 
 /// File of the user's consent.
 const CONSENT: &str = "consent";
+/// The sentence on withheld cells and rows.
+const WITHHELD: &str = "withheld";
 
 /// Takes part until the job is over.
 pub fn join_command(args: &Join) -> Result<u8> {
@@ -80,7 +82,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let job = offer.job()?;
     check_min_group(&job, args.min_group)?;
     let minimum = minimum(args.min_rows, args.min_group, &job);
-    let data = minimum.apply(offer.read(rows.clone(), &enrolled.name)?)?;
+    let (data, withheld) = offer.read_withheld(rows.clone(), &enrolled.name)?;
+    let withheld = job.privacy.groups().and_then(|group| withheld.sentence(group));
+    let data = minimum.apply(data)?;
     minimum.check_columns(&data, &offer.schema().levels)?;
     if minimum.group > 1 {
         job.fit.check_client(&data)?;
@@ -102,6 +106,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let has_roster = roster::accepted(&folder)?.is_some();
     let name = printable(&enrolled.name);
     let show = || {
+        withheld.iter().for_each(|sentence| note(sentence));
         relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
         Screen { offer: &offer, plan: &plan, limits: &limits, has_roster }.show(&name)
     };
@@ -112,6 +117,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
     let mut store = ClientStore::open(participant, message_bytes, &folder)?;
     keep_to_rows(&folder, &rows, store.standing() != (None, None))?;
+    if let Some(sentence) = &withheld {
+        versioned::write(&folder.join(WITHHELD), sentence.as_bytes())?;
+    }
     if args.renew {
         privacy::keep_loss(&offer.plan()?, &read_ledger(&folder)?, &folder)?;
         store.renew()?;
@@ -368,6 +376,9 @@ fn print_ledger(folder: &Path) -> Result<u8> {
     }
     text.push_str(&format!("in total\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
     text.extend(roster::ledger_line(folder)?);
+    if let Some(sentence) = versioned::read(&folder.join(WITHHELD))? {
+        text.push_str(&format!("{}\n", String::from_utf8_lossy(&sentence)));
+    }
     text.extend(privacy::ledger_lines(&offer.job()?, &plan, &ledger, folder)?);
     if ledger.renewals > 0 {
         text.push_str(&format!(

@@ -248,7 +248,7 @@ fn faults_of_the_design_are_named() {
         row
     });
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stdout.contains("with missing cells left out"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("with missing or withheld cells left out"), "{}", ran.stdout);
 }
 
 /// The levels 2, 3 and 10 have coefficients against 2, as if they were listed in this order.

@@ -329,28 +329,35 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     refused(&sandbox, &larger, "the job's min_group is 5, and --min-group is 9");
 }
 
-/// The sum over one observed value is that value. Of categories, only counts of rows leave.
-#[test]
-fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
-    let sandbox = Sandbox::with_job(
+/// Three hospitals with numbers, counts and levels.
+fn clinics(privacy: &str) -> Sandbox {
+    Sandbox::with_job(&format!(
         "name = \"clinics\"\nseed = 7\n\n[data]\nsource = \"csv\"\n\
          columns = [\"age\", \"pressure\", \"falls\", \"housing\"]\n\n[schema]\n\
-         falls = { type = \"count\" }\n\
-         housing = { type = \"category\", levels = [\"alone\", \"family\"] }\n\n\
+         falls = {{ type = \"count\" }}\n\
+         housing = {{ type = \"category\", levels = [\"alone\", \"family\"] }}\n\n\
          [model]\nkind = \"mixture\"\ncomponents = 2\n\n\
          [method]\nkind = \"fedem\"\nrounds = 3\n\n[federation]\n\
-         clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
-    );
-    let write = |pressures: usize, counts: usize| {
-        let mut text = String::from("age,pressure,falls,housing\n");
-        for i in 0..40 {
-            let pressure = if i < pressures { "157.3" } else { "" };
-            let falls = if i < counts { "2" } else { "" };
-            let housing = if i == 0 { "family" } else { "alone" };
-            text.push_str(&format!("{},{pressure},{falls},{housing}\n", 40 + i));
-        }
-        sandbox.write("east.csv", &text);
-    };
+         clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n{privacy}"
+    ))
+}
+
+/// Rows of which these have a pressure and falls, and one a level.
+fn write_clinic(sandbox: &Sandbox, pressures: usize, counts: usize) {
+    let mut text = String::from("age,pressure,falls,housing\n");
+    for i in 0..40 {
+        let pressure = if i < pressures { "157.3" } else { "" };
+        let falls = if i < counts { "2" } else { "" };
+        let housing = if i == 0 { "family" } else { "alone" };
+        text.push_str(&format!("{},{pressure},{falls},{housing}\n", 40 + i));
+    }
+    sandbox.write("east.csv", &text);
+}
+
+/// The sum over one observed value is that value.
+#[test]
+fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
+    let sandbox = clinics("[privacy]\nmin_group = 1\n");
     let _coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
@@ -359,7 +366,7 @@ fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
         (1, 40, "column \"pressure\" has 1 observed value in the training rows"),
         (40, 4, "column \"falls\" has 4 observed values in the training rows"),
     ] {
-        write(pressures, counts);
+        write_clinic(&sandbox, pressures, counts);
         fails(&sandbox, &enter, 3, why);
         fails(&sandbox, &enter, 3, "--min-group 1");
         assert!(!sandbox.path("x/consent").exists(), "consent without a question");
@@ -369,8 +376,27 @@ fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
     let enter = &enter[..6];
     declines(&sandbox, &with(enter, &["--min-group", "1"]), "");
     // A column without values reveals none.
-    write(0, 5);
+    write_clinic(&sandbox, 0, 5);
     declines(&sandbox, enter, "");
+}
+
+/// Under a smallest group such columns, and a level of one row, take part without these cells, and the user
+/// is told.
+#[test]
+fn cells_of_few_rows_are_withheld_and_said() {
+    let sandbox = clinics("");
+    let _coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
+    let enter = ["join", invitation, "--data", "east.csv", "--out", "x"];
+    write_clinic(&sandbox, 1, 4);
+    declines(
+        &sandbox,
+        &enter,
+        "withheld: 6 cells are read as the most frequent value of the column",
+    );
+    write_clinic(&sandbox, 40, 40);
+    declines(&sandbox, &enter, "withheld: 1 cell is read as the most frequent value");
 }
 
 /// The gradient of a minibatch of one row reveals it.
