@@ -49,8 +49,10 @@ impl BlockP {
         if let Norm::P(p) = norm
             && !(1..=LARGEST_P).contains(&p)
         {
-            return Err(Error::config(format!("block-p-quantization with p = {p} is not offered"))
-                .hint(format!("p must be an integer from 1 to {LARGEST_P}, or infinity")));
+            return Err(Error::config(format!(
+                "block-p-quantization with p = {p} is not supported"
+            ))
+            .hint(format!("p must be an integer from 1 to {LARGEST_P}, or infinity")));
         }
         Ok(Self { norm, blocks })
     }

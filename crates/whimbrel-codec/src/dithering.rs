@@ -30,15 +30,15 @@ impl Dithering {
     /// for one norm of the whole vector).
     pub fn new(levels: u32, norm: Norm, bucket: Option<usize>) -> Result<Self> {
         if levels == 0 || levels > u32::from(LARGEST_LEVEL) {
-            return Err(Error::config(format!("dithering with {levels} levels is not possible"))
+            return Err(Error::config(format!("dithering with {levels} levels is not supported"))
                 .hint(format!("levels must be between 1 and {LARGEST_LEVEL}")));
         }
         if !matches!(norm, Norm::P(1 | 2) | Norm::Infinity) {
-            return Err(Error::config(format!("dithering with norm {norm:?} is not offered"))
+            return Err(Error::config(format!("dithering with norm {norm:?} is not supported"))
                 .hint("the norm must be 1, 2 or infinity"));
         }
         if bucket == Some(0) {
-            return Err(Error::config("dithering with buckets of 0 coordinates is not possible")
+            return Err(Error::config("dithering needs buckets of at least 1 coordinate")
                 .hint("leave the bucket out to use one norm for the whole vector"));
         }
         Ok(Self { levels: levels as u16, norm, bucket })

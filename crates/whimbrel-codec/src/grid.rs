@@ -105,7 +105,7 @@ impl SharedGrid {
     /// Words of this many bits, from 8 to 32.
     pub fn new(bits: u32) -> Result<Self> {
         if !(8..=32).contains(&bits) {
-            return Err(Error::config(format!("a grid of {bits} bits is not offered"))
+            return Err(Error::config(format!("a grid of {bits} bits is not supported"))
                 .hint("bits must be an integer from 8 to 32"));
         }
         Ok(Self { bits, ..Self::default() })

@@ -1,5 +1,5 @@
-//! Words every other crate shares: ids, keyed random streams, exact sums, the wire, the method
-//! trait and its erased twin, what methods declare.
+//! Types that all other crates share: ids, keyed random streams, exact sums, the wire format, the
+//! method trait and its erased twin, and the declarations of methods.
 //!
 //! Absent on purpose: files, clocks, threads, and any third-party array type.
 

@@ -177,7 +177,9 @@ pub fn symmetric_eigen(a: &[f64], d: usize) -> Result<Eigen> {
 
     let mut t = tridiagonalise(work, d);
     if !diagonalise(&mut t, d) {
-        return Err(Error::numerical(format!("no eigenvalues of a {d} x {d} matrix were found")));
+        return Err(Error::numerical(format!(
+            "the eigenvalues of a {d} x {d} matrix did not converge"
+        )));
     }
     let mut order: Vec<usize> = (0..d).collect();
     order.sort_by(|&i, &j| t.diagonal[i].total_cmp(&t.diagonal[j]));
@@ -190,7 +192,10 @@ pub fn symmetric_eigen(a: &[f64], d: usize) -> Result<Eigen> {
 /// The largest eigenvalue of a symmetric matrix.
 pub fn largest_eigenvalue(a: &[f64], d: usize) -> Result<f64> {
     let values = symmetric_eigen(a, d)?.values;
-    values.last().copied().ok_or_else(|| Error::internal("the largest eigenvalue of no matrix"))
+    values
+        .last()
+        .copied()
+        .ok_or_else(|| Error::internal("the largest eigenvalue of an empty matrix"))
 }
 
 /// Raises every eigenvalue of a symmetric matrix to at least `floor` and returns the number raised.

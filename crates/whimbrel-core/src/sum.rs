@@ -172,7 +172,8 @@ impl ExactSum {
 
     /// A sum from stored parts, which may come from a peer; refuses impossible parts.
     pub fn from_parts(count: u32, top: Option<i32>, bins: [Vec<f64>; 4]) -> Result<Self> {
-        let refuse = |what: &str| Err(Error::peer(format!("a sum over clients cannot be: {what}")));
+        let refuse =
+            |what: &str| Err(Error::peer(format!("the sum over clients is impossible: {what}")));
         if count > ADDENDS_MAX {
             return refuse("too many addends");
         }
@@ -181,12 +182,12 @@ impl ExactSum {
         }
         let Some(rung) = top else {
             if bins.iter().flatten().any(|v| v.to_bits() != 0) {
-                return refuse("it has no top but a value that is not zero");
+                return refuse("it has a value other than zero, and no top exponent");
             }
             return Ok(Self { count, top, bins });
         };
         if !(TOP_MIN..=TOP_MAX).contains(&rung) {
-            return refuse("its top is outside the range of numbers");
+            return refuse("its top exponent is out of range");
         }
         for (bin, rung) in bins.iter().zip((rung - 3..=rung).rev()) {
             // Whole quanta, at most 2^27 per addend, and never a negative zero.
@@ -197,7 +198,7 @@ impl ExactSum {
                 quanta.abs() <= largest && quanta.fract() == 0.0 && (v != 0.0 || v.to_bits() == 0)
             };
             if !bin.iter().all(|v| possible(*v)) {
-                return refuse("a bin holds what no addends leave there");
+                return refuse("a bin of an exact sum is out of range");
             }
         }
         Ok(Self { count, top, bins })

@@ -51,7 +51,7 @@ pub trait Wire: Sized {
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
         match tail {
             None => Self::take(head),
-            Some(_) => Err(Error::internal("a message without shared parts has a shared end")),
+            Some(_) => Err(Error::internal("a message without shared parts was decoded with one")),
         }
     }
 

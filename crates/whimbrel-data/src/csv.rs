@@ -73,7 +73,8 @@ pub fn read_csv<'a>(source: impl Into<Source<'a>>, options: &CsvOptions) -> Resu
     }
     if gives_sizes(&layout.names, scan.rows) {
         let what = "the first line gives the file's sizes, not the names of its columns";
-        let hint = "this is how scikit-learn bundles data; write the columns' names there instead";
+        let hint =
+            "scikit-learn writes such files: replace the first line by the names of the columns";
         return Err(Error::format(name, what).at_line(layout.line).hint(hint));
     }
     let mut data = Dataset::new(name, layout.columns(&scan.kinds), scan.rows, scan.numbers);

@@ -86,6 +86,7 @@ impl Dataset {
         }
         let some: Vec<&str> = found.iter().take(4).map(|(value, _)| value.as_str()).collect();
         let what = format!("column {name:?} holds {} levels, such as {some:?}", found.len());
-        Err(Error::config(what).hint("a yes-no column has two; others are categories in [schema]"))
+        Err(Error::config(what)
+            .hint("declare it as a category in [schema]: a yes-no column has two levels"))
     }
 }

@@ -29,7 +29,7 @@ pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<Stri
     let found = levels_present(data, at);
     if found.len() > CLASSES_MAX {
         let what = format!("column {column:?} has more than {CLASSES_MAX} values");
-        return Err(Error::config(what).hint("that is too many for classes"));
+        return Err(Error::config(what).hint("these are too many classes"));
     }
     let mut of = vec![0; data.rows()];
     for (class, (_, rows)) in found.iter().enumerate() {

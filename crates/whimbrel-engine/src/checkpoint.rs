@@ -419,7 +419,7 @@ fn decode(bytes: &[u8]) -> Result<(Lines, Checkpoint)> {
     };
     let mut rest = body;
     if cut(&mut rest, MAGIC.len())? != MAGIC {
-        return Err(Error::peer("it does not begin like one"));
+        return Err(Error::peer("it does not begin with the mark of a checkpoint"));
     }
     let version = u32::take(&mut rest)?;
     if version != VERSION {

@@ -417,5 +417,5 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 fn no_stage() -> Error {
-    Error::internal("a stage was entered and is not there")
+    Error::internal("the stage that was entered does not exist")
 }

@@ -71,7 +71,8 @@ impl Protocol for Nodes {
     fn change(&self, moved: &[ClientId]) -> Result<Change> {
         let record = |id: &ClientId| {
             let place = self.members.binary_search(id);
-            let place = place.map_err(|_| Error::internal("a client moved that takes no part"))?;
+            let place =
+                place.map_err(|_| Error::internal("a step of a client outside of the cohort"))?;
             Ok((*id, self.states[place].save()))
         };
         let (round, global) = (self.round, self.start_magnitude.to_bytes());

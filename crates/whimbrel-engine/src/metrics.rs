@@ -86,7 +86,7 @@ impl Wire for Figure {
             0 => MetricValue::Missing,
             1 => MetricValue::Number(f64::take(from)?),
             2 => MetricValue::List(Vec::take(from)?),
-            other => return Err(Error::peer(format!("{other} is no kind of figure"))),
+            other => return Err(Error::peer(format!("{other} is not a kind of figure"))),
         };
         Ok(Self { name, value })
     }

@@ -12,7 +12,7 @@ pub use crate::usage::{
 use crate::failure::Result;
 use crate::job::{Job, PrivacyUnit};
 use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::plan::{Basis, Facts, Planned};
 use crate::predictions::TestRows;
 use crate::table::observed::ObservedTable;
 use crate::template::{DataFacts, Suggestion};
@@ -159,13 +159,7 @@ pub trait Fit: FitValue + FitReport + FitUse {
     /// The form in which clients' rows are read.
     fn layout(&self) -> Layout;
     /// Plans the stages for known clients; `rows` are present in a simulation only.
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        files: Files<'_>,
-    ) -> Result<Planned>;
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned>;
     /// Whether messages can keep to a smallest group of rows ([`Privacy::min_group`]); else the reason.
     ///
     /// [`Privacy::min_group`]: crate::job::Privacy::min_group

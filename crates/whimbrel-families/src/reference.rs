@@ -106,12 +106,13 @@ fn pages() -> Vec<Page> {
         of(schema),
     ];
     pages.extend(registry.families().iter().rev().map(|family| family_page(family)));
-    let shared: Vec<Row> = method
-        .keys
-        .iter()
-        .filter(|key| families_with(key) != 1)
-        .map(|key| Row { key, kinds: registry.limits(method, key) })
-        .collect();
+    let all = registry.algorithms(|_| true);
+    let shared = method.keys.iter().filter(|key| families_with(key) != 1);
+    let shared = shared.map(|key| match &registry.limits(method, key)[..] {
+        [] => Row::among(key, &all, &all),
+        able => Row::among(key, able, &all),
+    });
+    let shared: Vec<Row> = shared.collect();
     pages.push(page("method", "`[method]`", vec![Part { keys: shared, ..Part::of(method) }]));
     pages.extend([uplink, downlink, privacy, simulation, federation].map(of));
     pages
@@ -163,8 +164,8 @@ fn part(
         if !keys.iter().any(|row| std::ptr::eq(row.key, *key)) {
             let with = |(_, keys): &&Kind| keys.iter().any(|own| std::ptr::eq(*own, *key));
             let able: Vec<&str> = kinds.iter().filter(with).map(|(word, _)| word.name).collect();
-            let kinds = if able.len() == kinds.len() { Vec::new() } else { able };
-            keys.push(Row { key, kinds });
+            let all: Vec<&str> = kinds.iter().map(|(word, _)| word.name).collect();
+            keys.push(Row::among(key, &able, &all));
         }
     }
     let (heading, doc) = (format!("`[{table}]`"), doc.to_owned());

@@ -25,8 +25,19 @@ pub struct Part {
 /// A key as a row of a table.
 pub struct Row {
     pub key: &'static JobKey,
-    /// The kinds to which the key is restricted; empty: none.
+    /// The kinds to which the key is restricted, or those that lack it; empty: no restriction.
     pub kinds: Vec<&'static str>,
+    /// Whether `kinds` are those that lack the key.
+    pub except: bool,
+}
+
+impl Row {
+    /// A key that `able` of `all` kinds take, by the shorter of both lists.
+    pub fn among(key: &'static JobKey, able: &[&'static str], all: &[&'static str]) -> Self {
+        let except = 2 * able.len() > all.len();
+        let named = all.iter().filter(|kind| able.contains(kind) != except);
+        Self { key, kinds: named.copied().collect(), except }
+    }
 }
 
 impl Part {
@@ -40,7 +51,7 @@ impl Part {
 /// Rows of keys with the restrictions of their definitions.
 pub fn rows(keys: &[&'static JobKey]) -> Vec<Row> {
     let kinds = |key: &JobKey| key.only.map_or(Vec::new(), |only| only.kinds.to_vec());
-    keys.iter().map(|key| Row { key, kinds: kinds(key) }).collect()
+    keys.iter().map(|key| Row { key, kinds: kinds(key), except: false }).collect()
 }
 
 /// Renders the pages as Markdown. Inner tables and words are explained once, on the first page that has
@@ -97,14 +108,15 @@ impl Shown<'_> {
 
     fn table(&self, rows: &[Row]) -> String {
         let mut out = String::from("\n| key | values | default | meaning |\n|---|---|---|---|\n");
-        for Row { key, kinds } in rows {
+        for Row { key, kinds, except } in rows {
             let fallback = match key.fallback {
                 Fallback::Required => "**required**".to_owned(),
                 Fallback::Unset(words) => (self.unset)(key).unwrap_or_else(|| words.to_owned()),
                 Fallback::Default(value) => format!("`{}`", value()),
             };
             let (name, takes) = (key.name, cell(&key.takes()));
-            let (fallback, doc, only) = (cell(&fallback), cell(key.doc), restriction(kinds));
+            let (fallback, doc, only) =
+                (cell(&fallback), cell(key.doc), restriction(kinds, *except));
             out += &format!("| `{name}` | {takes} | {fallback} | {doc}{only} |\n");
         }
         out
@@ -155,10 +167,12 @@ impl Shown<'_> {
     }
 }
 
-fn restriction(kinds: &[&str]) -> String {
+fn restriction(kinds: &[&str], except: bool) -> String {
+    let names = kinds.join("`, `");
     match kinds {
         [] => String::new(),
-        kinds => format!(" (`{}` only)", kinds.join("`, `")),
+        _ if except => format!(" (not `{names}`)"),
+        _ => format!(" (`{names}` only)"),
     }
 }
 

@@ -205,7 +205,7 @@ impl<M: Mixture> Pooled for Clustering<M> {
             return Ok(out);
         }
         if centres.len() != self.centres() * d || !vector::all_finite(centres) {
-            return Err(Error::peer("centres that the job cannot have"));
+            return Err(Error::peer("centres that do not fit the job"));
         }
         let (counts, rest) = out.split_at_mut(self.centres());
         let (squares, sums) = rest.split_at_mut(self.centres());

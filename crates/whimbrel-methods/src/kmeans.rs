@@ -3,7 +3,7 @@
 //! Each client clusters its rows and sends centres and counts at enrolment; the server clusters the
 //! centres, weighted by their counts. There are no rounds. The centre of a single row would reveal that
 //! row, so clusters of fewer than `rows_min` rows are merged into the nearest other cluster before they
-//! are sent. Only a client with fewer rows in all sends the mean of fewer.
+//! are sent. A client with fewer than `rows_min` rows in all sends their mean.
 
 use crate::federated::aggregate;
 use crate::mixture::Mixture;

@@ -142,7 +142,7 @@ pub(crate) fn check_sums(id: ClientId, sums: &[f64]) -> Result<()> {
 pub(crate) fn add_sums(id: ClientId, sums: &[f64], total: &mut [f64]) -> Result<()> {
     check_sums(id, sums)?;
     if sums.len() != total.len() {
-        let what = format!("client {id} sent {} sums where {} belong", sums.len(), total.len());
+        let what = format!("client {id} sent {} sums, expected {}", sums.len(), total.len());
         return Err(Error::peer(what));
     }
     total.iter_mut().zip(sums).for_each(|(total, x)| *total += x);

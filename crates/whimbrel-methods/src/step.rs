@@ -19,6 +19,13 @@ pub enum Schedule {
 }
 
 impl Schedule {
+    /// The first step of a decreasing schedule, by default.
+    pub const INITIAL: f64 = 1.0;
+    /// The exponent of its decay.
+    pub const POWER: f64 = 0.6;
+    /// The time scale of its decay, in rounds.
+    pub const DELAY: f64 = 10.0;
+
     /// A constant step.
     pub fn constant(gamma: f64) -> Result<Self> {
         Ok(Self::Constant(StepSize::new(gamma)?))

@@ -78,7 +78,7 @@ pub trait LatentModel: Send + Sync + 'static {
     }
 
     /// The support of each component over the rows; an error if the model does not count them. Columns
-    /// that fewer than `group` rows have are left to the consent to the enrolment, which sums them.
+    /// observed in fewer than `group` rows do not count: the client consents to their sums at enrolment.
     fn supports(
         &self,
         _theta: &Self::Parameters,

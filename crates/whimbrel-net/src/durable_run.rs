@@ -390,7 +390,7 @@ pub(crate) fn apply(record: &[u8], checkpoint: &mut Checkpoint) -> Result<Added>
             let record = ExchangeRecord::from_bytes(rest)?;
             let line = Line::parse(record.line.trim_end())?;
             let Line::Exchange(entry) = &line else {
-                return Err(Error::peer("an exchange without its line"));
+                return Err(Error::peer("an exchange without its line in the journal"));
             };
             if (record.stage, entry.exchange) < here {
                 return Ok(nothing);

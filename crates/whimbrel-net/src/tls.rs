@@ -252,6 +252,34 @@ pub(crate) fn restrict_to_owner(path: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
+/// The signature checks of both verifiers, by the provider in this field: TLS 1.3 alone.
+macro_rules! tls13_signatures {
+    ($provider:tt) => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &self.$provider.signature_verification_algorithms;
+            verify_tls13_signature(message, certificate, signature, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.$provider.signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
 /// Accepts every well-formed certificate whose key the client holds; its fingerprint is checked later.
 #[derive(Debug)]
 struct AnyClient(Arc<CryptoProvider>);
@@ -270,28 +298,7 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+    tls13_signatures!(0);
 }
 
 /// Accepts the certificate of the invitation, or one that the server has announced since.
@@ -319,26 +326,5 @@ impl ServerCertVerifier for Pinned {
         Err(CertificateError::Other(OtherError(what.into())).into())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    tls13_signatures!(provider);
 }

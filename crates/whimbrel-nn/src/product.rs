@@ -341,7 +341,7 @@ impl Tile<'_> {
         }
     }
 
-    /// R rows and 16 V columns of the tile, starting at these.
+    /// Computes R rows and 16 V columns of the tile, from `row` and `column` on.
     ///
     /// # Safety
     /// The instructions of `L` must be available; `a` must be valid for `8 k` numbers, `b` for `32 k`, and

@@ -75,8 +75,8 @@ pub fn random_bytes() -> Result<[u8; 32]> {
 }
 
 /// One client's share of a distributed release: integers on a public grid, to which each client adds
-/// discrete Gaussian noise before masks hide them. The sum over the clients whose shares count has
-/// `z` times the sensitivity. It is not exactly discrete Gaussian: with a deviation of at least 3 in
+/// discrete Gaussian noise before masks hide them. The noise of the sum has the standard deviation `z`
+/// times the sensitivity, without the shares of colluding clients. It is not exactly discrete Gaussian: with a deviation of at least 3 in
 /// each of `n` shares of length `d`, `mu` of the sum grows by less than `n sqrt(d) 1e-37` (Kairouz, Liu
 /// and Steinke 2021, Theorem 1), which the accountant leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,10 +13,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_core::method::{Allowance, Bind, ClientGroup, Cohort, Evaluate, Metric, Next, Sender};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Probability, Wire};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::participation::everyone;
+use whimbrel_engine::participation::{Invited, everyone};
 use whimbrel_engine::{Faults, Federation, Journal, Participation, Protocol, Runner, Simulator};
 
 /// Share of the clients asked in a sampled round.
@@ -152,15 +152,9 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
         let evaluates = matches!(method.status(&server).next, Next::Evaluation(_));
         let at = keys().exchange_of(number - method.status(&server).asides, declared.steps);
-        let (this_round, mut cohort) = match method.status(&server).next {
-            Next::Stop | Next::Converged => break,
-            Next::Uncounted => (None, everyone(&enrolled)),
-            Next::Continued(ids) | Next::Evaluation(ids) => (None, everyone(&ids)),
-            Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
-            Next::Round(Cohort::Sampled) => {
-                (Some(round + 1), participation().draw(&enrolled, at.cohort()))
-            }
-        };
+        let next = method.status(&server).next;
+        let this_round = matches!(next, Next::Round(_)).then_some(round + 1);
+        let mut cohort = cohort_of(next, &enrolled, at.cohort());
         if cohort.len() < declared.cohort_min && !continues {
             cohort.clear();
         }
@@ -189,17 +183,38 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         number += 1;
         round = this_round.unwrap_or(round);
     }
-    let ask = method.ask(&server).expect("a question");
-    let mut answers = ids.iter().filter(|id| peers[id.0 as usize].is_some()).map(|id| {
-        let i = id.0 as usize;
-        (*id, method.answer(&clients[i], &ask, &data[i]).expect("an answer"))
+    ended(method, &server, &peers, &clients, &data)
+}
+
+/// The final state, with the metrics of the clients that were admitted.
+fn ended<M: Evaluate>(
+    method: &M,
+    server: &M::Server,
+    peers: &[Option<M::Peer>],
+    clients: &[M::Client],
+    data: &[M::Data],
+) -> End {
+    let ask = method.ask(server).expect("a question");
+    let admitted = (0..peers.len()).filter(|i| peers[*i].is_some());
+    let mut answers = admitted.map(|i| {
+        (ClientId(i as u32), method.answer(&clients[i], &ask, &data[i]).expect("an answer"))
     });
-    let metrics = method.conclude(&server, &mut answers, ClientGroup::Trained).expect("metrics");
+    let metrics = method.conclude(server, &mut answers, ClientGroup::Trained).expect("metrics");
     End {
         server: server.to_bytes(),
         peers: peers.iter().map(|peer| peer.as_ref().map(Wire::to_bytes)).collect(),
         clients: clients.iter().map(Wire::to_bytes).collect(),
         metrics,
+    }
+}
+
+/// The clients asked in an exchange.
+fn cohort_of(next: Next, enrolled: &[ClientId], key: Key) -> Vec<Invited> {
+    match next {
+        Next::Stop | Next::Converged => unreachable!("the run is over"),
+        Next::Continued(ids) | Next::Evaluation(ids) => everyone(&ids),
+        Next::Uncounted | Next::Round(Cohort::Everyone) => everyone(enrolled),
+        Next::Round(Cohort::Sampled) => participation().draw(enrolled, key),
     }
 }
 

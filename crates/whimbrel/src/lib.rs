@@ -18,7 +18,8 @@
 //! | to | use |
 //! |---|---|
 //! | fit a Gaussian mixture | [`GaussianMixture`] |
-//! | fit a regression | [`LinearRegression`], [`LogisticRegression`] |
+//! | fit a regression with standard errors | [`LinearRegression`], [`LogisticRegression`], [`Glm`] for counts, several classes and other targets |
+//! | fit a regression by compressed gradients | `preset` of [`LinearRegression`] and [`LogisticRegression`] |
 //! | give each client a model of its own, clients unseen in training included | [`MixtureOfLearners`] |
 //! | give each client a posterior | [`BayesianRegression`] |
 //! | fill the gaps of a table | [`LowRank`] |
@@ -51,9 +52,9 @@ pub mod cli;
 pub mod run;
 
 pub use api::{
-    BayesianRegression, Codec, Estimator, GaussianMixture, Glm, GlmFit, Job, Kind,
-    LinearRegression, LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners,
-    Personal, PersonalFit, Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
+    BayesianRegression, Codec, Estimator, GaussianMixture, Glm, Job, Kind, LinearRegression,
+    LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
+    Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
 pub use whimbrel_core::{Key, Table};
 pub use whimbrel_families::failure::{Failure as Error, Result};

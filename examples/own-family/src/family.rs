@@ -23,9 +23,9 @@ use whimbrel::parts::families::job::method::step::STEP;
 use whimbrel::parts::families::job::method::stop::{EVALUATE, STOP};
 use whimbrel::parts::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use whimbrel::parts::families::job::participation::PARTICIPATION;
-use whimbrel::parts::families::load::{Layout, Loaded, read_any};
+use whimbrel::parts::families::load::{Layout, read_any};
 use whimbrel::parts::families::plan::channels::{Channels, Vectors};
-use whimbrel::parts::families::plan::{Common, Facts, Files, FitStages, Planned};
+use whimbrel::parts::families::plan::{Basis, Built, Common, FitStages, Planned};
 use whimbrel::parts::job::form::{BELOW_ONE, POSITIVE};
 use whimbrel::parts::job::key::JobKey;
 use whimbrel::parts::job::reader::{Read, Source};
@@ -96,13 +96,8 @@ impl Fit for LocationFit {
         Layout::Rows
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        _: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        let Basis { common, facts, .. } = *on;
         let model = Location { degrees: self.degrees, columns: facts.columns.len() };
         let blocks = &[model.statistic_len()];
         let vectors = Vectors::new((blocks, em_alpha), (blocks, gradient_alpha));
@@ -160,12 +155,7 @@ struct LocationPlan {
 }
 
 impl FitStages for LocationPlan {
-    fn build(
-        &self,
-        common: &Common,
-        _: usize,
-        _: &[Artifact],
-    ) -> whimbrel::parts::core::Result<Stage> {
+    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> Built {
         let schedule = match common.job.method.step {
             Step::Constant(gamma) => Schedule::constant(gamma)?,
             Step::Decreasing { initial, power, delay } => {

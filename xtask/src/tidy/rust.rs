@@ -1,8 +1,11 @@
-//! Rules about Rust files: length, printing, ignored tests, unsafe code, matches on booleans.
+//! Rules about Rust files: length of files and functions, printing, ignored tests, unsafe code,
+//! matches on booleans.
 
 use super::{File, Finding, Tree, mask};
 
 const LINES_MAX: usize = 600;
+/// The most lines of a function, a screen.
+const FUNCTION_MAX: usize = 80;
 /// The most lines between a `SAFETY:` comment and its `unsafe` (attributes come between).
 const SAFETY_REACH: usize = 6;
 /// The calls that write to a terminal.
@@ -11,7 +14,36 @@ const PRINTS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"]
 /// Checks every Rust file of the project.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let files = tree.files.iter().filter(|file| file.is_rust());
-    files.flat_map(|file| check_file(file).into_iter().chain(booleans(file))).collect()
+    let each = |file| check_file(file).into_iter().chain(booleans(file)).chain(functions(file));
+    files.flat_map(each).collect()
+}
+
+/// Functions that do not fit on a screen. In formatted sources the indent of the `fn` is that of its
+/// last line.
+fn functions(file: &File) -> Vec<Finding> {
+    let code = mask::code_only(&file.text);
+    let lines: Vec<&str> = code.lines().map(str::trim_end).collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let length = |first: usize| {
+        let ends = |line: &&str| {
+            indent(line) == indent(lines[first]) && (line.ends_with('}') || line.ends_with(';'))
+        };
+        1 + lines[first..].iter().position(ends).unwrap_or(0)
+    };
+    let heads = (0..lines.len()).filter(|&at| is_head(lines[at]));
+    let long = heads.map(|at| (at + 1, length(at))).filter(|&(_, length)| length > FUNCTION_MAX);
+    let long = long.filter(|&(number, _)| !file.allows("function", number));
+    let what =
+        |length| format!("a function of {length} lines; cut it into steps of {FUNCTION_MAX}");
+    long.map(|(number, length)| Finding::at("function", file, number, what(length))).collect()
+}
+
+/// Whether a line begins a function: `fn` after nothing but its visibility and qualifiers.
+fn is_head(line: &str) -> bool {
+    let qualifies = |word: &str| {
+        word.starts_with("pub") || ["const", "async", "unsafe", "extern"].contains(&word)
+    };
+    line.split_whitespace().find(|word| !qualifies(word)) == Some("fn")
 }
 
 /// Arms of a `match` whose pattern is `true`: one per match.
@@ -119,6 +151,23 @@ mod tests {
         assert_eq!(rules("a.rs", &"\n".repeat(600)), []);
         assert_eq!(rules("a.rs", &"\n".repeat(601)), [("length", "a.rs:601".to_owned())]);
         let list = format!("// tidy: allow(length): a list\n{}", "\n".repeat(601));
+        assert_eq!(rules("a.rs", &list), []);
+    }
+
+    #[test]
+    fn long_functions_are_found_and_may_give_a_reason() {
+        let of = |head: &str, lines: usize| {
+            format!("{head} {{\n{}    if x {{\n    }}\n}}\n", "    a();\n".repeat(lines - 4))
+        };
+        for head in ["fn f()", "pub async fn f(\n    x: u8,\n)", "pub(crate) const fn f<T>()"] {
+            let fits = FUNCTION_MAX - head.matches('\n').count();
+            assert_eq!(rules("a.rs", &of(head, fits)), [], "{head}");
+            let found = [("function", "a.rs:1".to_owned())];
+            assert_eq!(rules("a.rs", &of(head, fits + 1)), found, "{head}");
+        }
+        let declared = format!("    fn f(\n        x: u8,\n    );\n{}", "a();\n".repeat(90));
+        assert_eq!(rules("a.rs", &declared), []);
+        let list = format!("// tidy: allow(function): a list\n{}", of("fn f()", 99));
         assert_eq!(rules("a.rs", &list), []);
     }
 

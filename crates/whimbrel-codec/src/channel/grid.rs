@@ -326,7 +326,7 @@ impl Uplink {
 }
 
 fn grid_sum(fold: &mut UpFold) -> Result<&mut GridFold> {
-    let missing = || Error::internal("a fold without a grid was handed an upload on one");
+    let missing = || Error::internal("an upload on a grid for a fold without one");
     fold.grid.as_mut().ok_or_else(missing)
 }
 

@@ -358,7 +358,7 @@ impl Uplink {
     ) -> Result<(UpClient, Packet)> {
         let fits = end.kept.is_empty() || end.kept.len() == length;
         if !fits || coordinates.iter().any(|i| *i >= length) || coordinates.len() != g.len() {
-            return Err(Error::internal("an upload of coordinates that its end does not have"));
+            return Err(Error::internal("an upload of coordinates outside of the vector"));
         }
         let held = coordinates.iter().filter(|_| !end.kept.is_empty());
         let kept = held.map(|i| end.kept[*i]).collect();

@@ -6,6 +6,7 @@ use whimbrel_codec::channel::{GridNote, UpClient, UpFold, UpRule, UpServer, Upli
 use whimbrel_codec::grid::{BLOCK, pack, unpack};
 use whimbrel_codec::{Codec, Inclusion, Packet, SharedGrid};
 use whimbrel_core::{Error, Key, Segment, Wire};
+use whimbrel_testkit::pairs;
 
 const MEMORY: UpRule = UpRule::Memory { alpha: 0.75 };
 
@@ -250,7 +251,7 @@ fn memories_agree_and_clips_heal() {
                 .map(|end| if end.kept.is_empty() { vec![0.0; d] } else { end.kept.clone() })
                 .collect();
             let mean = federation.mean(&memories);
-            for (a, b) in mean.iter().zip(&federation.server.memory_sum) {
+            for (a, b) in pairs(&mean, &federation.server.memory_sum) {
                 assert!((a - b / 55.0).abs() < 1e-13, "round {round}: {a} and {b}");
             }
         }

@@ -74,7 +74,7 @@ fn files_that_are_not_tables_are_refused() {
         (
             "2,3,red,blue\n1,2,3,0\n4,5,6,1\n",
             "line 1: the first line gives the file's sizes, not the names of its columns",
-            "this is how scikit-learn bundles data; write the columns' names there instead",
+            "scikit-learn writes such files: replace the first line by the names of the columns",
         ),
         ("", "the file is empty", "the first line must name the columns"),
         (

@@ -102,7 +102,7 @@ impl Mixing {
         edges: impl IntoIterator<Item = (u32, u32, f64)>,
     ) -> Result<Self> {
         if clients == 0 {
-            return Err(Error::config("a graph needs a client"));
+            return Err(Error::config("a graph needs at least one client"));
         }
         let mut neighbours = vec![Vec::new(); clients as usize];
         let mut seen = BTreeSet::new();
@@ -238,7 +238,7 @@ pub fn unreached(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Option<u32>
 }
 
 fn no_pair(i: u32, j: u32) -> Error {
-    Error::config(format!("{i} and {j} are no new pair of neighbours"))
+    Error::config(format!("{i} and {j} are an invalid or repeated edge"))
 }
 
 fn not_stochastic(i: u32, sum: f64) -> Error {
@@ -305,13 +305,13 @@ mod tests {
             let error = Mixing::from_edges(clients, edges.iter().copied()).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         };
-        refused(2, &[(0, 1, 0.5), (1, 0, 0.5)], "no new pair");
-        refused(2, &[(0, 0, 0.5)], "no new pair");
-        refused(2, &[(0, 2, 0.5)], "no new pair");
+        refused(2, &[(0, 1, 0.5), (1, 0, 0.5)], "invalid or repeated edge");
+        refused(2, &[(0, 0, 0.5)], "invalid or repeated edge");
+        refused(2, &[(0, 2, 0.5)], "invalid or repeated edge");
         refused(2, &[(0, 1, -0.5)], "must lie in (0, 1]");
         refused(2, &[(0, 1, f64::NAN)], "must lie in (0, 1]");
         refused(3, &[(0, 1, 0.7), (0, 2, 0.7)], "not doubly stochastic");
-        refused(0, &[], "needs a client");
+        refused(0, &[], "needs at least one client");
         let path = Mixing::from_edges(3, [(1, 2, 0.25), (0, 1, 0.5)]).unwrap();
         check(&path);
         assert_eq!(path.neighbours(ClientId(1)), [(ClientId(0), 0.5), (ClientId(2), 0.25)]);
@@ -333,7 +333,7 @@ mod tests {
             metropolis,
             "not connected: no path joins client 2",
         );
-        refused(2, &[(0, 1, None), (0, 5, None)], metropolis, "no new pair");
+        refused(2, &[(0, 1, None), (0, 5, None)], metropolis, "invalid or repeated edge");
         refused(2, &[(0, 1, Some(0.5))], metropolis, "gives clients 0 and 1 a weight");
         refused(2, &[(0, 1, None)], given, "has no weight");
         // The second row sums to 0.9.

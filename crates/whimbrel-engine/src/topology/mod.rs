@@ -86,7 +86,7 @@ fn torus(clients: u32) -> Result<Vec<(u32, u32)>> {
     let root = f64::from(clients).sqrt() as u32;
     let rows = (1..=root).rev().find(|rows| clients.is_multiple_of(*rows)).unwrap_or(1);
     if rows == 1 && clients > 3 {
-        let what = format!("{clients} clients form no torus: the number is prime");
+        let what = format!("{clients} clients do not form a torus: the number is prime");
         return Err(Error::config(what).hint("kind = \"ring\" takes any number"));
     }
     let columns = clients / rows.max(1);
@@ -226,7 +226,7 @@ mod tests {
         let small = fixed(&Topology::Torus, 4);
         assert!((0..4).all(|i| small.neighbours(ClientId(i)).len() == 2));
         let error = Graphs::fixed(&Topology::Torus, Weighting::Metropolis, 7, Key::root(1));
-        assert!(error.unwrap_err().to_string().contains("7 clients form no torus"));
+        assert!(error.unwrap_err().to_string().contains("7 clients do not form a torus"));
     }
 
     #[test]

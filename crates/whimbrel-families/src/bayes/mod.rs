@@ -16,10 +16,10 @@ use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
 use crate::job::{Batch, Job, PrivacyUnit, Step};
-use crate::load::{Layout, Loaded};
+use crate::load::Layout;
 use crate::personal::check_learners;
 use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::plan::{Basis, Planned};
 use crate::predictions::OUTSIDE;
 use keys::{
     ANNEAL, AVERAGE, AskedNoise, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL,
@@ -164,13 +164,7 @@ impl Fit for SoulFit {
         Layout::Samples { classes: self.model.classifies() }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
-        plan::planned(common, self, facts, rows)
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        plan::planned(self, on)
     }
 }

@@ -5,11 +5,9 @@ use super::keys::{AskedNoise, Settings};
 use crate::failure::Result;
 use crate::gradient::theory_note;
 use crate::job::{Job, Step};
-use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, FitStages, Planned};
-use crate::predictions::check_outside;
+use crate::plan::{Basis, Built, Common, FitStages, Planned};
 use std::sync::Arc;
 use whimbrel_codec::channel::Uplink;
 use whimbrel_core::method::Artifact;
@@ -88,24 +86,15 @@ fn channels(common: &Common, soul: &Soul) -> Result<Channels> {
     Ok(channels)
 }
 
-pub(super) fn planned(
-    common: &Common,
-    asked: &SoulFit,
-    facts: &Facts,
-    rows: Option<&Loaded>,
-) -> Result<Planned> {
+pub(super) fn planned(asked: &SoulFit, on: &Basis<'_>) -> Result<Planned> {
+    let Basis { common, rows, .. } = *on;
     let job = &common.job;
-    let columns = [facts.columns.len()];
-    let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
-    if rows.is_some() {
-        check_outside(asked.settings.outside.as_deref(), shape)?;
-    }
-    let learner = asked.model.learner(shape, facts.classes.len())?;
+    let learner = asked.model.planned(on, asked.settings.outside.as_deref())?;
     let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
     let noise = noise(asked, drawn);
     let soul = soul(asked, job, learner.clone(), noise, 1.0)?;
     let channels = channels(common, &soul)?;
-    let wide = Wide::new(common, &soul, asked, shape.iter().product())?;
+    let wide = Wide::new(common, &soul, asked, on.shape().iter().product())?;
     let (shared, personal) = (soul.model.shared(), soul.model.personal());
     let mut theory = Vec::new();
     let mut notes = vec![format!(
@@ -243,12 +232,7 @@ impl FitStages for SoulPlan {
         1 + usize::from(self.wide.is_some())
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let soul = |asked, learner: &Arc<dyn Learner>| {
             soul(asked, &common.job, learner.clone(), self.noise, common.participation_mean())
         };

@@ -61,7 +61,7 @@ impl FitUse for SoulFit {
         let samples = run.own.map(|own| fitted.soul.samples_of(own)).unwrap_or_default();
         if samples.is_empty() {
             return refuse(
-                "a model of fedsoul predicts for a client, from its posterior",
+                "a model of fedsoul predicts for a client from its posterior, and none is named",
                 format!("{}, or {}", remedy::NAME_CLIENT, remedy::ADAPT),
             );
         }

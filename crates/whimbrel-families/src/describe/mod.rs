@@ -10,16 +10,15 @@ use crate::family::{
     Family, Fit, FitUse, KeepsGroups, MethodKind, ModelKind, ModelUse, Predicted, Tables, refuse,
 };
 use crate::job::{DataSource, Job, Partition, Privacy};
-use crate::load::{Layout, Loaded, Response};
+use crate::load::{Layout, Response};
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, Files, FitStages, Planned};
+use crate::plan::{Basis, Built, Common, Facts, FitStages, Planned};
 use crate::regression::RegressionFit;
 use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, TIME, TIMES};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error};
 use whimbrel_data::Input;
-use whimbrel_engine::Stage;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::describe::{Bins, Blocks, Survival, Tally};
@@ -147,13 +146,8 @@ impl Fit for DescribeFit {
         Layout::Mixed { types: self.types.clone(), response }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        _: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        let Basis { common, facts, .. } = *on;
         let stages = self.stages(facts, &common.job.privacy)?;
         let channels = Channels::new(common, &Vectors::gradients(&[1]))?;
         Ok(Planned { rounds: Some(0), ..Planned::new(common, &channels, stages) })
@@ -245,12 +239,7 @@ impl FitStages for DescribePlan {
         2
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let Some(first) = delivered.first().filter(|_| index > 0) else {
             let tally = Once(self.tally.clone());
             return Ok(common.quiet("tally", Arc::new(Erased(tally, BindRows))));

@@ -26,8 +26,8 @@ use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::{PARTICIPATION, Participation};
 use crate::job::{Batch, DataSource, DownRule, Job, PrivacyUnit, Step, UpRule, codec};
-use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files, Planned, THEORY};
+use crate::load::Layout;
+use crate::plan::{Basis, Planned, THEORY};
 use crate::template::{DataFacts, Suggestion};
 use keys::{ALLOW_DEGENERATE, EM_KEYS, EmKeys, FORM, GMM, GMM_KEYS, GmmKeys, INNER, Init};
 use mixed::MixedKeys;
@@ -203,9 +203,9 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         EM_KEYS.write(&self.keys, out);
     }
 
-    /// Default form: the paper's over an exact downlink; parameters around a memory, since a noisy
-    /// statistic may leave its domain; the state if the downlink degrades it. Default frame: raw
-    /// coordinates for `dem`, for `step = "theory"` and for memories that the server does not know.
+    /// Sets the default form and frame. Form: `pair`, the paper's, over an exact downlink; `lean` over a
+    /// preserved one, since a noisy statistic may leave its domain; `state` over others. Frame: raw coordinates for `dem`, for `step = "theory"` and for memories that the
+    /// server does not know.
     fn resolve(&mut self, job: &mut Job, source: &Source<'_>) {
         self.mixture.take_types(job.column_types());
         if self.is_pooled() {
@@ -248,14 +248,8 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.mixture.layout()
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        files: Files<'_>,
-    ) -> Result<Planned> {
-        EmPlan::new(common, self, facts, rows, files)?.planned(common)
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        EmPlan::new(self, on)?.planned(on.common)
     }
 
     fn keeps_groups(&self, job: &Job) -> KeepsGroups {

@@ -12,13 +12,12 @@ use crate::job::{PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
+use crate::plan::{Basis, Built, Common, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
 use std::path::{Path, PathBuf};
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Key, vector};
-use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::clustering::Clustering;
 use whimbrel_methods::fedem::{
@@ -86,13 +85,8 @@ enum Kind {
 }
 
 impl<K: MixtureKeys> EmPlan<K> {
-    pub fn new(
-        common: &Common,
-        asked: &EmFit<K>,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        files: Files<'_>,
-    ) -> Result<Self> {
+    pub fn new(asked: &EmFit<K>, on: &Basis<'_>) -> Result<Self> {
+        let Basis { common, facts, rows, files } = *on;
         let mixture = asked.mixture.over(facts)?;
         let asked = EmFit { mixture, ..asked.clone() };
         let preparing = asked.mixture.preparing(common, facts, rows)?;
@@ -352,12 +346,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
         self.stages.len()
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let kind = self.stages[index];
         let preparation = self.preparing.delivered(delivered)?;
         if kind == Kind::Prepare {
@@ -374,52 +363,19 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             let asked = EmFit { mixture, ..self.asked.clone() };
             return self.again(common, asked, self.width)?.build(common, index, delivered);
         }
-        let (job, mixture) = (&common.job, &self.asked.mixture);
-        let affine = preparation.as_ref().and_then(Preparation::affine);
-        let (model, start) = match affine {
-            Some(_) => mixture.model_and_start(job, width, self.file.as_ref(), affine)?,
-            None => (self.model.clone(), self.start.clone()),
-        };
-        // Parameters of an earlier stage are in the units of the fit already.
-        let start = match delivered.last().and_then(|a| a.tensor("theta")) {
-            Some(theta) => {
-                model
-                    .from_vector(&theta.values)
-                    .map_err(|e| Error::peer(format!("a start: {e}")))?;
-                MixtureStart::Given(theta.values.clone())
-            }
-            None => match self.lloyd_start(common, &model, delivered)? {
-                Some(theta) => MixtureStart::Given(theta),
-                None => start,
-            },
-        };
-        let initial = MixtureInitial { start, preparation: preparation.clone() };
+        let (model, initial) = self.initial(common, &preparation, delivered)?;
         Ok(match kind {
             Kind::Moments => {
                 let moments = Moments { model, weights: common.weights() };
                 common.quiet("moments", exact_sums(common, pooled::Stage(moments), preparation))
             }
             Kind::Choose => {
-                let Candidates { init, components, .. } = mixture.candidates();
-                let model = |k: &usize| {
-                    let mixture = mixture.with_components(*k);
-                    mixture.model_and_start(job, width, None, affine).map(|(m, _)| m)
-                };
-                let choice = MixtureChoice {
-                    models: components.iter().map(model).collect::<Result<_, Error>>()?,
-                    starts: starts(common, &mixture.candidates()),
-                    clusters: *init == Init::FederatedKmeans,
-                    rows_min: common.group_min(),
-                    privacy: common.privacy(),
-                    log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
-                };
+                let choice = self.choice(common, preparation.as_ref())?;
                 common.quiet("choice of the mixture", bound(choice, preparation))
             }
-            Kind::Kmeans if job.uplink.is_on_grid() => {
-                let length = model.moments_len();
-                let found = delivered.iter().find(|a| a.kind == MOMENTS);
-                let moments = found.map_or(Ok(Vec::new()), |a| a.values(MOMENTS, length))?;
-                let rows_min = job.privacy.groups().map_or(1, |group| group as usize);
+            Kind::Kmeans if common.job.uplink.is_on_grid() => {
+                let moments = self.moments(delivered)?.unwrap_or_default();
+                let rows_min = common.job.privacy.groups().map_or(1, |group| group as usize);
                 let method = Clustering { model, moments, rows_min };
                 common.quiet("k-means", exact_sums(common, method, preparation))
             }
@@ -428,15 +384,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Lloyd => {
-                let method = self.lloyd(common);
-                let mut terms =
-                    Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
-                terms.privacy.release = self
-                    .private
-                    .as_ref()
-                    .map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
-                let oracle = Plain { method, columns: width };
-                common.quiet("noisy k-means", bound(Federated { oracle, terms }, preparation))
+                common.quiet("noisy k-means", bound(self.noisy_kmeans(common)?, preparation))
             }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into())?;
@@ -446,10 +394,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             Kind::Prepare | Kind::Fit => {
                 let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
                 let mut fit = self.fit(common, model, initial, step)?;
-                if let Some(found) = delivered.iter().find(|a| a.kind == MOMENTS) {
-                    let length = self.model.moments_len();
-                    fit.oracle.moments = Some(found.values(MOMENTS, length)?);
-                }
+                fit.oracle.moments = self.moments(delivered)?;
                 let fit = match preparation {
                     None => fit.erased(BindRows),
                     Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),
@@ -477,6 +422,78 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
 }
 
 impl<K: MixtureKeys> EmPlan<K> {
+    /// The model in the units of the prepared rows, and its start: that of the last stage, if any.
+    fn initial(
+        &self,
+        common: &Common,
+        preparation: &Option<Preparation>,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<(K::Model, MixtureInitial)> {
+        let (job, mixture) = (&common.job, &self.asked.mixture);
+        let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
+            Some(affine) => {
+                mixture.model_and_start(job, self.width, self.file.as_ref(), Some(affine))?
+            }
+            None => (self.model.clone(), self.start.clone()),
+        };
+        // Parameters of an earlier stage are in the units of the fit already.
+        let start = match delivered.last().and_then(|a| a.tensor("theta")) {
+            Some(theta) => {
+                model
+                    .from_vector(&theta.values)
+                    .map_err(|e| Error::peer(format!("a start: {e}")))?;
+                MixtureStart::Given(theta.values.clone())
+            }
+            None => match self.lloyd_start(common, &model, delivered)? {
+                Some(theta) => MixtureStart::Given(theta),
+                None => start,
+            },
+        };
+        Ok((model, MixtureInitial { start, preparation: preparation.clone() }))
+    }
+
+    /// The pooled moments, if that stage has run.
+    fn moments(&self, delivered: &[Artifact]) -> whimbrel_core::Result<Option<Vec<f64>>> {
+        let found = delivered.iter().find(|a| a.kind == MOMENTS);
+        found.map(|found| found.values(MOMENTS, self.model.moments_len())).transpose()
+    }
+
+    fn choice(
+        &self,
+        common: &Common,
+        preparation: Option<&Preparation>,
+    ) -> whimbrel_core::Result<MixtureChoice<K::Model>> {
+        let affine = preparation.and_then(Preparation::affine);
+        let mixture = &self.asked.mixture;
+        let candidates = mixture.candidates();
+        let model = |k: &usize| {
+            let mixture = mixture.with_components(*k);
+            mixture.model_and_start(&common.job, self.width, None, affine).map(|(m, _)| m)
+        };
+        Ok(MixtureChoice {
+            models: candidates.components.iter().map(model).collect::<Result<_, Error>>()?,
+            starts: starts(common, &candidates),
+            clusters: *candidates.init == Init::FederatedKmeans,
+            rows_min: common.group_min(),
+            privacy: common.privacy(),
+            log_scale: preparation.map_or(0.0, Preparation::log_scale),
+        })
+    }
+
+    /// The stage of noisy k-means.
+    fn noisy_kmeans(
+        &self,
+        common: &Common,
+    ) -> whimbrel_core::Result<Federated<Plain<Lloyd>>> {
+        let method = self.lloyd(common);
+        let mut terms =
+            Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
+        let private = self.private.as_ref();
+        terms.privacy.release = private
+            .map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
+        Ok(Federated { oracle: Plain { method, columns: self.width }, terms })
+    }
+
     /// The noisy k-means of a private start.
     fn lloyd(&self, common: &Common) -> Lloyd {
         let key = Key::root(common.job.seed).child(PRIVATE_START);
@@ -496,7 +513,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         };
         let lloyd = self.lloyd(common);
         if found.values.len() != lloyd.dimension() || !vector::all_finite(&found.values) {
-            return Err(Error::peer("centres of noisy k-means that the job cannot have"));
+            return Err(Error::peer("centres of noisy k-means that do not fit the job"));
         }
         let (weights, means) = lloyd.components(&found.values);
         let theta = model.initial_isotropic(&weights, &means, PRIVATE_VARIANCE)?;

@@ -18,8 +18,8 @@ use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
 use crate::job::preset::{PRESETS, with_presets};
 use crate::job::{DownRule, Feedback, Job, MemoryStart, PrivacyUnit, Step};
-use crate::load::{FileKind, Layout, Loaded};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::load::{FileKind, Layout};
+use crate::plan::{Basis, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, PENALIZE_INTERCEPT, REGRESSION, RIDGE};
 use keys::{Descent, Regression};
@@ -152,14 +152,9 @@ impl Fit for GradientFit {
         Layout::Targets { classes: self.logistic }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
-        match rows {
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        let Basis { common, facts, .. } = *on;
+        match on.rows {
             Some(loaded) => plan::simulated(common, self, loaded),
             None => {
                 let plan = GradientPlan::new(common, self, facts.columns.len(), None, None)?;

@@ -10,11 +10,10 @@ use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, FitStages, Minima, Planned};
+use crate::plan::{Built, Common, FitStages, Minima, Planned};
 use whimbrel_codec::channel::{DownRule, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Method};
-use whimbrel_engine::Stage;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::pooled::{self, ExactSums};
@@ -176,12 +175,7 @@ impl FitStages for GradientPlan {
         1 + usize::from(self.sums_smoothness())
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         if index + 1 < self.count() {
             let frobenius = self.step.wants_frobenius();
             let stage = Smoothness { problem: self.problem, weights: common.weights(), frobenius };

@@ -12,6 +12,9 @@ use whimbrel_methods::settings::{Batch, Weights};
 /// The default number of rounds under noise.
 const ROUNDS: u32 = 80;
 
+/// Whether a setting is forbidden, its place, the reason and the remedy.
+type Rule = (bool, &'static [&'static str], &'static str, &'static str);
+
 impl Job {
     /// The defaults under differential privacy; reports settings that it forbids.
     pub(super) fn settle_privacy(&mut self, source: &Source<'_>) {
@@ -56,32 +59,39 @@ impl Job {
 
     /// Settings that differential privacy forbids: place, reason and remedy.
     fn forbidden(&self) -> Vec<(&'static [&'static str], String, &'static str)> {
-        let (method, unit) = (&self.method, self.privacy.unit);
-        let (name, units) = (method.name(), method.kind.private);
-        let no_unit = if units.is_empty() {
-            format!("nothing bounds the influence of a row or a client on {name}")
-        } else {
-            format!("{name} takes several local steps, so that no bound of a row is known")
-        };
-        let (rows, shares) = (unit == PrivacyUnit::Row, self.privacy.masks);
-        let memory = "the server knows the memories: noise in their updates is not private, and noise \
-                      beside them accumulates";
-        let prepared = self.data.preparation().asks_clients();
-        let all: [(bool, &[&str], &str, &str); 18] = [
+        let forbidden = self.unbounded_unit().into_iter();
+        let rules = self.channel_rules().into_iter().chain(self.length_rules());
+        let rules = rules.chain(self.row_rules()).filter(|(applies, ..)| *applies);
+        forbidden.chain(rules.map(|(_, path, what, hint)| (path, what.to_owned(), hint))).collect()
+    }
+
+    /// A method for which the influence of the protected unit has no bound.
+    fn unbounded_unit(&self) -> Option<(&'static [&'static str], String, &'static str)> {
+        let (name, units) = (self.method.name(), self.method.kind.private);
+        let (what, hint) = if units.contains(&self.privacy.unit) {
+            return None;
+        } else if units.is_empty() {
             (
-                !units.contains(&unit),
-                &["method", "kind"],
-                &no_unit,
-                if units.is_empty() {
-                    "use kind = \"fedem\" or \"sgd\" in [method]"
-                } else {
-                    "write unit = \"client\" in [privacy]"
-                },
-            ),
+                format!("nothing bounds the influence of a row or a client on {name}"),
+                "use kind = \"fedem\" or \"sgd\" in [method]",
+            )
+        } else {
+            (
+                format!("{name} takes several local steps, so that no bound of a row is known"),
+                "write unit = \"client\" in [privacy]",
+            )
+        };
+        Some((&["method", "kind"], what, hint))
+    }
+
+    fn channel_rules(&self) -> [Rule; 7] {
+        let shares = self.privacy.masks;
+        [
             (
                 matches!(self.uplink.rule, UpRule::Memory { .. }),
                 &["uplink", "rule"],
-                memory,
+                "memories do not combine with noise: the server can subtract noise that enters a memory, \
+                 and noise outside the memories accumulates",
                 "write rule = \"plain\"",
             ),
             (
@@ -120,14 +130,51 @@ impl Job {
                 "rows are clipped at the state that the server knows",
                 "take [downlink] out",
             ),
+        ]
+    }
+
+    /// Rules about rounds and about repeated fits.
+    fn length_rules(&self) -> [Rule; 4] {
+        [
             (
-                method.participation != Participation::Probability(1.0),
+                matches!(self.method.length, Budget::Epochs(_)),
+                &["method", "epochs"],
+                "the noise depends on the number of rounds, which is fixed beforehand",
+                "give `rounds` instead",
+            ),
+            (
+                self.method.stop != Stopping::default(),
+                &["method", "stop"],
+                "a stopping rule looks at the rows and would spend the budget",
+                "take `stop` out",
+            ),
+            (
+                self.method.search != Search::default(),
+                &["method", "search"],
+                "each candidate of a search would spend the budget",
+                "take `search` out",
+            ),
+            (
+                self.seeds.is_some_and(|seeds| seeds > 1),
+                &["seeds"],
+                "each seed would spend the budget",
+                "take `seeds` out",
+            ),
+        ]
+    }
+
+    /// Rules about the rows of a round, their weights and their preparation.
+    fn row_rules(&self) -> [Rule; 6] {
+        let (rows, shares) = (self.privacy.unit == PrivacyUnit::Row, self.privacy.masks);
+        [
+            (
+                self.method.participation != Participation::Probability(1.0),
                 &["method", "participation"],
                 "the server knows the cohort: sampling clients does not add privacy, only noise",
                 "take `participation` out",
             ),
             (
-                rows && method.batch != Batch::Full,
+                rows && self.method.batch != Batch::Full,
                 &["method", "batch"],
                 "the noise is computed for all rows, and minibatches of a fixed size have no tight bound",
                 "write batch = \"full\"; `sampling` in [privacy] draws rows of `sgd` with such a bound",
@@ -139,37 +186,13 @@ impl Job {
                 "take `sampling` out",
             ),
             (
-                matches!(method.length, Budget::Epochs(_)),
-                &["method", "epochs"],
-                "the noise depends on the number of rounds, which is fixed beforehand",
-                "give `rounds` instead",
-            ),
-            (
-                method.stop != Stopping::default(),
-                &["method", "stop"],
-                "a stopping rule looks at the rows and would spend the budget",
-                "take `stop` out",
-            ),
-            (
-                method.search != Search::default(),
-                &["method", "search"],
-                "each candidate of a search would spend the budget",
-                "take `search` out",
-            ),
-            (
-                self.seeds.is_some_and(|seeds| seeds > 1),
-                &["seeds"],
-                "each seed would spend the budget",
-                "take `seeds` out",
-            ),
-            (
-                method.weights != self.private_weights(),
+                self.method.weights != self.private_weights(),
                 &["method", "weights"],
                 "every unit must weigh the same",
                 "take `weights` out",
             ),
             (
-                prepared,
+                self.data.preparation().asks_clients(),
                 &["data", "standardize"],
                 "means and scales of columns are computed from the rows, without noise",
                 "declare `min` and `max` in [schema] and write limits = true in [data.prepare] instead",
@@ -180,8 +203,6 @@ impl Job {
                 "what a client withholds depends on its rows in a way that the noise does not cover",
                 "take `min_group` out: the noise protects single rows",
             ),
-        ];
-        let forbidden = all.into_iter().filter(|(applies, ..)| *applies);
-        forbidden.map(|(_, path, what, hint)| (path, what.to_owned(), hint)).collect()
+        ]
     }
 }

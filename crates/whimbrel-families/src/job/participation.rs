@@ -23,9 +23,15 @@ pub enum Participation {
     },
 }
 
+impl Default for Participation {
+    fn default() -> Self {
+        Self::Probability(1.0)
+    }
+}
+
 define_keys! {
     /// the cohort of a round: the probability of each client, or the number of clients
-    pub PARTICIPATION = "participation", PARTICIPATIONS, default(Participation::Probability(1.0));
+    pub PARTICIPATION = "participation", PARTICIPATIONS, default(Participation::default());
 }
 
 form! {

@@ -53,7 +53,8 @@ pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
     let count = ((share * clients as f64).round() as usize).min(clients.saturating_sub(1));
     if count == 0 {
         if share > 0.0 {
-            let what = format!("unseen = {share} of {clients} clients is none: all clients train");
+            let what =
+                format!("unseen = {share} of {clients} clients rounds to zero: all clients train");
             loaded.warnings.push(what);
         }
         return;

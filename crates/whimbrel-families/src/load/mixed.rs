@@ -96,7 +96,7 @@ pub(crate) fn settled(
 fn check_factors(data: &Dataset, factors: &[(String, ColumnType)]) -> Result<()> {
     for (name, _) in factors {
         if let Some(written) = data.written(data.column(name)?) {
-            let what = format!("column {name:?} is no factor: {}", written.remedy());
+            let what = format!("column {name:?} is not a factor: {}", written.remedy());
             let hint = "list the other columns in `columns`; [schema.COLUMN] type = \"category\" \
                         makes its texts levels all the same";
             return Err(Error::data(what).hint(hint).into());

@@ -106,7 +106,7 @@ impl Offer {
         self.schema.check()?;
         let job = self.job()?;
         if matches!(job.fit.layout(), Layout::Targets { .. }) && self.schema.classes().len() > 2 {
-            return refuse("has more than two classes, which its model does not support".into());
+            return refuse("has more than two classes: its model takes two".into());
         }
         let is_mixed = matches!(job.fit.layout(), Layout::Mixed { .. });
         if is_mixed == self.schema.levels.is_empty() {

@@ -16,8 +16,8 @@ use crate::family::{Family, Fit, Tables, refuse};
 use crate::job::method::length::{BATCH, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::{Job, MemoryStart, Step, UpRule};
-use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::load::Layout;
+use crate::plan::{Basis, Planned};
 use crate::predictions::OUTSIDE;
 use crate::template::{DataFacts, Suggestion};
 use decentralised::Neighbours;
@@ -235,13 +235,7 @@ impl Fit for PersonalFit {
         Layout::Samples { classes: self.model.classifies() }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        rows: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
-        plan::planned(common, self, facts, rows)
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        plan::planned(self, on)
     }
 }

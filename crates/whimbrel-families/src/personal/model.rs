@@ -3,7 +3,10 @@
 use super::own_learner;
 use crate::family::{ModelKind, RunData};
 use crate::gradient::keys::INTERCEPT;
+use crate::plan::Basis;
+use crate::predictions::check_outside;
 use serde_json::{Map, Value};
+use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Error, Result};
 use whimbrel_job::form::{BOOLEAN, COUNT, TEXT};
@@ -139,6 +142,19 @@ impl Model {
         let hint = "provide more rows than inputs; min_group = 1 in [privacy], and --min-group 1 of \
                     `join`, allow messages about single rows";
         Err(Error::data(what).hint(hint).into())
+    }
+
+    /// The learner of a plan, after a check of the unrelated images for its report.
+    pub(crate) fn planned(
+        &self,
+        on: &Basis<'_>,
+        outside: Option<&Path>,
+    ) -> crate::failure::Result<Arc<dyn Learner>> {
+        let shape = on.shape();
+        if on.rows.is_some() {
+            check_outside(outside, &shape)?;
+        }
+        Ok(self.learner(&shape, on.facts.classes.len())?)
     }
 
     /// The learner for inputs of this shape and this number of classes.

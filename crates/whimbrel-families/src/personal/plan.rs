@@ -5,15 +5,13 @@ use super::own::OwnTraining;
 use crate::failure::{AtKey, Result};
 use crate::family::refuse;
 use crate::job::{Job, Step};
-use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, FitStages, Planned};
-use crate::predictions::check_outside;
+use crate::plan::{Basis, Built, Common, FitStages, Planned};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_core::DynMethod;
 use whimbrel_core::method::Artifact;
-use whimbrel_engine::{Graphs, Stage, StageMethod};
+use whimbrel_engine::{Graphs, StageMethod};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::{
     DecentralisedPersonal, FedMix, OwnSolver, Personal, Rates, START_SUMS, Scaling, Shape, Solver,
@@ -34,19 +32,10 @@ struct PersonalPlan {
     graphs: Option<(Graphs, Scaling)>,
 }
 
-pub(super) fn planned(
-    common: &Common,
-    asked: &PersonalFit,
-    facts: &Facts,
-    rows: Option<&Loaded>,
-) -> Result<Planned> {
+pub(super) fn planned(asked: &PersonalFit, on: &Basis<'_>) -> Result<Planned> {
+    let common = on.common;
     let job = &common.job;
-    let columns = [facts.columns.len()];
-    let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
-    if rows.is_some() {
-        check_outside(asked.outside.as_deref(), shape)?;
-    }
-    let learner = asked.model.learner(shape, facts.classes.len())?;
+    let learner = asked.model.planned(on, asked.outside.as_deref())?;
     let (rule, shape) = (&asked.rule.local, Shape::new(&*learner));
     rule.check(&shape)?;
     let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
@@ -146,12 +135,7 @@ impl FitStages for PersonalPlan {
         1 + usize::from(self.start().is_some())
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let stage = self.start();
         let start = match (&stage, delivered.first()) {
             (Some(stage), Some(found)) => Some(found.values(START_SUMS, stage.length())?),

@@ -111,6 +111,9 @@ impl Planned {
     }
 }
 
+/// A stage, or the reason why it cannot be built.
+pub type Built = whimbrel_core::Result<Stage>;
+
 /// The stages of a family's plan.
 pub trait FitStages: Send + Sync {
     /// Number of stages.
@@ -118,12 +121,7 @@ pub trait FitStages: Send + Sync {
         1
     }
     /// Builds a stage from the artifacts of the earlier ones.
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage>;
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built;
     /// An artifact of the kind and form that a stage delivers, to build later stages without running
     /// it; their messages are then as long as the job allows.
     fn stand_in(&self, _index: usize) -> Artifact {
@@ -167,6 +165,23 @@ pub enum Minima {
     /// Solve for it only if the job stops at an excess loss.
     #[default]
     IfNeeded,
+}
+
+/// The basis of a plan: the job with its clients, and the data as far as they are known.
+pub struct Basis<'a> {
+    pub common: &'a Common,
+    pub facts: &'a Facts,
+    /// The rows, in a simulation.
+    pub rows: Option<&'a Loaded>,
+    pub files: Files<'a>,
+}
+
+impl Basis<'_> {
+    /// The shape of a learner's input.
+    pub fn shape(&self) -> Vec<usize> {
+        let of_samples = self.rows.and_then(Loaded::shape).map(<[usize]>::to_vec);
+        of_samples.unwrap_or_else(|| vec![self.facts.columns.len()])
+    }
 }
 
 /// The location of the files that a fit starts from.
@@ -225,7 +240,12 @@ impl Plan {
         let facts = Facts::of(loaded);
         let mut common = Common::new(job, &facts)?;
         common.minima = minima;
-        let fit = job.fit.plan(&common, &facts, Some(loaded), Files::Here)?;
+        let fit = job.fit.plan(&Basis {
+            common: &common,
+            facts: &facts,
+            rows: Some(loaded),
+            files: Files::Here,
+        })?;
         if job.privacy.min_group != Some(1) {
             loaded.training().try_for_each(|(_, (_, data))| job.fit.check_client(data))?;
         }

@@ -1,6 +1,6 @@
 //! Plans without rows: of the coordinator, and of a client that received an offer.
 
-use super::{Common, Facts, Files, Plan, not_on_network, same_but_for_case};
+use super::{Basis, Common, Facts, Files, Plan, not_on_network, same_but_for_case};
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
 use crate::job::method::stop::{FIELD_NORM2, limit};
@@ -49,7 +49,7 @@ impl Plan {
         }
         // The losses of [simulation] do not apply to a network.
         common.faults = Faults::default();
-        let fit = job.fit.plan(&common, facts, None, files)?;
+        let fit = job.fit.plan(&Basis { common: &common, facts, rows: None, files })?;
         let mut plan = Self::checked(common, fit)?;
         plan.warnings.extend(same_but_for_case(&facts.names));
         Ok(plan)
@@ -145,7 +145,7 @@ fn check_private(job: &Job) -> Result<()> {
         return refuse(what, "take `noise_seed` out").at("privacy.noise_seed");
     }
     if job.privacy.sampling.is_some() {
-        let what = "the drawn rows must be secret, and clients draw from the job's seed";
+        let what = "sampled rows must be secret, and clients sample with the job's seed, which others know";
         return refuse(what, "take `sampling` out").at("privacy.sampling");
     }
     if job.method.evaluate_every.is_some() {

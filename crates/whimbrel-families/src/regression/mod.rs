@@ -12,8 +12,8 @@ use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables};
 use crate::job::method::length::ROUNDS;
 use crate::job::method::stop::EVALUATE;
 use crate::job::{DataSource, Job};
-use crate::load::{Layout, Loaded, Response};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::load::{Layout, Response};
+use crate::plan::{Basis, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
     BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey, HETEROGENEITY,
@@ -183,14 +183,8 @@ impl Fit for RegressionFit {
         Layout::Mixed { types: keys.types.clone(), response }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        _: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
-        plan::planned(common, self, facts)
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        plan::planned(self, on)
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {

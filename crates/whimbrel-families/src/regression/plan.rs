@@ -5,9 +5,8 @@ use crate::failure::{AtKey, Failure, Result};
 use crate::family::refuse;
 use crate::job::{DataSource, Job};
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Common, Facts, FitStages, Planned};
+use crate::plan::{Basis, Built, Common, FitStages, Planned};
 use whimbrel_core::method::Artifact;
-use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::masked::Masks;
 use whimbrel_methods::newton::Newton;
@@ -24,7 +23,8 @@ struct RegressionPlan {
     masks: Option<Masks>,
 }
 
-pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> Result<Planned> {
+pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> {
+    let Basis { common, facts, .. } = *on;
     let model = asked.model(&common.job, &facts.columns, &facts.levels)?;
     let p = model.parameters();
     let method = Newton {
@@ -66,7 +66,7 @@ pub(super) fn planned(common: &Common, asked: &RegressionFit, facts: &Facts) -> 
 }
 
 impl FitStages for RegressionPlan {
-    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> Built {
         let rounds = Some(self.method.rounds);
         let exact = ExactSums { method: self.method.clone(), masks: self.masks };
         Ok(common.fit(exact.erased(BindRows), rounds))
@@ -75,7 +75,7 @@ impl FitStages for RegressionPlan {
 
 impl RegressionFit {
     /// The regression over these columns of the table.
-    pub(super) fn model(
+    pub fn model(
         &self,
         job: &Job,
         columns: &[String],
@@ -99,41 +99,21 @@ impl RegressionFit {
         let event = if self.cox { place(&keys.event)? } else { None };
         let (offset, weights) = (place(&keys.offset)?, place(&keys.weights)?);
         let beside = [Some(target), event, offset, weights];
-        let factor = |column: usize| -> Result<Factor> {
-            let levels = levels.get(column).cloned().unwrap_or_default();
-            let stated = keys.reference.iter().find(|(name, _)| *name == columns[column]);
-            let reference = match stated {
-                None => 0,
-                Some((name, level)) => match levels.iter().position(|known| known == level) {
-                    Some(at) => at,
-                    None => {
-                        let what = format!("column {name:?} has no level {level:?}");
-                        let hint = match &levels[..] {
-                            [] => "its cells are numbers: declare its type in [schema]".into(),
-                            levels => format!("its levels are {levels:?}"),
-                        };
-                        return refuse(what, hint).at("model.reference");
-                    }
-                },
-            };
-            Ok(Factor { column, levels, reference })
-        };
+        let features = (0..columns.len()).filter(|column| !beside.contains(&Some(*column)));
         let mut terms = Vec::new();
-        for column in (0..columns.len()).filter(|column| !beside.contains(&Some(*column))) {
-            terms.push(Term { name: columns[column].clone(), factors: vec![factor(column)?] });
+        for column in features {
+            let factors = vec![self.factor(column, columns, levels)?];
+            terms.push(Term { name: columns[column].clone(), factors });
         }
         for name in &keys.interactions {
-            let parts: Vec<usize> = name
-                .split(':')
-                .map(|part| at(&part.to_owned()))
-                .collect::<Result<_>>()
-                .at("model.interactions")?;
+            let parts = name.split(':').map(|part| at(&part.to_owned()));
+            let parts = parts.collect::<Result<Vec<usize>>>().at("model.interactions")?;
             if parts.len() < 2 || parts.iter().any(|part| beside.contains(&Some(*part))) {
                 return refuse(format!("{name:?} is not a product of features"), "write \"a:b\"")
                     .at("model.interactions");
             }
-            let factors = parts.into_iter().map(factor).collect::<Result<_>>()?;
-            terms.push(Term { name: name.clone(), factors });
+            let factors = parts.into_iter().map(|part| self.factor(part, columns, levels));
+            terms.push(Term { name: name.clone(), factors: factors.collect::<Result<_>>()? });
         }
         for (name, _) in &keys.reference {
             at(name).at("model.reference")?;
@@ -158,6 +138,27 @@ impl RegressionFit {
             return refuse("the model has no coefficients", "name feature columns in [data]");
         }
         Ok(model)
+    }
+
+    /// A column as a factor; its reference level is the job's, else the first.
+    fn factor(
+        &self,
+        column: usize,
+        columns: &[String],
+        levels: &[Vec<String>],
+    ) -> Result<Factor> {
+        let levels = levels.get(column).cloned().unwrap_or_default();
+        let stated = self.keys.reference.iter().find(|(name, _)| *name == columns[column]);
+        let place = stated.map(|(_, level)| levels.iter().position(|known| known == level));
+        if let (Some((name, level)), Some(None)) = (stated, place) {
+            let what = format!("column {name:?} has no level {level:?}");
+            let hint = match &levels[..] {
+                [] => "its cells are numbers: declare its type in [schema]".into(),
+                levels => format!("its levels are {levels:?}"),
+            };
+            return refuse(what, hint).at("model.reference");
+        }
+        Ok(Factor { column, levels, reference: place.flatten().unwrap_or(0) })
     }
 
     fn check_target(&self, target: &Option<String>, classes: &[String]) -> Result<()> {

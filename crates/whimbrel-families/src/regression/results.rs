@@ -5,7 +5,6 @@ use super::keys::{ERROR_WORDS, FamilyKey};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::{figure, p_value};
-use crate::job::Job;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
@@ -79,24 +78,14 @@ impl FitReport for RegressionFit {
 }
 
 impl RegressionFit {
-    /// The table of coefficients of a fitted model over these columns.
-    pub fn table(
-        &self,
-        job: &Job,
-        columns: &[String],
-        levels: &[Vec<String>],
-        fitted: &Artifact,
-    ) -> Result<Vec<Coefficient>> {
-        self.coefficients(&self.model(job, columns, levels)?, fitted)
-    }
-
     /// Whether tests use Student's distribution.
     fn is_student(&self) -> bool {
         let gaussian = self.keys.family == FamilyKey::Gaussian && !self.cox;
         gaussian && self.inference.errors == Errors::Model
     }
 
-    fn coefficients(&self, model: &Model, fitted: &Artifact) -> Result<Vec<Coefficient>> {
+    /// The table of coefficients of a fitted model.
+    pub fn coefficients(&self, model: &Model, fitted: &Artifact) -> Result<Vec<Coefficient>> {
         let p = model.parameters();
         let estimates = fitted.values("coefficients", p)?;
         let covariance = fitted.values("covariance", p * p)?;

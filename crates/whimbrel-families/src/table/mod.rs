@@ -25,8 +25,8 @@ use crate::job::method::stop::{EVALUATE, EXCESS_LOSS, STOP, limit};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
 use crate::job::{Job, Step, codec};
-use crate::load::{Layout, Loaded};
-use crate::plan::{Common, Facts, Files, Planned};
+use crate::load::Layout;
+use crate::plan::{Basis, Planned};
 use crate::template::{DataFacts, Suggestion, TableFacts};
 use keys::{
     COPIES, COPIES_WORDS, EFFECTS, EXACT, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK,
@@ -191,14 +191,8 @@ impl Fit for TableFit {
         Layout::Cells { entries: self.entries(), described: terms::described(&self.table) }
     }
 
-    fn plan(
-        &self,
-        common: &Common,
-        facts: &Facts,
-        _: Option<&Loaded>,
-        _: Files<'_>,
-    ) -> Result<Planned> {
-        plan::planned(common, self, facts)
+    fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
+        plan::planned(self, on)
     }
 }
 

@@ -4,14 +4,13 @@ use super::keys::{EffectsKey, LowRankKeys};
 use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::job::{MemoryStart, Step};
-use crate::plan::{Common, Facts, FitStages, Planned, channels};
+use crate::plan::{Basis, Built, Common, Facts, FitStages, Planned, channels};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
-use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_methods::fedmiss::units::{self, ColumnUnits};
@@ -42,7 +41,8 @@ enum Kind {
     Fit,
 }
 
-pub(super) fn planned(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Planned> {
+pub(super) fn planned(asked: &TableFit, on: &Basis<'_>) -> Result<Planned> {
+    let Basis { common, facts, .. } = *on;
     let job = &common.job;
     let model = LowRank::new(settings(asked, facts)?)?;
     let downlink =
@@ -158,12 +158,7 @@ impl FitStages for TablePlan {
         self.stages.len()
     }
 
-    fn build(
-        &self,
-        common: &Common,
-        index: usize,
-        delivered: &[Artifact],
-    ) -> whimbrel_core::Result<Stage> {
+    fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let chosen = delivered.iter().find(|a| a.kind == select::KIND);
         let selection = chosen.map(Selection::from_artifact).transpose()?;
         let mut settings = self.model.settings().clone();

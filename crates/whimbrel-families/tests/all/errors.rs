@@ -280,7 +280,7 @@ fn at_most_ten_errors_are_shown() {
 }
 
 #[test]
-fn every_impossible_value_is_refused() {
+fn every_impossible_value_of_the_method_is_refused() {
     let lines = [
         "batch = 0",
         "batch = \"half\"",
@@ -326,6 +326,10 @@ fn every_impossible_value_is_refused() {
     for line in lines {
         and(line);
     }
+}
+
+#[test]
+fn every_impossible_value_of_the_model_and_the_data_is_refused() {
     let models = [
         "covariance = \"known\"",
         "known_covariance = [[1.0]]",

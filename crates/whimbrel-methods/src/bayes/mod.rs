@@ -379,7 +379,7 @@ impl Oracle for Soul {
     /// The note is that of some round.
     fn round_kind(&self, _: &Own, _: ExchangeKind, note: Option<&Note>, (): &()) -> Result<usize> {
         let is_known = note.is_some_and(|note| (0..=self.rounds).any(|k| self.note(k) == *note));
-        let wrong = || Error::peer("a noise or a step of a chain that the job does not have");
+        let wrong = || Error::peer("a noise or a chain step that does not fit the job");
         is_known.then_some(0).ok_or_else(wrong)
     }
 
@@ -507,8 +507,8 @@ impl Oracle for Soul {
 /// The share of accepted moves below which a chain is stuck.
 const STUCK: f64 = 0.01;
 
-/// A prior around chains that stand still has no width: the error of such a prior, where chains that refuse
-/// nearly every move are its cause.
+/// Replaces the error of a degenerate prior by its cause, if there is one: a prior fitted to chains that
+/// reject nearly every move has variance zero.
 fn explained(error: Error, chains: &[ChainState]) -> Error {
     let count = |of: fn(&ChainState) -> u64| chains.iter().map(of).sum::<u64>();
     let (proposed, accepted) = (count(|chain| chain.proposed), count(|chain| chain.accepted));

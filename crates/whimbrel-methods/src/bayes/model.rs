@@ -43,7 +43,7 @@ impl Personalised {
     pub fn new(learner: Arc<dyn Learner>, part: Part, noise: Noise) -> Result<Self> {
         if learner.tensors().iter().any(|tensor| tensor.role == Role::Statistic) {
             let what = format!("{} keeps running statistics of its inputs", learner.name());
-            return Err(Error::config(format!("{what}, for which fedsoul has no rule"))
+            return Err(Error::config(format!("{what}, which fedsoul does not support"))
                 .hint("take mlp, cnn or lenet"));
         }
         let shape = Shape::new(&*learner);

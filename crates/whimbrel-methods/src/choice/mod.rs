@@ -408,9 +408,8 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let chosen = self.chosen(server).ok_or_else(|| {
-            Error::numerical("EM left the domain of its arithmetic from every start")
-        })?;
+        let chosen =
+            self.chosen(server).ok_or_else(|| Error::numerical("EM diverged from every start"))?;
         let candidates = server.slots.iter().enumerate().map(|(at, slot)| Candidate {
             components: self.model(slot).components() as u32,
             start: slot.start + 1,

@@ -368,7 +368,7 @@ impl Bins {
         let figures = delivered.tensor("figures").map_or(&[][..], |tensor| &tensor.values);
         let whole = figures.len().is_multiple_of(blocks.len().max(1));
         if figures.is_empty() || !whole || figures.iter().any(|x| !x.is_finite()) {
-            return Err(Error::peer("figures that no clients of the job can have sent"));
+            return Err(Error::peer("figures outside the range of the clients of this job"));
         }
         let time = survival.map(|survival| survival.time);
         let mut edges = Vec::with_capacity(ranges.len());

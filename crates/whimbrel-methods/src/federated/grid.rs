@@ -46,7 +46,9 @@ impl<O: Judge> Sums for Federated<O> {
     fn absorb_words(&self, fold: &mut Fold, sum: &[Segment]) -> Result<()> {
         match &mut fold.up[..] {
             [all] => self.uplink().absorb_words(all, &pack(sum)),
-            _ => Err(Error::internal("several groups of clients have one sum")),
+            _ => Err(Error::internal(
+                "one integer sum for several groups of clients, which need one each",
+            )),
         }
     }
 

@@ -129,7 +129,11 @@ impl OneShot for ColumnUnits {
 pub fn delivered(artifact: &Artifact) -> Result<Vec<[f64; 2]>> {
     let values = artifact.tensor(UNITS).map_or(&[][..], |tensor| &tensor.values);
     let (units, rest) = values.as_chunks();
-    if rest.is_empty() { Ok(units.to_vec()) } else { Err(Error::peer("units of half a column")) }
+    if rest.is_empty() {
+        Ok(units.to_vec())
+    } else {
+        Err(Error::peer("the units of a column are incomplete"))
+    }
 }
 
 /// The note on standardised columns.

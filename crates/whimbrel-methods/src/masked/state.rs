@@ -169,7 +169,7 @@ impl Wire for Step {
     }
 }
 
-/// Consecutive void exchanges after which a run fails: its model would not be a fit.
+/// The run fails after this many void exchanges in a row.
 const VOIDS_MAX: u32 = 10;
 
 impl<S, F> Server<S, F> {

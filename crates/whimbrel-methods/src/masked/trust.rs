@@ -36,7 +36,7 @@ impl Trust {
             return Ok(());
         }
         let what = format!("a sum of {} clients of a roster of {all}", of.len());
-        Err(Error::peer(format!("{what}: sums with and without a client reveal its part"))
+        Err(Error::peer(format!("{what}: the sums with and without a client reveal its upload"))
             .hint("--partial-rounds takes part in such sums"))
     }
 

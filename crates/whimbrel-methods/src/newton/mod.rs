@@ -340,7 +340,7 @@ impl Pooled for Newton {
     fn joined(&self, server: &mut Server, masked: bool) -> Result<()> {
         if masked {
             let what = "newton under masks takes no client after its first exchange";
-            return Err(Error::peer(format!("{what}: two sums would differ by its own")));
+            return Err(Error::peer(format!("{what}: two sums would differ by its upload")));
         }
         server.paths.truncate(1);
         server.paths.iter_mut().for_each(Path::reopen);

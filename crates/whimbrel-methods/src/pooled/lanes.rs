@@ -43,7 +43,7 @@ impl Lanes {
         let largest = (BASE as u64).saturating_mul(u64::from(terms));
         let possible = words.iter().all(|word| (*word as i64).unsigned_abs() <= largest);
         if words.len() != self.words.len() || !possible {
-            return Err(Error::peer("words that no sums of clients have"));
+            return Err(Error::peer("words outside the range of a sum over clients"));
         }
         self.count = count;
         let both = self.words.iter_mut().zip(words);

@@ -268,7 +268,9 @@ impl<P: Pooled> Sums for ExactSums<P> {
     }
 
     fn absorb_words(&self, fold: &mut Lanes, sum: &[Segment]) -> Result<()> {
-        let [segment] = sum else { return Err(Error::peer("a sum of other words than asked")) };
+        let [segment] = sum else {
+            return Err(Error::peer("a sum in an unexpected number of segments"));
+        };
         let count = std::mem::take(&mut fold.count);
         fold.add(&segment.words, count)
     }

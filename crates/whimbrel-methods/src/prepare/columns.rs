@@ -164,7 +164,7 @@ impl Columns {
         let scale = |x: &f64| if self.standardize { *x > 0.0 && x.is_finite() } else { *x == 1.0 };
         let maps = means.iter().all(mean) && scales.iter().all(scale);
         if !(ascending && kept.iter().all(inside) && all && lengths && maps) {
-            let what = format!("an artifact `{KIND}` that no columns of the job can have");
+            let what = format!("an artifact `{KIND}` that does not fit the columns of the job");
             return Err(Error::peer(what));
         }
         let kept = kept.iter().map(|at| *at as usize).collect();

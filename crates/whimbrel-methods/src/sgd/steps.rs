@@ -176,7 +176,7 @@ impl Sums {
 
 fn needs_reference() -> Error {
     Error::config("step = \"theory\" needs the distance to the optimum")
-        .hint("it is known in simulations; over a network give the step as a number")
+        .hint("only simulations know it: over a network give the step as a number")
 }
 
 /// `γ_max` of section 3 with Appendix G's terms for heterogeneous clients; the downlink by its

@@ -18,6 +18,7 @@ use whimbrel_engine::{
 use whimbrel_methods::personal::{DecentralisedPersonal, PFedMe, Rates, Scaling};
 use whimbrel_methods::settings::Weights;
 use whimbrel_testkit::neighbours::neighbours_agree;
+use whimbrel_testkit::pairs;
 
 const ROUNDS: u32 = 6;
 const CLIENTS: u32 = 8;
@@ -126,7 +127,7 @@ fn the_printed_scaling_moves_the_mean_by_one_part_in_t() {
     let start = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 0);
     let printed = run(&decentralised(&setup, Scaling::Paper), &complete, &data, 1);
     let star = setup.run(&data, Participation::Everyone);
-    for ((start, printed), star) in start.iter().zip(&printed).zip(&star) {
+    for ((start, printed), star) in pairs(pairs(&start, &printed), &star) {
         let expected = (star - start) / data.len() as f32;
         // Three roundings of numbers of size one.
         assert!((printed - start - expected).abs() < 1e-6, "{printed} {start} {expected}");

@@ -15,6 +15,7 @@ use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::masked::Sums;
 use whimbrel_methods::personal::FedAvg;
 use whimbrel_methods::sgd::Preset;
+use whimbrel_testkit::pairs;
 
 pub fn codec(bits: u32, clients: usize, inclusion: Inclusion) -> Codec {
     Codec::Grid(SharedGrid::new(bits).unwrap().among(clients as u32, inclusion))
@@ -163,7 +164,7 @@ fn diana_on_a_grid_converges_like_exact_gradients() {
         let exact = excess(Codec::Exact);
         let grid = excess(codec(16, data.len(), Inclusion::Equal(p)));
         println!("p = {p}: grid {grid:?}, exact {exact:?}");
-        for (grid, exact) in grid.iter().zip(&exact) {
+        for (grid, exact) in pairs(&grid, &exact) {
             assert!(*grid < 10.0 * exact + 1e-20, "p = {p}: {grid:e}, exact {exact:e}");
         }
     }

@@ -9,6 +9,7 @@ use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Client, Form, Peer, Server};
+use whimbrel_testkit::pairs;
 
 /// Sums `Σ_A n_i C_i` of the rounds of a model that hardly moves, with their cohorts; and every
 /// client's own `n_i s_i` at it, where memories hold them.
@@ -78,12 +79,12 @@ fn least_squares_over_forty_rounds() {
     let (with, truth) = settled(true);
     let (without, _) = settled(false);
     assert_eq!((with.len(), without.len()), (40, 40));
-    for (found, truth) in least_squares(&without).iter().zip(&truth) {
+    for (found, truth) in pairs(&least_squares(&without), &truth) {
         let error = norm(found.iter().zip(truth).map(|(a, b)| a - b)) / norm(truth.iter().copied());
         println!("without memories: off by {error:.1e}");
         assert!(error < 1e-3, "{error}");
     }
-    for (found, truth) in least_squares(&with).iter().zip(&truth) {
+    for (found, truth) in pairs(&least_squares(&with), &truth) {
         let size = norm(found.iter().copied()) / norm(truth.iter().copied());
         println!("with memories: {size:.1e} of the vector");
         assert!(size < 1e-3, "{size}");

@@ -283,7 +283,7 @@ impl Examples {
         }
         if let Rows::These(chosen) = rows {
             let Some(last) = chosen.iter().max() else {
-                return Err(Error::internal("the mean over no rows was asked for"));
+                return Err(Error::internal("the mean over no rows is undefined"));
             };
             if *last as usize >= self.rows() {
                 return Err(Error::internal(format!("row {last} of {} rows", self.rows())));

@@ -49,7 +49,7 @@ pub struct Optimum {
 /// small amount.
 pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) -> Result<Optimum> {
     if !problem.penalty().is_convex() {
-        return Err(Error::config("the loss is not convex, so that no minimum is looked for"));
+        return Err(Error::config("the loss is not convex: its minimum is not computed"));
     }
     let mean = Mean::new(problem, clients)?;
     if !(tolerance > 0.0 && tolerance.is_finite()) {

@@ -9,8 +9,8 @@ use whimbrel_core::math;
 
 impl Gmm {
     /// The mean negative log-likelihood of one Gaussian of the same covariance kind and `reg_covar`,
-    /// fitted to rows with this mean statistic and these moments. `None` if these do not determine it, and
-    /// under penalties, which act differently on a mixture and on a single Gaussian.
+    /// fitted to rows with this mean statistic and these moments. `None` if the moments are singular, or if
+    /// the model has a penalty, which would differ between a mixture and a single Gaussian.
     pub(super) fn one_gaussian(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {
         let (components, d) = (self.components(), self.columns());
         if self.settings().penalty != GmmPenalty::default() {

@@ -108,19 +108,7 @@ impl LowRankFit {
             _ => Err(Error::data(format!("the model has no factors `{name}`"))),
         };
         let ([rows, rank], [columns, _]) = (shape("u")?, shape("v")?);
-        let (mut terms, mut effects) = (Vec::new(), Vec::new());
-        let of_lines =
-            [(Term::row(), "row_effects", rows), (Term::column(), "column_effects", columns)];
-        for (term, name, length) in of_lines.into_iter().filter(|(_, name, _)| has(name)) {
-            terms.push(term);
-            effects.push(artifact.values(name, length)?);
-        }
-        let of_lines = terms.len();
-        for k in 0.. {
-            let Some(numbers) = artifact.tensor(&format!("effect_{k}")) else { break };
-            terms.push(read_term(artifact, k, numbers, [rows, columns])?);
-            effects.push(numbers.values.clone());
-        }
+        let Terms { terms, effects, of_lines } = read_terms(artifact, [rows, columns])?;
         let units = match (optional(UNITS[0], columns)?, optional(UNITS[1], columns)?) {
             (Some(means), Some(scales)) => {
                 means.into_iter().zip(scales).map(|(mean, scale)| [mean, scale]).collect()
@@ -141,15 +129,7 @@ impl LowRankFit {
             },
             ..Settings::new(rows, columns, family)
         })?;
-        let lengths = model.terms().iter().map(|term| model.term_len(term));
-        if !lengths.eq(effects.iter().map(Vec::len)) {
-            return Err(Error::data("an effect does not have one coefficient per class"));
-        }
-        if (of_lines..effects.len())
-            .any(|t| Side::BOTH.map(|s| model.line_term(s)).contains(&Some(t)))
-        {
-            return Err(Error::data("a row or column effect is stored under another name"));
-        }
+        check_effects(&model, &effects, of_lines)?;
         let uncertainty = read_uncertainty(artifact, &model, &effects, of_lines)?;
         let ceiling = match optional("row_ceiling", rows)? {
             Some(rows) => {
@@ -181,6 +161,46 @@ impl LowRankFit {
             model,
         })
     }
+}
+
+/// The effects of a stored model with their coefficients; the first `of_lines` are those of rows and
+/// columns.
+struct Terms {
+    terms: Vec<Term>,
+    effects: Vec<Vec<f64>>,
+    of_lines: usize,
+}
+
+fn read_terms(artifact: &Artifact, [rows, columns]: [usize; 2]) -> Result<Terms> {
+    let (mut terms, mut effects) = (Vec::new(), Vec::new());
+    let of_lines =
+        [(Term::row(), "row_effects", rows), (Term::column(), "column_effects", columns)];
+    for (term, name, length) in of_lines {
+        if artifact.tensor(name).is_some() {
+            terms.push(term);
+            effects.push(artifact.values(name, length)?);
+        }
+    }
+    let of_lines = terms.len();
+    for k in 0.. {
+        let Some(numbers) = artifact.tensor(&format!("effect_{k}")) else { break };
+        terms.push(read_term(artifact, k, numbers, [rows, columns])?);
+        effects.push(numbers.values.clone());
+    }
+    Ok(Terms { terms, effects, of_lines })
+}
+
+/// Refuses effects that do not fit the model's terms.
+fn check_effects(model: &LowRank, effects: &[Vec<f64>], of_lines: usize) -> Result<()> {
+    let lengths = model.terms().iter().map(|term| model.term_len(term));
+    if !lengths.eq(effects.iter().map(Vec::len)) {
+        return Err(Error::data("an effect does not have one coefficient per class"));
+    }
+    if (of_lines..effects.len()).any(|t| Side::BOTH.map(|s| model.line_term(s)).contains(&Some(t)))
+    {
+        return Err(Error::data("a row or column effect is stored under another name"));
+    }
+    Ok(())
 }
 
 /// The posteriors, if stored; `of_lines` is the number of row and column effects.

@@ -203,7 +203,7 @@ fn adjusted<P: Potential + ?Sized>(
     z.copy_from_slice(&state.position);
     let before = potential.potential_and_gradient(z, gradient);
     if !before.is_finite() {
-        return Err(Error::numerical("the potential is not finite where the chain stands"));
+        return Err(Error::numerical("the potential is not finite at the state of the chain"));
     }
     let start = before + 0.5 * vector::norm2_squared(v);
     let mut end = f64::NAN;

@@ -130,7 +130,9 @@ impl Client {
     pub async fn enrol(&self) -> Result<Option<Enrolled>> {
         if has_left(&self.setup.folder)? {
             let what = "this client has left the federation";
-            return Err(Error::config(what).hint("another invitation and folder join it anew"));
+            return Err(
+                Error::config(what).hint("to join it again, use a new invitation and a new folder")
+            );
         }
         if let Some(enrolled) = read_offer(&self.setup.folder)? {
             self.check_client(&enrolled)?;

@@ -46,9 +46,9 @@ fn fewest(
     offenders
 }
 
-/// Fewer than half of the clients, without which the start works. Groups from halves down to
-/// eighths are tried until one works alone, and all compatible clients are then added to it. A
-/// group of offenders may work alone, but other clients are incompatible with it.
+/// The offenders, if they are fewer than half of the clients. Halves, quarters and eighths of the
+/// clients are tried until one of these groups starts alone; every client with which the group still
+/// starts joins it, and the others are the offenders. A group of offenders alone stays a minority.
 fn minority(
     everyone: &[ClientId],
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,

@@ -107,7 +107,7 @@ impl Accepted {
         match clients.iter().find(|(_, identity)| !known.contains(identity)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::peer(format!(
-                "the roster lost `{}`: sums with and without a client reveal its part",
+                "`{}` left the roster: the sums with and without a client reveal its upload",
                 printable(name)
             ))
             .hint("--partial-rounds takes part in such sums")),

@@ -117,7 +117,7 @@ impl MaskClient {
         }
         let layout = segments.iter().map(Span::of).collect::<Result<Vec<Span>>>()?;
         if layout != task.layout {
-            return refuse("the words to upload differ in form from the task's");
+            return refuse("the words to upload do not have the form of the task");
         }
         let mut body = pack(segments);
         let words = hash_bytes(&body);
@@ -242,7 +242,7 @@ impl MaskClient {
             shares.extend(places.into_iter().map(|place| dealt[place]));
         }
         if boxes.next().is_some() {
-            return refuse("a sealed box too many");
+            return refuse("more sealed boxes than clients");
         }
         Ok((shares, unopened))
     }

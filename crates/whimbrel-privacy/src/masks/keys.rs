@@ -103,7 +103,7 @@ impl AgreementKey {
         let mut out = [0; 32];
         key.expand(&[b"mask pair", low, high], hkdf::HKDF_SHA256)
             .and_then(|okm| okm.fill(&mut out))
-            .map_err(|_| Error::internal("HKDF gave no 32 bytes"))?;
+            .map_err(|_| Error::internal("HKDF did not give 32 bytes"))?;
         Ok(out)
     }
 }

@@ -176,7 +176,7 @@ impl MaskServer {
         let open = self.open.as_ref().ok_or_else(none_open)?;
         let survivors = open.survivors();
         if !open.uploads_closed || !has(&survivors, to) {
-            return Err(Error::internal(format!("client {to} is told of survivors out of turn")));
+            return Err(Error::internal(format!("client {to} is sent the survivors out of order")));
         }
         let mut boxes = Vec::new();
         for from in open.graph.neighbours(to) {

@@ -10,7 +10,7 @@ pub struct Bars {
     pub title: String,
     /// The value axis's name and unit.
     pub label: String,
-    /// Names of the kinds of bar, such as up and down (at most two look different).
+    /// Names of the kinds of bar, such as up and down; there are two colours.
     pub kinds: Vec<String>,
     /// A name and one value per kind for each row.
     pub rows: Vec<(String, Vec<f64>)>,

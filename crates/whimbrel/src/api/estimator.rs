@@ -67,6 +67,12 @@ impl<K: Kind> Estimator<K> {
         Self { draft: Draft::new(model, method), pooled: false, kind: PhantomData }
     }
 
+    /// The word of the same model under gradient methods.
+    pub(super) fn or_by_gradients(mut self, model: &'static str) -> Self {
+        self.draft.gradient = Some(model);
+        self
+    }
+
     pub(super) fn pool(mut self) -> Self {
         self.pooled = true;
         self

@@ -1,59 +1,126 @@
-//! Regressions by compressed gradients.
+//! Regressions by Newton's method, with inference, or by compressed gradients.
 
 use super::estimator::{Estimator, Kind, kinds};
 use super::rows::Rows;
-use super::run::{Run, labels, numbers};
+use super::run::{Run, labels};
 use std::path::Path;
+use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
+use whimbrel_families::family::{Predicted, Predictions};
 use whimbrel_families::gradient::GradientFit;
+use whimbrel_families::regression;
+use whimbrel_families::regression::keys::FamilyKey;
 use whimbrel_methods::sgd::Preset;
+use whimbrel_models::glm::inference::Coefficient;
 
-/// Linear regression by compressed gradients (`diana`).
+/// Linear regression: by Newton's method the least-squares fit of the pooled rows, with standard errors.
 ///
 /// ```
-/// use whimbrel::{Codec, LinearRegression, Rows};
+/// use whimbrel::{Codec, LinearRegression, Preset, Rows};
 ///
 /// let row = |i: u32| [f64::from(i % 7) - 3.0, f64::from(i % 4)];
 /// let client = || {
-///     let target = |i| 2.0 * row(i)[0] - row(i)[1] + 0.5;
-///     Rows::from_rows((0..50).map(row)).targets((0..50).map(target).collect::<Vec<_>>())
+///     let target = |i| 2.0 * row(i)[0] - row(i)[1] + 0.5 + 0.1 * f64::from(i % 3);
+///     Rows::from_rows((0..50).map(row)).targets((0..50).map(target))
 /// };
-/// let fit = LinearRegression::new(400).standardize().uplink(Codec::dithering(4)).fit(&[client(), client()])?;
-/// assert!((fit.coefficients()[0] - 2.0).abs() < 1e-3);
-/// assert!((fit.intercept() - 0.5).abs() < 1e-2);
+/// let clients = [client(), client()];
+/// let fit = LinearRegression::new().fit(&clients)?;
+/// let slope = &fit.summary()?[1];
+/// assert!(slope.low < 2.0 && 2.0 < slope.high && slope.p < 0.01);
+///
+/// // Compressed gradients reach the same coefficients in more rounds of smaller messages.
+/// let by_gradients = LinearRegression::new().preset(Preset::Diana).rounds(400).standardize();
+/// let again = by_gradients.uplink(Codec::dithering(4)).fit(&clients)?;
+/// assert!((again.coefficients()?[0] - fit.coefficients()?[0]).abs() < 1e-3);
 /// # Ok::<(), whimbrel::Error>(())
 /// ```
 pub type LinearRegression = Estimator<Linear>;
 
-/// Logistic regression with two classes by compressed gradients (`diana`).
+/// Logistic regression with two classes, by Newton's method or by compressed gradients.
 pub type LogisticRegression = Estimator<Logistic>;
+
+/// A generalised linear model by federated Fisher scoring (`newton`), equal to the fit of the pooled rows.
+///
+/// ```
+/// use whimbrel::{Glm, GlmFamily, Rows};
+///
+/// let client = |from: u32| {
+///     let rows = (from..from + 60).map(|i| [f64::from(i % 7), f64::from(i % 4)]);
+///     let counts = (from..from + 60).map(|i| f64::from((i % 7) / 2 + (i * i) % 3));
+///     Rows::from_rows(rows).targets(counts)
+/// };
+/// let fit = Glm::new(GlmFamily::Poisson).fit(&[client(0), client(60)])?;
+/// let slope = &fit.summary()?[1];
+/// assert!(slope.low > 0.0 && slope.p < 0.01);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
+pub type Glm = Estimator<Generalised>;
 
 kinds! {
     /// The kind of [`LinearRegression`].
-    Linear = ("linear", "diana"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    Linear = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
     /// The kind of [`LogisticRegression`].
-    Logistic = ("logistic", "diana"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    Logistic = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    /// The kind of [`Glm`].
+    Generalised = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
 }
 
-/// The kinds of regressions.
+/// The kinds of regressions. This trait is sealed.
 pub trait Regression: Kind {}
 impl Regression for Linear {}
 impl Regression for Logistic {}
+impl Regression for Generalised {}
 
-impl<K: Regression> Estimator<K> {
-    /// A regression trained for this many rounds.
-    pub fn new(rounds: u32) -> Self {
-        Self::start().rounds(rounds)
+/// The kinds of regressions that gradient methods fit as well. This trait is sealed.
+pub trait ByGradients: Regression {
+    /// The family of the model, and its word under gradient methods.
+    #[doc(hidden)]
+    const FORMS: (FamilyKey, &'static str);
+}
+
+impl ByGradients for Linear {
+    const FORMS: (FamilyKey, &'static str) = (FamilyKey::Gaussian, "linear");
+}
+
+impl ByGradients for Logistic {
+    const FORMS: (FamilyKey, &'static str) = (FamilyKey::Binomial, "logistic");
+}
+
+impl<K: ByGradients> Estimator<K> {
+    /// The maximum of the likelihood by Newton's method.
+    #[expect(clippy::new_without_default, reason = "estimators are built by their constructors")]
+    pub fn new() -> Self {
+        let (family, model) = K::FORMS;
+        Self::of(family).or_by_gradients(model)
     }
 
-    /// The channels of a published method, such as `Preset::Diana` or `Preset::Mcm`.
+    /// Compressed gradients by a published method, such as `Preset::Diana` or `Preset::Mcm`;
+    /// [`rounds`](Self::rounds) must be set.
     pub fn preset(self, preset: Preset) -> Self {
         self.method(preset.name())
     }
+}
 
-    /// The penalty on the squared weights.
+impl Estimator<Generalised> {
+    /// A regression of this family with its usual link.
+    pub fn new(family: FamilyKey) -> Self {
+        Self::of(family)
+    }
+}
+
+impl<K: Regression> Estimator<K> {
+    fn of(family: FamilyKey) -> Self {
+        Self::start().set("model.family", family.name())
+    }
+
+    /// The penalty on the squared coefficients.
     pub fn ridge(self, ridge: f64) -> Self {
         self.set("model.ridge", ridge)
+    }
+
+    /// Standard errors of Newton's method: `model`, `robust` or `clustered`.
+    pub fn errors(self, by: &str) -> Self {
+        self.set("method.errors", by)
     }
 }
 
@@ -70,47 +137,88 @@ impl RegressionFit {
 
     /// Opens the folder of a finished fit, written by [`Run::save`] or by `whimbrel run`.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self { run: Run::open_of(folder.as_ref(), |fit| fit.is::<GradientFit>())? })
+        let run = Run::open_of(folder.as_ref(), |fit| {
+            fit.is::<regression::RegressionFit>() || fit.is::<GradientFit>()
+        })?;
+        Ok(Self { run })
     }
 
-    /// The coefficients in the units of the rows, in the order of the columns.
-    pub fn coefficients(&self) -> Vec<f64> {
-        let (means, scales) = self.standardization();
-        let each = self.weights().iter().zip(&scales).map(|(weight, scale)| weight / scale);
-        each.take(means.len()).collect()
+    /// Estimate, standard error, test and interval of each coefficient in the units of the rows, intercept
+    /// first, after Newton's method.
+    pub fn summary(&self) -> Result<Vec<Coefficient>> {
+        self.run.coefficients()
     }
 
-    /// The intercept in the units of the rows; 0 for a model without one.
-    pub fn intercept(&self) -> f64 {
-        let (means, _) = self.standardization();
-        let shift: f64 = self.coefficients().iter().zip(&means).map(|(c, mean)| c * mean).sum();
-        self.weights().get(means.len()).copied().unwrap_or_default() - shift
+    /// The coefficients in the units of the rows, in the order of the columns; for several classes, those
+    /// of each class after the first.
+    pub fn coefficients(&self) -> Result<Vec<f64>> {
+        Ok(self.estimates()?.0)
     }
 
-    /// The fitted weights as the method holds them: of standardised columns where the rows were
-    /// standardised, with the intercept last.
-    pub fn weights(&self) -> &[f64] {
-        self.run.tensor("weights")
+    /// The intercept in the units of the rows, 0 for a model without one; for several classes, that of
+    /// the second.
+    pub fn intercept(&self) -> Result<f64> {
+        Ok(self.estimates()?.1)
     }
 
-    /// The predicted number of each row, or the probability of the second class.
+    /// The log-likelihood at the estimate of Newton's method.
+    pub fn log_likelihood(&self) -> Option<f64> {
+        self.run.tensor("log_likelihood").first().copied()
+    }
+
+    /// The mean of each row, which is the probability of the second of two classes; of several classes
+    /// the probability of the first. [`Run::predict`] has the probabilities of all classes.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
-        let found = self.run.predict(rows)?;
-        let name = if found.columns.len() > 1 { "probability" } else { "prediction" };
-        numbers(&found, name)
+        let numbers = numeric(&self.run.predict(rows)?).into_iter().next();
+        numbers.ok_or_else(|| Error::internal("a regression predicts numbers").into())
     }
 
-    /// The more probable class of each row.
+    /// The most probable class of each row.
     pub fn classes(&self, rows: &Rows) -> Result<Vec<String>> {
-        labels(&self.run.predict(rows)?)
+        let found = self.run.predict(rows)?;
+        let Some(classes) = self.run.classes().transpose()? else { return labels(&found) };
+        let mut shares = numeric(&found);
+        if let [second] = &shares[..] {
+            shares.insert(0, second.iter().map(|p| 1.0 - p).collect());
+        }
+        if shares.len() != classes.len() || found.columns[0].0 == "prediction" {
+            let error = Error::config("this model does not predict classes");
+            return Err(error.hint("`predict` predicts numbers").into());
+        }
+        let of = |row: usize| {
+            let of_row = |class: &usize| shares[*class][row];
+            if of_row(&0).is_nan() {
+                return Err(Error::data(format!("row {}: a value is missing", row + 1)).into());
+            }
+            let likelier = |a: &usize, b: &usize| of_row(a).total_cmp(&of_row(b));
+            Ok((0..classes.len())
+                .max_by(likelier)
+                .map(|at| classes[at].clone())
+                .unwrap_or_default())
+        };
+        (0..found.rows()).map(of).collect()
     }
 
-    /// The mean and the scale that were taken out of each column.
-    fn standardization(&self) -> (Vec<f64>, Vec<f64>) {
-        let width = self.weights().len() - usize::from(self.run.flag("intercept"));
+    /// The coefficients and the intercept in the units of the rows.
+    fn estimates(&self) -> Result<(Vec<f64>, f64)> {
+        if let Some(found) = self.run.estimates() {
+            return found;
+        }
+        let weights = self.run.tensor("weights");
+        let width = weights.len() - usize::from(self.run.flag("intercept"));
         let of = |key, none| {
             self.run.numbers("standardization", key).unwrap_or_else(|| vec![none; width])
         };
-        (of("means", 0.0), of("scales", 1.0))
+        let (means, scales) = (of("means", 0.0), of("scales", 1.0));
+        let slopes: Vec<f64> = weights.iter().zip(&scales).map(|(w, scale)| w / scale).collect();
+        let slopes = slopes[..width].to_vec();
+        let shift: f64 = slopes.iter().zip(&means).map(|(c, mean)| c * mean).sum();
+        Ok((slopes, weights.get(width).copied().unwrap_or_default() - shift))
     }
+}
+
+/// The numeric columns.
+fn numeric(found: &Predicted) -> Vec<Vec<f64>> {
+    let numeric = found.columns.iter().filter(|(_, of)| !matches!(of, Predictions::Labels { .. }));
+    numeric.map(|(name, _)| found.numbers(name)).collect()
 }

@@ -20,6 +20,7 @@ use whimbrel_families::job::{Csv, DataSource};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Minima, Plan};
 use whimbrel_families::regression::RegressionFit;
+use whimbrel_models::glm::Model;
 use whimbrel_models::glm::inference::Coefficient;
 use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
 
@@ -250,13 +251,45 @@ impl Run {
         self.model.tensor(name).map_or(&[], |tensor| &tensor.values)
     }
 
-    /// The coefficients of a regression.
+    /// The table of coefficients of a regression by `newton`.
     pub(super) fn coefficients(&self) -> Result<Vec<Coefficient>> {
+        let Some((fit, model)) = self.regression().transpose()? else {
+            let error = Error::config("gradient methods give no standard errors");
+            return Err(error.hint("fit with `newton`, the default method").into());
+        };
+        fit.coefficients(&model, &self.model)
+    }
+
+    /// Slopes, and the first intercept, of a regression by `newton`.
+    pub(super) fn estimates(&self) -> Option<Result<(Vec<f64>, f64)>> {
+        let all = self.tensor("coefficients");
+        let split = |model: Model| {
+            let constants = model.intercepts();
+            let count = model.parameters() - usize::from(model.family.has_alpha());
+            let slopes = (0..count).filter(|at| !constants.contains(at));
+            let first = constants.first().and_then(|at| all.get(*at)).copied();
+            (slopes.filter_map(|at| all.get(at)).copied().collect(), first.unwrap_or_default())
+        };
+        self.regression().map(|found| found.map(|(_, model)| split(model)))
+    }
+
+    /// The classes of a regression by `newton`; 0 and 1 if its target is numeric.
+    pub(super) fn classes(&self) -> Option<Result<Vec<String>>> {
+        let names = |model: Model| match &model.design.classes[..] {
+            [] => vec!["0".into(), "1".into()],
+            classes => classes.to_vec(),
+        };
+        self.regression().map(|found| found.map(|(_, model)| names(model)))
+    }
+
+    /// A regression by `newton` with its model; `None` for other fits.
+    fn regression(&self) -> Option<Result<(&RegressionFit, Model)>> {
         // tidy: allow(kinds): only regressions have coefficients with names
-        let Some(fit) = self.job.fit_as::<RegressionFit>() else { return Ok(Vec::new()) };
+        let fit = self.job.fit_as::<RegressionFit>()?;
         let levels = self.keys.get("column_levels").cloned().unwrap_or_default();
         let levels: Vec<Vec<String>> = serde_json::from_value(levels).unwrap_or_default();
-        fit.table(&self.job, &self.names("columns"), &levels, &self.model)
+        let model = fit.model(&self.job, &self.names("columns"), &levels);
+        Some(model.map(|model| (fit, model)))
     }
 
     /// Predictions for new rows, as named columns.

@@ -124,6 +124,8 @@ impl std::fmt::Display for Codec {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Draft {
     tables: BTreeMap<String, BTreeMap<String, Setting>>,
+    /// The model's word under methods other than `newton`.
+    pub gradient: Option<&'static str>,
 }
 
 impl Draft {
@@ -138,6 +140,16 @@ impl Draft {
     pub fn set(&mut self, key: &str, value: impl Into<Setting>) {
         let (table, key) = key.rsplit_once('.').unwrap_or(("", key));
         self.tables.entry(table.into()).or_default().insert(key.into(), value.into());
+    }
+
+    /// Takes the gradient form of a regression under methods other than `newton`.
+    fn settle(&mut self) {
+        let newton = Setting::from("newton");
+        let method = self.tables.get("method").and_then(|keys| keys.get("kind"));
+        if let Some(model) = self.gradient.filter(|_| method.is_some_and(|kind| *kind != newton)) {
+            self.set("model.kind", model);
+            self.tables.entry("model".into()).or_default().remove("family");
+        }
     }
 
     /// Refuses values that are not TOML, and values of tables whose keys are set as well.
@@ -176,6 +188,7 @@ impl Draft {
 
     /// The job over these rows; `pooled` drops the column of clients.
     pub fn job(mut self, rows: &Federation, pooled: bool) -> Result<Job> {
+        self.settle();
         let data = self.tables.get("data");
         let given = |key: &&&str| data.is_some_and(|keys| keys.contains_key(**key));
         if let Some(key) = ["source", "path", "columns", "client", "target"].iter().find(given) {

@@ -124,12 +124,18 @@ pub fn join_command(args: &Join) -> Result<u8> {
         privacy::keep_loss(&offer.plan()?, &read_ledger(&folder)?, &folder)?;
         store.renew()?;
     }
-    match runtime.block_on(client.take_part(&enrolled, store))? {
+    let ending = runtime.block_on(client.take_part(&enrolled, store))?;
+    concluded(ending, &folder, &offer, &job)
+}
+
+/// Writes the delivered model, or reports why there is none.
+fn concluded(ending: Ending, folder: &Path, offer: &Offer, job: &Job) -> Result<u8> {
+    match ending {
         Ending::Delivered(files) => {
-            write_model(&folder, &offer, &files)?;
+            write_model(folder, offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));
-            match RunDir::adopt(&folder).ending().as_ref().and_then(defect) {
-                Some(why) => degenerate(&job, &printable(why)).map(|()| 0),
+            match RunDir::adopt(folder).ending().as_ref().and_then(defect) {
+                Some(why) => degenerate(job, &printable(why)).map(|()| 0),
                 None => Ok(0),
             }
         }

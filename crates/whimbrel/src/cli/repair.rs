@@ -53,7 +53,7 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
     };
     let job = read_job(&run.join("job.toml"))?;
     if job.privacy.epsilon.is_some() {
-        let what = "a repair repeats rounds, which the epsilon of this run does not cover";
+        let what = "a repair repeats rounds, and the epsilon of this run counts each round once";
         return Err(Error::config(what)
             .hint("restore the folder from a copy, or begin a new run")
             .into());

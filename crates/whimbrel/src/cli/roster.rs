@@ -76,7 +76,7 @@ pub fn ledger_line(folder: &Path) -> Result<Option<String>> {
 pub fn check_partial(job: &Job, clients: usize, allowed: bool) -> Result<()> {
     match partial(job, clients) {
         Some(why) if !allowed => Err(Error::config(format!("{why}: {RETURNS}"))
-            .hint("--partial-rounds takes part all the same")
+            .hint("--partial-rounds takes part nevertheless")
             .into()),
         _ => Ok(()),
     }

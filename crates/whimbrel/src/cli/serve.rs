@@ -189,7 +189,9 @@ fn leave_out(federation: &mut Federation, without: &[String]) -> Result<()> {
     let Clients::Named(names) = &mut federation.clients else {
         return match without {
             [] => Ok(()),
-            _ => Err(Failure::config("--without names clients, and the job only counts them")),
+            _ => Err(Failure::config(
+                "--without takes names of clients, and the job gives only their number",
+            )),
         };
     };
     for gone in without {

@@ -164,7 +164,7 @@ fn predictions_read_gaps_as_the_fit_does_and_text_of_numbers_is_refused() {
     sandbox.write("job.toml", &job.replace("columns = [\"x\"]\n", ""));
     let ran = sandbox.run(&["run", "job.toml", "--out", "again"]);
     assert!(
-        ran.stderr.contains("column \"price\" is no factor: its numbers have signs"),
+        ran.stderr.contains("column \"price\" is not a factor: its numbers have signs"),
         "{}",
         ran.stderr
     );

@@ -80,7 +80,7 @@ impl Downlink {
             return Ok(Self::exact(dimension));
         }
         if matches!(codec, Codec::Grid(_)) {
-            return Err(Error::config("a grid is for uplinks only")
+            return Err(Error::config("a grid is for uplinks")
                 .hint("use another codec in [downlink], such as \"dithering\""));
         }
         let contracts = matches!(rule, DownRule::Degraded { feedback: Feedback::Contractive });

@@ -66,9 +66,10 @@ pub enum Memories {
 }
 
 /// The reset of all clients' memories to their mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reset {
     /// Every `4 sqrt(d)` rounds, for vectors of length `d`.
+    #[default]
     Auto,
     /// Every this number of rounds.
     Every(u32),

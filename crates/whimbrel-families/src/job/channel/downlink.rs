@@ -50,7 +50,7 @@ define_keys! {
     /// is scaled to a contraction
     FEEDBACK = "feedback", FEEDBACKS, unset "that of `channels`; else false", only (&["degraded"], "only a degraded downlink has error feedback");
     /// rounds between resets of the clients' memories, with memories = "single"
-    RESET = "reset", RESETS, default(Reset::Auto),
+    RESET = "reset", RESETS, default(Reset::default()),
         only (&["preserved"], "only memories can be reset");
     /// codecs of single clients, with memories = "per-client"
     FOR = "for", OWN_CODECS, default(Vec::new()),

@@ -40,9 +40,10 @@ form! {
 }
 
 /// Initial value of memories.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum MemoryStart {
     /// The first value of the oracle, sent in a counted exchange.
+    #[default]
     Oracle,
     Zero,
     File(PathBuf),
@@ -83,7 +84,7 @@ define_keys! {
     /// step of the memories
     ALPHA = "alpha", ALPHAS, default(None), only (&["memory"], "there is no memory");
     /// initial value of the memories; a file is for the EM methods
-    START = "start", STARTS, default(MemoryStart::Oracle), only (&["memory"], "there is no memory");
+    START = "start", STARTS, default(MemoryStart::default()), only (&["memory"], "there is no memory");
 }
 
 form! {

@@ -59,12 +59,15 @@ table! {
         /// whether images are transposed, as EMNIST's files require
         transpose: TRANSPOSE = "transpose", BOOLEAN, default(false);
         /// divisor of the bytes of an image; 255 gives numbers from 0 to 1
-        scale: SCALE = "scale", POSITIVE, default(255.0);
+        scale: SCALE = "scale", POSITIVE, default(Idx::SCALE);
         ..{ partition: Partition::Pooled }
     }
 }
 
 impl Idx {
+    /// The divisor by which bytes become numbers from 0 to 1.
+    const SCALE: f64 = 255.0;
+
     pub(super) fn read(reader: &Reader<'_>, pooled: bool) -> Read<Self> {
         let idx = IDX.read(reader)?;
         for key in [&LABEL_COLUMN, &CLIENT] {

@@ -3,11 +3,13 @@
 use whimbrel_job::form::{POSITIVE, SHARE, Table};
 use whimbrel_job::key::Section;
 use whimbrel_job::{define_keys, form, inline, table};
+use whimbrel_methods::step::Schedule;
 
 /// The step size.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Step {
     /// The method's default.
+    #[default]
     Auto,
     /// The paper's bound.
     Theory,
@@ -36,7 +38,7 @@ pub enum Step {
 
 define_keys! {
     /// the step size
-    pub STEP = "step", STEPS, default(Step::Auto);
+    pub STEP = "step", STEPS, default(Step::default());
 }
 
 form! {
@@ -63,11 +65,11 @@ form! {
 table! {
     DECREASING: Step::Decreasing {
         /// the step of the first round
-        initial: INITIAL = "initial", POSITIVE, default(1.0);
+        initial: INITIAL = "initial", POSITIVE, default(Schedule::INITIAL);
         /// exponent of the decay
-        power: POWER = "power", SHARE, default(0.6);
+        power: POWER = "power", SHARE, default(Schedule::POWER);
         /// time scale of the decay in rounds
-        delay: DELAY = "delay", POSITIVE, default(10.0);
+        delay: DELAY = "delay", POSITIVE, default(Schedule::DELAY);
     }
 }
 

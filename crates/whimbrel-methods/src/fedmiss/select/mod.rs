@@ -281,7 +281,7 @@ impl Select {
         if scores.count() == 0 {
             server.unanswered += 1;
             if server.unanswered > UNANSWERED_MAX {
-                return Err(Error::peer("no client answers with scores of the candidates"));
+                return Err(Error::peer("no client sent scores of the candidates"));
             }
             return Ok(server);
         }
