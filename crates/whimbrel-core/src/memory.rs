@@ -7,6 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Smaller blocks are left to the system.
 const LARGE: usize = 1 << 20;
@@ -19,6 +20,8 @@ const BLOCKS: usize = 64;
 /// large blocks in use.
 pub struct KeepLarge {
     list: Mutex<Free>,
+    /// Bytes of large blocks in use, counted also while another thread holds the list.
+    used_bytes: AtomicUsize,
 }
 
 struct Free {
@@ -26,14 +29,13 @@ struct Free {
     blocks: [(usize, usize); BLOCKS],
     count: usize,
     free_bytes: usize,
-    used_bytes: usize,
 }
 
 impl KeepLarge {
     #[allow(clippy::new_without_default)] // a static needs a constant
     pub const fn new() -> Self {
-        let list = Free { blocks: [(0, 0); BLOCKS], count: 0, free_bytes: 0, used_bytes: 0 };
-        Self { list: Mutex::new(list) }
+        let list = Free { blocks: [(0, 0); BLOCKS], count: 0, free_bytes: 0 };
+        Self { list: Mutex::new(list), used_bytes: AtomicUsize::new(0) }
     }
 
     /// Whether the layout is served from the list, and with which layout of the system.
@@ -47,9 +49,9 @@ impl KeepLarge {
 
     /// A free block of this size; null if there is none.
     fn take(&self, size: usize) -> *mut u8 {
+        self.used_bytes.fetch_add(size, Ordering::Relaxed);
         // Without waiting: a forked process may have inherited a held lock.
         let Ok(mut list) = self.list.try_lock() else { return std::ptr::null_mut() };
-        list.used_bytes += size;
         let at = list.blocks[..list.count].iter().rposition(|(_, free)| *free == size);
         let address = at.map_or(0, |at| list.remove(at).0);
         std::ptr::with_exposed_provenance_mut(address)
@@ -58,10 +60,10 @@ impl KeepLarge {
     /// Puts a block on the list and takes off those for which there is no room.
     fn put(&self, block: *mut u8, size: usize) {
         let mut surplus = [(0, 0); 2];
+        let used_bytes = self.used_bytes.fetch_sub(size, Ordering::Relaxed) - size;
         match self.list.try_lock() {
             Ok(mut list) => {
-                list.used_bytes = list.used_bytes.saturating_sub(size);
-                if size > list.used_bytes {
+                if size > used_bytes {
                     surplus[0] = (block.expose_provenance(), size);
                 } else {
                     if list.count == BLOCKS {
@@ -69,7 +71,7 @@ impl KeepLarge {
                     }
                     list.push(block.expose_provenance(), size);
                 }
-                if list.free_bytes > list.used_bytes {
+                if list.free_bytes > used_bytes {
                     surplus[1] = list.remove(0);
                 }
             }
@@ -191,7 +193,22 @@ mod tests {
             // Nothing is in use any more, so nothing is kept.
             memory.dealloc(held, layout(size));
             let list = memory.list.lock().unwrap();
-            assert_eq!((list.count, list.free_bytes, list.used_bytes), (0, 0, 0));
+            assert_eq!((list.count, list.free_bytes), (0, 0));
+            assert_eq!(memory.used_bytes.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn blocks_are_counted_while_another_thread_holds_the_list() {
+        let memory = KeepLarge::new();
+        let used = || memory.used_bytes.load(Ordering::Relaxed);
+        // SAFETY: the block is freed once, with its own layout.
+        unsafe {
+            let held = memory.list.lock().unwrap();
+            let block = memory.alloc(layout(LARGE));
+            assert_eq!(used(), LARGE);
+            memory.dealloc(block, layout(LARGE));
+            assert_eq!((used(), held.count), (0, 0));
         }
     }
 

@@ -77,6 +77,8 @@ impl BadCells {
 pub(crate) enum Why {
     NotANumber(String),
     NotFinite(String),
+    #[cfg(feature = "sql")]
+    TooLong(i64),
     NotUtf8,
 }
 
@@ -85,6 +87,10 @@ impl fmt::Display for Why {
         match self {
             Self::NotANumber(text) => write!(f, "\"{}\" is not a number", shown(text)),
             Self::NotFinite(text) => write!(f, "\"{}\" is not a finite number", shown(text)),
+            #[cfg(feature = "sql")]
+            Self::TooLong(x) => {
+                write!(f, "{x} has more digits than a number holds; select it as text")
+            }
             Self::NotUtf8 => f.write_str("the text is not UTF-8"),
         }
     }
@@ -214,7 +220,7 @@ impl Dataset {
         let cells = columns.iter().flat_map(|at| &self.bad[*at].first);
         let texts = cells.filter_map(|cell| match &cell.why {
             Why::NotANumber(text) => Some(text.as_str()),
-            Why::NotFinite(_) | Why::NotUtf8 => None,
+            _ => None,
         });
         texts.into_iter().find(|text| is_gap(text))
     }

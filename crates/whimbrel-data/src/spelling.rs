@@ -87,7 +87,7 @@ impl Dataset {
         let unreadable =
             self.bad.iter().flat_map(|cells| &cells.first).filter_map(|cell| match &cell.why {
                 Why::NotANumber(text) => Some(text),
-                Why::NotFinite(_) | Why::NotUtf8 => None,
+                _ => None,
             });
         let mut na: Vec<String> = unreadable.clone().filter(|text| is_gap(text)).cloned().collect();
         let texts = (0..self.columns().len()).filter(|at| self.columns()[*at].kind == Kind::Text);

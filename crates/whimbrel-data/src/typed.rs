@@ -73,6 +73,15 @@ impl TypedRows {
         self.numbers[row * self.number_width + self.slots[column]] = x;
     }
 
+    /// Sets a number; an integer that has too many digits for one is unusable.
+    #[cfg(feature = "sql")]
+    pub(crate) fn set_integer(&mut self, row: usize, column: usize, x: i64) {
+        if x.unsigned_abs() > 1 << f64::MANTISSA_DIGITS {
+            return self.bad[column].push(row, || Why::TooLong(x));
+        }
+        self.set(row, column, x as f64);
+    }
+
     /// Records text in place of a number.
     #[cfg(feature = "sql")]
     pub(crate) fn refuse(&mut self, row: usize, column: usize, text: &str) {

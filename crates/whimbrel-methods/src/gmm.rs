@@ -67,7 +67,7 @@ impl Mixture for Gmm {
         let covariance = match self.settings().covariance {
             Covariance::Known(_) => Vec::new(),
             Covariance::Tied => identity.collect(),
-            Covariance::Diagonal => vec![variance; k * d],
+            Covariance::Diagonal | Covariance::Spherical => vec![variance; k * d],
             Covariance::Full => identity.collect::<Vec<f64>>().repeat(k),
         };
         self.parameters(weights, means, &covariance)
@@ -99,7 +99,7 @@ fn gmm_artifact(model: &Gmm, theta: &GmmParameters, preparation: Option<&Prepara
         Covariance::Known(_) | Covariance::Tied => {
             artifact.with("covariance", &[d, d], covariances)
         }
-        Covariance::Diagonal => {
+        Covariance::Diagonal | Covariance::Spherical => {
             let diagonal = covariances.into_iter().enumerate();
             let diagonal = diagonal.filter(|(at, _)| at % (d * d) % (d + 1) == 0);
             artifact.with("covariances", &[k, d], diagonal.map(|(_, v)| v).collect())

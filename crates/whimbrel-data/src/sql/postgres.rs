@@ -65,6 +65,7 @@ pub(super) fn read(url: &str, query: &str, name: &str) -> Result<Dataset> {
             })?;
             match (cell, form.kind()) {
                 (Some(Cell::Number(x)), _) => rows.set(at, column, x),
+                (Some(Cell::Integer(x)), _) => rows.set_integer(at, column, x),
                 (Some(Cell::Text(text)), _) => rows.push(column, Some(&text)),
                 (None, Kind::Text) => rows.push(column, None),
                 (None, Kind::Number) => {}
@@ -203,6 +204,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
 
 enum Cell {
     Number(f64),
+    Integer(i64),
     Text(String),
 }
 
@@ -267,7 +269,7 @@ impl Form {
             Self::Boolean => Cell::Number(f64::from(u8::from(raw == [1]))),
             Self::Int2 => Cell::Number(i16::from_be_bytes(exactly(raw)?).into()),
             Self::Int4 => Cell::Number(i32::from_be_bytes(exactly(raw)?).into()),
-            Self::Int8 => Cell::Number(i64::from_be_bytes(exactly(raw)?) as f64),
+            Self::Int8 => Cell::Integer(i64::from_be_bytes(exactly(raw)?)),
             Self::Float4 => Cell::Number(f32::from_be_bytes(exactly(raw)?).into()),
             Self::Float8 => Cell::Number(f64::from_be_bytes(exactly(raw)?)),
             Self::Numeric => Cell::Number(numeric(raw)?),

@@ -88,7 +88,7 @@ impl Cell {
         let row = rows.rows() - 1;
         match (rows.kind(at), self) {
             (Kind::Number, Self::Missing) => {}
-            (Kind::Number, Self::Integer(x)) => rows.set(row, at, *x as f64),
+            (Kind::Number, Self::Integer(x)) => rows.set_integer(row, at, *x),
             (Kind::Number, Self::Real(x)) => rows.set(row, at, *x),
             (Kind::Number, Self::Text(text)) => rows.refuse(row, at, text),
             (Kind::Text, Self::Missing) => rows.push(at, None),

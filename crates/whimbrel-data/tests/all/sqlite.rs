@@ -101,6 +101,17 @@ fn text_among_numbers_is_listed_by_row() {
 }
 
 #[test]
+fn integers_that_a_number_cannot_hold_are_not_rounded() {
+    let (_folder, path) = database();
+    let two = "SELECT 9007199254740992 AS id UNION SELECT 9007199254740993";
+    let error = read(&path, two).unwrap().require_complete(&[0]).unwrap_err().to_string();
+    let wanted = "row 2, column \"id\": 9007199254740993 has more digits than a number holds";
+    assert!(error.contains(wanted) && error.contains("select it as text"), "{error}");
+    let as_text = "SELECT CAST(9007199254740993 AS TEXT) AS id";
+    assert_eq!(read(&path, as_text).unwrap().text(0, 0), Some("9007199254740993"));
+}
+
+#[test]
 fn users_name_databases() {
     let (folder, path) = database();
     let query = Some(Path::new("rows.sql"));

@@ -191,7 +191,7 @@ fn given(
     let mut means = init.means.clone();
     if let Some(affine) = affine {
         affine.forward(&mut means);
-        if covariance.len() == means.len() && model.settings().covariance == Covariance::Diagonal {
+        if covariance.len() == means.len() && model.settings().covariance.is_diagonal() {
             affine.variances(&mut covariance, true);
         } else {
             affine.covariances_forward(&mut covariance);

@@ -138,6 +138,8 @@ form! {
         "tied" => Covariance::Tied,
         /// fitted per component, without correlations
         "diagonal" => Covariance::Diagonal,
+        /// fitted per component: one variance for all columns, in units of `standardize` where that is set
+        "spherical" => Covariance::Spherical,
         /// fitted per component
         "full" => Covariance::Full,
     }

@@ -41,11 +41,9 @@ impl InitFile {
                 Err(Error::config(what).hint("name the shared matrix `covariance`"))
             }
             Covariance::Known(_) | Covariance::Tied => Ok(shared.clone()),
-            Covariance::Diagonal | Covariance::Full if shared.is_empty() => {
-                Ok(self.covariances.clone())
-            }
+            _ if shared.is_empty() => Ok(self.covariances.clone()),
             Covariance::Full => Ok(shared.repeat(k)),
-            Covariance::Diagonal => {
+            Covariance::Diagonal | Covariance::Spherical => {
                 let off_diagonal = |(at, value): (usize, &f64)| at % (d + 1) != 0 && *value != 0.0;
                 if shared.len() != d * d || shared.iter().enumerate().any(off_diagonal) {
                     let what = "`covariance` must be a diagonal matrix for this mixture";

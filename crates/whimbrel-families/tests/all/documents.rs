@@ -126,7 +126,7 @@ fn a_template_explains_itself() {
     # EM on sums of the clients
     components = 2
     # structure of the covariances
-    # ("known", "tied", "diagonal" or "full")
+    # ("known", "tied", "diagonal", "spherical" or "full")
     covariance = "tied"
     # initial value of the fit; a file has `weights`, `means` and `covariance` (of all components) or
     # `covariances` (one per component)

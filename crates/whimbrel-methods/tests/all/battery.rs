@@ -82,7 +82,8 @@ fn fedem_over_every_kind_of_downlink() {
 #[test]
 fn fedem_with_every_covariance_batch_and_memory() {
     let known = Covariance::Known(TRUTH.to_vec());
-    for covariance in [known, Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
+    let per_component = [Covariance::Diagonal, Covariance::Spherical, Covariance::Full];
+    for covariance in [known, Covariance::Tied].into_iter().chain(per_component) {
         let name = format!("fedem, {covariance:?}");
         let setup = Setup { covariance, ..dithered(200) };
         passes(&name, &*setup.erased(), 4);

@@ -86,7 +86,7 @@ pub fn start(model: &Gmm) -> MixtureStart {
     let given: &[f64] = match model.settings().covariance {
         Covariance::Known(_) => &[],
         Covariance::Tied => &[1.5, 0.0, 0.0, 1.5],
-        Covariance::Diagonal => &[1.5, 1.5, 1.5, 1.5],
+        Covariance::Diagonal | Covariance::Spherical => &[1.5, 1.5, 1.5, 1.5],
         Covariance::Full => &[1.5, 0.0, 0.0, 1.5, 1.5, 0.0, 0.0, 1.5],
     };
     let theta = model.parameters(&[0.4, 0.6], &[-0.5, 0.4, 0.8, 0.2], given).unwrap();

@@ -2,6 +2,7 @@
 
 use super::factor::inverse_factor;
 use super::mstep::subtract_outer;
+use super::parameters::equalise;
 use super::{Covariance, Gmm, GmmPenalty};
 use crate::mixture::LN_TWO_PI;
 use whimbrel_core::linalg::{packed_index, packed_len};
@@ -20,12 +21,17 @@ impl Gmm {
         let (first, second) = rest.split_at(components * d);
         let mean = summed(first, d);
         let reg = self.regularisers(statistic);
-        if self.settings().covariance == Covariance::Diagonal {
+        if self.settings().covariance.is_diagonal() {
             let squares = summed(second, d);
-            let each = squares.iter().zip(&mean).zip(&reg).map(|((square, mean), reg)| {
-                let own = square - mean * mean;
-                let fitted = own + reg;
-                (own > 0.0).then(|| 0.5 * (LN_TWO_PI + math::ln(fitted) + own / fitted))
+            let own = squares.iter().zip(&mean).map(|(square, mean)| square - mean * mean);
+            let mut own: Vec<f64> = own.collect();
+            let mut fitted: Vec<f64> = own.iter().zip(&reg).map(|(own, reg)| own + reg).collect();
+            if self.settings().covariance == Covariance::Spherical {
+                equalise(&mut own);
+                equalise(&mut fitted);
+            }
+            let each = own.iter().zip(&fitted).map(|(own, fitted)| {
+                (*own > 0.0).then(|| 0.5 * (LN_TWO_PI + math::ln(*fitted) + own / fitted))
             });
             return each.sum();
         }

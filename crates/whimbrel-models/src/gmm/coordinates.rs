@@ -17,7 +17,7 @@ impl Gmm {
         out.extend_from_slice(theta.means());
         match self.settings().covariance {
             Covariance::Known(_) => {}
-            Covariance::Diagonal => {
+            Covariance::Diagonal | Covariance::Spherical => {
                 out.extend(theta.variances().iter().map(|v| -0.5 * math::ln(*v)));
             }
             Covariance::Tied | Covariance::Full => {
@@ -46,7 +46,7 @@ impl Gmm {
                 let inverse = vec![known.inverse.clone()];
                 Ok(self.with_factors(weights, means, known.packed.clone(), inverse))
             }
-            (None, Covariance::Diagonal) => {
+            (None, covariance) if covariance.is_diagonal() => {
                 let variance = |l: &f64| math::exp(-2.0 * l.clamp(-LOG_MAX, LOG_MAX));
                 let variances = logs.iter().map(variance).collect();
                 self.assemble(weights, means, variances).map_err(Error::numerical)

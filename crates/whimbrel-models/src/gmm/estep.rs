@@ -233,7 +233,7 @@ impl Gmm {
         kernels::add_products(r, block, columns, second);
         match self.settings().covariance {
             Covariance::Known(_) | Covariance::Tied => {}
-            Covariance::Diagonal => {
+            Covariance::Diagonal | Covariance::Spherical => {
                 let work = &mut scratch.work[..block.len()];
                 kernels::squares(block, work);
                 kernels::add_products(r, work, columns, third);

@@ -2,7 +2,8 @@
 //!
 //! `M_k(S) = [[s1, s2'], [s2, s3 + reg s1 I]]` is positive definite inside the domain of `T`; along a
 //! direction `H` it stays so as long as `1 + gamma lambda > 0` for every eigenvalue `lambda` of
-//! `M_k(H)` relative to `M_k(S)`. Diagonal covariances have a 2 x 2 matrix per column; a tied covariance
+//! `M_k(H)` relative to `M_k(S)`. Diagonal covariances have a 2 x 2 matrix per column, spherical ones
+//! `[[s1, s2'], [s2, tr(s3 + reg s1 I) I]]`; a tied covariance
 //! has `[[diag s1, s2], [s2', E[y y'] + reg I]]` with moments about the pooled mean, whose last block is
 //! constant; a known one has `s1` alone.
 
@@ -51,11 +52,14 @@ impl Gmm {
                     reach.add(k, ranges.map(|all| all.concat()));
                 }
             }
-            Covariance::Full => {
+            Covariance::Spherical | Covariance::Full => {
                 let size = self.columns() + 1;
+                let matrix = |s: &[f64], k: usize| match self.settings().covariance {
+                    Covariance::Full => self.full_matrix(s, k, &reg),
+                    _ => self.spherical_matrix(s, k, &reg),
+                };
                 for k in 0..self.components() {
-                    let at = self.full_matrix(statistic, k, &reg);
-                    let range = relative_range(at, &self.full_matrix(direction, k, &reg), size)?;
+                    let range = relative_range(matrix(statistic, k), &matrix(direction, k), size)?;
                     reach.add(k, range.map(|range| range.to_vec()));
                 }
             }
@@ -78,6 +82,21 @@ impl Gmm {
                 m[(i + 1) * size + j + 1] = s3[packed_index(i, j)];
             }
             m[(i + 1) * (size + 1)] += reg[i] * s1;
+        }
+        m
+    }
+
+    /// The matrix of a spherical covariance.
+    fn spherical_matrix(&self, s: &[f64], k: usize, reg: &[f64]) -> Vec<f64> {
+        let (components, d) = (self.components(), self.columns());
+        let (s2, s3) = (&s[components + k * d..][..d], &s[components * (1 + d) + k * d..][..d]);
+        let trace: f64 = s3.iter().zip(reg).map(|(s3, reg)| s3 + reg * s[k]).sum();
+        let mut m = vec![0.0; (d + 1) * (d + 1)];
+        m[0] = s[k];
+        for i in 1..=d {
+            m[i * (d + 1)] = s2[i - 1];
+            m[i] = s2[i - 1];
+            m[i * (d + 2)] = trace;
         }
         m
     }

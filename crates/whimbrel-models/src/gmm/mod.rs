@@ -1,9 +1,9 @@
-//! Gaussian mixtures with a known, tied, diagonal or full covariance.
+//! Gaussian mixtures with a known, tied, diagonal, spherical or full covariance.
 //!
 //! Reference for `known` and `tied`: Dieuleveut, Fort, Moulines and Robin, *Federated-EM with
 //! heterogeneity mitigation and variance reduction* (2021), App. F.1, equations (56) to (62);
 //! `diagonal` and `full` are the usual extensions, with the second moments of every component in
-//! the statistic.
+//! the statistic. `spherical` has the statistic of `diagonal`; its M-step averages the variances.
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
@@ -56,8 +56,17 @@ pub enum Covariance {
     Tied,
     /// One diagonal matrix per component.
     Diagonal,
+    /// One multiple of the identity per component.
+    Spherical,
     /// One matrix per component.
     Full,
+}
+
+impl Covariance {
+    /// Whether components have variances and no correlations.
+    pub fn is_diagonal(&self) -> bool {
+        matches!(self, Self::Diagonal | Self::Spherical)
+    }
 }
 
 /// The penalty `R(theta)`; all zero by default.
@@ -85,7 +94,7 @@ pub struct GmmSettings {
     /// the paper's.
     pub reg_covar: f64,
     /// Whether `reg_covar` is a share of each column's variance over all components, so that units do
-    /// not matter; default false. Diagonal and full covariances only.
+    /// not matter; default false. Not for known and tied covariances.
     pub relative: bool,
     /// The smallest weight; default 1e-10.
     pub weight_floor: f64,
@@ -239,6 +248,7 @@ impl Gmm {
             Covariance::Known(_) => 0,
             Covariance::Tied => self.triangle(),
             Covariance::Diagonal => k * d,
+            Covariance::Spherical => k,
             Covariance::Full => k * self.triangle(),
         };
         k - 1 + k * d + covariances
@@ -253,7 +263,7 @@ impl Gmm {
     fn second_len(&self) -> usize {
         match self.settings.covariance {
             Covariance::Known(_) | Covariance::Tied => 0,
-            Covariance::Diagonal => self.columns(),
+            Covariance::Diagonal | Covariance::Spherical => self.columns(),
             Covariance::Full => self.triangle(),
         }
     }

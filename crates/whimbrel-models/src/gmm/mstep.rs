@@ -6,15 +6,15 @@
 //! - `pi_k` proportional to `s1_k + lambda` (60),
 //! - `mu_k = s2_k / s1_k` (61),
 //! - tied: `Sigma = (E[y y'] - sum_k s1_k mu_k mu_k' + psi I) / (1 + nu)` (62),
-//! - full: `Sigma_k = (s3_k - s1_k mu_k mu_k' + psi I) / (s1_k + nu)`, and its diagonal alone for
-//!   diagonal covariances.
+//! - full: `Sigma_k = (s3_k - s1_k mu_k mu_k' + psi I) / (s1_k + nu)`, its diagonal alone for
+//!   diagonal covariances, and the mean of its diagonal for spherical ones.
 //!
 //! A component whose `s1` is at most the weight floor is dead: its `s1` and `s2` are set to zero, and it
 //! gets the smallest weight (the floor, or the penalty's share), the mean of the living components, and
 //! the pooled covariance.
 
 use super::factor::definite_above;
-use super::parameters::{Factors, GmmParameters};
+use super::parameters::{Factors, GmmParameters, equalise};
 use super::{Covariance, Gmm};
 use crate::mixture::{check_finite, weights_of};
 use crate::{LatentModel, Maximum};
@@ -145,7 +145,7 @@ impl<'a> Step<'a> {
         match self.model.settings().covariance {
             Covariance::Known(_) => Ok((self.model.known_triangle(), 0)),
             Covariance::Tied => self.tied(),
-            Covariance::Diagonal => Ok(self.diagonal()),
+            Covariance::Diagonal | Covariance::Spherical => Ok(self.diagonal()),
             Covariance::Full => self.full(),
         }
     }
@@ -180,8 +180,12 @@ impl<'a> Step<'a> {
     fn diagonal(&self) -> (Vec<f64>, u32) {
         let settings = self.model.settings();
         let d = self.model.columns();
-        let floors: Vec<f64> =
+        let is_spherical = settings.covariance == Covariance::Spherical;
+        let mut floors: Vec<f64> =
             self.scales().iter().map(|s| settings.covariance_floor * s * s).collect();
+        if is_spherical {
+            equalise(&mut floors);
+        }
         let pooled: Vec<f64> = self.pooled_variances().map(|(variance, _)| variance).collect();
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         let mut repairs = 0;
@@ -190,18 +194,25 @@ impl<'a> Step<'a> {
             self.means.chunks_exact(d).zip(self.second.chunks_exact(d)).enumerate()
         {
             let s1 = self.s1[k];
-            let mut clipped = false;
-            for j in 0..d {
+            let variance = |j: usize| {
                 let variance = if s1 > 0.0 {
                     (second[j] - s1 * mean[j] * mean[j] + scale) / (s1 + degrees)
                 } else {
                     pooled[j]
                 };
-                let variance = variance + self.regularisers[j];
-                clipped |= s1 > 0.0 && variance < floors[j];
-                out.push(variance.max(floors[j]));
+                variance + self.regularisers[j]
+            };
+            let mut variances: Vec<f64> = (0..d).map(variance).collect();
+            if is_spherical {
+                equalise(&mut variances);
+            }
+            let mut clipped = false;
+            for (variance, floor) in variances.iter_mut().zip(&floors) {
+                clipped |= s1 > 0.0 && *variance < *floor;
+                *variance = variance.max(*floor);
             }
             repairs += u32::from(clipped);
+            out.extend(variances);
         }
         (out, repairs)
     }

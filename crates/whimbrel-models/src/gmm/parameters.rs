@@ -189,7 +189,7 @@ impl Gmm {
                 pack_symmetric(covariance, d)
                     .map_err(|e| Error::config(format!("tied covariance: {e}")))?
             }
-            Covariance::Diagonal => {
+            Covariance::Diagonal | Covariance::Spherical => {
                 check(self.components() * d, "the variances of all components need")?;
                 covariance.to_vec()
             }
@@ -210,7 +210,7 @@ impl Gmm {
     pub(super) fn covariance_len(&self) -> usize {
         match self.settings().covariance {
             Covariance::Known(_) | Covariance::Tied => self.triangle(),
-            Covariance::Diagonal | Covariance::Full => self.components() * self.second_len(),
+            _ => self.components() * self.second_len(),
         }
     }
 
@@ -220,7 +220,7 @@ impl Gmm {
         &self,
         mut weights: Vec<f64>,
         means: Vec<f64>,
-        covariance: Vec<f64>,
+        mut covariance: Vec<f64>,
     ) -> Result<GmmParameters, String> {
         let (components, d) = (self.components(), self.columns());
         if weights.len() != components {
@@ -248,10 +248,15 @@ impl Gmm {
                 self.covariance_len()
             ));
         }
-        let inverse = match (&self.settings().covariance, &self.known) {
-            (Covariance::Diagonal, _) => check_variances(&covariance, d).map(|()| Vec::new())?,
-            (_, Some(known)) => vec![known.inverse.clone()],
-            (_, None) => inverse_factors(&covariance, d)?,
+        if self.settings().covariance == Covariance::Spherical {
+            covariance.chunks_exact_mut(d).for_each(equalise);
+        }
+        let inverse = match &self.known {
+            _ if self.settings().covariance.is_diagonal() => {
+                check_variances(&covariance, d).map(|()| Vec::new())?
+            }
+            Some(known) => vec![known.inverse.clone()],
+            None => inverse_factors(&covariance, d)?,
         };
         Ok(self.with_factors(weights, means, covariance, inverse))
     }
@@ -278,6 +283,14 @@ impl Gmm {
             each => full_factors(&weights, &means, each, d, &mut constants),
         };
         GmmParameters { columns: d, weights, means, covariance, inverse, factors, constants }
+    }
+}
+
+/// Replaces the variances of a component by their mean.
+pub(super) fn equalise(variances: &mut [f64]) {
+    if variances.iter().any(|v| *v != variances[0]) {
+        let mean = variances.iter().sum::<f64>() / variances.len() as f64;
+        variances.fill(mean);
     }
 }
 

@@ -76,7 +76,7 @@ impl Gmm {
         let covariance = match self.settings().covariance {
             Covariance::Known(_) => self.known_triangle(),
             Covariance::Tied => packed,
-            Covariance::Diagonal => {
+            Covariance::Diagonal | Covariance::Spherical => {
                 let variances: Vec<f64> = (0..d).map(|j| packed[packed_index(j, j)]).collect();
                 variances.repeat(components)
             }

@@ -39,7 +39,9 @@ pub fn parameters(model: &Gmm, origin: f64) -> GmmParameters {
     let covariance = match model.settings().covariance {
         Covariance::Known(_) => Vec::new(),
         Covariance::Tied => covariance_matrix(d, 0.4),
-        Covariance::Diagonal => (0..components * d).map(|i| 0.5 + (i % 4) as f64).collect(),
+        Covariance::Diagonal | Covariance::Spherical => {
+            (0..components * d).map(|i| 0.5 + (i % 4) as f64).collect()
+        }
         Covariance::Full => (0..components)
             .flat_map(|k| {
                 let scale = 1.0 + k as f64;
@@ -131,7 +133,7 @@ pub fn naive_e_step(model: &Gmm, theta: &GmmParameters, rows: &[&[f64]]) -> (Vec
     for second in &second {
         for i in 0..d {
             match model.settings().covariance {
-                Covariance::Diagonal => s3.push(second[i * d + i]),
+                Covariance::Diagonal | Covariance::Spherical => s3.push(second[i * d + i]),
                 Covariance::Full => s3.extend((0..=i).map(|j| second[i * d + j])),
                 _ => {}
             }

@@ -63,9 +63,9 @@ fn mapped(model: &Gmm, theta: &GmmParameters, order: &[usize], map: &Map) -> (Gm
     let (kind, covariance) = match &model.settings().covariance {
         Covariance::Known(matrix) => (Covariance::Known(map.covariance(matrix)), Vec::new()),
         Covariance::Tied => (Covariance::Tied, of(0)),
-        Covariance::Diagonal => {
+        kind @ (Covariance::Diagonal | Covariance::Spherical) => {
             let variances = |k: &usize| of(*k).into_iter().step_by(d + 1).collect::<Vec<f64>>();
-            (Covariance::Diagonal, order.iter().flat_map(variances).collect())
+            (kind.clone(), order.iter().flat_map(variances).collect())
         }
         Covariance::Full => (Covariance::Full, order.iter().flat_map(|k| of(*k)).collect()),
     };

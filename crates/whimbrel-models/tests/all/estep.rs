@@ -166,7 +166,7 @@ fn a_row_without_density_is_an_error_not_a_nan() {
         let narrow = match covariance {
             Covariance::Known(_) => continue,
             Covariance::Tied => vec![1e-120, 0.0, 0.0, 1e-120],
-            Covariance::Diagonal => vec![1e-120; 4],
+            Covariance::Diagonal | Covariance::Spherical => vec![1e-120; 4],
             Covariance::Full => [1e-120, 0.0, 0.0, 1e-120].repeat(2),
         };
         let theta = model.parameters(&[0.5, 0.5], &[0.0; 4], &narrow).unwrap();

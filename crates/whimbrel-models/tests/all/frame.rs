@@ -19,7 +19,9 @@ fn complete(model: &Gmm, k: usize, row: &[f64]) -> Vec<f64> {
     let second = &mut s[components * (1 + d)..];
     match model.settings().covariance {
         Covariance::Known(_) | Covariance::Tied => {}
-        Covariance::Diagonal => (0..d).for_each(|j| second[k * d + j] = row[j] * row[j]),
+        Covariance::Diagonal | Covariance::Spherical => {
+            (0..d).for_each(|j| second[k * d + j] = row[j] * row[j]);
+        }
         Covariance::Full => {
             let size = linalg::packed_len(d);
             for i in 0..d {

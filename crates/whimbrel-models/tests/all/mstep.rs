@@ -31,7 +31,7 @@ fn with_penalty(covariance: Covariance, penalty: GmmPenalty) -> Gmm {
 fn the_m_step_is_a_stationary_point_and_below_its_neighbours() {
     let some = GmmPenalty { dirichlet: 0.2, wishart_degrees: 0.7, wishart_scale: 0.4 };
     for penalty in [GmmPenalty::default(), some] {
-        for covariance in covariances(2) {
+        for covariance in covariances(2).into_iter().chain([Covariance::Spherical]) {
             let model = with_penalty(covariance, penalty);
             let Drawn { statistic, moments, .. } = drawn(&model, &parameters(&model, 0.0), 200, 6);
             let found = model.maximize(&statistic, &moments).unwrap();

@@ -34,6 +34,7 @@ fn em_ends_where_scikit_learn_ends() {
         let covariance = match words[0] {
             "tied" => Covariance::Tied,
             "diag" => Covariance::Diagonal,
+            "spherical" => Covariance::Spherical,
             _ => Covariance::Full,
         };
         let settings =
@@ -43,7 +44,7 @@ fn em_ends_where_scikit_learn_ends() {
         let means: Vec<f64> =
             (0..components).flat_map(|k| values[8 * k * d..][..d].to_vec()).collect();
         let one: Vec<f64> = match words[0] {
-            "diag" => vec![1.0; d],
+            "diag" | "spherical" => vec![1.0; d],
             _ => (0..d * d).map(|i| if i % (d + 1) == 0 { 1.0 } else { 0.0 }).collect(),
         };
         let start = if words[0] == "tied" { one } else { one.repeat(components) };
@@ -71,6 +72,7 @@ fn em_ends_where_scikit_learn_ends() {
                     (0..d).map(move |j| matrix[j * (d + 1)]).collect::<Vec<_>>()
                 })
                 .collect(),
+            "spherical" => (0..components).map(|k| theta.covariance(k)[0]).collect(),
             _ => (0..components).flat_map(|k| theta.covariance(k)).collect(),
         };
         let name = words[..5].join(" ");
@@ -80,5 +82,5 @@ fn em_ends_where_scikit_learn_ends() {
         assert!(gap(&found, covariances) < 1e-8, "{name}");
         cases += 1;
     }
-    assert_eq!(cases, 18);
+    assert_eq!(cases, 24);
 }

@@ -1,6 +1,6 @@
 """Fits that whimbrel's mixtures must reproduce, by scikit-learn, from the same start.
 
-Usage: python gmm.py > gmm.txt      (made with scikit-learn 1.9.1, NumPy 2.4.6, Python 3.11)
+Usage: python gmm.py > gmm.txt      (made with scikit-learn 1.9.1, NumPy 2.4.6, Python 3.11; last digits differ by machine)
 
 The data are exact in binary, so that the test can make them again: sums of uniform numbers of a
 31-bit linear congruential generator, plus a shift per cluster. Each line is a case: covariance,
@@ -36,6 +36,7 @@ def case(covariance, columns, components, reg_covar, iterations):
     precision = {
         "tied": np.eye(columns),
         "diag": np.ones((components, columns)),
+        "spherical": np.ones(components),
         "full": np.stack([np.eye(columns)] * components),
     }[covariance]
     fit = GaussianMixture(
@@ -55,7 +56,7 @@ def case(covariance, columns, components, reg_covar, iterations):
 
 warnings.filterwarnings("ignore")
 print(f"# scikit-learn {sklearn.__version__}, NumPy {np.__version__}")
-for kind in ["tied", "diag", "full"]:
+for kind in ["tied", "diag", "full", "spherical"]:
     for reg_covar in [0.0, 0.001]:
         case(kind, 3, 3, reg_covar, 1)
         case(kind, 3, 3, reg_covar, 60)

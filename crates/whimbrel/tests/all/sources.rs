@@ -145,57 +145,88 @@ mod built_in {
         fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "there are no rows");
     }
 
+    /// Serves the job over CSV to clients with these arguments of `--data`, and compares the models of
+    /// the federation and of the simulation.
+    fn joined(sandbox: &Sandbox, data: impl Fn(&str) -> Vec<String>) {
+        let network = "\n[federation]\nclients = [\"east\", \"north\", \"west\"]\n\
+                       listen = \"127.0.0.1:0\"\ndashboard = false\nheartbeat_s = 1\n";
+        sandbox.write("job.toml", &(job(CSV) + network));
+        let coordinator = serve(sandbox, false);
+        let mut clients = Vec::new();
+        for (name, invitation) in invitations_of(sandbox, 3) {
+            let (out, data) = (format!("client-{name}"), data(&name));
+            let mut args = vec!["join", &invitation, "--out", &out, "--yes"];
+            args.extend(["--give-up", "120", "--min-group", "1", "--data"]);
+            args.extend(data.iter().map(String::as_str));
+            let mut command = sandbox.command(&args);
+            command.env("PGPASSWORD", Postgres::PASSWORD);
+            clients.push((name.clone(), Process::spawn(sandbox, &name, command)));
+        }
+        coordinator.ends(sandbox, "serve");
+        for (name, client) in clients {
+            client.ends(sandbox, &name);
+        }
+        sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
+        assert!(model(sandbox, "served") == model(sandbox, "simulated"));
+    }
+
+    /// A file with the rows of one ward.
+    fn ward_csv(sandbox: &Sandbox, ward: &str) {
+        let lines = fixture("sources/rows.csv");
+        let own = lines.lines().enumerate().filter(|(i, line)| *i == 0 || line.ends_with(ward));
+        let own: String = own.map(|(_, line)| format!("{line}\n")).collect();
+        sandbox.write(&format!("{ward}.csv"), &own);
+    }
+
     /// One client has Parquet files, one SQLite and one CSV: the model of the simulation.
     #[test]
     fn clients_join_with_any_source() {
         let sandbox = sandbox();
-        let network = "\n[federation]\nclients = [\"east\", \"north\", \"west\"]\n\
-                       listen = \"127.0.0.1:0\"\ndashboard = false\nheartbeat_s = 1\n";
-        sandbox.write("job.toml", &(job(CSV) + network));
-        let lines = fixture("sources/rows.csv");
-        let east: Vec<&str> =
-            lines.lines().filter(|l| !l.ends_with("west") && !l.ends_with("north")).collect();
-        sandbox.write("east.csv", &(east.join("\n") + "\n"));
+        ward_csv(&sandbox, "east");
         sandbox
             .write("west.sql", "SELECT b, a, y FROM patients WHERE ward = 'west' ORDER BY rowid");
-        let coordinator = serve(&sandbox, false);
-        let mut clients = Vec::new();
-        for (name, invitation) in invitations_of(&sandbox, 3) {
-            let data: &[&str] = match name.as_str() {
-                "east" => &["east.csv"],
-                "north" => &["rows/ward=north"],
-                _ => &["rows.db", "--query", "west.sql"],
-            };
-            let out = format!("client-{name}");
-            let args = [
-                "join",
-                &invitation,
-                "--out",
-                &out,
-                "--yes",
-                "--give-up",
-                "120",
-                "--min-group",
-                "1",
-                "--data",
-            ];
-            let process = Process::start(&sandbox, &name, &[&args[..], data].concat());
-            clients.push((name, process));
-        }
-        coordinator.ends(&sandbox, "serve");
-        for (name, client) in clients {
-            client.ends(&sandbox, &name);
-        }
-        sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
-        assert!(model(&sandbox, "served") == model(&sandbox, "simulated"));
+        joined(&sandbox, |name| match name {
+            "east" => vec!["east.csv".into()],
+            "north" => vec!["rows/ward=north".into()],
+            _ => ["rows.db", "--query", "west.sql"].map(String::from).to_vec(),
+        });
     }
 
+    /// Two clients query PostgreSQL; no file of theirs has the password.
     #[test]
-    fn postgres_takes_its_password_from_the_environment() {
+    fn clients_join_with_queries_of_postgres() {
         let sandbox = sandbox();
-        let csv = run(&sandbox, CSV, "csv");
         let folder = tempfile::tempdir().unwrap();
         let Some(server) = Postgres::start(folder.path(), None) else { return };
+        fill(&server);
+        ward_csv(&sandbox, "east");
+        for ward in ["north", "west"] {
+            let query =
+                format!("SELECT b, a, y FROM patients WHERE ward = '{ward}' ORDER BY rowid");
+            sandbox.write(&format!("{ward}.sql"), &query);
+        }
+        joined(&sandbox, |name| match name {
+            "east" => vec!["east.csv".into()],
+            ward => vec![server.url(), "--query".into(), format!("{ward}.sql")],
+        });
+        assert_no_password(&sandbox.path(""));
+    }
+
+    fn assert_no_password(folder: &Path) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                assert_no_password(&path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            let shown = bytes.windows(6).any(|window| window == b"s3cret");
+            assert!(!shown, "{} has the password", path.display());
+        }
+    }
+
+    /// The rows of the fixture as a table.
+    fn fill(server: &Postgres) {
         let rows: Vec<String> = fixture("sources/rows.csv")
             .lines()
             .skip(1)
@@ -207,6 +238,15 @@ mod built_in {
         server
             .run("CREATE TABLE patients (rowid serial, a float8, b float8, y boolean, ward text)");
         server.run(&format!("INSERT INTO patients (a, b, y, ward) VALUES {}", rows.join(", ")));
+    }
+
+    #[test]
+    fn postgres_takes_its_password_from_the_environment() {
+        let sandbox = sandbox();
+        let csv = run(&sandbox, CSV, "csv");
+        let folder = tempfile::tempdir().unwrap();
+        let Some(server) = Postgres::start(folder.path(), None) else { return };
+        fill(&server);
         let data = format!("source = \"sql\"\nurl = \"{}\"\nquery = \"rows.sql\"", server.url());
         sandbox.write("job.toml", &job(&data));
         let line = format!("127.0.0.1:{}:*:ada:{}\n", server.port, r"s3cret\: of\\ada");
