@@ -2,10 +2,10 @@
 //!
 //! A comment after a figure, in the same cell or word, names its source:
 //! `2.86 Mbit<!-- jobs/heterogeneous/known-fedem-dithering.toml bits_up -->`. The second word is a
-//! key of the run's `summary.json` (over several seeds its mean, or with `KEY:log10` and
+//! key of the run's `summary.json` (dotted within a table; over several seeds its mean, or with `KEY:log10` and
 //! `KEY:log10-sd` mean and standard deviation of the logarithms), or `KEY@ROUND`, a line of its
-//! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. A
-//! figure is right if the result, rounded to its digits, has the same text. The pages of `docs/papers` are
+//! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. `JOB KEY / JOB KEY` is
+//! a quotient. A figure is right if the result, rounded to its digits, has the same text. The pages of `docs/papers` are
 //! written by the program and compared as a whole.
 
 use serde_json::Value;
@@ -35,7 +35,11 @@ pub fn run(arguments: &[String]) -> Outcome {
             let mut line = line.to_owned();
             for figure in figures(&line)? {
                 checked += 1;
-                let right = figure.written(runs.value(&figure.job, &figure.key)?);
+                let mut value = runs.value(&figure.job, &figure.key)?;
+                if let Some((job, key)) = &figure.over {
+                    value /= runs.value(job, key)?;
+                }
+                let right = figure.written(value);
                 if right != figure.text {
                     let place = format!("{shown}:{}", number + 1);
                     wrong.push(format!("{place}: {} is {right} ({})", figure.text, figure.job));
@@ -97,6 +101,8 @@ struct Figure {
     comment: String,
     job: String,
     key: String,
+    /// Job and key of the divisor.
+    over: Option<(String, String)>,
 }
 
 impl Figure {
@@ -143,7 +149,12 @@ fn figures(line: &str) -> Result<Vec<Figure>, String> {
     while let Some(at) = line[from..].find(OPEN).map(|at| from + at) {
         let end = line[at..].find(CLOSE).map(|end| at + end).ok_or("a comment has no end")?;
         let source = &line[at + "<!-- ".len()..end];
-        let (job, key) = source.split_once(' ').ok_or(format!("`{source}` names no key"))?;
+        let pair = |source: &str| {
+            let (job, key) = source.split_once(' ').ok_or(format!("`{source}` names no key"))?;
+            Ok::<_, String>((job.to_owned(), key.to_owned()))
+        };
+        let (source, over) = source.split_once(" / ").map_or((source, None), |(a, b)| (a, Some(b)));
+        let ((job, key), over) = (pair(source)?, over.map(pair).transpose()?);
         // The number and its unit.
         let before = &line[from..at];
         let start = before.rfind(['|', '(']).map_or(0, |bar| bar + 1);
@@ -153,8 +164,9 @@ fn figures(line: &str) -> Result<Vec<Figure>, String> {
         found.push(Figure {
             text,
             comment: line[at..end + CLOSE.len()].to_owned(),
-            job: job.to_owned(),
-            key: key.to_owned(),
+            job,
+            key,
+            over,
         });
         from = end + CLOSE.len();
     }
@@ -194,7 +206,7 @@ impl Runs {
 fn read(summary: &Value, rows: &[Value], key: &str) -> Option<f64> {
     let (place, summed) = key.split_once(':').map_or((key, None), |(k, by)| (k, Some(by)));
     let Some((name, round)) = place.split_once('@') else {
-        let found = &summary[place];
+        let found = place.split('.').fold(summary, |found, key| &found[key]);
         return match summed {
             None => found.as_f64().or_else(|| found["mean"].as_f64()),
             Some(by) => {
@@ -263,7 +275,7 @@ mod tests {
     #[test]
     fn keys_ask_for_one_number() {
         let summary = serde_json::json!({
-            "bits_up": 8.0, "loss": { "mean": 5.5, "values": [0.1, 10.0] }
+            "bits_up": 8.0, "theory": { "gamma": 0.5 }, "loss": { "mean": 5.5, "values": [0.1, 10.0] }
         });
         let rows: Vec<Value> = [(0, 9.0), (10, 1.0), (20, 4.0), (30, 2.0)]
             .map(|(round, h)| serde_json::json!({ "round": round, "h": h }))
@@ -273,6 +285,7 @@ mod tests {
             (read("bits_up"), read("loss"), read("h@20")),
             (Some(8.0), Some(5.5), Some(4.0))
         );
+        assert_eq!(read("theory.gamma"), Some(0.5));
         assert_eq!((read("h@10..:median"), read("h@10..:max")), (Some(2.0), Some(4.0)));
         assert_eq!((read("loss:log10"), read("loss:log10-sd")), (Some(0.0), Some(2f64.sqrt())));
         assert_eq!((read("h@15"), read("gone"), read("h@0..:mode")), (None, None, None));
@@ -289,5 +302,7 @@ mod tests {
         assert_eq!(found[1].text, "12,345.6 Mbit");
         assert_eq!(found[1].written(1_234_567_890.0), "1,234.6 Mbit");
         assert!(figures("a plain line").unwrap().is_empty());
+        let quotient = figures("| 4.5<!-- jobs/a.toml up / jobs/b.toml up --> |").unwrap();
+        assert_eq!(quotient[0].over, Some(("jobs/b.toml".into(), "up".into())));
     }
 }

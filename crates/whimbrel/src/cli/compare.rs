@@ -26,7 +26,7 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
         report::tables(&views, args.diagnostics)?;
     }
     page.iter().for_each(|path| note(&format!("report: {}", path.display())));
-    Ok(if failed { FAILED } else { 0 })
+    Ok(if failed.is_empty() { 0 } else { FAILED })
 }
 
 /// The name of the folder that holds all jobs.

@@ -67,8 +67,8 @@ pub struct Compared {
     pub views: Vec<RunView>,
     /// The summaries by name.
     pub summaries: Map<String, Value>,
-    /// Whether a run failed, or is degenerate against its job's `allow_degenerate`.
-    pub failed: bool,
+    /// Names of runs that failed, or are degenerate against their jobs' `allow_degenerate`.
+    pub failed: Vec<String>,
 }
 
 /// Runs all jobs; `None` if interrupted.
@@ -82,7 +82,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
     page::warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())), to);
     page::warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)), to);
-    let (mut views, mut failed) = (Vec::new(), false);
+    let (mut views, mut failed) = (Vec::new(), Vec::new());
     let mut summaries = Map::new();
     if parent.force {
         ready.iter().try_for_each(|ready| keep_inputs(&ready.job, None, parent.dir.path()))?;
@@ -103,11 +103,11 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
                 return Ok(None);
             }
             Ending::Failed(error) => {
-                failed = true;
+                failed.push(name.clone());
                 to.warning(&format!("{name} failed: {}", Failure::from(error)));
             }
             Ending::Degenerate(why) => {
-                failed |= !job.job.fit.allows_degenerate();
+                failed.extend((!job.job.fit.allows_degenerate()).then(|| name.clone()));
                 to.warning(&format!("{name} is degenerate: {why}"));
             }
             Ending::Stopped(why) => to.warning(&format!("{name} stopped {why}")),

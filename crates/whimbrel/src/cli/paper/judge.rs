@@ -21,7 +21,7 @@ pub struct Results {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Holds,
-    /// Does not hold, as its analysis explains.
+    /// Does not hold, within the range that its analysis explains.
     Known,
     Misses,
     /// Not checked at this scale.
@@ -51,11 +51,11 @@ impl<'a> Judged<'a> {
     pub fn new(claim: &'a Claim, scale: Scale, results: &Results) -> Result<Self> {
         let bound = claim.bound(scale);
         let obtained = results.figure(claim)?;
-        let verdict = match (bound, &claim.known_disagreement) {
+        let verdict = match (bound, claim.known_range) {
             (None, _) => Verdict::Unchecked,
             (Some(bound), _) if bound.holds(obtained) => Verdict::Holds,
-            (Some(_), Some(_)) => Verdict::Known,
-            (Some(_), None) => Verdict::Misses,
+            (Some(_), Some(range)) if range.holds(obtained) => Verdict::Known,
+            (Some(_), _) => Verdict::Misses,
         };
         Ok(Self { claim, bound, obtained, verdict })
     }
@@ -78,6 +78,7 @@ impl<'a> Judged<'a> {
             "obtained": self.obtained,
             "holds": self.verdict.word(),
             "known_disagreement": self.claim.known_disagreement,
+            "known_range": self.claim.known_range.map(|range| range.to_string()),
         })
     }
 }
@@ -144,6 +145,7 @@ mod tests {
             paper_bound: None,
             quick_bound: None,
             known_disagreement: None,
+            known_range: None,
         }
     }
 
@@ -180,7 +182,9 @@ mod tests {
         let verdict = |claim: &Claim, scale| Judged::new(claim, scale, &results).unwrap().verdict;
         assert_eq!(verdict(&claim, Scale::Quick), Verdict::Unchecked);
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);
-        claim.known_disagreement = Some("the published step is another".into());
+        claim.known_range = Some(Bound::Between(1.5, 1.9));
+        assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);
+        claim.known_range = Some(Bound::Between(1.5, 2.5));
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Known);
         claim.quick_bound = Some(Bound::AtLeast(1.5));
         assert_eq!(verdict(&claim, Scale::Quick), Verdict::Holds);

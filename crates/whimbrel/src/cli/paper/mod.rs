@@ -85,11 +85,14 @@ pub fn run_command(names: &[String], with: &PaperOptions, usual: Scale) -> Resul
         if every { study::names().to_vec() } else { names.iter().map(|name| &**name).collect() };
     let studies = names.iter().map(|name| study::study(name));
     let studies = studies.collect::<std::result::Result<Vec<_>, _>>()?;
-    let mut ready = Vec::new();
+    let (mut ready, mut absent) = (Vec::new(), Vec::new());
     for study in &studies {
         match data_folder(study, with.data.as_deref()) {
             Ok(data) => ready.push((study, data)),
-            Err(failure) if every => warning(&format!("{} is left out: {failure}", study.name)),
+            Err(failure) if every => {
+                warning(&format!("{} is left out: {failure}", study.name));
+                absent.push(&*study.name);
+            }
             Err(failure) => return Err(failure),
         }
     }
@@ -118,7 +121,12 @@ pub fn run_command(names: &[String], with: &PaperOptions, usual: Scale) -> Resul
         }
         done.push(one);
     }
-    finish(with, scale, &done, parent.dir.path())
+    let code = finish(with, scale, &done, parent.dir.path())?;
+    if !absent.is_empty() {
+        let (count, names) = (absent.len(), absent.join(", "));
+        note(&format!("{count} studies were left out, since their data are absent: {names}"));
+    }
+    Ok(code)
 }
 
 /// Writes the pages and sums up.
@@ -191,10 +199,10 @@ fn run_study<'a>(
             together.push(job);
         }
         let Some(compared) = run_all(together, parent, &Terminal)? else { return Ok(None) };
-        let Compared { views, summaries, failed: one } = compared;
+        let Compared { views, summaries, failed: some } = compared;
         let may = |name: &String| planned.iter().any(|job| job.name == *name && job.diverges);
-        let expected = summaries.iter().any(|(name, of)| of["ending"] == DIVERGED && may(name));
-        failed |= one && !expected;
+        let expected = |name: &String| may(name) && summaries[name]["ending"] == DIVERGED;
+        failed |= !some.iter().all(expected);
         results.views.extend(views);
         results.summaries.extend(summaries);
     }
@@ -288,6 +296,13 @@ mod tests {
             let results = Results { summaries, views: Vec::new() };
             for claim in &study.claims {
                 assert!(Judged::new(claim, Scale::Paper, &results).is_ok(), "{}", claim.says);
+                let (known, range) = (&claim.known_disagreement, claim.known_range);
+                assert_eq!(known.is_some(), range.is_some(), "{name}: {}", claim.says);
+                // A negative loss, distance or number of bits is a fault.
+                let is_signed = claim.less.is_some() || claim.log10;
+                let bounds = [claim.bound, claim.paper_bound, claim.quick_bound];
+                let open = bounds.iter().flatten().any(|b| matches!(b, study::Bound::AtMost(_)));
+                assert!(is_signed || !open, "{name}: {} is not bounded below", claim.says);
                 let checked =
                     [Scale::Quick, Scale::Paper].map(|scale| claim.bound(scale).is_some());
                 assert_ne!(checked, [false, false], "{name}: {} has no bound", claim.says);

@@ -1,7 +1,7 @@
 //! The pages of studies that have run: one HTML page for all, and pages of the documentation.
 
 use super::judge::{Judged, Verdict};
-use super::study::{self, Against, Panel, Scale, Study, Variant};
+use super::study::{self, Against, Claim, Panel, Scale, Study, Variant};
 use super::{ALL, Done};
 use std::fmt::Write as _;
 use whimbrel_core::Result;
@@ -39,10 +39,14 @@ fn command(name: &str, scale: Scale, data: &[String]) -> String {
     format!("whimbrel paper run {name} --scale {scale}{data}")
 }
 
-/// Claims that do not hold, with their analyses.
-fn disagreements<'a>(done: &'a Done) -> impl Iterator<Item = (&'a str, &'a str)> {
+/// Claims that do not hold, with their analyses and the ranges that these explain.
+fn disagreements<'a>(done: &'a Done) -> impl Iterator<Item = (&'a str, String)> {
     let known = done.judged.iter().filter(|one| one.verdict == Verdict::Known);
-    known.filter_map(|one| Some((&*one.claim.says, one.claim.known_disagreement.as_deref()?)))
+    known.filter_map(|one| {
+        let Claim { says, known_disagreement, known_range, .. } = one.claim;
+        let (why, range) = (known_disagreement.as_ref()?, known_range.as_ref()?);
+        Some((&**says, format!("{why} Explained range: {range}.")))
+    })
 }
 
 /// A figure in the paper's layout: its axes, and its lines in the order of its legend.

@@ -109,7 +109,7 @@ pub struct Variant {
     pub quick: Table,
     /// The horizontal coordinate in a figure of final values.
     pub at: Option<f64>,
-    /// Whether the paper has it diverge.
+    /// Whether a divergence is no failure of the study: the paper has it, or a claim's analysis.
     #[serde(default)]
     pub diverges: bool,
 }
@@ -190,6 +190,8 @@ pub struct Claim {
     pub quick_bound: Option<Bound>,
     /// Analysis of a claim that does not hold.
     pub known_disagreement: Option<String>,
+    /// The range that the analysis explains; beyond it the claim misses.
+    pub known_range: Option<Bound>,
 }
 
 fn unprinted() -> String {
@@ -215,6 +217,8 @@ pub enum Bound {
     AtLeast(f64),
     /// A value and a tolerance.
     Within(f64, f64),
+    /// The smallest and the largest value.
+    Between(f64, f64),
 }
 
 impl Bound {
@@ -224,6 +228,7 @@ impl Bound {
             Self::AtMost(most) => figure <= most,
             Self::AtLeast(least) => figure >= least,
             Self::Within(near, by) => (figure - near).abs() <= by,
+            Self::Between(least, most) => (least..=most).contains(&figure),
         }
     }
 }
@@ -234,6 +239,7 @@ impl fmt::Display for Bound {
             Self::AtMost(most) => write!(to, "at most {most:?}"),
             Self::AtLeast(least) => write!(to, "at least {least:?}"),
             Self::Within(near, by) => write!(to, "{near:?} ± {by:?}"),
+            Self::Between(least, most) => write!(to, "{least:?} to {most:?}"),
         }
     }
 }
