@@ -9,7 +9,6 @@ use whimbrel::parts::core::Erased;
 use whimbrel::parts::core::declare::{Exhibit, Rows, Section};
 use whimbrel::parts::core::method::Artifact;
 use whimbrel::parts::data::{Features, Input};
-use whimbrel::parts::engine::Stage;
 use whimbrel::parts::families::Job;
 use whimbrel::parts::families::failure::Result;
 use whimbrel::parts::families::family::{
