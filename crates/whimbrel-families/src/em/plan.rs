@@ -12,7 +12,9 @@ use crate::job::{PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
-use crate::plan::{Basis, Built, Common, Files, FitStages, Planned, Private, THEORY, Work, few_rows};
+use crate::plan::{
+    Basis, Built, Common, Files, FitStages, Planned, Private, THEORY, Work, few_rows,
+};
 use std::path::{Path, PathBuf};
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
@@ -481,16 +483,13 @@ impl<K: MixtureKeys> EmPlan<K> {
     }
 
     /// The stage of noisy k-means.
-    fn noisy_kmeans(
-        &self,
-        common: &Common,
-    ) -> whimbrel_core::Result<Federated<Plain<Lloyd>>> {
+    fn noisy_kmeans(&self, common: &Common) -> whimbrel_core::Result<Federated<Plain<Lloyd>>> {
         let method = self.lloyd(common);
         let mut terms =
             Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
         let private = self.private.as_ref();
-        terms.privacy.release = private
-            .map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
+        terms.privacy.release =
+            private.map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
         Ok(Federated { oracle: Plain { method, columns: self.width }, terms })
     }
 

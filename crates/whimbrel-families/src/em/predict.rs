@@ -55,7 +55,11 @@ fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
         // Standardised columns have their own units: the variances differ in those of the data.
         Some("diagonal" | "spherical") => Covariance::Diagonal,
         Some("full") => Covariance::Full,
-        _ => return Err(run.broken("`covariance_kind` must be known, tied, diagonal, spherical or full")),
+        _ => {
+            return Err(
+                run.broken("`covariance_kind` must be known, tied, diagonal, spherical or full")
+            );
+        }
     };
     let model = Gmm::new(GmmSettings::new(init.weights.len(), init.columns, covariance))?;
     let covariance = init.covariances_as(&model.settings().covariance)?;

@@ -263,7 +263,10 @@ impl PersonalFit {
         let own = run.own.map(Own::from_artifact).unwrap_or_default();
         if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
             return refuse(
-                format!("a model of {} predicts for a client, and none is named", self.rule.method()),
+                format!(
+                    "a model of {} predicts for a client, and none is named",
+                    self.rule.method()
+                ),
                 format!("{}, or {}", remedy::NAME_CLIENT, remedy::ADAPT),
             );
         }

@@ -75,12 +75,7 @@ impl FitStages for RegressionPlan {
 
 impl RegressionFit {
     /// The regression over these columns of the table.
-    pub fn model(
-        &self,
-        job: &Job,
-        columns: &[String],
-        levels: &[Vec<String>],
-    ) -> Result<Model> {
+    pub fn model(&self, job: &Job, columns: &[String], levels: &[Vec<String>]) -> Result<Model> {
         let keys = &self.keys;
         let at = |name: &String| {
             let found = columns.iter().position(|known| known == name);
@@ -141,12 +136,7 @@ impl RegressionFit {
     }
 
     /// A column as a factor; its reference level is the job's, else the first.
-    fn factor(
-        &self,
-        column: usize,
-        columns: &[String],
-        levels: &[Vec<String>],
-    ) -> Result<Factor> {
+    fn factor(&self, column: usize, columns: &[String], levels: &[Vec<String>]) -> Result<Factor> {
         let levels = levels.get(column).cloned().unwrap_or_default();
         let stated = self.keys.reference.iter().find(|(name, _)| *name == columns[column]);
         let place = stated.map(|(_, level)| levels.iter().position(|known| known == level));
