@@ -229,7 +229,7 @@ mod tests {
     fn an_accuracy_rests_on_a_group() {
         let problem = Problem::logistic(0.0, true).unwrap();
         let oracle = Gradient {
-            problem: problem.clone(),
+            problem,
             dimension: 2,
             batch: Batch::Full,
             step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },

@@ -44,7 +44,7 @@ fn table() -> Table {
     let (age, income) = (normal(ROWS, 21), normal(ROWS, 22));
     let flag = |is: bool| f64::from(u8::from(is));
     let row = |i: usize| {
-        let (ward, arm) = (flag(i % 4 == 0), flag(i % 4 == 1 || i == PAIR));
+        let (ward, arm) = (flag(i.is_multiple_of(4)), flag(i % 4 == 1 || i == PAIR));
         let y = flag(age[i] + normal(1, 500 + i as u64)[0] > 0.0);
         [y, flag(i == ONE), age[i], income[i], ward, arm]
     };

@@ -19,6 +19,7 @@ mod paper;
 mod pool;
 mod predict;
 mod privacy;
+mod registration;
 mod relay;
 mod repair;
 mod report;
