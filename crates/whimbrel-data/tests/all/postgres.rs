@@ -68,13 +68,16 @@ fn cells_have_the_types_of_the_server() {
             "-7",
             &single,
             "00112233-4455-6677-8899-aabbccddeeff",
-            "9007199254740992",
+            "",
         ]
     );
     assert_eq!(data.number(0, 4), Some(12345678901234567890.123));
     assert_eq!(cells(1), ["", "", "", "", "", "0", "", "", "", "", "", "", "", "2"]);
     let error = data.require_complete(&[11]).unwrap_err().to_string();
     assert!(error.contains("row 2, column \"single\": \"inf\" is not a finite number"), "{error}");
+    let error = data.require_complete(&[13]).unwrap_err().to_string();
+    let wanted = "row 1, column \"id\": 9007199254740993 has more digits than a number holds";
+    assert!(error.contains(wanted), "{error}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn settings_without_a_guarantee_are_refused() {
         (full, "kind = \"fedem\"\nweights = \"equal\"", "", "weigh the same"),
         (full, "kind = \"fedem\"\nform = \"lean\"", "", "pair's frame"),
         (full, "kind = \"fedem\"\nstop = { patience = 3 }", "", "stopping rule"),
-        (full, fedem, "\n[uplink]\nrule = \"memory\"", "knows the memories"),
+        (full, fedem, "\n[uplink]\nrule = \"memory\"", "can subtract noise that enters a memory"),
         (
             full,
             fedem,
@@ -127,7 +127,7 @@ fn a_network_refuses_what_its_clients_could_undo() {
         ("", "", "unknown before clients join"),
         ("", "delta = 1e-5\nnoise_seed = 3", "could remove noise"),
         ("evaluate = { every = 5 }", "delta = 1e-5", "have no noise"),
-        ("", "delta = 1e-5\nsampling = 0.1", "the drawn rows must be secret"),
+        ("", "delta = 1e-5\nsampling = 0.1", "sampled rows must be secret"),
     ] {
         let Err(failure) = planned(method, privacy) else { panic!("{privacy} was accepted") };
         has(&failure.to_string(), reason);

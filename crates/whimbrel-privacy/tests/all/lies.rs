@@ -97,7 +97,7 @@ fn false_survivors_are_refused() {
     refuses("at least 3", |m| m.survivors.truncate(2));
     refuses("this client among", |m| m.survivors.retain(|i| *i != id(0)));
     refuses("missing", |m| m.boxes.truncate(m.boxes.len() - 1));
-    refuses("too many", |m| m.boxes.push(Vec::new()));
+    refuses("more sealed boxes", |m| m.boxes.push(Vec::new()));
 }
 
 #[test]

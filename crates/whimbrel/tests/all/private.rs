@@ -149,7 +149,7 @@ fn a_killed_private_coordinator_keeps_its_noise() {
     fs::remove_file(&secret).unwrap();
     let resume = ["serve", "job.toml", "--out", "served", "--resume"];
     fails(&sandbox, &resume, 1, "rounds would be repeated with other noise");
-    fails(&sandbox, &["repair", "served"], 2, "which the epsilon of this run does not cover");
+    fails(&sandbox, &["repair", "served"], 2, "a repair repeats rounds");
     fs::write(&secret, kept).unwrap();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
     budget_is_spent(&sandbox.object("served/summary.json"));
