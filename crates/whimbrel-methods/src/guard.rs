@@ -28,10 +28,6 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

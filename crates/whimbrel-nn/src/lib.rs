@@ -17,7 +17,6 @@ mod outer;
 mod product;
 mod representation;
 mod rows;
-mod schedule;
 mod training;
 
 pub use affine::{
@@ -28,5 +27,4 @@ pub use learner::{Batch, Learner, Role, Room, Tensor};
 pub use network::Network;
 pub use optimiser::{Optimiser, OptimiserState, Proximal};
 pub use representation::LinearRepresentation;
-pub use schedule::Schedule;
 pub use training::{Length, Minibatches, Solver, Trainee, Training};

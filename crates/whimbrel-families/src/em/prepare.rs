@@ -85,10 +85,6 @@ impl Preparing {
         Ok(self)
     }
 
-    pub fn is_something(&self) -> bool {
-        self.asked.is_something()
-    }
-
     /// Number of stages: one for single columns, one for pairs of columns.
     pub fn stages(&self) -> usize {
         usize::from(self.asked.asks_clients()) + usize::from(self.asked.pca.is_some())

@@ -36,8 +36,6 @@ pub struct Optimum {
     /// The Euclidean norm of the gradient at `w`. Above the tolerance only where rounding allows
     /// no less: at most `16 eps (trace ||w|| + ||grad F(0)||)`, with `trace` of the Hessian.
     pub gradient_norm: f64,
-    /// Newton steps taken.
-    pub iterations: u32,
 }
 
 /// Minimises `sum_c weight_c F_c(w)` until the gradient's norm is at most `tolerance`. The weights
@@ -58,7 +56,7 @@ pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) ->
     let trace: f64 = mean.diagonal.iter().sum();
     let mut point = mean.at(vec![0.0; mean.dimension])?;
     let (at_zero, f_zero, mut polished) = (point.norm, point.f, 0);
-    for iterations in 0..ITERATIONS_MAX {
+    for _ in 0..ITERATIONS_MAX {
         let size = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
         let rounding = point.norm <= 16.0 * f64::EPSILON * size;
         polished += u32::from(rounding);
@@ -73,7 +71,7 @@ pub fn solve(problem: &Problem, clients: &[(f64, &Examples)], tolerance: f64) ->
             _ if rounding || point.norm <= tolerance => {
                 mean.refuse_separated(&point)?;
                 let Point { w, f, norm, .. } = mean.shortest(point, tolerance)?;
-                return Ok(Optimum { w, f_star: f, f_zero, gradient_norm: norm, iterations });
+                return Ok(Optimum { w, f_star: f, f_zero, gradient_norm: norm });
             }
             _ => break,
         }

@@ -176,11 +176,6 @@ impl Mixed {
         &self.numbers
     }
 
-    /// Indices of the counts.
-    pub fn counts(&self) -> &[usize] {
-        &self.counts
-    }
-
     /// Number of parameters.
     pub fn free_parameters(&self) -> usize {
         let others = self.counts.len() + self.free_levels();

@@ -195,13 +195,3 @@ fn level_shares(shares: &[f64]) -> Vec<f64> {
     let equal = 1.0 / shares.len() as f64;
     shares.iter().map(|share| if sum > 0.0 { share / sum } else { equal }).collect()
 }
-
-impl ColumnKind {
-    /// The number of levels; `None` for numbers and counts.
-    pub fn levels(self) -> Option<usize> {
-        match self {
-            Self::Levels(count) => Some(count),
-            Self::Number | Self::Count => None,
-        }
-    }
-}
