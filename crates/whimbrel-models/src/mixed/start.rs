@@ -4,7 +4,7 @@
 //! points holds means, rates and probabilities.
 
 use super::moments::Column;
-use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters, Numeric};
+use super::{Levels, Mixed, MixedData, MixedParameters, Numeric};
 use crate::mixture::{check_finite, floored, shares_of};
 use whimbrel_core::{Error, Key, Result, math};
 
