@@ -32,6 +32,9 @@ impl FitUse for RegressionFit {
             return Err(run.broken("`coefficients` and `columns` do not match"));
         }
         let table = read(rows, &model, &levels, run.job)?;
+        let fixed = run.numbers("fixed")?;
+        let absent: Vec<usize> = fixed.iter().filter_map(|at| model.column(*at as usize)).collect();
+        let table = without_levels(table, &model, &absent)?;
         let complete = model.design.rows(&table, model.family, false)?;
         let k = model.design.width();
         let plain = Scaling { means: vec![0.0; k], scales: vec![1.0; k] };
@@ -68,6 +71,21 @@ fn read(rows: &Input, model: &Model, levels: &[Vec<String>], job: &Job) -> Resul
     Ok(Table::new(design.columns.clone(), values)?)
 }
 
+/// The table without the rows whose levels have no coefficient: their predictions are missing.
+fn without_levels(mut table: Table, model: &Model, absent: &[usize]) -> Result<Table> {
+    if absent.is_empty() {
+        return Ok(table);
+    }
+    let complete = model.design.rows(&table, model.family, false)?;
+    let (width, k) = (table.width(), model.design.width());
+    for (row, x) in complete.kept.iter().zip(complete.x.chunks_exact(k)) {
+        if absent.iter().any(|at| x[*at] != 0.0) {
+            table.values[*row as usize * width..][..width].fill(f64::NAN);
+        }
+    }
+    Ok(table)
+}
+
 fn predicted(model: &Model, etas: Vec<Vec<f64>>, rows: &Rows, count: usize) -> Predicted {
     let spread = |values: &[f64]| {
         let mut all = vec![f64::NAN; count];
@@ -77,7 +95,7 @@ fn predicted(model: &Model, etas: Vec<Vec<f64>>, rows: &Rows, count: usize) -> P
     let missing = count - rows.len();
     let gaps = match missing {
         0 => String::new(),
-        n => format!("; {n} rows with missing cells have no prediction"),
+        n => format!("; {n} rows with missing cells or unknown levels have no prediction"),
     };
     if let Family::Multinomial { .. } = model.family {
         let shares = model.shares(etas);

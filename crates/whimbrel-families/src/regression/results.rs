@@ -90,7 +90,12 @@ impl RegressionFit {
         let estimates = fitted.values("coefficients", p)?;
         let covariance = fitted.values("covariance", p * p)?;
         let degrees = self.is_student().then(|| fitted.number("degrees")).transpose()?;
-        Ok(table(&model.names(), &estimates, &covariance, degrees))
+        let mut all = table(&model.names(), &estimates, &covariance, degrees);
+        let fixed = fitted.tensor("fixed").map_or(&[][..], |t| &t.values);
+        let places = fixed.iter().map(|at| *at as usize);
+        let absent = places.filter(|at| model.column(*at).is_some());
+        absent.for_each(|at| all[at].estimate = f64::NAN);
+        Ok(all)
     }
 
     /// The name of `exp(coefficient)`, if it has one.
@@ -256,7 +261,9 @@ impl RegressionFit {
             let those = named(fitted, "separated", names).join(", ");
             return format!("Separation: the estimate of {those} is infinite");
         }
-        let is_term = |row: &&Coefficient| !row.term.ends_with("Intercept") && row.term != "alpha";
+        let is_term = |row: &&Coefficient| {
+            !row.term.ends_with("Intercept") && row.term != "alpha" && row.estimate.is_finite()
+        };
         let terms = all.iter().filter(is_term);
         let clear: Vec<&str> =
             terms.clone().filter(|row| row.p < 0.05).map(|row| row.term.as_str()).collect();
@@ -291,10 +298,18 @@ impl RegressionFit {
                 decrement.abs().sqrt()
             ));
         }
-        if named("fixed").contains(&"alpha") {
+        let (alpha, levels): (Vec<&str>, _) =
+            named("fixed").into_iter().partition(|name| *name == "alpha");
+        if !alpha.is_empty() {
             notes.push(
                 "alpha is zero: the counts are not overdispersed, and the fit is Poisson's".into(),
             );
+        }
+        if !levels.is_empty() {
+            notes.push(format!(
+                "no coefficient, because no row has this level: {}",
+                levels.join(", ")
+            ));
         }
         (notes, warnings)
     }

@@ -421,15 +421,14 @@ impl Newton {
             server.paths = vec![Path::new(beta, &[])];
             return Ok(());
         };
-        let scales: Vec<f64> = sums[1..].iter().map(|square| (square / sums[0]).sqrt()).collect();
-        for ((scale, mean), name) in scales.iter().zip(&*means).zip(self.model.design.names()) {
-            if *scale <= 1e-14 * mean.abs() {
-                let what = format!("{name:?} has the same value in all complete rows");
-                return Err(
-                    Error::data(what).hint("list the other columns with `columns` in [data]")
-                );
-            }
-        }
+        let mut scales: Vec<f64> =
+            sums[1..].iter().map(|square| (square / sums[0]).sqrt()).collect();
+        let absent = self.model.design.absent(means, &scales)?;
+        absent.iter().for_each(|column| scales[*column] = 1.0);
+        let places: Vec<usize> =
+            absent.iter().flat_map(|column| self.model.places(*column)).collect();
+        let beta = std::mem::take(&mut server.paths[0].beta);
+        server.paths = vec![Path::new(beta, &places)];
         // An intercept, of the model or of each client, or a baseline hazard takes up the means.
         let takes_means = self.model.by_client || self.model.family == Family::Cox;
         if !self.model.design.intercept && !takes_means {
@@ -452,8 +451,12 @@ impl Newton {
             path.step(&self.model, &self.penalty(&scaling, ridge), point)?;
         }
         if self.tests && server.paths.len() == 1 && server.paths[0].end == End::Converged {
-            let full = server.paths[0].beta.clone();
-            let without = |(_, places): (String, Vec<usize>)| Path::new(full.clone(), &places);
+            let (full, absent) =
+                (server.paths[0].beta.clone(), server.paths[0].absent(&self.model));
+            let without = |(_, mut places): (String, Vec<usize>)| {
+                places.extend(&absent);
+                Path::new(full.clone(), &places)
+            };
             server.paths.extend(self.model.terms().into_iter().map(without));
         }
         Ok(())

@@ -117,6 +117,12 @@ impl Path {
         }
     }
 
+    /// The parameters of levels without rows.
+    pub(super) fn absent(&self, model: &Model) -> Vec<usize> {
+        let fixed = self.fixed.iter().map(|at| *at as usize);
+        fixed.filter(|at| model.column(*at).is_some()).collect()
+    }
+
     /// The free parameters.
     pub(super) fn free(&self) -> Vec<usize> {
         (0..self.beta.len()).filter(|at| !self.fixed.contains(&(*at as u32))).collect()

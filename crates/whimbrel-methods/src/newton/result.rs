@@ -154,7 +154,7 @@ impl Newton {
     /// Statistic and degrees of freedom of each term's likelihood-ratio test.
     fn tests(&self, server: &Server, dispersion: f64, count: f64) -> Vec<f64> {
         let Some((fit, others)) = server.paths.split_first() else { return Vec::new() };
-        let terms = self.model.terms();
+        let (terms, absent) = (self.model.terms(), fit.absent(&self.model));
         let each = others.iter().zip(&terms).flat_map(|(path, (_, places))| {
             let gain = 2.0 * (fit.log_likelihood - path.log_likelihood);
             let statistic = match self.model.family {
@@ -163,7 +163,7 @@ impl Newton {
                 Family::Gaussian => count * math::ln(path.log_likelihood / fit.log_likelihood),
                 _ => gain / dispersion,
             };
-            [statistic, places.len() as f64]
+            [statistic, places.iter().filter(|at| !absent.contains(at)).count() as f64]
         });
         each.collect()
     }

@@ -115,6 +115,28 @@ impl Design {
         each.collect()
     }
 
+    /// The columns of levels that no complete row has, from the columns' means and deviations: they have no
+    /// coefficient. Any other column must vary, and so must one of each term.
+    pub fn absent(&self, means: &[f64], scales: &[f64]) -> Result<Vec<usize>> {
+        let (names, mut from, mut absent) = (self.names(), 0, Vec::new());
+        for term in &self.terms {
+            let own = from..from + term.width();
+            from = own.end;
+            let has_levels = term.factors.iter().any(|factor| !factor.levels.is_empty());
+            let varies = |j: &usize| scales[*j] > 1e-14 * means[*j].abs();
+            let is_absent = |j: &usize| has_levels && means[*j] == 0.0;
+            let fixed: Vec<usize> = own.clone().filter(|j| !varies(j)).collect();
+            let refused = fixed.iter().find(|j| fixed.len() == own.len() || !is_absent(j));
+            if let Some(j) = refused {
+                let what = format!("{:?} has the same value in all complete rows", names[*j]);
+                let hint = "list the other columns with `columns` in [data]";
+                return Err(Error::data(what).hint(hint));
+            }
+            absent.extend(fixed);
+        }
+        Ok(absent)
+    }
+
     /// Columns of the table that the design reads.
     fn used(&self) -> Vec<usize> {
         let parts = [Some(self.target), self.event, self.offset, self.weights];

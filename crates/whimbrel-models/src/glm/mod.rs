@@ -187,6 +187,19 @@ impl Model {
         self.design.terms.iter().map(term).collect()
     }
 
+    /// Places of the parameters of a column of the design.
+    pub fn places(&self, column: usize) -> impl Iterator<Item = usize> {
+        let (q, first) = (self.columns(), usize::from(self.design.intercept));
+        (0..self.family.predictors()).map(move |c| c * q + first + column)
+    }
+
+    /// The column of the design that a parameter belongs to; `None` for intercepts and `ln alpha`.
+    pub fn column(&self, parameter: usize) -> Option<usize> {
+        let is_slope = parameter < self.family.predictors() * self.columns();
+        let at = is_slope.then(|| parameter % self.columns())?;
+        at.checked_sub(usize::from(self.design.intercept))
+    }
+
     /// Places of the intercepts.
     pub fn intercepts(&self) -> Vec<usize> {
         let count = if self.design.intercept { self.family.predictors() } else { 0 };
@@ -195,12 +208,7 @@ impl Model {
 
     /// The scale of a parameter's column; `None` for intercepts and `ln alpha`.
     pub fn scale(&self, scaling: &Scaling, parameter: usize) -> Option<f64> {
-        if parameter >= self.family.predictors() * self.columns() {
-            return None;
-        }
-        let column =
-            (parameter % self.columns()).checked_sub(usize::from(self.design.intercept))?;
-        Some(scaling.scales[column])
+        self.column(parameter).map(|column| scaling.scales[column])
     }
 
     /// The first parameters: the predictor is the mean target's, at the mean offset.

@@ -138,6 +138,49 @@ fn tests_have_the_degrees_of_their_terms_where_alpha_is_zero() {
     assert!(alpha["term"] == "alpha" && alpha["se"].is_null() && alpha["p"].is_null(), "{alpha}");
 }
 
+/// A declared level that no row has: the other coefficients, errors and tests are those without it, and rows that have it
+/// get no prediction.
+#[test]
+fn a_level_without_rows_has_no_coefficient() {
+    let levels = |more: &str| {
+        format!(
+            "{}[schema.arm]\ntype = \"category\"\nlevels = [\"drug\", \"high\", {more}\"placebo\"]\n",
+            job("kind", "kind = \"glm\"\nfamily = \"multinomial\"", "tests = true")
+        )
+    };
+    let known = sandbox(&levels("")).run_job("out");
+    let sandbox = sandbox(&levels("\"new\", "));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    assert!(ran.stderr.contains("no row has this level"), "{}", ran.stderr);
+    let summary: Map<String, Value> =
+        serde_json::from_str(&sandbox.read("out/summary.json")).expect("JSON");
+    let is_new: Vec<bool> = summary["coefficients"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|row| row["term"].as_str().unwrap().ends_with("arm[T.new]"))
+        .collect();
+    for key in ["estimate", "se", "p"] {
+        let (absent, others): (Vec<_>, Vec<_>) =
+            column(&summary, key).into_iter().zip(&is_new).partition(|(_, is_new)| **is_new);
+        assert!(absent.len() == 2 && absent.iter().all(|(x, _)| x.is_nan()), "{key}: {absent:?}");
+        let others: Vec<f64> = others.into_iter().map(|(x, _)| x).collect();
+        close(&others, &column(&known, key), key);
+    }
+    let tests = |summary: &Map<String, Value>| -> Vec<f64> {
+        let all = summary["tests"].as_array().expect("a list").iter();
+        all.flat_map(|test| [test["statistic"].as_f64(), test["df"].as_f64()])
+            .map(|x| x.expect("a number"))
+            .collect()
+    };
+    close(&tests(&summary), &tests(&known), "tests");
+    sandbox.write("rows.csv", "age,bmi,arm\n50,25,drug\n50,25,new\n50,25,high\n");
+    sandbox.ok(&["predict", "out", "--data", "rows.csv", "--out", "p.csv"]);
+    let predicted = sandbox.read("p.csv");
+    let is_empty: Vec<bool> = predicted.lines().skip(1).map(|line| line.ends_with(",,")).collect();
+    assert_eq!(is_empty, [false, true, false], "{predicted}");
+}
+
 /// Marks of gaps hold wherever rows are read; numbers and dates in text are no factors.
 #[test]
 fn predictions_read_gaps_as_the_fit_does_and_text_of_numbers_is_refused() {
