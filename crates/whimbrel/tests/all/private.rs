@@ -193,7 +193,7 @@ fn a_resumed_private_simulation_draws_the_same_noise() {
 /// A client withdraws: it answers nothing more, the others finish, and both sides say what stays.
 #[test]
 fn a_client_that_leaves_is_not_waited_for() {
-    let sandbox = private_wards(400, PRIVACY);
+    let sandbox = private_wards(4000, PRIVACY);
     let coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let mut clients = join_all(&sandbox, &invitations);
@@ -201,6 +201,10 @@ fn a_client_that_leaves_is_not_waited_for() {
     wait("rounds", || {
         text().contains("\"stage_index\":1") || text().contains("\"stage_index\": 1")
     });
+    // Rounds wait for a client that is away.
+    let [_, _, last] = &mut clients[..] else { panic!("three clients") };
+    last.kill();
+    assert!(!text().contains("\"state\":\"stopped"), "{}", text());
     // A folder in use is refused.
     let name = invitations[0].0.clone();
     let folder = format!("client-{name}");
@@ -216,6 +220,8 @@ fn a_client_that_leaves_is_not_waited_for() {
     let again = ["join", &invitations[0].1, "--data", "x.csv", "--out", &folder];
     sandbox.write("x.csv", "a,b\n1,2\n");
     fails(&sandbox, &again, 2, "this client has left the federation");
+    let (away, invitation) = &invitations[2];
+    clients[2] = join_with(&sandbox, away, invitation, &[]);
     all_end(&sandbox, coordinator, &invitations[1..], clients.split_off(1));
     let log = sandbox.read("serve.log");
     assert!(log.contains(&format!("`{name}` left: its uploads so far stay in the model")), "{log}");
