@@ -97,8 +97,12 @@ fn least_multiplier(keeps: impl Fn(f64) -> bool, epsilon: f64, count: u32) -> Re
             low = middle;
         }
     }
-    Ok(high)
+    Ok(high * (1.0 + ROUNDING))
 }
+
+/// The margin of a multiplier. Budgets are sums of `1/z^2` over rounds, which round differently in
+/// another order: without it a run can end an ulp above its epsilon.
+const ROUNDING: f64 = 1e-12;
 
 /// The largest noise multiplier that is tried.
 const MULTIPLIER_MAX: f64 = 1e6;
