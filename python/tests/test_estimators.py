@@ -209,7 +209,13 @@ def test_personal_models_serve_their_clients_and_new_ones() -> None:
     new = model.adapt(X[:40], (X[:40, 0] <= 0).astype(int))
     assert new.score(X, (X[:, 0] <= 0).astype(int)) > 0.95
     again = pickle.loads(pickle.dumps(new))
-    np.testing.assert_array_equal(again.predict(X), new.predict(X))
+    expected = new.predict(X)
+    np.testing.assert_array_equal(again.predict(X), expected)
+    for folder in (new.adapted_.folder, new.run_.folder):
+        shutil.rmtree(folder)
+    np.testing.assert_array_equal(new.predict(X), expected)
+    (new.adapted_.folder / "model.safetensors").unlink()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(new)).predict(X), expected)
 
 
 def test_a_posterior_says_how_sure_it_is() -> None:
@@ -357,6 +363,8 @@ def test_who_has_a_model_to_predict_by_is_said_in_words_of_python(halves: tuple)
     tuned = whimbrel.MixtureClassifier(method="fedavg+", max_iter=3).fit(X, y, clients=clients)
     with pytest.raises(ValueError, match=r"adapt\(X, y\) fits one"):
         tuned.predict(X, clients=clients)
+    with pytest.raises(ValueError, match="name the rows' clients in `clients`"):
+        whimbrel.BayesianClassifier(max_iter=3).fit(X, y, clients=clients).predict(X)
     assert tuned.adapt(X[:40], y[:40]).predict(X).shape == y.shape
 
 
