@@ -29,7 +29,7 @@ def by_first_mean(model: object) -> np.ndarray:
     return np.lexsort(model.means_.T[::-1])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", ["full", "tied", "diag"])
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 @pytest.mark.parametrize("federated", [False, True])
 def test_a_mixture_is_that_of_scikit_learn(blobs: tuple, kind: str, federated: bool) -> None:
     X, _, clients = blobs
@@ -44,6 +44,9 @@ def test_a_mixture_is_that_of_scikit_learn(blobs: tuple, kind: str, federated: b
     np.testing.assert_allclose(ours.predict_proba(X)[:, mine], theirs.predict_proba(X)[:, other], atol=2e-2)
     np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), atol=5e-2)
     assert ours.bic(X) == pytest.approx(theirs.bic(X), rel=1e-3)
+    assert ours.covariances_.shape == theirs.covariances_.shape
+    if kind != "tied":
+        np.testing.assert_allclose(ours.covariances_[mine], theirs.covariances_[other], atol=5e-2)
     assert (ours.predict(X) == ours.predict_proba(X).argmax(1)).all()
 
 
@@ -86,7 +89,7 @@ def test_several_classes_and_weights_are_those_of_scikit_learn(blobs: tuple) -> 
         np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["full", "tied", "diag"])
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 def test_a_mixture_starts_where_it_is_told_and_gives_samples(blobs: tuple, kind: str) -> None:
     X, _, clients = blobs
     fitted = whimbrel.GaussianMixture(3, covariance_type=kind, random_state=0).fit(X, clients=clients)
@@ -111,6 +114,8 @@ def test_a_mixture_starts_where_it_is_told_and_gives_samples(blobs: tuple, kind:
     # Five standard errors of a mean and of a share.
     np.testing.assert_allclose(rows.mean(0), fitted.weights_ @ fitted.means_, atol=5 * rows.std() / 4000**0.5)
     np.testing.assert_allclose(np.bincount(labels) / 4000, fitted.weights_, atol=5 * 0.5 / 4000**0.5)
+    refitted = mixture.GaussianMixture(3, covariance_type=kind, means_init=fitted.means_).fit(rows)
+    np.testing.assert_allclose(fitted.covariances_, refitted.covariances_, atol=0.3)
     for wrong, words in [({"means_init": np.eye(2)}, "means_init"), ({"weights_init": [1.0]}, "need `means_init`")]:
         with pytest.raises(ValueError, match=words):
             whimbrel.GaussianMixture(3, **wrong).fit(X)
@@ -204,7 +209,13 @@ def test_personal_models_serve_their_clients_and_new_ones() -> None:
     new = model.adapt(X[:40], (X[:40, 0] <= 0).astype(int))
     assert new.score(X, (X[:, 0] <= 0).astype(int)) > 0.95
     again = pickle.loads(pickle.dumps(new))
-    np.testing.assert_array_equal(again.predict(X), new.predict(X))
+    expected = new.predict(X)
+    np.testing.assert_array_equal(again.predict(X), expected)
+    for folder in (new.adapted_.folder, new.run_.folder):
+        shutil.rmtree(folder)
+    np.testing.assert_array_equal(new.predict(X), expected)
+    (new.adapted_.folder / "model.safetensors").unlink()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(new)).predict(X), expected)
 
 
 def test_a_posterior_says_how_sure_it_is() -> None:
@@ -352,6 +363,8 @@ def test_who_has_a_model_to_predict_by_is_said_in_words_of_python(halves: tuple)
     tuned = whimbrel.MixtureClassifier(method="fedavg+", max_iter=3).fit(X, y, clients=clients)
     with pytest.raises(ValueError, match=r"adapt\(X, y\) fits one"):
         tuned.predict(X, clients=clients)
+    with pytest.raises(ValueError, match="name the rows' clients in `clients`"):
+        whimbrel.BayesianClassifier(max_iter=3).fit(X, y, clients=clients).predict(X)
     assert tuned.adapt(X[:40], y[:40]).predict(X).shape == y.shape
 
 

@@ -165,7 +165,34 @@ def test_rows_in_memory_go_to_the_actors() -> None:
     assert model_bytes(here) == model_bytes(there)
 
 
-@pytest.mark.parametrize("options", [{"num_cpus": 5}, {"num_gpus": 1}, {"resources": {"vault": 1}}])
+@pytest.mark.parametrize(
+    "options", [{"num_cpus": 5}, {"num_gpus": 1}, {"resources": {"vault": 1}}, {"num_cpus": 1, "memory": 1e18}]
+)
 def test_actors_that_the_cluster_cannot_hold_are_refused(mixture_job: dict, options: dict) -> None:
-    with pytest.raises(ValueError, match="2 actors with .* and the cluster has"):
+    with pytest.raises(ValueError, match="2 actors with .* do not fit on the cluster"):
         whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False, actor_options=options)
+
+
+def test_an_actor_needs_all_of_its_resources_on_one_node() -> None:
+    check = whimbrel.ray.check_resources
+    nodes = [{"CPU": 8.0, "memory": 4e9}, {"CPU": 8.0, "memory": 4e9, "GPU": 1.0, "data": 1.0}, {"memory": 9e9}]
+    for shards, options in [
+        (2, {"num_cpus": 8}),
+        (16, {"num_cpus": 1}),
+        (1, {"num_cpus": 0.3, "num_gpus": 1}),
+        (3, {"num_gpus": 0.1, "resources": {"data": 0.3}}),
+        (4, {"num_cpus": 1, "memory": 2e9}),
+        (9, {}),
+    ]:
+        check(shards, options, nodes)
+        with pytest.raises(ValueError, match="do not fit"):
+            check(1, {**options, "num_cpus": 9}, nodes)  # 16 in all.
+    for shards, options, held in [
+        (3, {"num_cpus": 8}, 2),
+        (2, {"num_gpus": 1}, 1),
+        (5, {"num_cpus": 1, "memory": 2e9}, 4),
+        (1, {"memory": 10e9}, 0),  # 17e9 in all.
+        (1, {"num_gpus": 1, "memory": 5e9}, 0),
+    ]:
+        with pytest.raises(ValueError, match=f"whose 3 nodes hold {held}"):
+            check(shards, options, nodes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
 
 def wanted(done: whimbrel.Run, name: str) -> list[tuple[int, Any]]:
     return [(int(r), pytest.approx(x, rel=1e-6)) for r, x in zip(done.metrics["round"], done.metrics[name])]
+
+
+def test_the_trackers_come_with_the_package() -> None:
+    script = "import whimbrel; print(whimbrel.tracking.WandB.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "WandB\n", done.stderr
 
 
 def test_an_export_is_read_by_tensorboard(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ __all__ = [
 
 
 # Available as `whimbrel.ray` without a separate import, if the required packages are installed.
-_SUBMODULES = ("flower", "ray", "torch")
+_SUBMODULES = ("flower", "ray", "torch", "tracking")
 
 
 def __getattr__(name: str) -> Any:

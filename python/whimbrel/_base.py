@@ -300,14 +300,11 @@ class Personal:
     def _of_client(self, X: np.ndarray, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
         """Columns of predictions by a client's model, or by the shared one without personal models."""
         shared = client in self.clients_ and not (self.run_.folder / "clients").is_dir()  # type: ignore[attr-defined]
-        try:
-            return self._columns(X, None if shared else client)  # type: ignore[attr-defined]
-        except ValueError as error:
-            if "predicts for a client" not in str(error):
-                raise
+        if (shared or client is None) and not self._shared_predicts:  # type: ignore[attr-defined]
             kind = self._method()["kind"]  # type: ignore[attr-defined]
             how = "adapt(X, y) fits one" if shared else "name the rows' clients in `clients`, or `adapt` to a new one"
-            raise ValueError(f"{kind!r} predicts by a client's personal model: {how}") from None
+            raise ValueError(f"{kind!r} predicts by a client's personal model: {how}")
+        return self._columns(X, None if shared else client)  # type: ignore[attr-defined]
 
     def _known(self, name: str) -> str:
         if name not in self.clients_:  # type: ignore[attr-defined]
@@ -324,22 +321,26 @@ class Personal:
 
 
 class Adapted:
-    """A new client's personal model: a folder, removed with the object, and figures."""
+    """A new client's personal model, in memory, and figures."""
 
-    def __init__(self, scratch: Scratch, figures: dict[str, Any]) -> None:
-        self._scratch, self.figures = scratch, figures
+    def __init__(self, run: Run, rows: _whimbrel.Rows) -> None:
+        self._scratch = Scratch()
+        self.figures = run.adapt(rows, self._scratch.path)
+        self._files = {path.name: path.read_bytes() for path in self._scratch.path.iterdir()}
 
     @property
     def folder(self) -> Path:
+        """The model's folder; written again from memory if it is gone."""
+        if not all((self._scratch.path / name).is_file() for name in self._files):
+            self._scratch = Scratch()
+            self._scratch.path.mkdir()
+            for name, content in self._files.items():
+                (self._scratch.path / name).write_bytes(content)
         return self._scratch.path
 
     def __getstate__(self) -> dict[str, Any]:
-        files = {p.name: p.read_bytes() for p in self.folder.iterdir()}
-        return {"files": files, "figures": self.figures}
+        return {"files": self._files, "figures": self.figures}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._scratch, self.figures = Scratch(), state["figures"]
-        self.folder.mkdir()
-        for name, content in state["files"].items():
-            (self.folder / name).write_bytes(content)
-
+        self._files, self.figures = state["files"], state["figures"]
+        self._scratch = Scratch()

@@ -28,6 +28,20 @@ def rows_of(
     return _rows(columns, make), {**settled, **keys}
 
 
+def rows_for(data: Any, run: Mapping[str, Any], columns: Any) -> Any:
+    """Rows for a finished run, whose resolved `[data]` and feature columns are given: data as in `rows_of`, or
+    inputs of any shape without targets."""
+    if isinstance(data, Mapping):
+        raise ValueError("`data` is a dict: the rows must be those of one array, frame or table")
+    if getattr(data, "ndim", 0) > 2:
+        inputs = np.asarray(data)
+        data = _scaled(inputs).reshape(len(inputs), -1)
+    table = {key: run[key] for key in ("columns", "target", CLIENT) if isinstance(run.get(key), (str, list))}
+    if "columns" not in table and columns is not None:
+        table["columns"] = columns
+    return rows_of(data, None, table)[0]
+
+
 def _paired(data: Any, table: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
     """Pairs of inputs and targets as arrays with a last column for the target, and the keys that they settle."""
     parts = list(data.values()) if isinstance(data, Mapping) else [data]
@@ -83,8 +97,13 @@ def _pair(data: Any) -> tuple[np.ndarray, np.ndarray] | None:
             f"`data` is a pair of inputs of shape {inputs.shape} of {inputs.dtype} and targets of shape "
             f"{targets.shape}: expected numbers `(n, ...)` and `(n,)`"
         )
+    return _scaled(inputs), _cells(targets, "target")
+
+
+def _scaled(inputs: np.ndarray) -> np.ndarray:
+    """Inputs as `float64`; pixels of images as bytes are divided by 255."""
     scale = 255 if inputs.dtype == np.uint8 and inputs.ndim > 2 else 1
-    return inputs.astype(np.float64) / scale, _cells(targets, "target")
+    return inputs.astype(np.float64) / scale
 
 
 def _rows_of(data: Any, clients: Any, table: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -121,7 +140,7 @@ def _columns(data: Any, table: Mapping[str, Any]) -> dict[str, np.ndarray]:
     if isinstance(data, _Pair):
         return dict(data)
     if hasattr(data, "column_names") and hasattr(data, "column"):  # pyarrow
-        return {name: _cells(data.column(name).to_pandas(), name) for name in data.column_names}
+        return {name: _cells(data.column(name), name) for name in data.column_names}
     if hasattr(data, "columns"):  # pandas and polars
         named = [str(name) for name in data.columns]
         twice = [name for i, name in enumerate(named) if name in named[:i]]
@@ -147,18 +166,27 @@ def _columns(data: Any, table: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _cells(column: Any, name: str) -> np.ndarray:
     """One column: numbers with NaN for gaps, or text with empty cells for gaps."""
-    if hasattr(column, "to_pandas"):  # polars
-        column = column.to_pandas()
-    values = np.asarray(column, dtype=object)
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fiub":
+        return _finite(np.asarray(column, dtype=np.float64), name)
+    if hasattr(column, "to_pylist"):  # pyarrow
+        column = column.to_pylist()
+    elif not isinstance(column, np.ndarray):
+        column = column.to_list()
+    values = np.fromiter(column, dtype=object, count=len(column))
     gaps = np.array([_is_gap(x) for x in values], dtype=bool)
     known = values[~gaps]
     if all(isinstance(x, (bool, np.bool_, int, float, np.integer, np.floating)) or _is_decimal(x) for x in known):
         numbers = np.full(len(values), np.nan)
         numbers[~gaps] = [float(x) for x in known]
-        if np.isinf(numbers).any():
-            raise ValueError(f"column {name!r} of `data` has an infinite number")
-        return numbers
+        return _finite(numbers, name)
     return np.array(["" if gap else str(x) for x, gap in zip(values, gaps, strict=True)], dtype=object)
+
+
+def _finite(numbers: np.ndarray, name: str) -> np.ndarray:
+    if np.isinf(numbers).any():
+        raise ValueError(f"column {name!r} of `data` has an infinite number")
+    return numbers
 
 
 def _is_gap(x: Any) -> bool:

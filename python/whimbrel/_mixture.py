@@ -14,14 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from ._base import Estimator, checked_count, checked_number, joined, parameters, table
 from ._sklearn import DensityMixin
 
-_COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal"}
+_COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal", "spherical": "spherical"}
 
 
 @parameters
 class GaussianMixture(DensityMixin, Estimator):
     """A Gaussian mixture, fitted by federated EM to rows that clients hold.
 
-    `n_components`, `covariance_type` ("full", "tied" or "diag"), `reg_covar`, `n_init` and `max_iter`
+    `n_components`, `covariance_type` ("full", "tied", "diag" or "spherical"), `reg_covar`, `n_init` and `max_iter`
     are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged.
     `means_init`, with `weights_init` and `precisions_init` if given, is the start; with `warm_start` a second
     fit starts at the first one's result. `method` is a word or a table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
@@ -57,9 +57,13 @@ class GaussianMixture(DensityMixin, Estimator):
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True)
         if self.covariance_type not in _COVARIANCES:
-            note = "; spherical covariances are not fitted" if self.covariance_type == "spherical" else ""
             raise ValueError(
-                f"`covariance_type` is {self.covariance_type!r}: it must be 'full', 'tied' or 'diag'{note}"
+                f"`covariance_type` is {self.covariance_type!r}: it must be 'full', 'tied', 'diag' or 'spherical'"
+            )
+        if self.covariance_type == "spherical" and self._scales_columns():
+            raise ValueError(
+                "`standardize` would give the columns different variances in the units of the data: "
+                "take 'diag', or scale the columns before the fit"
             )
         if self.max_iter is not None:
             checked_count("max_iter", self.max_iter)
@@ -98,6 +102,8 @@ class GaussianMixture(DensityMixin, Estimator):
         self.covariances_ = fitted["covariance" if "covariance" in fitted else "covariances"]
         if self.covariance_type == "tied" and self.covariances_.ndim == 3:
             self.covariances_ = self.covariances_[0]
+        if self.covariance_type == "spherical":
+            self.covariances_ = self.covariances_[:, 0]  # The model has the variance once per column.
         self.n_iter_ = int(summary["rounds"])
         self.lower_bound_ = -float(summary["objective"]) if "objective" in summary else None
         return self
@@ -119,23 +125,35 @@ class GaussianMixture(DensityMixin, Estimator):
             raise ValueError(f"`weights_init` has shape {weights.shape}, not {(k,)}")
         weights = np.full(k, 1 / k) if weights is None else weights / weights.sum()
         start = {"weights": weights.tolist(), "means": means.tolist()}
-        diagonal, tied = self.covariance_type in ("diag", "diagonal"), self.covariance_type == "tied"
+        tied, spherical = self.covariance_type == "tied", self.covariance_type == "spherical"
         key = "covariance" if tied else "covariances"
         if precisions is None:
-            spread = X.var(axis=0) if diagonal else np.atleast_2d(np.cov(X.T, bias=True))
+            spread = X.var(axis=0) if self._has_variances() else np.atleast_2d(np.cov(X.T, bias=True))
+            spread = np.full(d, spread.mean()) if spherical else spread
             return {**start, key: (spread if tied else np.stack([spread] * k)).tolist()}
-        expected = {"full": (k, d, d), "tied": (d, d)}.get(self.covariance_type, (k, d))
+        expected = {"full": (k, d, d), "tied": (d, d), "spherical": (k,)}.get(self.covariance_type, (k, d))
         if precisions.shape != expected:
             raise ValueError(f"`precisions_init` has shape {precisions.shape}, not {expected}")
-        spread = 1 / precisions if diagonal else np.linalg.inv(precisions)
-        return {**start, key: spread.tolist()}
+        spread = self._inverses(precisions)
+        return {**start, key: (np.repeat(spread[:, None], d, axis=1) if spherical else spread).tolist()}
+
+    def _has_variances(self) -> bool:
+        """Whether covariances are variances, of columns or of components."""
+        return self.covariance_type in ("diag", "diagonal", "spherical")
+
+    def _inverses(self, matrices: np.ndarray) -> np.ndarray:
+        return 1 / matrices if self._has_variances() else np.linalg.inv(matrices)
+
+    def _scales_columns(self) -> bool:
+        data = table(self.data, "split")
+        prepared = {**data, **table(data.get("prepare"), "standardize")}
+        return self.standardize or any(prepared.get(key) for key in ("standardize", "limits"))
 
     @property
     def precisions_(self) -> np.ndarray:
         """The inverses of `covariances_`."""
         check_is_fitted(self)
-        diagonal = self.covariance_type in ("diag", "diagonal")
-        return 1 / self.covariances_ if diagonal else np.linalg.inv(self.covariances_)
+        return self._inverses(self.covariances_)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draws rows from the fitted mixture; returns them with their components, in order of components."""
@@ -146,9 +164,11 @@ class GaussianMixture(DensityMixin, Estimator):
         k, d = self.means_.shape
         labels = np.sort(random.choice(k, n_samples, p=self.weights_ / self.weights_.sum()))
         spread = self.covariances_
-        full = {1: lambda c: np.diag(spread[c]), 2: lambda c: spread[c]}
-        of = (lambda c: spread) if self.covariance_type == "tied" else full[np.ndim(spread) - 1]
-        roots = np.stack([np.linalg.cholesky(of(c)) for c in range(k)])
+        if self.covariance_type == "tied":
+            spread = np.stack([spread] * k)
+        elif self._has_variances():
+            spread = np.stack([np.eye(d) * variances for variances in spread])
+        roots = np.linalg.cholesky(spread)
         rows = self.means_[labels] + np.einsum("nij,nj->ni", roots[labels], random.normal(size=(n_samples, d)))
         return rows, labels
 
@@ -184,5 +204,5 @@ class GaussianMixture(DensityMixin, Estimator):
 
     def _parameters(self) -> int:
         k, d = self.means_.shape
-        of_covariances = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2}
+        of_covariances = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "spherical": k}
         return k * d + k - 1 + of_covariances.get(self.covariance_type, k * d)

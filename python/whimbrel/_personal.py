@@ -20,7 +20,6 @@ from ._base import (
     parameters,
     table,
 )
-from ._run import Scratch
 from ._sklearn import ClassifierMixin, RegressorMixin
 
 
@@ -49,14 +48,13 @@ class _PersonalModel(Personal, Estimator):
         run = self._fit(X, y, clients, model, method)
         self.n_iter_ = int(run.summary["rounds"])
         self.clients_ = list(run.clients)
+        self._shared_predicts = _whimbrel.shared_predicts(run.job)
 
     def _adapted(self, X: np.ndarray, y: np.ndarray) -> Any:
-        scratch = Scratch()
         target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
         rows = _whimbrel.Rows(X, columns_of(X.shape[1]), target)
-        figures = self.run_.adapt(rows, scratch.path)
         other = copy.copy(self)
-        other.adapted_ = Adapted(scratch, figures)
+        other.adapted_ = Adapted(self.run_, rows)
         return other
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import tomllib
 import weakref
 from collections.abc import Iterable
 from html import escape
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _whimbrel
+from ._data import rows_for
 from ._job import JobLike, check_takes_device, check_takes_learner, job_text
 from ._learner import Learner, offered
 from ._progress import Callback, Listener
@@ -279,45 +281,60 @@ class Run:
             raise ValueError("`export` needs a folder: tensorboard=... or mlflow=...")
         return _whimbrel.export(self.folder, tensorboard, mlflow)
 
-    def predict(
-        self,
-        data: str | PathLike[str] | _whimbrel.Rows,
-        client: str | None = None,
-        libsvm: bool = False,
-    ) -> dict[str, np.ndarray]:
-        """Predictions for each row of a file, by column; labels are arrays of text.
+    def predict(self, data: Any, client: str | None = None, libsvm: bool = False) -> dict[str, np.ndarray]:
+        """Predictions for each row, by column; labels are arrays of text.
 
-        `client` is a client of the run, or a folder written by `adapt`; `libsvm` is the file's format.
+        `data` is a file, or rows as in `whimbrel.run`: an array of the run's columns (inputs of any shape, for
+        a run over such), a frame or a table; a target is not needed. `client` is a client of the run, or a folder
+        written by `adapt`; `libsvm` is the file's format.
+
+        >>> import numpy as np
+        >>> import whimbrel
+        >>> X = np.repeat([[-3.0, 0.0], [3.0, 1.0]], 50, axis=0) + np.random.default_rng(0).normal(size=(100, 2))
+        >>> job = {"seed": 1, "model": {"kind": "gmm", "components": 2}, "method": {"kind": "fedem"}}
+        >>> run = whimbrel.run(job, whimbrel.TEMPORARY, data=X, clients=np.arange(100) % 4, progress=False)
+        >>> sorted(run.predict(X[:3]))
+        ['label', 'log_density', 'p1', 'p2']
         """
         with offered(self._learner):
-            columns = _predict(self.folder, data, client, libsvm)
+            columns = _predict(self.folder, self._rows(data), client, libsvm)
         named = {name: np.asarray(labels)[of] for name, (of, labels) in columns.items() if labels}
         return {name: named.get(name, values) for name, (values, _) in columns.items()}
 
     def impute(
         self,
-        data: str | PathLike[str] | _whimbrel.Rows | None = None,
+        data: Any = None,
         client: str | None = None,
         draws: int = 0,
         wide: bool = False,
     ) -> dict[str, np.ndarray]:
         """Estimate, standard error and interval of each cell of a low-rank run, by column.
 
-        With `wide`, the completed table: observed values, and estimates of missing cells.
+        `data` is a file, or rows as in `whimbrel.run`; by default the job's file. With `wide`, the completed
+        table: observed values, and estimates of missing cells.
         """
-        text, _ = _whimbrel.impute(self.folder, Listener(False), data, client, wide, draws)
+        rows = None if data is None else self._rows(data)
+        text, _ = _whimbrel.impute(self.folder, Listener(False), rows, client, wide, draws)
         return _table(text)
 
-    def adapt(
-        self, data: str | PathLike[str] | _whimbrel.Rows, out: str | PathLike[str], draws: int = 0
-    ) -> dict[str, Any]:
-        """Fits a new client's personal model into an empty folder; returns figures."""
+    def adapt(self, data: Any, out: str | PathLike[str], draws: int = 0) -> dict[str, Any]:
+        """Fits a new client's personal model into an empty folder; returns figures.
+
+        `data` is a file, or rows with targets as in `whimbrel.run`.
+        """
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise ValueError(f"{out} is not empty")
         with offered(self._learner):
-            return json.loads(_whimbrel.adapt(self.folder, data, out, Listener(False), draws))
+            return json.loads(_whimbrel.adapt(self.folder, self._rows(data), out, Listener(False), draws))
+
+    def _rows(self, data: Any) -> Any:
+        """A path or `Rows` as they are; other data as rows for this run's model."""
+        if isinstance(data, (str, PathLike, _whimbrel.Rows)):
+            return data
+        info = _json(self.folder / "model" / "model.json")
+        return rows_for(data, tomllib.loads(self.job).get("data", {}), info.get("columns"))
 
 
 def run(

@@ -56,7 +56,7 @@ def run(
         raise TypeError("`path` of `data` has rows in memory: give them as `data=` instead")
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    check_resources(shards, actor_options or {}, ray.cluster_resources())
+    check_resources(shards, actor_options or {}, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     text = _with_rows(sent)
     driver = _Driver(sent, shards, learner, progress, actor_options or {})
     try:
@@ -86,22 +86,25 @@ def _with_rows(job: JobText) -> JobText:
     return {**job, "rows": _whimbrel.Rows(*parts.parts)} if isinstance(parts, _Parts) else job
 
 
-def check_resources(shards: int, options: dict[str, Any], cluster: dict[str, float]) -> None:
-    """Refuses actors that would wait forever.
+def check_resources(shards: int, options: dict[str, Any], nodes: list[dict[str, float]]) -> None:
+    """Refuses actors that would wait forever: each must fit on a node, with `memory` in bytes.
 
-    >>> check_resources(4, {"num_cpus": 2}, {"CPU": 6.0})
+    >>> check_resources(4, {"num_cpus": 2}, [{"CPU": 4.0}, {"CPU": 3.0}])
     Traceback (most recent call last):
-    ValueError: 4 actors with num_cpus=2 need 8 of 'CPU', and the cluster has 6: use fewer shards or smaller actors
+    ValueError: 4 actors with num_cpus=2 do not fit on the cluster, whose 2 nodes hold 3: use fewer shards or smaller actors
     """
-    asked = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
-    words = {"CPU": "num_cpus", "GPU": "num_gpus"}
-    for name, each in asked.items():
-        there = cluster.get(name, 0.0)
-        if each and shards * each > there:
-            raise ValueError(
-                f"{shards} actors with {words.get(name, name)}={each:g} need {shards * each:g} of {name!r}, and the "
-                f"cluster has {there:g}: use fewer shards or smaller actors"
-            )
+    asked = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+    needs = {word: (name, options[word]) for word, name in asked.items() if options.get(word)}
+    needs |= {name: (name, each) for name, each in (options.get("resources") or {}).items() if each}
+    if not needs:
+        return
+    held = sum(min(int(node.get(name, 0.0) / each + 1e-9) for name, each in needs.values()) for node in nodes)
+    if held < shards:
+        wanted = ", ".join(f"{word}={each:g}" for word, (_, each) in needs.items())
+        raise ValueError(
+            f"{shards} actors with {wanted} do not fit on the cluster, whose {len(nodes)} nodes hold {held}: "
+            "use fewer shards or smaller actors"
+        )
 
 
 class _Shard:

@@ -20,6 +20,8 @@ const ENVIRONMENTS: [Environment; 2] = [
             "scikit-learn",
             "tqdm",
             "pandas",
+            "polars",
+            "pyarrow",
             "matplotlib",
             "nbclient",
             "ipykernel",

@@ -1,5 +1,6 @@
 //! SHA-256 of files and tables, which identifies the data of a run.
 
+use crate::columnar::is_read;
 use crate::source::{ReadHashes, open_file, read_full};
 use crate::{Dataset, Error, Result};
 use rayon::prelude::*;
@@ -38,6 +39,28 @@ pub fn hash_path(path: impl AsRef<Path>) -> Result<String> {
         hash.names(&name, &[hash_path(&entry)?]);
     }
     Ok(hash.hex())
+}
+
+/// [`hash_path`] of a Parquet or Arrow file or of a folder of them, over the entries that are read: a folder's
+/// hash does not depend on markers such as `_SUCCESS`.
+pub(crate) fn hash_columnar(path: &Path) -> Result<String> {
+    Ok(hash_read(path)?.unwrap_or_else(|| Sha256::new().hex()))
+}
+
+/// The hash of a file or folder; `None` for a folder without files that are read.
+fn hash_read(path: &Path) -> Result<Option<String>> {
+    if !path.is_dir() {
+        return hash_file(path).map(Some);
+    }
+    let (mut hash, mut is_empty) = (Sha256::new(), true);
+    for entry in sorted_entries(path)?.into_iter().filter(|entry| is_read(entry)) {
+        if let Some(found) = hash_read(&entry)? {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            hash.names(&name, &[found]);
+            is_empty = false;
+        }
+    }
+    Ok((!is_empty).then(|| hash.hex()))
 }
 
 /// The file itself, or the files of a folder with one of these endings, sorted by name.
@@ -208,6 +231,30 @@ mod tests {
             message.chunks(step).for_each(|piece| hash.update(piece));
             assert_eq!(hash.hex(), digest, "pieces of {step}");
         }
+    }
+
+    #[test]
+    fn the_hash_of_a_parquet_folder_is_that_of_the_files_that_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("site=north/a.parquet", "a");
+        write("site=south/b.parquet", "b");
+        let before = hash_columnar(folder.path()).unwrap();
+        assert_eq!(before, hash_path(folder.path()).unwrap(), "every file is read");
+        for name in ["_SUCCESS", "site=north/.a.parquet.crc", "_temporary/c.parquet", "notes.txt"] {
+            write(name, "not rows");
+        }
+        std::fs::create_dir(folder.path().join("site=west")).unwrap();
+        assert_eq!(hash_columnar(folder.path()).unwrap(), before);
+        write("site=north/a.parquet", "c");
+        let changed = hash_columnar(folder.path()).unwrap();
+        write("site=west/c.parquet", "c");
+        let added = hash_columnar(folder.path()).unwrap();
+        assert!(before != changed && changed != added && before != added);
     }
 
     #[test]

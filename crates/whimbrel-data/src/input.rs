@@ -1,6 +1,6 @@
 //! Rows to read: a file, a query of a database, or rows that a program holds.
 
-use crate::hash::hash_rows;
+use crate::hash::{hash_columnar, hash_rows};
 use crate::sql::{Database, Query};
 use crate::{CsvOptions, Dataset, Error, Result, hash_path, is_parquet, read_csv, read_parquet};
 use std::fmt;
@@ -85,7 +85,8 @@ impl Input {
     /// SHA-256 of the files' bytes, or of the rows.
     pub fn hash(&self) -> Result<String> {
         match self {
-            Self::File(path) | Self::Parquet(path) => hash_path(path),
+            Self::File(path) => hash_path(path),
+            Self::Parquet(path) => hash_columnar(path),
             Self::Sql(query) => Ok(query.rows()?.hash.to_string()),
             Self::Rows(held) => Ok(held.hash.to_string()),
         }

@@ -260,6 +260,10 @@ pub trait FitUse {
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
         self.adapt_rows(run, options.data, options.labels)?.write(run, options)
     }
+    /// Whether the run's model predicts without a client's personal model.
+    fn shared_predicts(&self) -> bool {
+        true
+    }
     /// If clients of the run have no personal model: the reason, and the alternative.
     fn without_own(&self) -> Option<(String, &'static str)> {
         None

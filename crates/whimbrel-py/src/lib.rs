@@ -32,7 +32,8 @@ mod _whimbrel {
     use super::rows::Rows;
     #[pymodule_export]
     use super::runs::{
-        adapt, compare, export, impute, learned, own_names, predict, report, run, tensors,
+        adapt, compare, export, impute, learned, own_names, predict, report, run, shared_predicts,
+        tensors,
     };
     #[pymodule_export]
     use super::shard::{Offered, Shard, offer};

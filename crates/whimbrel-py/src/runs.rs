@@ -216,6 +216,12 @@ pub fn predict<'py>(
     found.columns.into_iter().map(column).collect()
 }
 
+/// Whether models of this resolved job predict without a client's personal model.
+#[pyfunction]
+pub fn shared_predicts(py: Python<'_>, job: &str) -> PyResult<bool> {
+    detached(py, || Ok(Job::parse(job, "job.toml")?.fit.shared_predicts()))
+}
+
 /// Numbers as the bytes of a writable array.
 pub fn bytes<'py, T, const N: usize>(
     py: Python<'py>,

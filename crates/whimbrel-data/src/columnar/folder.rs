@@ -1,6 +1,6 @@
 //! The files of a folder and the columns that its folders' names add.
 
-use super::has_ending;
+use super::is_read;
 use crate::hash::sorted_entries;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -52,17 +52,14 @@ fn walk(
         let what = "the folders are nested too deeply";
         return Err(Error::format(&folder.display().to_string(), what));
     }
-    for path in sorted_entries(folder)? {
+    for path in sorted_entries(folder)?.into_iter().filter(|path| is_read(path)) {
         if path.is_dir() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(['.', '_']) {
-                continue;
-            }
             let key = name.split_once('=').map(|(key, value)| (decoded(key), decoded(value)));
             let key = key.map(|(key, value)| (key, Some(value).filter(|v| v != NO_VALUE)));
             let keys = keys.iter().cloned().chain(key).collect::<Vec<_>>();
             walk(&path, &keys, depth + 1, found)?;
-        } else if has_ending(&path) {
+        } else {
             found.push(Part { path, keys: keys.to_vec() });
         }
     }

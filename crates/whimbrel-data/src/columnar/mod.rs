@@ -41,17 +41,18 @@ pub fn is_parquet(path: &Path) -> bool {
 /// Whether a folder, or one within it up to a depth, has a file with an ending of [`ENDINGS`].
 fn has_files(folder: &Path, depth: usize) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
-    entries.flatten().any(|entry| {
-        let path = entry.path();
-        if path.is_dir() { depth > 0 && has_files(&path, depth - 1) } else { has_ending(&path) }
-    })
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| is_read(path))
+        .any(|path| !path.is_dir() || (depth > 0 && has_files(&path, depth - 1)))
 }
 
-/// Whether a file of a folder is read: hidden files and those of other programs (`_SUCCESS`) are not.
-fn has_ending(path: &Path) -> bool {
+/// Whether an entry of a folder is read: hidden ones and those of other programs (`_SUCCESS`) are not.
+pub(crate) fn is_read(path: &Path) -> bool {
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    ENDINGS.contains(&ending) && !name.starts_with(['.', '_'])
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    (path.is_dir() || ENDINGS.contains(&ending)) && !name.starts_with(['.', '_'])
 }
 
 /// Reads a Parquet or Arrow file, or a folder of them.

@@ -142,7 +142,7 @@ struct Url {
 
 impl Url {
     fn parse(url: &str, name: &str) -> Result<Self> {
-        let (place, options) = url.split_once('?').unwrap_or((url, ""));
+        let (place, options) = cut(url);
         let (mut authorities, mut mode, mut others) = (None, None, Vec::new());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -153,12 +153,31 @@ impl Url {
         }
         let variable = std::env::var_os("PGSSLROOTCERT").filter(|file| !file.is_empty());
         let authorities = authorities.or(variable.map(PathBuf::from));
-        let config = format!("{place}?{}", others.join("&")).parse::<Config>();
+        let config = format!("{}?{}", escaped(place), others.join("&")).parse::<Config>();
         let config = config.map_err(|e| {
             let hint = "the form is postgres://user@host:port/database?sslrootcert=FILE";
             Error::config(format!("{name}: {}", message(&e))).hint(hint)
         })?;
         Ok(Self { config, authorities, mode })
+    }
+}
+
+/// The URL up to its options, and the options. The first `?` after the credentials starts them, because a
+/// password can hold an unescaped one; the last `@` ends the credentials, except in the path of `sslrootcert`.
+fn cut(url: &str) -> (&str, &str) {
+    let head = url.split("sslrootcert=").next().unwrap_or_default();
+    let start = head.rfind('@').unwrap_or(0);
+    match url[start..].find('?') {
+        Some(mark) => (&url[..start + mark], &url[start + mark + 1..]),
+        None => (url, ""),
+    }
+}
+
+/// The URL with every `@` in its credentials escaped: the parser takes the first one for their end.
+fn escaped(place: &str) -> String {
+    match place.rsplit_once('@') {
+        Some((credentials, host)) => format!("{}@{host}", credentials.replace('@', "%40")),
+        None => place.into(),
     }
 }
 
@@ -334,6 +353,29 @@ fn numeric(raw: &[u8]) -> Result<f64, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_may_have_unescaped_marks() {
+        for password in ["s3cret", "s3?cret", "s3?a=b&c", "s3@c?r@et", "s3/c:ret?"] {
+            let url = format!("postgres://ada:{password}@db.example:5433/wards");
+            for (options, mode) in [("", None), ("?sslmode=disable", Some("disable"))] {
+                let found = Url::parse(&format!("{url}{options}"), "rows").unwrap();
+                assert_eq!(found.config.get_password(), Some(password.as_bytes()));
+                assert_eq!(found.config.get_user(), Some("ada"));
+                assert_eq!(found.config.get_hosts(), [Host::Tcp("db.example".into())]);
+                assert_eq!(found.config.get_dbname(), Some("wards"));
+                assert_eq!(found.mode.as_deref(), mode);
+            }
+        }
+        let found = Url::parse("postgres://ada@db/wards?sslrootcert=/etc/a@b.pem", "rows").unwrap();
+        assert_eq!(found.authorities, Some(PathBuf::from("/etc/a@b.pem")));
+        assert_eq!(found.config.get_dbname(), Some("wards"));
+        let error = Url::parse("postgres://ada:s3?cret@db/wards?color=red", "rows").err().unwrap();
+        assert!(
+            error.to_string().contains("color") && !error.to_string().contains("cret"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn decimals_are_rounded_once() {

@@ -69,6 +69,10 @@ impl FitUse for SoulFit {
         Ok(fitted.table(&fitted.predictive(samples), &rows))
     }
 
+    fn shared_predicts(&self) -> bool {
+        false
+    }
+
     fn adapt_rows(
         &self,
         run: &ModelUse<'_>,

@@ -23,12 +23,12 @@ pub(crate) use samples::settle_classes;
 
 use crate::failure::{AtKey, Failure, Result};
 use crate::family::refuse;
-use crate::job::{DataSource as Source, Job, Partition};
+use crate::job::{Csv, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Samples, Table};
 use whimbrel_data::{
-    Attribute, ClientRows, ColumnType, Described, Entries, LogisticTruth, ReadHashes,
+    Attribute, ClientRows, ColumnType, Described, Entries, Input, LogisticTruth, ReadHashes,
     RepresentationTruth, Sha256, Standardization, hash_path,
 };
 use whimbrel_methods::guard::Withheld;
@@ -316,9 +316,19 @@ fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
         loaded.withhold(job)?;
     }
     for path in job.clone().paths_mut() {
-        loaded.files.push((path.display().to_string(), hash_path(path as &Path)?));
+        loaded.files.push((path.display().to_string(), hash_input(job, path)?));
     }
     Ok(loaded)
+}
+
+/// The hash of a file or folder of the job; of a Parquet folder, that of the files that are read.
+fn hash_input(job: &Job, path: &Path) -> Result<String> {
+    match &job.data.source {
+        Source::Csv(Csv { path: Input::Parquet(folder), .. }) if folder == path => {
+            Ok(Input::Parquet(folder.clone()).hash()?)
+        }
+        _ => Ok(hash_path(path)?),
+    }
 }
 
 /// Gives all rows to one client, in the clients' order.

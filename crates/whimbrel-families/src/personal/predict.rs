@@ -261,7 +261,7 @@ impl PersonalFit {
     fn predictor(&self, run: &ModelUse<'_>) -> Result<(Trained, Mixture)> {
         let trained = Trained::read(self, run)?;
         let own = run.own.map(Own::from_artifact).unwrap_or_default();
-        if own.is_empty() && !trained.rule.adaptation().shared_predicts() {
+        if own.is_empty() && !self.shared_predicts() {
             return refuse(
                 format!(
                     "a model of {} predicts for a client, and none is named",
@@ -330,6 +330,10 @@ impl FitUse for PersonalFit {
             fitted.notes.push(format!("mixture weights: {weights}"));
         }
         Ok(fitted)
+    }
+
+    fn shared_predicts(&self) -> bool {
+        self.rule.local.adaptation().shared_predicts()
     }
 
     fn without_own(&self) -> Option<(String, &'static str)> {
