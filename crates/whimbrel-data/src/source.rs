@@ -62,8 +62,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Unpacked bytes that are read whatever the packed size.
-const UNPACKED_BYTES: u64 = 256 << 20;
+/// Unpacked bytes that are read whatever the packed size: a table of one-digit cells in memory has some
+/// eight times as many.
+const UNPACKED_BYTES: u64 = 64 << 20;
 /// Beyond that, the largest ratio of unpacked to packed bytes. Tables reach tens; deflate reaches
 /// 1,000 on bytes that are all the same.
 const UNPACKED_RATIO: u64 = 200;
