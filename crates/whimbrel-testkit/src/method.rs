@@ -8,7 +8,8 @@
 //!   and loading;
 //! - an empty fold is legal;
 //! - every state is restored from its bytes, and truncated bytes are refused;
-//! - a truncated message is refused, random bytes never panic, and a refused message changes nothing;
+//! - a truncated message is refused, random bytes never panic, also in the steps after a client took
+//!   them, and a refused message changes nothing;
 //! - only finite numbers enter a fold or, after `check`, a metric; an upload of another kind of
 //!   exchange is refused;
 //! - clients whose summaries start alone also start together, for all magnitudes;
@@ -259,10 +260,16 @@ impl<'a> Run<'a> {
     }
 
     fn messages_down_are_robust(&self, key: Key) {
-        let down = self.down(0, key).1.to_bytes();
-        hostile(&down, "down", self.name, |bytes| {
-            let down = bytes.to_vec().into();
-            self.method.local_step(&self.clients[0], &down, &self.data[0], key).map(|_| ())
+        let sound = self.down(0, key).1;
+        hostile(&sound.to_bytes(), "down", self.name, |bytes| {
+            let message = bytes.to_vec().into();
+            let step = |client, down| self.method.local_step(client, down, &self.data[0], key);
+            let (client, _) = step(&self.clients[0], &message)?;
+            // Its coordinator accepted the answer: the client goes on, or refuses the next message.
+            let _ = step(&client, &sound);
+            let _ = step(&client, &message);
+            let _ = self.method.client_artifact(&client, &self.data[0]);
+            Ok(())
         });
     }
 
@@ -408,11 +415,11 @@ fn hostile(message: &[u8], what: &str, name: &str, mut receive: impl FnMut(&[u8]
     }
 }
 
-/// The message with bytes replaced or moved, or random bytes.
+/// The message with numbers, fields or bytes replaced or moved, or random bytes.
 fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
     let mut bytes = message.to_vec();
     let length = message.len() as u64;
-    match random.below(4) {
+    match random.below(5) {
         0 => bytes = (0..random.below(2 * length + 8)).map(|_| random.next_u64() as u8).collect(),
         1 if length > 0 => bytes.rotate_left(random.below(length) as usize),
         2 if length > 8 => {
@@ -421,6 +428,13 @@ fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
             let odd = [f64::NAN, f64::INFINITY, -1e308, f64::MIN_POSITIVE / 4.0, 0.0];
             let number = odd[random.below(5) as usize].to_le_bytes();
             bytes[at..at + 8].copy_from_slice(&number);
+        }
+        3 if length > 4 => {
+            // A count or an index at the edge of what is valid.
+            let at = random.below(length - 3) as usize;
+            let field = u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            let edge = [0, 1, u32::MAX, 1 << 31, field.wrapping_add(1), field.wrapping_sub(1)];
+            bytes[at..at + 4].copy_from_slice(&edge[random.below(6) as usize].to_le_bytes());
         }
         _ => {
             for _ in 0..1 + random.below(4) {

@@ -3,7 +3,7 @@
 
 use crate::network::{MIXTURE, Wards, client};
 use whimbrel_core::method::{Artifact, Tensor};
-use whimbrel_core::{ClientId, Wire};
+use whimbrel_core::{ClientId, Key, Wire};
 use whimbrel_engine::{Chain, Consent, Purpose, Question, StepId};
 use whimbrel_families::plan::Facts;
 use whimbrel_families::{Job, Offer};
@@ -93,6 +93,37 @@ fn refuses(wards: &Wards, data: &str, rest: &str, forgeries: Vec<Forgery>) {
         let mut forged = honest[..last].to_vec();
         forge(&mut forged);
         assert!(plan.build(last, &forged).is_err(), "forgery {at} of\n{data}{rest}");
+    }
+    never_panics(wards, &offer, &honest[..last]);
+}
+
+/// A client answers mutated results of earlier stages, as numbers and as bytes, or refuses them.
+fn never_panics(wards: &Wards, offer: &Offer, honest: &[Artifact]) {
+    let odd = [f64::NAN, f64::INFINITY, -1.0, 0.0, 0.5, 3.0, 1e18, 1e308, f64::MIN_POSITIVE];
+    let mut random = Key::root(33).stream();
+    let mut below = |n: usize| random.below(n.max(1) as u64) as usize;
+    let (name, file) = &wards.files[0];
+    for _ in 0..200 {
+        let mut forged = honest.to_vec();
+        let tensors = &mut forged[below(honest.len())].tensors;
+        let count = tensors.len();
+        if let Some(tensor) = tensors.get_mut(below(count)) {
+            match (below(4), tensor.values.len()) {
+                (0, _) => tensor.shape.push(odd[below(4) + 3] as u64),
+                (1, length) => tensor.values.truncate(below(length)),
+                (_, 0) => tensor.values.push(odd[below(odd.len())]),
+                (_, length) => tensor.values[below(length)] = odd[below(odd.len())],
+            }
+        }
+        let mut message = forged.to_bytes();
+        if below(2) == 0 {
+            let at = below(message.len());
+            message[at] = below(256) as u8;
+        }
+        let at = StepId::enrolment(honest.len() as u32);
+        let (purpose, message) = (Purpose::Enrol, message.into());
+        let question = Question { purpose, at, client: ClientId(0), message };
+        let _ = client(&offer.to_json(), name, file, 7).answer(&question);
     }
 }
 
