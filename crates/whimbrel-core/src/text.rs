@@ -1,7 +1,9 @@
-//! Display of a peer's text.
+//! Display of a peer's text, and names that can be displayed.
 
 /// Maximal length of a displayed text.
 const CHARS_MAX: usize = 1000;
+/// Maximal length of a client's name, which appears in tables, logs and names of folders.
+pub const NAME_BYTES_MAX: usize = 200;
 
 /// A peer's text, truncated, with control, invisible and bidirectional characters escaped.
 pub fn printable(words: &str) -> String {
@@ -25,9 +27,23 @@ pub fn is_shown(c: char) -> bool {
     !c.is_control() && !hidden
 }
 
+/// Whether a text can be the name of a client or relay.
+pub fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.chars().all(is_shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_displayed_as_they_are() {
+        let long = "n".repeat(NAME_BYTES_MAX);
+        assert!(is_name("ward 7") && is_name("Zoë") && is_name(&long));
+        for bad in ["", "a\nb", "a\u{200b}b", "\u{202e}a", &format!("{long}n")] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn terminal_controls_are_escaped() {

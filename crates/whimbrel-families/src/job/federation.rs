@@ -1,5 +1,6 @@
 //! `[federation]`: clients and round closing of a job on a network.
 
+use whimbrel_core::text::{NAME_BYTES_MAX, is_name};
 use whimbrel_engine::Quorum;
 use whimbrel_job::form::{CLIENTS as CLIENT_NAMES, COUNT_U32, Form, POSITIVE};
 use whimbrel_job::key::Section;
@@ -46,9 +47,6 @@ impl Clients {
     }
 }
 
-/// Maximal length of a client's name.
-const NAME_BYTES_MAX: usize = 200;
-
 table! {
     FEDERATION: Federation = "federation",
         "Clients of a job on a network, and when its rounds close. `whimbrel run`, which simulates the job, \
@@ -62,7 +60,9 @@ table! {
         /// uploads that close a round: a number, or a share of the cohort
         quorum: QUORUM = "quorum", QUORUMS, default;
         /// seconds after which a round with its quorum closes; without a quorum it stays open
-        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "rounds wait for the whole cohort";
+        deadline_s: DEADLINE = "deadline_s",
+            number!("a number above 0 and at most 31536000", |x| x > 0.0 && x <= 31_536_000.0),
+            unset "rounds wait for the whole cohort";
         /// address of the coordinator
         listen: LISTEN = "listen", ADDRESS, default;
         /// address of the dashboard
@@ -165,12 +165,14 @@ fn read_names(value: &Value<'_>) -> Read<Vec<String>> {
     let items = value.list()?;
     let mut names = read_all(items.clone(), |item| {
         let name = item.text()?;
-        if is_client_name(&name) {
+        if is_name(&name) {
             return Ok(name);
         }
         Err(item.fail(
             format!("{} is not a valid client name", text(&name)),
-            format!("a name has at most {NAME_BYTES_MAX} bytes and no control characters"),
+            format!(
+                "a name has 1 to {NAME_BYTES_MAX} bytes, without control or invisible characters"
+            ),
         ))
     })?;
     if names.is_empty() {
@@ -182,11 +184,6 @@ fn read_names(value: &Value<'_>) -> Read<Vec<String>> {
     }
     names.sort();
     Ok(names)
-}
-
-/// Whether `name` is valid for a client.
-pub fn is_client_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
 fn read_quorum(value: &Value<'_>) -> Read<Quorum> {

@@ -10,12 +10,12 @@ pub use groups::Minimum;
 pub use schema::{Schema, SourceForm, TargetForm};
 
 use crate::failure::{Failure, Result};
-use crate::job::federation::is_client_name;
 use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation};
 use crate::load::{Layout, rows_of_client};
 use crate::plan::{Facts, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use whimbrel_core::text::is_name;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Input, Sha256};
 use whimbrel_engine::OFFER_BYTES_MAX;
@@ -100,7 +100,7 @@ impl Offer {
             return refuse("does not match its hash".into());
         }
         let named = self.names.is_empty() || self.names.len() == self.clients as usize;
-        if !named || self.clients == 0 || !self.names.iter().all(|name| is_client_name(name)) {
+        if !named || self.clients == 0 || !self.names.iter().all(|name| is_name(name)) {
             return refuse("has invalid client names".into());
         }
         self.schema.check()?;

@@ -319,6 +319,8 @@ fn a_served_job_says_who_takes_part_and_when_a_round_closes() {
         ("clients = 2\nlisten = \"here\"", "not \"here\""),
         ("clients = 2\ndashboard = true", "not true"),
         ("clients = 2\ndeadline_s = 0", "not 0"),
+        ("clients = 2\ndeadline_s = 1e20", "a number above 0 and at most 31536000"),
+        ("clients = [\"a\u{200b}b\"]", "without control or invisible characters"),
         ("quorum = 2", "missing key `clients`"),
     ] {
         let text = MIXTURE.replace("clients = [\"north\", \"south\"]", keys);
