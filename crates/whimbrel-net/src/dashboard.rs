@@ -68,6 +68,8 @@ pub struct Dashboard {
     token: Option<String>,
     token_file: Option<PathBuf>,
     visits: Arc<Visits>,
+    /// Whether only probes are answered.
+    only_probes: bool,
 }
 
 /// Requests for the status: a coordinator waits until open pages have shown its end.
@@ -105,7 +107,13 @@ impl Dashboard {
     pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
         let token_file = folder.map(|folder| folder.join(TOKEN_FILE));
         let token = token_file.as_deref().map(kept_token).transpose()?;
-        Ok(Self { board, about, token, token_file, visits: Arc::default() })
+        Ok(Self { board, about, token, token_file, visits: Arc::default(), only_probes: false })
+    }
+
+    /// A server that answers `/healthz` and `/readyz` alone, for a port without visitors.
+    pub fn probes(board: Board) -> Self {
+        let (token, token_file, visits) = Default::default();
+        Self { board, about: About::default(), token, token_file, visits, only_probes: true }
     }
 
     /// The token's file.
@@ -136,7 +144,7 @@ impl Dashboard {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // Above the limit the oldest connection gives way, so that probes are always answered.
+            // Above the limit the oldest connection gives way: idle ones block nobody.
             open.retain(|task| !task.is_finished());
             if open.len() >= CONNECTIONS_MAX
                 && let Some(oldest) = open.pop_front()
@@ -187,6 +195,9 @@ impl Dashboard {
                 RunState::Failed => (StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
             };
             return plain(code, text);
+        }
+        if self.only_probes {
+            return plain(StatusCode::NOT_FOUND, "page not found\n");
         }
         if let Some(token) = query_token(request.uri().query()) {
             return if self.accepts(token) { self.set_cookie(token) } else { unauthorized() };
@@ -538,6 +549,10 @@ mod tests {
             assert_eq!(ask(&page, "/readyz", None).status(), wanted, "{phase:?}");
             assert_eq!(ask(&page, "/healthz", None).status(), StatusCode::OK);
         }
+        let probes = Dashboard::probes(page.board.clone());
+        let asked = ["/healthz", "/readyz", "/", "/status.json"];
+        let codes = asked.map(|path| ask(&probes, path, None).status().as_u16());
+        assert_eq!(codes, [200, 200, 404, 404]);
     }
 
     #[test]

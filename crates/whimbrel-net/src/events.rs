@@ -112,7 +112,7 @@ pub struct SharedState {
     /// Upload bounds of the stage under way.
     pub bounds: Mutex<UploadBounds>,
     sessions: AtomicU64,
-    /// Tokens per host that have not proved right.
+    /// Refused tokens per host, or per certificate behind a relay.
     tokens: PerMinute,
     /// Sessions per client.
     begun: PerMinute,
@@ -123,35 +123,34 @@ const COUNTED_MAX: usize = 100_000;
 
 /// Counts by key, cleared every minute.
 #[derive(Default)]
-struct PerMinute(Mutex<(Option<Instant>, HashMap<String, u32>)>);
+pub(crate) struct PerMinute(Mutex<(Option<Instant>, HashMap<String, u32>)>);
 
 impl PerMinute {
-    /// Counts one more; false beyond `most`, and for new keys once there are too many.
-    fn allows(&self, key: &str, most: u32) -> bool {
+    /// The count of a key with `more`; new keys are not counted once there are too many.
+    pub(crate) fn count(&self, key: &str, more: u32) -> u32 {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, counts) = &mut *held;
         if since.is_none_or(|since| since.elapsed().as_secs() >= 60) {
             *since = Some(Instant::now());
             counts.clear();
         }
-        if counts.len() >= COUNTED_MAX && !counts.contains_key(key) {
-            return false;
-        }
-        let count = counts.entry(key.to_owned()).or_default();
-        *count += 1;
-        *count <= most
-    }
-
-    fn take_back(&self, key: &str) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = held.1.get_mut(key) {
-            *count = count.saturating_sub(1);
+        match counts.get_mut(key) {
+            Some(count) => {
+                *count += more;
+                *count
+            }
+            None => {
+                if more > 0 && counts.len() < COUNTED_MAX {
+                    counts.insert(key.to_owned(), more);
+                }
+                more
+            }
         }
     }
 }
 
 /// An address without its port.
-fn host(address: &str) -> &str {
+pub(crate) fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
@@ -223,18 +222,28 @@ impl SharedState {
 
     /// Whether a client may begin one more session in this minute.
     pub fn may_begin(&self, name: &str) -> bool {
-        self.begun.allows(name, self.limits.sessions_per_minute)
+        self.begun.count(name, 1) <= self.limits.sessions_per_minute
     }
 
-    /// Whether one more token from this host may be compared in this minute. Each attempt counts
-    /// until [`SharedState::enrolled`] takes it back.
-    pub fn may_enrol(&self, address: &str) -> bool {
-        self.tokens.allows(host(address), self.limits.enrolments_per_minute)
+    /// Whether one more token of this sender (a host, or a certificate behind a relay) may be compared
+    /// in this minute.
+    pub fn may_enrol(&self, sender: &str) -> bool {
+        self.tokens.count(sender, 0) < self.limits.enrolments_per_minute
     }
 
-    /// Takes back the count of a token that was right.
-    pub fn enrolled(&self, address: &str) {
-        self.tokens.take_back(host(address));
+    /// Counts a refused token of this sender.
+    pub fn count_refused_token(&self, sender: &str) {
+        self.tokens.count(sender, 1);
+    }
+
+    /// A refusal in words, for a client that connects through this relay.
+    pub fn in_words(&self, why: Refusal, via: Option<&str>) -> String {
+        match self.registry.list().revoked_relay(via) {
+            Some(relay) if why == Refusal::RelayRevoked => {
+                format!("the relay `{relay}` was revoked: ask for an invitation on another path")
+            }
+            _ => why.to_string(),
+        }
     }
 
     /// Maximal bytes of an upload of this kind; `None` where uploads are not allowed.

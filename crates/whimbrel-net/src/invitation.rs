@@ -103,7 +103,7 @@ impl Invitation {
 
 /// Whether a text is `host:port`, with a name, an IPv4 address or an IPv6 address in brackets. Other
 /// texts could add lines to a request or a log.
-pub(crate) fn is_address(text: &str) -> bool {
+pub fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

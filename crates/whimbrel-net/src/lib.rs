@@ -9,7 +9,7 @@
 //! | coordinator | [`coordinator`] | rounds: requests, collection of answers, durability, acknowledgements |
 //! | | [`events`] | queue of events from connections to the coordinator's thread |
 //! | | [`service`], [`listen`] | one connection: handshake, authentication, frames, limits |
-//! | | [`unauthenticated`] | limits on unauthenticated connections |
+//! | | [`places`] | limits on connections, per host and per certificate |
 //! | | [`upload_memory`] | memory for uploads, reserved as bytes arrive |
 //! | | [`registry`], [`members`] | list of clients: invitations, certificates, standings |
 //! | | [`inspection`], [`repair`] | integrity of a run's files, and their repair |
@@ -34,13 +34,13 @@ pub mod invitation;
 pub mod limits;
 pub mod listen;
 pub mod members;
+pub mod places;
 pub mod registry;
 pub mod relay;
 pub mod repair;
 pub mod service;
 pub mod status;
 pub mod tls;
-pub mod unauthenticated;
 pub mod upload_memory;
 pub mod wal;
 

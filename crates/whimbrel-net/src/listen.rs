@@ -5,15 +5,16 @@ use crate::client::link::{RELAY_CALLS_MAX, RELAY_STREAM_WINDOW_BYTES, RELAY_WIND
 use crate::events::SharedState;
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, Limits};
+use crate::places::{Permit, Places};
 use crate::proto::federation_server::{Federation, FederationServer};
 use crate::service::{ConnectionService, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
 use crate::tls::{fingerprint, refusal};
-use crate::unauthenticated::{Permit, Unauthenticated};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,6 +34,8 @@ use whimbrel_core::Error;
 
 /// Concurrent calls of one connection: a session, and a repeated enrolment.
 const CALLS_MAX: u32 = 4;
+/// Concurrent connections of one client or relay, which needs one, and another after a break.
+const CONNECTIONS_OF_ONE: usize = 8;
 /// Memory for unread frames of a client.
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Memory for unread frames of an unauthenticated connection: one enrolment fits.
@@ -70,7 +73,7 @@ pub trait Host: Send + Sync + 'static {
 /// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Party {
-    /// It may only enrol.
+    /// It may only enrol; also a revoked one.
     Unauthenticated,
     Client,
     Relay,
@@ -102,9 +105,10 @@ impl Host for SharedState {
 
     fn party(&self, certificate: &Fingerprint) -> Party {
         match self.registry.holder(certificate) {
-            None => Party::Unauthenticated,
+            Some(entry) if self.registry.list().barred(&entry).is_some() => Party::Unauthenticated,
             Some(entry) if entry.is_relay() => Party::Relay,
             Some(_) => Party::Client,
+            None => Party::Unauthenticated,
         }
     }
 
@@ -136,7 +140,10 @@ pub(crate) fn into_async(
 pub async fn listen<H: Host>(listener: TcpListener, tls: Arc<ServerConfig>, host: Arc<H>) {
     let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(Semaphore::new(host.limits().connections));
-    let unauthenticated = Unauthenticated::new(host.limits().connections);
+    // Half of all connections may be unauthenticated, and half of those from one host.
+    let most = (host.limits().connections / 2).max(2);
+    let unauthenticated = Places::new(most, most / 2);
+    let known = Places::new(usize::MAX, CONNECTIONS_OF_ONE);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -152,14 +159,14 @@ pub async fn listen<H: Host>(listener: TcpListener, tls: Arc<ServerConfig>, host
                 host.refuse(Refusal::TooManyConnections, &address);
             }
             Ok(place) => {
-                let (acceptor, host) = (acceptor.clone(), host.clone());
+                let (acceptor, host, known) = (acceptor.clone(), host.clone(), known.clone());
                 let permit = unauthenticated.admit(address.ip());
                 let address = address.to_string();
                 tokio::spawn(async move {
                     let _place = place;
                     let evicted = permit.evicted();
                     let why = tokio::select! {
-                        ended = connection(stream, &address, acceptor, &host, permit) => ended,
+                        ended = connection(stream, &address, acceptor, &host, permit, &known) => ended,
                         () = evicted.notified() => Err(Refusal::TooManyConnections),
                     };
                     if let Err(why) = why {
@@ -177,7 +184,8 @@ async fn connection<H: Host>(
     address: &str,
     acceptor: TlsAcceptor,
     host: &Arc<H>,
-    permit: Permit,
+    permit: Permit<IpAddr>,
+    known: &Arc<Places<Fingerprint>>,
 ) -> Result<(), Refusal> {
     let _ = stream.set_nodelay(true);
     // A connection that closes without a byte is a probe, not an attack.
@@ -198,6 +206,7 @@ async fn connection<H: Host>(
     // may enrol, which needs little memory.
     let party = host.party(&certificate);
     let permit = (party == Party::Unauthenticated).then_some(permit);
+    let own = permit.is_none().then(|| known.admit(certificate));
     let (stream_window, window, calls_max, message_max) = party.limits();
     let calls = Arc::new(AtomicU32::new(0));
     let service = host.clone().service(certificate, address.into(), calls.clone());
@@ -218,9 +227,10 @@ async fn connection<H: Host>(
     let served = http.serve_connection(TokioIo::new(checked), TowerToHyperService::new(service));
     let result = tokio::select! {
         result = served => result,
-        // A relay may wait for its clients.
-        () = idle(&calls, limits.first_frame), if party != Party::Relay => {
-            return Err(Refusal::Silent);
+        () = evicted(own.as_ref()) => return Err(Refusal::TooManyConnections),
+        // A relay connects again when a client calls.
+        () = idle(&calls, limits.first_frame) => {
+            return if party == Party::Relay { Ok(()) } else { Err(Refusal::Silent) };
         }
     };
     if let Err(error) = &result {
@@ -337,6 +347,14 @@ where
             }
             Ok(answer)
         })
+    }
+}
+
+/// Completes when another connection has taken this one's place; never without a permit.
+async fn evicted<K: PartialEq>(permit: Option<&Permit<K>>) {
+    match permit {
+        Some(permit) => permit.evicted().notified().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -22,10 +22,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use whimbrel_core::wire::hex;
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::Store;
 
+/// Pause before redeemed tokens are written, in durations of the last write, and its maximum.
+const WRITES_APART: u32 = 4;
+const WRITE_DELAY_MAX: Duration = Duration::from_millis(500);
 /// Maximal changes of one client's certificate, since each is stored permanently.
 const CERTIFICATES_MAX: u32 = 1000;
 
@@ -35,7 +39,8 @@ pub struct Registry {
     /// Redemptions that wait for the next write of the list. Each write takes all of them, so that
     /// many clients who enrol at the same time cost few writes.
     waiting: Mutex<Vec<(Redemption, Sender<Result<Redeemed>>)>>,
-    writing: Mutex<()>,
+    /// Duration of the last write, held during a write.
+    writing: Mutex<Duration>,
 }
 
 /// The sender of a token.
@@ -170,9 +175,7 @@ impl Registry {
     /// Moves a client that has joined to another relay, or to a direct connection.
     pub fn move_to(&self, name: &str, via: Option<&str>) -> Result<()> {
         self.change(|list| {
-            if let Some(relay) = via {
-                list.relay(relay)?;
-            }
+            list.check_path(name, via)?;
             if let Some(entry) = list.entry(name) {
                 entry.via = via.map(Into::into);
             }
@@ -263,13 +266,17 @@ impl Registry {
 
     /// Redeems all waiting tokens in one change of the list, unless another thread has done so.
     fn redeem_waiting(&self, answered: &Receiver<Result<Redeemed>>) -> Result<Redeemed> {
-        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(result) = answered.try_recv() {
             return result;
         }
+        // A write takes as long as the list: pauses in proportion bound its share of the time.
+        std::thread::sleep((WRITES_APART * *last).min(WRITE_DELAY_MAX));
+        let begun = Instant::now();
         let (redemptions, answers): (Vec<Redemption>, Vec<_>) =
             std::mem::take(&mut *self.waiting()).into_iter().unzip();
         let redeemed = self.file.change(|list| Ok(list.redeem_all(&redemptions)));
+        *last = begun.elapsed();
         let mut results = redeemed.map(Vec::into_iter);
         for answer in answers {
             let result = match &mut results {
@@ -293,14 +300,13 @@ impl Registry {
     }
 
     /// The relay at the inner end of a path of relays, of which the first is connected to the
-    /// coordinator; `None` for an empty path.
+    /// coordinator; `None` for an empty path. Revoked relays are found by [`ClientList::barred`].
     pub fn relay_of(&self, path: &[Fingerprint]) -> std::result::Result<Option<String>, Refusal> {
         let mut via = None;
         for certificate in path {
             let relay = self.holder(certificate).filter(ClientEntry::is_relay);
             let relay = relay.ok_or(Refusal::UnknownCertificate)?;
             match relay {
-                relay if relay.standing == Standing::Revoked => return Err(Refusal::Revoked),
                 relay if relay.via != via => return Err(Refusal::Path),
                 relay => via = Some(relay.name),
             }

@@ -9,6 +9,7 @@
 
 use crate::client::link::{ConnectError, Connection, Sender};
 use crate::client::{self, Client};
+use crate::events::{PerMinute, host};
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, Limits, connections_by_descriptors};
 use crate::listen::{Host, Party, listen};
@@ -29,7 +30,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use whimbrel_core::text::printable;
 use whimbrel_core::wire::hex;
 use whimbrel_core::{Error, Result};
@@ -39,7 +40,7 @@ use whimbrel_engine::checkpoint::private_file;
 /// hexadecimal and separated by commas, the client's first.
 pub const PATH: &str = "whimbrel-path";
 /// Maximal number of certificates in [`PATH`].
-const PATH_MAX: usize = 8;
+pub const PATH_MAX: usize = 8;
 /// File of the certificates that the coordinator has admitted through this relay. A lost line costs a
 /// client one more connection.
 const ADMITTED: &str = "admitted";
@@ -89,8 +90,9 @@ impl Relay {
         let tls = server_config(client.identity(), client_ca.as_deref())?;
         let connections = limits.connections.min(connections_by_descriptors());
         let limits = Limits { connections, ..limits };
-        let link = tokio::sync::Mutex::new(None);
-        Ok(Some(Self { state: Arc::new(RelayState { client, link, limits, admitted }), tls }))
+        let (link, refused) = Default::default();
+        let state = RelayState { client, link, limits, refused, admitted };
+        Ok(Some(Self { state: Arc::new(state), tls }))
     }
 
     /// Fingerprint of the certificate that its clients' invitations contain.
@@ -120,27 +122,50 @@ impl Relay {
 /// State that the connections of a relay share.
 pub struct RelayState {
     client: Client,
-    /// The connection to the coordinator, opened by the first call and again after a break.
-    link: tokio::sync::Mutex<Option<Connection>>,
+    link: tokio::sync::Mutex<Link>,
     limits: Limits,
+    /// Refused tokens per host, counted here because all clients of a relay share its host.
+    refused: PerMinute,
     admitted: Admitted,
+}
+
+/// The connection to the coordinator, opened by the first call and again after a break.
+#[derive(Default)]
+struct Link {
+    connection: Option<Connection>,
+    /// Whether the last attempt failed.
+    is_away: bool,
 }
 
 impl RelayState {
     /// A handle of the connection to the coordinator.
     async fn coordinator(&self) -> Result<FederationClient<Sender>, Status> {
         let mut link = self.link.lock().await;
-        if let Some(connection) = link.as_ref().filter(|link| !link.sender.is_closed()) {
-            return Ok(connection.client.clone());
+        if let Some(open) = link.connection.as_ref().filter(|open| !open.sender.is_closed()) {
+            return Ok(open.client.clone());
         }
         // The relay's own refusal may end; its clients try again.
-        let connection = self.client.connect().await.map_err(|error| match error {
-            ConnectError::Transient(what) | ConnectError::WrongCertificate(what) => {
-                Status::unavailable(format!("the relay does not reach the coordinator: {what}"))
+        let connected = self.client.connect().await.map_err(|error| match error {
+            ConnectError::Transient(what) | ConnectError::WrongCertificate(what) => what,
+            ConnectError::Permanent(error) => error.to_string(),
+        });
+        match (connected, link.is_away) {
+            (Err(what), is_away) => {
+                if !is_away {
+                    tracing::warn!("the coordinator cannot be reached, and clients wait: {what}");
+                }
+                link.is_away = true;
+                let what = format!("the relay does not reach the coordinator: {what}");
+                Err(Status::unavailable(what))
             }
-            ConnectError::Permanent(error) => Status::unavailable(error.to_string()),
-        })?;
-        Ok(link.insert(connection).client.clone())
+            (Ok(connection), was_away) => {
+                if was_away {
+                    tracing::info!("the coordinator is reached again");
+                }
+                link.is_away = false;
+                Ok(link.connection.insert(connection).client.clone())
+            }
+        }
     }
 }
 
@@ -181,18 +206,18 @@ impl RelayService {
     /// The call for the coordinator: this content, and the path with this connection's certificate.
     fn forwarded<T>(&self, metadata: &MetadataMap, content: T) -> Result<Request<T>, Status> {
         let mut path = if metadata.contains_key(PATH) {
-            read_path(metadata).map_err(status)?
+            read_path(metadata).map_err(|why| status(why, None))?
         } else {
             Vec::new()
         };
         path.push(self.certificate);
         if path.len() > PATH_MAX {
-            return Err(status(Refusal::Malformed));
+            return Err(status(Refusal::Malformed, None));
         }
         let path: Vec<String> = path.iter().map(|certificate| hex(certificate)).collect();
         let value = AsciiMetadataValue::try_from(path.join(","));
         let mut request = Request::new(content);
-        request.metadata_mut().insert(PATH, value.map_err(|_| status(Refusal::Malformed))?);
+        request.metadata_mut().insert(PATH, value.map_err(|_| status(Refusal::Malformed, None))?);
         Ok(request)
     }
 }
@@ -207,7 +232,15 @@ impl federation_server::Federation for RelayService {
         let (metadata, _, content) = request.into_parts();
         let (is_own, is_relay) = (!metadata.contains_key(PATH), content.relay);
         let request = self.forwarded(&metadata, content)?;
-        let reply = self.relay.coordinator().await?.enrol(request).await?.into_inner();
+        let (refused, host) = (&self.relay.refused, host(&self.address));
+        if is_own && refused.count(host, 0) >= self.relay.limits.enrolments_per_minute {
+            return Err(status(Refusal::TooManyEnrolments, None));
+        }
+        let reply = self.relay.coordinator().await?.enrol(request).await;
+        if is_own && reply.as_ref().is_err_and(|why| why.code() == Code::PermissionDenied) {
+            refused.count(host, 1);
+        }
+        let reply = reply?.into_inner();
         if is_own {
             let party = if is_relay { Party::Relay } else { Party::Client };
             self.relay.admitted.add(self.certificate, party);

@@ -1,12 +1,12 @@
 //! The gRPC service of one connection: enrolment and the frames of its session.
 
 use crate::PROTOCOL;
-use crate::events::{Event, Link, Order, SharedState};
+use crate::events::{Event, Link, Order, SharedState, host};
 use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::invitation::Fingerprint;
 use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
-use crate::registry::{Redeemed, Redeemer, Standing};
+use crate::registry::{Redeemed, Redeemer};
 use crate::relay::{PATH, read_path};
 use crate::status::{Refusal, now};
 use crate::upload_memory::Reservation;
@@ -19,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::Bytes;
 use tonic::{Code, Request, Response, Status, Streaming};
 use whimbrel_core::text::printable;
+use whimbrel_core::wire::hex;
 
 /// Minimal average rate of an upload.
 pub(crate) const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
@@ -45,15 +46,15 @@ impl federation_server::Federation for ConnectionService {
         request: Request<proto::EnrolRequest>,
     ) -> Result<Response<proto::EnrolReply>, Status> {
         let _call = CallGuard::new(&self.calls);
-        let caller = self.caller(&request).map_err(|why| self.refuse(why))?;
+        let caller = self.caller(&request).map_err(|why| self.refuse(why, None))?;
         let request = request.into_inner();
         if request.version != PROTOCOL {
-            return Err(self.refuse(Refusal::Version));
+            return Err(self.refuse(Refusal::Version, None));
         }
-        if !self.shared.may_enrol(&self.address) {
-            return Err(self.refuse(Refusal::TooManyEnrolments));
+        let (shared, via, sender) = (self.shared.clone(), caller.via.clone(), caller.sender());
+        if !shared.may_enrol(&sender) {
+            return Err(self.refuse(Refusal::TooManyEnrolments, None));
         }
-        let shared = self.shared.clone();
         // The audit line is part of the task, since this call ends when its connection breaks.
         let redeem = move || {
             let Caller { certificate, via, address } = caller;
@@ -74,11 +75,13 @@ impl federation_server::Federation for ConnectionService {
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
             Ok(Redeemed::Client(name) | Redeemed::Again(name)) => {
-                self.shared.enrolled(&self.address);
                 let (run, offer) = (self.shared.run.clone().into(), self.shared.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
-            Ok(Redeemed::Refused(why)) => Err(self.refuse(why)),
+            Ok(Redeemed::Refused(why)) => {
+                self.shared.count_refused_token(&sender);
+                Err(self.refuse(why, via.as_deref()))
+            }
             // The list could not be written; the client may retry.
             Err(error) => Err(Status::unavailable(error.to_string())),
         }
@@ -90,8 +93,9 @@ impl federation_server::Federation for ConnectionService {
         &self,
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let caller = self.caller(&request).map_err(|why| self.refuse(why))?;
-        let name = self.client(&caller).map_err(|why| self.refuse(why))?;
+        let caller = self.caller(&request).map_err(|why| self.refuse(why, None))?;
+        let via = caller.via.clone();
+        let name = self.client(&caller).map_err(|why| self.refuse(why, via.as_deref()))?;
         let (shared, client) = (self.shared.clone(), name.clone());
         let (certificate, address) = (caller.certificate, caller.address.clone());
         let changed = move || {
@@ -102,11 +106,11 @@ impl federation_server::Federation for ConnectionService {
         let _ = tokio::task::spawn_blocking(changed).await;
         if !self.shared.may_begin(&name) {
             self.shared.board.refuse(Refusal::TooManySessions);
-            return Err(status(Refusal::TooManySessions));
+            return Err(status(Refusal::TooManySessions, None));
         }
         let (frames, out) = mpsc::channel(FRAMES_AHEAD);
         let address = caller.address;
-        let session = Session { shared: self.shared.clone(), name, address, frames };
+        let session = Session { shared: self.shared.clone(), name, via, address, frames };
         let call = CallGuard::new(&self.calls);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
@@ -123,6 +127,17 @@ struct Caller {
     via: Option<String>,
     /// Its own address, or that of the outermost relay.
     address: String,
+}
+
+impl Caller {
+    /// The sender whose refused tokens are counted: a host, or a certificate behind a relay, whose
+    /// clients share its host.
+    fn sender(&self) -> String {
+        match self.via {
+            None => host(&self.address).to_owned(),
+            Some(_) => hex(&self.certificate),
+        }
+    }
 }
 
 impl ConnectionService {
@@ -143,37 +158,39 @@ impl ConnectionService {
 
     /// The name of a caller that may take part.
     fn client(&self, caller: &Caller) -> Result<String, Refusal> {
-        match self.shared.registry.holder(&caller.certificate) {
-            None => Err(Refusal::UnknownCertificate),
-            Some(entry) if entry.is_relay() => Err(Refusal::Role),
-            Some(entry) if entry.standing == Standing::Revoked => Err(Refusal::Revoked),
-            Some(entry) if entry.via != caller.via => Err(Refusal::Path),
-            Some(entry) => Ok(entry.name),
+        let entry = self.shared.registry.holder(&caller.certificate);
+        let entry = entry.ok_or(Refusal::UnknownCertificate)?;
+        match self.shared.registry.list().barred(&entry) {
+            _ if entry.is_relay() => Err(Refusal::Role),
+            Some(Refusal::Revoked) => Err(Refusal::Revoked),
+            _ if entry.via != caller.via => Err(Refusal::Path),
+            Some(why) => Err(why),
+            None => Ok(entry.name),
         }
     }
 
-    fn refuse(&self, why: Refusal) -> Status {
+    /// Records a refusal of a client that connects through this relay.
+    fn refuse(&self, why: Refusal, via: Option<&str>) -> Status {
         self.shared.refuse_unauthenticated(why, &self.address);
-        status(why)
+        status(why, Some(self.shared.in_words(why, via)))
     }
 }
 
 /// The gRPC status of a refusal. A client stops on a failed precondition or denied permission, and
 /// reconnects after all others.
-pub(crate) fn status(why: Refusal) -> Status {
-    match why {
+pub(crate) fn status(why: Refusal, words: Option<String>) -> Status {
+    let code = match why {
         Refusal::TooManyEnrolments | Refusal::TooManyConnections | Refusal::TooManySessions => {
-            Status::resource_exhausted(why.to_string())
+            Code::ResourceExhausted
         }
         Refusal::Version | Refusal::WrongRun | Refusal::Behind | Refusal::Ahead => {
-            Status::failed_precondition(why.to_string())
+            Code::FailedPrecondition
         }
-        Refusal::Malformed | Refusal::TooLarge => Status::invalid_argument(why.to_string()),
-        Refusal::Silent | Refusal::Stalled | Refusal::NotReading => {
-            Status::deadline_exceeded(why.to_string())
-        }
-        _ => Status::permission_denied(why.to_string()),
-    }
+        Refusal::Malformed | Refusal::TooLarge => Code::InvalidArgument,
+        Refusal::Silent | Refusal::Stalled | Refusal::NotReading => Code::DeadlineExceeded,
+        _ => Code::PermissionDenied,
+    };
+    Status::new(code, words.unwrap_or_else(|| why.to_string()))
 }
 
 /// Counts a call while it lives.
@@ -196,6 +213,8 @@ impl Drop for CallGuard {
 struct Session {
     shared: Arc<SharedState>,
     name: String,
+    /// The relay of its connection.
+    via: Option<String>,
     address: String,
     frames: Frames,
 }
@@ -475,7 +494,8 @@ impl Session {
         // A client that does not read is not waited for.
         let reads = why != Refusal::NotReading;
         let patience = if reads { self.shared.limits.stall } else { Duration::ZERO };
-        let _ = timeout(patience, self.frames.send(Err(status(why)))).await;
+        let status = status(why, Some(self.shared.in_words(why, self.via.as_deref())));
+        let _ = timeout(patience, self.frames.send(Err(status))).await;
     }
 
     /// Reports to the coordinator, if it still runs.

@@ -27,6 +27,7 @@ pub enum Refusal {
     Expired,
     Replayed,
     Revoked,
+    RelayRevoked,
     Name,
     UnknownCertificate,
     Path,
@@ -60,6 +61,7 @@ impl std::fmt::Display for Refusal {
             Self::Expired => "this invitation has expired: ask for a new one",
             Self::Replayed => "this invitation was used with another key",
             Self::Revoked => "this client was revoked",
+            Self::RelayRevoked => "a relay on the path of this client was revoked",
             Self::Name => "this name is taken or invalid, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
             Self::Path => "the connection came through another relay than the invitation names",
@@ -67,7 +69,7 @@ impl std::fmt::Display for Refusal {
                 "an invitation of a relay is for `whimbrel relay`, and that of a client for `whimbrel \
                  join`"
             }
-            Self::TooManyEnrolments => "too many wrong tokens; try again in a minute",
+            Self::TooManyEnrolments => "too many refused invitations; try again in a minute",
             Self::TooManySessions => "too many sessions in a minute",
             Self::TooManyConnections => "too many connections",
             Self::Handshake => "the TLS 1.3 handshake failed",

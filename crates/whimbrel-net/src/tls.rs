@@ -34,6 +34,8 @@ pub struct Identity {
 
 /// File name of a stored identity.
 const KEPT: &str = "identity";
+/// File name of the identity that replaces it.
+const NEXT: &str = "identity-next";
 /// The parser's name, without a public type, of the error for certificates of X.509 version 1 or 2.
 const OLD_VERSION: &str = "UnsupportedCertVersion";
 
@@ -54,7 +56,28 @@ impl Identity {
 
     /// The identity stored in a folder; generated on first use, readable only by its owner.
     pub fn keep(folder: &Path, name: &str) -> Result<Self> {
-        if let Some(kept) = Self::kept(folder)? {
+        Self::keep_in(folder, KEPT, name)
+    }
+
+    /// The identity that will replace the one stored in a folder; generated on first use.
+    pub fn keep_next(folder: &Path, name: &str) -> Result<Self> {
+        Self::keep_in(folder, NEXT, name)
+    }
+
+    /// Whether a folder holds an identity that will replace its present one.
+    pub fn has_next(folder: &Path) -> bool {
+        folder.join(NEXT).exists()
+    }
+
+    /// Replaces the identity of a folder by its next one.
+    pub fn adopt_next(folder: &Path) -> Result<()> {
+        let next = folder.join(NEXT);
+        fs::rename(&next, Self::path(folder)).map_err(|e| Error::storage(next.display(), e))
+    }
+
+    fn keep_in(folder: &Path, file: &str, name: &str) -> Result<Self> {
+        let path = folder.join(file);
+        if let Some(kept) = Self::read(&path)? {
             return Ok(kept);
         }
         let made = Self::make(name)?;
@@ -63,7 +86,7 @@ impl Identity {
         let certificate = &made.chain[0];
         let length = (certificate.len() as u32).to_le_bytes();
         let bytes = [&length[..], certificate, made.key.secret_der()].concat();
-        versioned::write(&Self::path(folder), &bytes)?;
+        versioned::write(&path, &bytes)?;
         Ok(made)
     }
 
@@ -74,8 +97,11 @@ impl Identity {
 
     /// The identity stored in a folder, if there is one.
     pub fn kept(folder: &Path) -> Result<Option<Self>> {
-        let path = Self::path(folder);
-        let Some(bytes) = versioned::read(&path)? else { return Ok(None) };
+        Self::read(&Self::path(folder))
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let Some(bytes) = versioned::read(path)? else { return Ok(None) };
         let damaged = || Error::storage(path.display(), "this is not an identity");
         let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         let length = u32::from_le_bytes(*length) as usize;

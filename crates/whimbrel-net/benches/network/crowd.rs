@@ -28,21 +28,44 @@ pub async fn take_part(invitations: Vec<Invitation>) {
 async fn client(invitation: Invitation, shaking: Arc<Semaphore>) {
     let place = shaking.acquire().await.expect("it is never closed");
     let identity = Identity::make(&invitation.name).expect("an identity");
-    let (address, pins) = (invitation.address.clone(), vec![invitation.server]);
-    let target = Target { address, pins, proxy: None };
-    let reach = async || match connect(&target, &identity).await {
-        Ok(connection) => connection,
-        Err(_) => panic!("the coordinator cannot be reached"),
-    };
-    let mut connection = reach().await;
-    let (token, name) = (invitation.token.to_vec().into(), String::new());
-    let request = proto::EnrolRequest { version: PROTOCOL, token, name, relay: false };
-    let run = connection.client.enrol(request).await.expect("an invitation").into_inner().run;
+    let run = enrol(&invitation, &identity).await;
     // As every client does: a connection from before is a stranger's, with a stranger's limits.
-    drop(connection);
-    let mut connection = reach().await;
+    let mut connection = reach(&invitation, &identity).await;
     drop(place);
     echo(&mut connection, run).await;
+}
+
+/// Enrols clients that take no part, this many at a time.
+pub async fn enrol_all(invitations: Vec<Invitation>, at_once: usize) {
+    let places = Arc::new(Semaphore::new(at_once));
+    let mut tasks = Vec::new();
+    for invitation in invitations {
+        let place = places.clone().acquire_owned().await.expect("it is never closed");
+        tasks.push(tokio::spawn(async move {
+            let identity = Identity::make(&invitation.name).expect("an identity");
+            enrol(&invitation, &identity).await;
+            drop(place);
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a client enrols");
+    }
+}
+
+async fn enrol(invitation: &Invitation, identity: &Identity) -> tonic::codegen::Bytes {
+    let mut connection = reach(invitation, identity).await;
+    let (token, name) = (invitation.token.to_vec().into(), String::new());
+    let request = proto::EnrolRequest { version: PROTOCOL, token, name, relay: false };
+    connection.client.enrol(request).await.expect("an invitation").into_inner().run
+}
+
+async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
+    let (address, pins) = (invitation.address.clone(), vec![invitation.server]);
+    let target = Target { address, pins, proxy: None };
+    match connect(&target, identity).await {
+        Ok(connection) => connection,
+        Err(_) => panic!("the coordinator cannot be reached"),
+    }
 }
 
 async fn echo(connection: &mut Connection, run: tonic::codegen::Bytes) {

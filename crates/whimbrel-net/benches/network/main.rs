@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | `rounds` | 2, as `whimbrel join` runs them | 8 kB | milliseconds per round |
 //! | `crowd` | 1,000 connections of one process | 8 kB | uploads per second, memory |
-//! | `enrol` | 50, 1,000 and 3,500 connections, one small round | 8 B | processor time of the coordinator |
+//! | `enrol` | 1,000, 3,500 and 10,000, 32 at a time, and 1,000 one after another | 1 kB | processor time of the coordinator |
 //! | `large` | 2 connections | 50 MB | MB per second of one core |
 //! | `soak` | 2 connections, 20,000 rounds | 8 kB | memory over time |
 //! | `strangers` | 500 unauthenticated connections | 1 kB, not finished | memory of each |
@@ -51,12 +51,10 @@ fn main() {
         println!("crowd: coordinator's cores {:.2}", figures.cpu_seconds / figures.seconds);
     }
     if chosen("enrol") {
-        for clients in [50, 1000, 3500] {
-            let figures = measure(Load { clients, numbers: 1, rounds: 1 }, crowd);
-            let seconds = figures.enrolment_cpu_seconds;
-            let each = 1000.0 * seconds / clients as f64;
+        for (clients, at_once) in [(1000, 1), (1000, 32), (3500, 32), (10_000, 32)] {
+            let seconds = enrolment(clients, at_once);
             println!(
-                "enrol: {clients} clients took {seconds:.2} s of processor time, {each:.2} ms each"
+                "enrol: {clients} clients, {at_once} at a time: {seconds:.2} s of processor time"
             );
         }
     }
@@ -100,6 +98,18 @@ fn measure(load: Load, clients: fn(&Path, Load, Vec<Invitation>)) -> Figures {
     served.figures()
 }
 
+/// Processor time of the coordinator while clients enrol, this many at a time, and leave.
+fn enrolment(clients: usize, at_once: usize) -> f64 {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut served = Served::start(folder.path(), Load { clients, numbers: 1, rounds: 1 });
+    let invitations = std::mem::take(&mut served.invitations);
+    let before = served.cpu_seconds();
+    runtime(2).block_on(crowd::enrol_all(invitations, at_once));
+    let spent = served.cpu_seconds() - before;
+    served.kill();
+    spent
+}
+
 /// Connections that answer and keep nothing.
 fn crowd(_: &Path, _: Load, invitations: Vec<Invitation>) {
     let runtime = runtime(2);
@@ -125,6 +135,7 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
         folder: folder.clone(),
         identity: None,
         next_certificate: None,
+        new_key: false,
         stop: Arc::new(AtomicBool::new(false)),
         give_up: None,
         proxy: None,

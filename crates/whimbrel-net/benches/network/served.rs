@@ -37,8 +37,6 @@ pub struct Figures {
     pub resident_kb: Vec<u64>,
     /// The most there ever was.
     pub peak_kb: u64,
-    /// Of this process, from the start of the coordinator to the end of the first exchange.
-    pub enrolment_cpu_seconds: f64,
 }
 
 /// A coordinator that another process runs.
@@ -71,6 +69,11 @@ impl Served {
         memory_kb(&format!("/proc/{}/status", self.child.id()), "VmRSS:")
     }
 
+    /// Its processor time so far.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(&self.child.id().to_string())
+    }
+
     /// Ends it before its job is over.
     pub fn kill(mut self) {
         let _ = self.child.kill();
@@ -88,7 +91,6 @@ impl Served {
             seconds: next(),
             cpu_seconds: next(),
             peak_kb: next() as u64,
-            enrolment_cpu_seconds: next(),
             resident_kb: words.map(|kb| kb as u64).collect(),
         }
     }
@@ -129,10 +131,9 @@ pub fn serve(arguments: &[String]) {
         );
     }
     draft.create(folder).expect("a registry");
-    let begun = cpu_seconds();
     let mut coordinator = Coordinator::start(setup, listener).expect("a coordinator");
     std::io::stdout().write_all(lines.as_bytes()).expect("somebody reads");
-    let mut watch = Watch { every: (rounds / 20).max(1), enrolling: begun, ..Watch::default() };
+    let mut watch = Watch { every: (rounds / 20).max(1), ..Watch::default() };
     coordinator.run(&Echo { numbers, rounds }, &mut watch).expect("rounds");
     watch.print();
     coordinator.deliver(&[]).expect("a delivery");
@@ -141,8 +142,6 @@ pub fn serve(arguments: &[String]) {
 #[derive(Default)]
 struct Watch {
     every: u32,
-    /// Processor time at the start of the coordinator.
-    enrolling: f64,
     begun: Option<(Instant, f64)>,
     figures: Figures,
 }
@@ -150,15 +149,14 @@ struct Watch {
 impl Observer for Watch {
     fn exchange(&mut self, _: &Done) {
         let Some((since, cpu)) = self.begun else {
-            self.begun = Some((Instant::now(), cpu_seconds()));
-            self.figures.enrolment_cpu_seconds = cpu_seconds() - self.enrolling;
+            self.begun = Some((Instant::now(), cpu_seconds("self")));
             self.figures.resident_kb.push(memory_kb(OWN, "VmRSS:"));
             return;
         };
         self.figures.rounds += 1;
         if self.figures.rounds.is_multiple_of(self.every) {
             self.figures.seconds = since.elapsed().as_secs_f64();
-            self.figures.cpu_seconds = cpu_seconds() - cpu;
+            self.figures.cpu_seconds = cpu_seconds("self") - cpu;
             self.figures.resident_kb.push(memory_kb(OWN, "VmRSS:"));
         }
     }
@@ -169,8 +167,7 @@ impl Watch {
         let f = &self.figures;
         let counted = f.rounds - f.rounds % self.every;
         let peak = memory_kb(OWN, "VmHWM:");
-        let enrolment = f.enrolment_cpu_seconds;
-        let mut line = format!("{counted} {} {} {peak} {enrolment}", f.seconds, f.cpu_seconds);
+        let mut line = format!("{counted} {} {} {peak}", f.seconds, f.cpu_seconds);
         f.resident_kb.iter().for_each(|kb| line += &format!(" {kb}"));
         println!("{line}");
     }
@@ -186,10 +183,10 @@ fn memory_kb(file: &str, key: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// User and system time of this process; zero where the system does not say.
-fn cpu_seconds() -> f64 {
+/// User and system time of a process; zero where the system does not say.
+fn cpu_seconds(process: &str) -> f64 {
     // In hundredths of a second; the fields before them begin after the command's bracket.
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

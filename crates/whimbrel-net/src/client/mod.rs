@@ -1,6 +1,6 @@
 //! A client: enrols once and takes part until the job ends, despite crashes and lost connections.
 //!
-//! Its folder holds the generated key (`identity`), the enrolment (`enrolment`), the offer
+//! Its folder holds the generated key (`identity`, and `identity-next` while it is replaced), the enrolment (`enrolment`), the offer
 //! (`offer`), the secret of its identity under masks (`mask-identity`), artifacts of earlier stages (`stage-N`), the state in two [`slots`], and at the end
 //! the model (`delivered`) and the client's personal artifact (`own`).
 
@@ -78,6 +78,8 @@ pub struct Setup {
     pub identity: Option<Identity>,
     /// A future certificate, announced to the coordinator.
     pub next_certificate: Option<Fingerprint>,
+    /// Whether the generated key is replaced.
+    pub new_key: bool,
     /// Set to stop the client in order.
     pub stop: Arc<AtomicBool>,
     /// Maximal time without a connection.
@@ -119,7 +121,14 @@ impl Client {
             Some(identity) => identity,
             None => {
                 check_identity(&setup.folder)?;
-                Identity::keep(&setup.folder, &setup.invitation.name)?
+                let (folder, name) = (&setup.folder, &setup.invitation.name);
+                // A replacement that was begun is completed.
+                if setup.new_key || Identity::has_next(folder) {
+                    let next = Identity::keep_next(folder, name)?;
+                    setup.next_certificate = Some(next.fingerprint());
+                    setup.new_key = true;
+                }
+                Identity::keep(folder, name)?
             }
         };
         Ok(Self { setup, identity, brought, _lock: lock })
@@ -201,7 +210,8 @@ impl Client {
     pub async fn take_part(&self, enrolled: &Enrolled, mut store: ClientStore) -> Result<Ending> {
         let mut pause = Pause::new(self.setup.give_up);
         let next_certificate = self.setup.next_certificate;
-        let greeting = Greeting { run: enrolled.run.clone(), next_certificate };
+        let new_key = self.setup.new_key.then(|| self.setup.folder.clone());
+        let mut greeting = Greeting { run: enrolled.run.clone(), next_certificate, new_key };
         // A restarted client has reported it before: a short attempt suffices.
         let farewell = if store.is_done() { FAREWELL_AGAIN } else { FAREWELL };
         loop {
@@ -218,7 +228,7 @@ impl Client {
                     let alert = connection.alert.clone();
                     let end;
                     (store, end) =
-                        session(connection, greeting.clone(), store, &self.setup.stop).await?;
+                        session(connection, &mut greeting, store, &self.setup.stop).await?;
                     match end {
                         End::Delivered { known: false } => continue,
                         End::Delivered { known: true } => return Ok(delivered(store)),
@@ -263,7 +273,7 @@ impl Client {
         has_model: bool,
     ) -> Result<()> {
         let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
-        let greeting = Greeting { run: enrolled.run.clone(), next_certificate: None };
+        let greeting = Greeting { run: enrolled.run.clone(), ..Greeting::default() };
         let what = "the coordinator does not know yet";
         loop {
             if let Ok(mut connection) = self.connect().await
@@ -283,10 +293,14 @@ impl Client {
         let pins = [*server].into_iter().chain(announced).collect();
         let (address, proxy) = (address.clone(), self.setup.proxy.clone());
         let target = Target { address, pins, proxy };
+        // The generated key may have been replaced.
+        let own = if self.setup.new_key { Identity::kept(&self.setup.folder) } else { Ok(None) };
+        let own = own.map_err(ConnectError::Permanent)?;
+        let identity = own.as_ref().unwrap_or(&self.identity);
         if self.setup.is_relay {
-            connect_relay(&target, &self.identity).await
+            connect_relay(&target, identity).await
         } else {
-            connect(&target, &self.identity).await
+            connect(&target, identity).await
         }
     }
 

@@ -9,6 +9,8 @@ use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::proto::{self, Kind, client_frame, server_frame};
+use crate::tls::Identity;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -72,17 +74,22 @@ struct Computed {
 /// Takes part until the connection ends. Errors are permanent.
 pub(super) async fn session(
     mut connection: Connection,
-    greeting: Greeting,
+    greeting: &mut Greeting,
     mut store: ClientStore,
     stop: &Arc<AtomicBool>,
 ) -> Result<(ClientStore, End)> {
-    let mut opened = match open(&mut connection, greeting, store.standing()).await {
+    let mut opened = match open(&mut connection, greeting.clone(), store.standing()).await {
         Ok(opened) => opened,
         Err(ConnectError::Permanent(error)) => return Err(error),
         Err(ConnectError::Transient(what) | ConnectError::WrongCertificate(what)) => {
             return Ok((store, End::NotWelcomed(what)));
         }
     };
+    // The coordinator has bound the announced certificate: the next connection uses it.
+    if let Some(folder) = greeting.new_key.take() {
+        Identity::adopt_next(&folder)?;
+        greeting.next_certificate = None;
+    }
     store.pin(&opened.welcome.next_certificate)?;
     store.learn(opened.welcome.verdict())?;
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
@@ -126,11 +133,13 @@ pub(super) async fn farewell(
 }
 
 /// Content of a hello beside the client's state.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Greeting {
     pub run: Vec<u8>,
     /// The client's future certificate.
     pub next_certificate: Option<Fingerprint>,
+    /// The folder whose generated key it replaces.
+    pub new_key: Option<PathBuf>,
 }
 
 /// A welcomed session.
@@ -142,7 +151,7 @@ struct Opened {
 
 async fn open(
     connection: &mut Connection,
-    Greeting { run, next_certificate }: Greeting,
+    Greeting { run, next_certificate, .. }: Greeting,
     (committed, staged): Standing,
 ) -> Result<Opened, ConnectError> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);

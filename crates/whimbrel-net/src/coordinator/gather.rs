@@ -385,8 +385,11 @@ impl Network {
         committed: Option<StepId>,
         staged: Option<StepId>,
     ) -> std::result::Result<Verdict, Refusal> {
-        if self.roster.standing(name) == Some(Standing::Revoked) {
-            return Err(Refusal::Revoked);
+        // Read anew: it may have changed since the session was admitted.
+        let list = self.shared.registry.list();
+        let entry = list.clients.iter().find(|entry| entry.name == name);
+        if let Some(why) = entry.and_then(|entry| list.barred(entry)) {
+            return Err(why);
         }
         let accepted = self.last_accepted(name);
         let commits = matches!(request.kind, Kind::Enrol | Kind::Exchange);

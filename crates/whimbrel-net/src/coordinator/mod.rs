@@ -19,6 +19,7 @@ use crate::durable_run::History;
 use crate::events::{Event, Link, Order, SharedState, UploadBounds};
 use crate::proto::Kind;
 use crate::registry::{ClientEntry, ClientList, Standing};
+use crate::status::Refusal;
 use roster::Roster;
 use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -250,7 +251,6 @@ impl Network {
         let known: BTreeSet<&str> = list.clients.iter().map(|c| &c.name[..]).collect();
         self.roster.standings.retain(|name, _| known.contains(&name[..]));
         self.shared.board.forget(&known);
-        self.close_revoked_relays(&list);
         for entry in &list.clients {
             if self.roster.standing(&entry.name) == Some(entry.standing) {
                 continue;
@@ -265,35 +265,17 @@ impl Network {
                 self.shared.audit.note(word, &entry.name, "");
                 self.shared.board.line(&format!("`{}` is {word}", entry.name));
             }
-            if entry.standing == Standing::Revoked
-                && let Some(link) = self.connections.links.remove(&entry.name)
-            {
+        }
+        for entry in &list.clients {
+            let Some(why) = list.barred(entry) else { continue };
+            if let Some(link) = self.connections.links.remove(&entry.name) {
                 self.shared.board.client(&entry.name, |c| c.connected = false);
-                link.order(Order::Close { reason: "this client was revoked".into(), over: true });
+                let reason = self.shared.in_words(why, entry.via.as_deref());
+                // A client of a revoked relay may move to another path.
+                link.order(Order::Close { reason, over: why == Refusal::Revoked });
             }
         }
         self.list = Some(list);
-    }
-
-    /// Closes the connections of clients behind revoked relays.
-    fn close_revoked_relays(&mut self, list: &ClientList) {
-        let revoked = list.relays.iter().filter(|relay| relay.standing == Standing::Revoked);
-        let mut closed: BTreeSet<&str> = revoked.map(|relay| &relay.name[..]).collect();
-        let is_behind = |entry: &ClientEntry, closed: &BTreeSet<&str>| {
-            entry.via.as_deref().is_some_and(|relay| closed.contains(relay))
-        };
-        // A relay is invited after the one that it connects to.
-        for relay in &list.relays {
-            if is_behind(relay, &closed) {
-                closed.insert(&relay.name);
-            }
-        }
-        for client in list.clients.iter().filter(|client| is_behind(client, &closed)) {
-            if let Some(link) = self.connections.links.remove(&client.name) {
-                self.shared.board.client(&client.name, |c| c.connected = false);
-                link.order(Order::Close { reason: "its relay was revoked".into(), over: false });
-            }
-        }
     }
 
     /// Whether rounds do not wait for this client: it is dead or revoked, and not connected.

@@ -2,17 +2,16 @@
 
 use crate::invitation::Token;
 use crate::members::{MemberEvent, Members};
+use crate::relay::PATH_MAX;
 use crate::status::{Refusal, now};
 use crate::tls::{random, sha256};
 use serde::{Deserialize, Serialize, Serializer};
-use std::collections::HashMap;
-use whimbrel_core::text::is_shown;
+use std::collections::{HashMap, HashSet};
+use whimbrel_core::text::{NAME_BYTES_MAX, is_name};
 use whimbrel_core::wire::hex;
 use whimbrel_core::{Error, Result};
 
 pub(super) const VERSION: u32 = 3;
-/// Names appear in tables, logs and names of clients' folders.
-const NAME_BYTES_MAX: usize = 200;
 
 /// The content of `federation.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -107,9 +106,6 @@ impl ClientEntry {
     /// client's; `is_taken`: the chosen name is in use.
     fn redeem(&mut self, given: &Redemption, is_foreign: bool, is_taken: bool) -> Redeemed {
         let refused = Redeemed::Refused;
-        if self.standing == Standing::Revoked {
-            return refused(Refusal::Revoked);
-        }
         if self.is_relay() != given.is_relay {
             return refused(Refusal::Role);
         }
@@ -209,15 +205,19 @@ impl ClientList {
         &mut self,
         redemptions: &[Redemption],
     ) -> (Vec<Redeemed>, Vec<MemberEvent>) {
-        let index = |key: fn(&ClientEntry) -> Option<&String>| {
-            let keyed =
-                self.entries().enumerate().filter_map(|(at, c)| Some((key(c)?.clone(), at)));
-            keyed.collect::<HashMap<String, usize>>()
+        // Places of the entries that the redemptions name, by one of their texts.
+        type Text<T> = fn(&T) -> Option<&String>;
+        let index = |of_entry: Text<ClientEntry>, of_given: Text<Redemption>| {
+            let sought: HashSet<&String> = redemptions.iter().filter_map(of_given).collect();
+            let found = self.entries().enumerate().filter_map(|(at, c)| Some((of_entry(c)?, at)));
+            let found = found.filter(|(text, _)| sought.contains(text));
+            found.map(|(text, at)| (text.clone(), at)).collect::<HashMap<String, usize>>()
         };
-        let tokens = index(|c| Some(&c.token));
-        let mut names = index(|c| Some(&c.name));
-        let mut certificates = index(|c| c.certificate.as_ref());
-        certificates.extend(index(|c| c.next_certificate.as_ref()));
+        let tokens = index(|c| Some(&c.token), |given| Some(&given.token));
+        let mut names = index(|c| Some(&c.name), |given| Some(&given.wanted));
+        let mut certificates = index(|c| c.certificate.as_ref(), |given| Some(&given.certificate));
+        certificates
+            .extend(index(|c| c.next_certificate.as_ref(), |given| Some(&given.certificate)));
         let mut events = Vec::new();
         let redeem = |given: &Redemption| {
             let Some(at) = tokens.get(&given.token).copied() else {
@@ -225,6 +225,9 @@ impl ClientList {
             };
             let holder = certificates.get(&given.certificate).copied();
             let is_taken = names.contains_key(&given.wanted);
+            if let Some(why) = self.entries().nth(at).and_then(|entry| self.barred(entry)) {
+                return Redeemed::Refused(why);
+            }
             let Some(entry) = self.entry_at(at) else {
                 return Redeemed::Refused(Refusal::WrongToken);
             };
@@ -248,9 +251,7 @@ impl ClientList {
         place: Place<'_>,
     ) -> Result<Token> {
         check_name(name)?;
-        if let Some(relay) = place.via {
-            self.relay(relay)?;
-        }
+        self.check_path(name, place.via)?;
         let expires = (now() as u64).saturating_add(u64::from(days) * 86_400);
         let token: Token = random()?;
         let hash = hex(&sha256(&token));
@@ -299,12 +300,52 @@ impl ClientList {
         Ok(token)
     }
 
+    /// The reason for which a client or relay may not take part: it is revoked, or a relay on its path.
+    pub fn barred(&self, entry: &ClientEntry) -> Option<Refusal> {
+        if entry.standing == Standing::Revoked {
+            return Some(Refusal::Revoked);
+        }
+        self.revoked_relay(entry.via.as_deref()).map(|_| Refusal::RelayRevoked)
+    }
+
+    /// The first revoked relay from `via` to the coordinator.
+    pub fn revoked_relay(&self, via: Option<&str>) -> Option<&str> {
+        self.relays_from(via)
+            .find(|relay| relay.standing == Standing::Revoked)
+            .map(|relay| &relay.name[..])
+    }
+
+    /// Refuses a relay that has not joined or leads back to `name`, and paths that are too long or hold a
+    /// revoked relay.
+    pub fn check_path(&self, name: &str, via: Option<&str>) -> Result<()> {
+        let Some(relay) = via else { return Ok(()) };
+        self.relay(relay)?;
+        let path = self.path(via);
+        if path.iter().any(|relay| relay == name) {
+            return Err(Error::config(format!(
+                "the path through `{relay}` leads back to `{name}`"
+            ))
+            .hint("name a relay that does not connect through this one"));
+        }
+        if path.len() > PATH_MAX {
+            let what = format!("the path through `{relay}` has {} relays", path.len());
+            return Err(Error::config(what).hint(format!("at most {PATH_MAX} may be in a row")));
+        }
+        match self.revoked_relay(via) {
+            Some(revoked) => Err(Error::config(format!("relay `{revoked}` was revoked"))),
+            None => Ok(()),
+        }
+    }
+
     /// Names of the relays from `via` to the coordinator.
     pub fn path(&self, via: Option<&str>) -> Vec<String> {
+        self.relays_from(via).map(|relay| relay.name.clone()).collect()
+    }
+
+    fn relays_from(&self, via: Option<&str>) -> impl Iterator<Item = &ClientEntry> {
         let relay = |name: &str| self.relays.iter().find(|relay| relay.name == name);
-        let next = |entry: &&ClientEntry| relay(entry.via.as_deref()?);
-        let path = std::iter::successors(via.and_then(relay), next);
-        path.take(self.relays.len()).map(|relay| relay.name.clone()).collect()
+        let next = move |entry: &&ClientEntry| relay(entry.via.as_deref()?);
+        std::iter::successors(via.and_then(relay), next).take(self.relays.len())
     }
 
     /// Names of those that have joined, connect to the coordinator itself, still take part, and have
@@ -321,9 +362,6 @@ impl ClientList {
     /// A relay that has joined.
     pub fn relay(&self, name: &str) -> Result<&ClientEntry> {
         match self.relays.iter().find(|relay| relay.name == name) {
-            Some(relay) if relay.standing == Standing::Revoked => {
-                Err(Error::config(format!("relay `{name}` was revoked")))
-            }
             Some(relay) if relay.certificate.is_none() => {
                 Err(Error::config(format!("relay `{name}` has not joined yet"))
                     .hint("start it with `whimbrel relay` and its invitation first"))
@@ -353,7 +391,7 @@ pub enum Redeemed {
 
 /// Refuses names that cannot be displayed.
 pub fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_shown) {
+    if !is_name(name) {
         let hint = format!(
             "a name has 1 to {NAME_BYTES_MAX} bytes, without control or invisible characters"
         );

@@ -142,6 +142,56 @@ fn revocation_is_final() {
     assert_eq!(holder(&registry, 1), Some(("west".into(), Standing::Revoked)));
 }
 
+/// The order of invitations does not matter: `a`, invited first, connects through `b`, and `b` through `c`.
+#[test]
+fn a_revoked_relay_bars_everyone_behind_it() {
+    let (_folder, registry) = registry();
+    for (name, certificate) in [("a", 1), ("b", 2), ("c", 3)] {
+        let place = Place { via: None, address: Some("h:1") };
+        let token = registry.invite_at(name, 1, place).unwrap();
+        redeem_at(&registry, &token, certificate, "", None, true);
+    }
+    let behind = |via| Place { via: Some(via), address: None };
+    let token = registry.invite_at("ward", 1, behind("a")).unwrap();
+    registry.move_to("a", Some("b")).unwrap();
+    registry.move_to("b", Some("c")).unwrap();
+    for (relay, via) in [("a", "a"), ("c", "c"), ("c", "a"), ("b", "a")] {
+        let error = registry.move_to(relay, Some(via)).unwrap_err().to_string();
+        assert!(error.contains(&format!("leads back to `{relay}`")), "{error}");
+    }
+    let barred = |name: &str| {
+        let list = registry.list();
+        let entry = list.entries().find(|entry| entry.name == name).unwrap();
+        (list.barred(entry), list.revoked_relay(entry.via.as_deref()).map(str::to_owned))
+    };
+    assert_eq!(barred("ward"), (None, None));
+    registry.stand("c", Standing::Revoked).unwrap();
+    let behind_c = (Some(Refusal::RelayRevoked), Some("c".to_owned()));
+    assert_eq!([barred("ward"), barred("a"), barred("b")], [(); 3].map(|()| behind_c.clone()));
+    assert_eq!(barred("c"), (Some(Refusal::Revoked), None));
+    let redeemed = redeem_at(&registry, &token, 4, "", Some("a"), false);
+    assert_eq!(redeemed, Redeemed::Refused(Refusal::RelayRevoked));
+    let error = registry.invite_at("other", 1, behind("a")).unwrap_err().to_string();
+    assert!(error.contains("relay `c` was revoked"), "{error}");
+}
+
+#[test]
+fn paths_have_at_most_eight_relays() {
+    let (_folder, registry) = registry();
+    let mut via = None;
+    for n in 1..=9u8 {
+        let name = format!("r{n}");
+        let place = Place { via: via.as_deref(), address: Some("h:1") };
+        let token = registry.invite_at(&name, 1, place).unwrap();
+        redeem_at(&registry, &token, n, "", via.as_deref(), true);
+        via = Some(name);
+    }
+    let place = |via| Place { via: Some(via), address: None };
+    assert!(registry.invite_at("ward", 1, place("r8")).is_ok());
+    let error = registry.invite_at("ward", 1, place("r9")).unwrap_err().to_string();
+    assert!(error.contains("at most 8 may be in a row"), "{error}");
+}
+
 #[test]
 fn no_new_list_is_created_beside_a_checkpoint() {
     let (folder, _registry) = registry();

@@ -110,6 +110,38 @@ fn certificates_of_both_ends_change_while_the_job_runs() {
     assert_eq!(members.matches("\"certificate-changed\"").count(), 1, "{members}");
 }
 
+/// A generated key is announced, bound and replaced; then the old one is void.
+#[test]
+fn a_client_replaces_its_generated_key() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 1500) };
+    let mut town = Town::new(toys.clone(), 2);
+    let folder = town.folder.path().join("c00");
+    let old = Identity::keep(&folder, "c00").unwrap().fingerprint();
+    let old_file = std::fs::read(Identity::path(&folder)).unwrap();
+    let serving = town.serve(false);
+    town.new_keys = true;
+    let first = town.join(0);
+    town.new_keys = false;
+    let second = town.join(1);
+    let kept = || Identity::kept(&folder).unwrap().unwrap().fingerprint();
+    serving.shows("the new key", |_| kept() != old && !Identity::has_next(&folder));
+    first.halt();
+    let first = town.join(0);
+    serving.shows("the client is back", |s| {
+        s.clients["c00"].disconnects > 0 && s.clients["c00"].connected
+    });
+    first.halt();
+    let new_file = std::fs::read(Identity::path(&folder)).unwrap();
+    std::fs::write(Identity::path(&folder), old_file).unwrap();
+    let outdated = town.join(0).error().to_string();
+    assert!(outdated.contains("belongs to no client"), "{outdated}");
+    std::fs::write(Identity::path(&folder), new_file).unwrap();
+    let first = town.join(0);
+    serving.ends_as_simulated(vec![first, second], &toys);
+    let members = std::fs::read_to_string(town.run_folder().join("members.jsonl")).unwrap();
+    assert_eq!(members.matches("\"certificate-changed\"").count(), 1, "{members}");
+}
+
 /// A mounted file system of a few blocks.
 struct Small(PathBuf);
 

@@ -113,6 +113,53 @@ fn wrong_tokens_are_rate_limited() {
     assert!(serving.halt().is_err());
 }
 
+/// Tokens that wait for the list are not yet wrong, however many come from one host.
+#[test]
+fn a_burst_of_right_tokens_is_not_limited() {
+    let mut town = Town::new(Toys::new(1, 2), 8);
+    town.limits.enrolments_per_minute = 3;
+    let serving = town.serve(false);
+    let lock = std::fs::File::open(town.run_folder().join("federation.lock")).unwrap();
+    lock.lock().unwrap();
+    runtime().block_on(async {
+        let mut calls = Vec::new();
+        for invitation in &town.invitations {
+            let identity = Identity::make("crowd").unwrap();
+            let mut connection = reach(invitation, &identity).await;
+            let token = invitation.token;
+            calls.push(tokio::spawn(async move { enrol(&mut connection, &token).await }));
+        }
+        // Answered after the calls above have been read, and without the list's lock.
+        let mut other = reach(&town.invitations[0], &Identity::make("other").unwrap()).await;
+        let frames = ReceiverStream::new(mpsc::channel::<ClientFrame>(1).1);
+        assert!(other.client.session(frames).await.is_err());
+        lock.unlock().unwrap();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+    });
+    assert!(serving.halt().is_err());
+}
+
+/// One certificate holds few connections: the oldest give way.
+#[test]
+fn connections_of_one_client_are_limited() {
+    let mut town = Town::new(Toys::new(1, 2), 1);
+    let serving = town.serve(false);
+    let identity = Identity::make("hoarder").unwrap();
+    runtime().block_on(async {
+        let invitation = &town.invitations[0];
+        enrol(&mut reach(invitation, &identity).await, &invitation.token).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            held.push(reach(invitation, &identity).await);
+        }
+        serving.shows_refused(Refusal::TooManyConnections, 12);
+        assert!(enrol(held.last_mut().unwrap(), &invitation.token).await.is_ok());
+    });
+    assert!(serving.halt().is_err());
+}
+
 /// An enrolled client that violates the protocol in every way contributes nothing.
 #[test]
 fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {

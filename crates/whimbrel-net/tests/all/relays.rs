@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
@@ -55,6 +55,7 @@ impl Running {
             name: None,
             identity: None,
             next_certificate: None,
+            new_key: false,
             stop: stop.clone(),
             give_up: Some(PATIENCE),
             proxy: None,
@@ -169,7 +170,7 @@ fn a_revoked_relay_carries_nothing_and_its_client_moves() {
     serving.shows("a round", |s| s.round >= 1);
     town.registry().stand("north", Standing::Revoked).unwrap();
     let error = second.error().to_string();
-    assert!(error.contains(&Refusal::Revoked.to_string()), "{error}");
+    assert!(error.contains("the relay `north` was revoked"), "{error}");
     serving.shows("the client is away", |s| !s.clients["c01"].connected);
     relay.halt();
     // Its certificate is refused on another path until the list names that path.
@@ -212,11 +213,51 @@ async fn enrol_as(
     Ok(connection.client.enrol(request).await?.into_inner().run.into())
 }
 
+/// A relay connects again when a client calls: without calls its connection ends.
+#[test]
+fn an_idle_connection_of_a_relay_is_closed() {
+    let mut town = Town::new(Toys::new(1, 2), 1);
+    town.limits.first_frame = Duration::from_secs(2);
+    let serving = town.serve(false);
+    let identity = Identity::make("idle").unwrap();
+    let place = Place { via: None, address: Some("127.0.0.1:1") };
+    let token = town.registry().invite_at("idle", 1, place).unwrap();
+    runtime().block_on(async {
+        let coordinator = Invitation { token, ..town.invitations[0].clone() };
+        let mut connection = reach(&coordinator, &identity).await;
+        enrol_as(&mut connection, &token, None, true).await.unwrap();
+        let connection = reach(&coordinator, &identity).await;
+        let begun = Instant::now();
+        while !connection.sender.is_closed() {
+            assert!(begun.elapsed() < PATIENCE, "the connection stays");
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(!serving.status().refused.contains_key(&Refusal::Silent));
+    assert!(serving.halt().is_err());
+}
+
+/// Two relays with fifty clients each, in one process.
+#[test]
+fn two_relays_with_fifty_clients_each_end_in_the_bits_of_the_star() {
+    let toys = Toys::new(1, 3);
+    let mut town = Town::new(toys.clone(), 100);
+    let serving = town.serve(false);
+    let relays = ["north", "south"].map(|name| Running::start(&town, name, None));
+    for i in 0..100 {
+        move_behind(&mut town, i, ["north", "south"][i % 2]);
+    }
+    let clients = town.join_all();
+    serving.ends_as_simulated(clients, &toys);
+    relays.into_iter().for_each(|relay| drop(relay.halt()));
+}
+
 /// A relay speaks for its own clients only, and a client for itself.
 #[test]
 fn a_hostile_relay_speaks_for_no_other_client() {
     let toys = Toys { evaluate: None, ..Toys::new(1, 3) };
     let mut town = Town::new(toys.clone(), 3);
+    town.limits.enrolments_per_minute = 9;
     let serving = town.serve(false);
     let first = town.join(0);
     serving.shows_connected("c00");
@@ -261,6 +302,17 @@ fn a_hostile_relay_speaks_for_no_other_client() {
             let redeemed = enrol_as(&mut connection, token, Some(&[8; 32]), false).await;
             denied(redeemed.map(drop), Refusal::Path);
         }
+        // Wrong tokens are counted by the certificate that sends them, not by the relay's host.
+        let own = Place { via: Some("hostile"), address: None };
+        let own = town.registry().invite_at("own", 1, own).unwrap();
+        for _ in 0..9 {
+            let redeemed = enrol_as(&mut connection, &[1; 16], Some(&[7; 32]), false).await;
+            denied(redeemed.map(drop), Refusal::WrongToken);
+        }
+        let redeemed = enrol_as(&mut connection, &own, Some(&[7; 32]), false).await;
+        denied(redeemed.map(drop), Refusal::TooManyEnrolments);
+        enrol_as(&mut connection, &own, Some(&[6; 32]), false).await.unwrap();
+        town.registry().stand("own", Standing::Revoked).unwrap();
         for malformed in ["", "00", &hex(&other)[1..], &[hex(&other).as_str(); 9].join(",")] {
             let status = vouch(&mut connection, Some(malformed)).await.unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{malformed:?}: {status}");

@@ -156,6 +156,8 @@ pub struct Town {
     /// Announced certificates of both ends.
     pub next_certificate: Option<Fingerprint>,
     pub next_of_clients: Option<Fingerprint>,
+    /// Whether clients that join from now on replace their keys.
+    pub new_keys: bool,
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
@@ -204,6 +206,7 @@ impl Town {
             client_ca: None,
             next_certificate: None,
             next_of_clients: None,
+            new_keys: false,
             address,
             invitations,
             listener,
@@ -298,6 +301,7 @@ impl Town {
             name: None,
             identity,
             next_certificate: self.next_of_clients,
+            new_key: self.new_keys,
             stop: stop.clone(),
             give_up: Some(PATIENCE),
             proxy: None,

@@ -5,6 +5,7 @@ use super::relay::RelayArgs;
 use crate::run::Example;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Federated learning with small, measured messages.
 ///
@@ -278,6 +279,9 @@ pub struct Serve {
     /// Address of the dashboard, or "off" [default: `dashboard` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub dashboard: Option<String>,
+    /// Address that answers /healthz and /readyz alone, whatever the visitors of the dashboard
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub probes: Option<String>,
     /// Serve the dashboard without a token
     #[arg(long)]
     pub open_dashboard: bool,
@@ -333,6 +337,12 @@ pub enum LogForm {
     Json,
 }
 
+/// A duration in seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "a number of seconds that is not negative is required".into())
+}
+
 /// `whimbrel join`.
 #[derive(clap::Args, Debug)]
 pub struct Join {
@@ -376,14 +386,18 @@ pub struct Join {
     #[arg(long, value_name = "N")]
     pub max_rounds: Option<u32>,
     /// Give up after this many seconds without the coordinator [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    pub give_up: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub give_up: Option<Duration>,
     /// This client's certificate, PEM, if the coordinator requires one [default: generated]
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
+    /// Replace this client's generated key: the coordinator accepts the new one beside the old one until
+    /// it is used
+    #[arg(long, conflicts_with = "cert")]
+    pub new_key: bool,
     /// Announce the next certificate: the coordinator accepts it beside the present one until it is
     /// used with --cert
     #[arg(long, value_name = "FILE", requires = "cert")]

@@ -11,6 +11,7 @@ use whimbrel_engine::lock::FolderLock;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::plan::NO_FIGURES;
 use whimbrel_net::Invitation;
+use whimbrel_net::invitation::is_address;
 use whimbrel_net::registry::{Place, Registry, Standing, unhex};
 use whimbrel_net::status::VERSION as STATUS_VERSION;
 use whimbrel_runs::RunDir;
@@ -35,6 +36,7 @@ pub fn invite_command(
     wish: Wish<'_>,
 ) -> Result<u8> {
     let registry = open(run)?;
+    check_address(wish.relay, "--relay")?;
     if let Some(ending) = RunDir::adopt(run).ending() {
         let error = Error::config(format!(
             "the run in {} is over: {}",
@@ -57,7 +59,7 @@ pub fn invite_command(
     let mut via = wish.via;
     let token = match (wish.again, joined) {
         (false, _) => {
-            let place = Place { via, address: wish.relay.map(check_address).transpose()? };
+            let place = Place { via, address: wish.relay };
             registry.invite_at(&name, valid_days, place)?
         }
         // The token was redeemed: only address and certificate matter.
@@ -73,6 +75,7 @@ pub fn invite_command(
             return Err(Failure::config(format!("no client `{name}` has joined this run")));
         }
     };
+    list.check_path(&name, via)?;
     let (mut address, mut server) = (list.address.clone(), unhex(&list.certificate));
     if let Some(relay) = via.map(|relay| list.relay(relay)).transpose()? {
         address = relay.address.clone().unwrap_or_default();
@@ -85,11 +88,12 @@ pub fn invite_command(
     Ok(0)
 }
 
-fn check_address(address: &str) -> Result<&str> {
-    match address.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(address),
-        _ => Err(Error::config(format!("--relay: `{address}` is not an address"))
-            .hint("give host and port as the relay's clients reach them, as in site.example:7443")
+/// Refuses an address that invitations cannot contain.
+pub fn check_address(address: Option<&str>, option: &str) -> Result<()> {
+    match address.filter(|address| !is_address(address)) {
+        None => Ok(()),
+        Some(address) => Err(Error::config(format!("{option}: `{address}` is not an address"))
+            .hint("give host and port as clients reach them, as in site.example:7443")
             .into()),
     }
 }

@@ -10,7 +10,6 @@ use super::serve::{MODEL, TOLD};
 use crate::run::execute::defect;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use whimbrel_core::method::Exposure;
 use whimbrel_core::text::printable;
 use whimbrel_core::{ClientData, Error};
@@ -55,9 +54,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         let what = format!("--data: there is no file {rows}");
         return Err(Error::config(what).hint("give the path of your CSV or Parquet file").into());
     }
-    if let Some(name) = &args.name {
-        check_name(name)?;
-    }
+    args.name.as_deref().map(check_name).transpose()?;
     let name = args.name.as_ref().unwrap_or(&invitation.name);
     let folder = args.out.clone().unwrap_or_else(|| default_folder(JOINED, name));
     let identity = match (&args.cert, &args.key) {
@@ -71,8 +68,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
         folder: folder.clone(),
         identity,
         next_certificate: args.next_cert.as_deref().map(fingerprint_of_file).transpose()?,
+        new_key: args.new_key,
         stop: interrupt_flag(),
-        give_up: args.give_up.map(Duration::from_secs_f64),
+        give_up: args.give_up,
         proxy: Proxy::of_environment()?,
         is_relay: false,
     })?;
@@ -110,7 +108,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
         Screen { offer: &offer, plan: &plan, limits: &limits, has_roster }.show(&name)
     };
-    if !consents(args, &folder.join(CONSENT), &agreed, show)? {
+    if !consents(args, &folder, &agreed, show)? {
         return Ok(DECLINED);
     }
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
@@ -154,10 +152,11 @@ fn concluded(ending: Ending, folder: &Path, offer: &Offer, job: &Job) -> Result<
 /// again.
 fn consents(
     args: &Join,
-    file: &Path,
+    folder: &Path,
     agreed: &str,
     show: impl FnOnce() -> Result<()>,
 ) -> Result<bool> {
+    let file = &folder.join(CONSENT);
     let given = versioned::read(file)?.is_some_and(|before| before == agreed.as_bytes());
     if given && !args.renew {
         return Ok(true);
@@ -167,10 +166,15 @@ fn consents(
         note("--renew: these limits apply again, beyond the answers so far");
     }
     if !args.yes && !ask()? {
-        note(
-            "no rows, and nothing computed from them, were sent; the coordinator knows that this \
-             client enrolled, and joining again asks again",
-        );
+        note(&match read_ledger(folder)?.answers() {
+            0 => "no rows, and nothing computed from them, were sent; the coordinator knows that this \
+                  client enrolled, and joining again asks again"
+                .into(),
+            answers => format!(
+                "nothing more was sent; the coordinator keeps the {answers} answers of this client so \
+                 far, and joining again asks again"
+            ),
+        });
         return Ok(false);
     }
     versioned::write(file, agreed.as_bytes())?;
@@ -192,6 +196,11 @@ fn agreed_words(
 ) -> String {
     let words = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
     observations.map_or(words.clone(), |count| format!("{words} {count}"))
+}
+
+/// A number in the first line of the consent file; further lines name relays.
+fn agreed_number(words: &str, at: usize) -> Option<u32> {
+    words.lines().next()?.split(' ').nth(at)?.parse().ok()
 }
 
 /// Fewest rows behind the figures of this client: its own number, else the job's or the default.
@@ -341,10 +350,9 @@ fn print_ledger(folder: &Path) -> Result<u8> {
     let offer = Offer::from_json(&enrolled.offer)?;
     let agreed = versioned::read(&folder.join(CONSENT))?;
     let words = agreed.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-    let number = |at: usize| words.split(' ').nth(at).and_then(|word| word.parse::<u32>().ok());
-    let observations = number(3).map(|count| count as usize);
+    let observations = agreed_number(&words, 3).map(|count| count as usize);
     let plan = offer.plan_of_client(Trust::default(), observations)?;
-    let limits = limits(&plan, number(1))?;
+    let limits = limits(&plan, agreed_number(&words, 1))?;
     let ledger = read_ledger(folder)?;
     let mut text = match (&agreed, ledger.renewals) {
         (None, _) => "no consent, and no answers; the job asks for\n".into(),
@@ -411,6 +419,7 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
         folder: folder.to_path_buf(),
         identity: identity.map(|(cert, key)| Identity::bring(cert, key)).transpose()?,
         next_certificate: None,
+        new_key: false,
         stop: interrupt_flag(),
         give_up: None,
         proxy: Proxy::of_environment()?,
@@ -492,6 +501,16 @@ fn place(folder: &Path, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relays_do_not_change_the_agreed_numbers() {
+        let numbers = |words: &str| [1, 2, 3].map(|at| agreed_number(words, at));
+        for relays in ["", "\nsite", "\nsite 7 9\nregion 3"] {
+            assert_eq!(numbers(&format!("ab 40 5{relays}")), [Some(40), Some(5), None]);
+            assert_eq!(numbers(&format!("ab 40 5 61{relays}")), [Some(40), Some(5), Some(61)]);
+        }
+        assert_eq!(numbers(""), [None; 3]);
+    }
 
     #[test]
     fn a_coordinator_writes_only_delivered_files() {

@@ -1,6 +1,6 @@
 //! `whimbrel relay`: carries the messages of a site's clients on one connection.
 
-use super::args::LogForm;
+use super::args::{LogForm, seconds};
 use super::execute::{INTERRUPTED, interrupt_flag};
 use super::federation::listen_on;
 use super::join::{default_folder, read_invitation};
@@ -39,8 +39,8 @@ pub struct RelayArgs {
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
     /// Give up enrolling after this many seconds without the coordinator [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    pub give_up: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub give_up: Option<Duration>,
     /// Format of log lines
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub log: LogForm,
@@ -65,8 +65,9 @@ pub fn relay_command(args: &RelayArgs) -> Result<u8> {
             folder: folder.clone(),
             identity,
             next_certificate: None,
+            new_key: false,
             stop: interrupt_flag(),
-            give_up: args.give_up.map(Duration::from_secs_f64),
+            give_up: args.give_up,
             proxy: Proxy::of_environment()?,
             is_relay: true,
         },

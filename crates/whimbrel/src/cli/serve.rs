@@ -2,7 +2,7 @@
 
 use super::args::{LogForm, Serve};
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag};
-use super::federation::listen_on;
+use super::federation::{check_address, listen_on};
 use super::listener::Terminal;
 use super::messages::{data, note, start_log, warning};
 use super::privacy::{self, Spending};
@@ -30,6 +30,7 @@ use whimbrel_families::{Job, Offer};
 use whimbrel_net::Limits;
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::dashboard::{About, Dashboard, Visits};
+use whimbrel_net::durable_run::is_full_disk;
 use whimbrel_net::registry::Registry;
 use whimbrel_net::status::Board;
 use whimbrel_net::tls::{fingerprint_of_file, server_config};
@@ -48,6 +49,16 @@ const UNEVALUATED: &str = "clients are not asked for evaluations: the run has no
 
 /// Serves one job until it is done.
 pub fn serve_command(args: &Serve) -> Result<u8> {
+    check_address(args.address.as_deref(), "--address")?;
+    serve(args).map_err(|failure| match failure {
+        Failure::Core(error) if is_full_disk(&error) => error
+            .hint("free space on this disk and start the command again with --resume: nothing is lost")
+            .into(),
+        other => other,
+    })
+}
+
+fn serve(args: &Serve) -> Result<u8> {
     start_log(args.log);
     let (job, federation) = read_federation(args)?;
     let facts = Facts::on_network(&job)?;
@@ -61,6 +72,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     // Before invitations are made and anything is written.
     let page = bind_dashboard(args, &federation)?;
+    let probes =
+        args.probes.as_deref().map(|address| listen_on(address, "--probes")).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
     if job.privacy.masks {
@@ -105,6 +118,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
+    if let Some(listener) = probes {
+        Dashboard::probes(coordinator.board().clone()).start(listener, coordinator.runtime())?;
+    }
     let visits = page
         .map(|listener| dashboard(args, (&job, &plan), listener, (&coordinator, dir.path())))
         .transpose()?;
@@ -367,7 +383,7 @@ fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
 /// The command that resumes the run, with the options that its folder does not keep.
 fn again(args: &Serve, run: &Path) -> String {
     let Serve { job, out: _, resume: _, force: _, json, log, listen, address, .. } = args;
-    let Serve { dashboard, open_dashboard, cert, key, client_ca, next_cert, .. } = args;
+    let Serve { dashboard, probes, open_dashboard, cert, key, client_ca, next_cert, .. } = args;
     // Invitations are made once, and a changed certificate or address is stored.
     let Serve { open_enrolment, without, invitations: _, valid_days: _, rotate: _, .. } = args;
     let mut line = format!("whimbrel serve {} --out {} --resume", shell_word(job), shell_word(run));
@@ -382,6 +398,7 @@ fn again(args: &Serve, run: &Path) -> String {
     add("--listen", listen.as_deref().map(Path::new));
     add("--address", address.as_deref().map(Path::new));
     add("--dashboard", dashboard.as_deref().map(Path::new));
+    add("--probes", probes.as_deref().map(Path::new));
     add("--cert", cert.as_deref());
     add("--key", key.as_deref());
     add("--client-ca", client_ca.as_deref());

@@ -9,6 +9,7 @@ use crate::pki::Authority;
 use crate::support::Sandbox;
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 fn shows(sandbox: &Sandbox, what: &str) {
     let path = sandbox.path("served/status.json");
@@ -24,6 +25,38 @@ fn a_dashboard_on_a_used_port_is_refused_before_anything_is_written() {
     let args = ["serve", "job.toml", "--out", "served", "--dashboard", &address];
     fails(&sandbox, &args, 2, "another program uses this port: name another one with --dashboard");
     assert!(!sandbox.path("served").exists());
+}
+
+/// Arguments that no clock or invitation can hold.
+#[test]
+fn impossible_times_and_addresses_are_refused_before_anything_is_written() {
+    let sandbox = wards(3, "");
+    let args = ["serve", "job.toml", "--out", "served", "--address", "http://h:1"];
+    fails(&sandbox, &args, 2, "--address: `http://h:1` is not an address");
+    assert!(!sandbox.path("served").exists());
+    for seconds in ["-1", "nan", "1e30"] {
+        let give_up = format!("--give-up={seconds}");
+        let why = "a number of seconds that is not negative is required";
+        fails(&sandbox, &["join", "x", "--data", "east.csv", &give_up], 2, why);
+        fails(&sandbox, &["relay", "x", &give_up], 2, why);
+    }
+}
+
+/// On a disk of two pages not even the job can be written.
+#[test]
+fn a_full_disk_at_the_start_is_named_with_its_remedy() {
+    let sandbox = wards(3, "");
+    let served = sandbox.path("served");
+    fs::create_dir(&served).unwrap();
+    let options = ["-t", "tmpfs", "-o", "size=8k", "small"];
+    let mounted = Command::new("mount").args(options).arg(&served).output();
+    if !mounted.is_ok_and(|ran| ran.status.success()) {
+        return whimbrel_testkit::skipped("this user cannot mount a small file system");
+    }
+    let ran = sandbox.run(&["serve", "job.toml", "--out", "served"]);
+    let _ = Command::new("umount").arg("-l").arg(&served).status();
+    assert!(ran.code != 0 && ran.stderr.contains("No space left on device"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: free space on this disk"), "{}", ran.stderr);
 }
 
 #[test]

@@ -1,49 +1,47 @@
-//! Limits on unauthenticated connections, per host and in total.
+//! Limits on connections: of unauthenticated ones in total and per host, of known ones per certificate.
 //!
-//! A connection counts from its start until its certificate proves to be a client's, since many
-//! clients may share an address. Above a limit the oldest connection is closed: a handshake takes
-//! milliseconds, so the oldest is the one that holds its connection open without proceeding.
+//! A connection counts as unauthenticated from its start until its certificate proves to be a
+//! client's, since many clients may share an address. Above a limit the oldest connection is closed: a
+//! handshake takes milliseconds, so the oldest is the one that holds its connection open without
+//! proceeding, and a client that connects again has lost its older connection.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// The open unauthenticated connections.
-pub struct Unauthenticated {
-    held: Mutex<(u64, VecDeque<Connection>)>,
+/// Open connections, by host or certificate.
+pub struct Places<K> {
+    held: Mutex<(u64, VecDeque<Connection<K>>)>,
     most: usize,
-    most_of_host: usize,
+    most_of_key: usize,
 }
 
-struct Connection {
+struct Connection<K> {
     number: u64,
-    host: IpAddr,
+    key: K,
     evicted: Arc<Notify>,
 }
 
-/// The permit of one unauthenticated connection; dropping it gives it back.
-pub struct Permit {
-    of: Arc<Unauthenticated>,
+/// The permit of one connection; dropping it gives it back.
+pub struct Permit<K: PartialEq> {
+    of: Arc<Places<K>>,
     number: u64,
     evicted: Arc<Notify>,
 }
 
-impl Unauthenticated {
-    /// Half of all connections may be unauthenticated, and half of those from one host.
-    pub fn new(connections: usize) -> Arc<Self> {
-        let most = (connections / 2).max(2);
-        Arc::new(Self { held: Mutex::default(), most, most_of_host: most / 2 })
+impl<K: PartialEq> Places<K> {
+    pub fn new(most: usize, most_of_key: usize) -> Arc<Self> {
+        Arc::new(Self { held: Mutex::new((0, VecDeque::new())), most, most_of_key })
     }
 
-    /// Admits a connection; above a limit, the oldest of its host, or of all, is evicted.
-    pub fn admit(self: &Arc<Self>, host: IpAddr) -> Permit {
+    /// Admits a connection; above a limit, the oldest of its key, or of all, is evicted.
+    pub fn admit(self: &Arc<Self>, key: K) -> Permit<K> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, all) = &mut *held;
         *number += 1;
-        let of_host = all.iter().filter(|held| held.host == host).count();
-        let oldest = if of_host >= self.most_of_host {
-            all.iter().position(|held| held.host == host)
+        let of_key = all.iter().filter(|held| held.key == key).count();
+        let oldest = if of_key >= self.most_of_key {
+            all.iter().position(|held| held.key == key)
         } else {
             (all.len() >= self.most).then_some(0)
         };
@@ -51,19 +49,19 @@ impl Unauthenticated {
             oldest.evicted.notify_one();
         }
         let evicted = Arc::new(Notify::new());
-        all.push_back(Connection { number: *number, host, evicted: evicted.clone() });
+        all.push_back(Connection { number: *number, key, evicted: evicted.clone() });
         Permit { of: self.clone(), number: *number, evicted }
     }
 }
 
-impl Permit {
+impl<K: PartialEq> Permit<K> {
     /// Notified when another connection takes this one's place.
     pub fn evicted(&self) -> Arc<Notify> {
         self.evicted.clone()
     }
 }
 
-impl Drop for Permit {
+impl<K: PartialEq> Drop for Permit<K> {
     fn drop(&mut self) {
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.1.retain(|held| held.number != self.number);
@@ -73,6 +71,9 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
+
+    type Permit = super::Permit<IpAddr>;
 
     fn is_evicted(permit: &Permit) -> bool {
         use std::future::Future;
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_oldest_connection_of_a_crowded_host_is_evicted() {
-        let open = Unauthenticated::new(16);
+        let open = Places::new(8, 4);
         let (near, far) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         let other = open.admit(far);
         let mut permits: Vec<Permit> = (0..4).map(|_| open.admit(near)).collect();
