@@ -1,4 +1,4 @@
-//! The Kubernetes manifest and the guide for two hospitals, followed literally but for paths and ports.
+//! The files of `deploy/` and the guide for two hospitals, followed literally but for paths and ports.
 
 use crate::federation::{Process, free_address, wait};
 use crate::pki::Authority;
@@ -10,10 +10,13 @@ use std::net::TcpStream;
 use std::path::Path;
 use whimbrel::parts::net::Invitation;
 
+fn deployed(file: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    fs::read_to_string(folder.join(file)).unwrap()
+}
+
 fn manifest() -> String {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/coordinator.yaml");
-    fs::read_to_string(path).unwrap()
+    deployed("kubernetes/coordinator.yaml")
 }
 
 /// The values of `- KEY: VALUE` and `KEY: VALUE`, also within braces, wherever they stand.
@@ -65,7 +68,7 @@ fn what_the_manifest_refers_to_is_there() {
     }
     let set = documents[5];
     let ports: Vec<(&str, &str)> =
-        [("rounds", "7443"), ("dashboard", "7480")].into_iter().collect();
+        [("rounds", "7443"), ("dashboard", "7480"), ("probes", "7481")].into();
     for (name, port) in &ports {
         assert!(set.contains(&format!("{{ name: {name}, containerPort: {port} }}")), "{name}");
     }
@@ -87,6 +90,35 @@ fn what_the_manifest_refers_to_is_there() {
     assert_eq!(address, Some(service));
 }
 
+/// Commands of units and of the compose file are read, and fail for their missing files alone.
+#[test]
+fn commands_of_units_and_containers_are_valid() {
+    let sandbox = Sandbox::new();
+    let units = ["coordinator", "client@", "relay"];
+    let mut commands: Vec<Vec<String>> = Vec::new();
+    for unit in units {
+        let text = deployed(&format!("systemd/whimbrel-{unit}.service")).replace("%i", "wards");
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        commands.push(line.split(' ').skip(1).map(str::to_owned).collect());
+    }
+    let compose = deployed("compose/compose.yaml");
+    for part in compose.split("    command:\n").skip(1) {
+        let items = part.lines().map_while(|line| line.strip_prefix("      - "));
+        let word = |item: &str| {
+            let item = item.trim_matches('"');
+            item.split_once("${").map_or(item.to_owned(), |(before, _)| format!("{before}h:1"))
+        };
+        commands.push(items.map(word).collect());
+    }
+    assert_eq!(commands.len(), 5);
+    for command in commands {
+        let ran = sandbox.run(&command);
+        let missing = command.iter().find(|word| word.contains("/etc/whimbrel/")).unwrap();
+        let named = ran.stderr.contains(missing.trim_start_matches('@'));
+        assert!(ran.code != 0 && named && !ran.stderr.contains("Usage"), "{}", ran.stderr);
+    }
+}
+
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -100,7 +132,7 @@ fn get(address: &str, path: &str) -> String {
 fn the_command_line_of_the_manifest_serves_its_job() {
     let sandbox = Sandbox::new();
     let text = manifest();
-    let local = free_address();
+    let (local, probes) = (free_address(), free_address());
     let job = job(&text).replace("0.0.0.0:7443", &local).replace("0.0.0.0:7480", "127.0.0.1:0");
     sandbox.write("job.toml", &job);
     let (cert, key) = Authority::new("institution").sign(&sandbox.path(""), "coordinator");
@@ -109,6 +141,7 @@ fn the_command_line_of_the_manifest_serves_its_job() {
         ("/etc/whimbrel-tls/tls.key", key),
         ("/etc/whimbrel/job.toml", sandbox.path("job.toml")),
         ("/var/lib/whimbrel", sandbox.path("")),
+        ("0.0.0.0:7481", (&probes).into()),
     ];
     let local_args: Vec<String> = args(&text)
         .iter()
@@ -124,13 +157,10 @@ fn the_command_line_of_the_manifest_serves_its_job() {
         wait("the dashboard", || {
             sandbox.read("serve.log").matches("dashboard: http").count() == times
         });
-        let log = sandbox.read("serve.log");
-        let (_, link) = log.rsplit_once("dashboard: http://").unwrap();
-        link.split('/').next().unwrap().to_owned()
     };
-    let address = dashboard(1);
+    dashboard(1);
     for probe in values(&text, "path").into_iter().filter(|path| path.starts_with('/')) {
-        let answer = get(&address, probe);
+        let answer = get(&probes, probe);
         assert!(answer.starts_with("HTTP/1.1 200"), "{probe}: {answer}");
     }
     // Nothing that a pod's log shows lets anybody in.
