@@ -226,6 +226,7 @@ fn an_idle_connection_of_a_relay_is_closed() {
         let coordinator = Invitation { token, ..town.invitations[0].clone() };
         let mut connection = reach(&coordinator, &identity).await;
         enrol_as(&mut connection, &token, None, true).await.unwrap();
+        drop(connection);
         let connection = reach(&coordinator, &identity).await;
         let begun = Instant::now();
         while !connection.sender.is_closed() {
