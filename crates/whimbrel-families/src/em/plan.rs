@@ -266,6 +266,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let release = release.transpose()?;
         let private = self.private.as_ref().map(|private| PrivateEm {
             row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
+            distributed: common.job.privacy.masks,
             averaged: private.averaged(),
         });
         Ok(FedEm {
