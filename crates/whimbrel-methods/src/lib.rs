@@ -17,6 +17,7 @@ pub mod kmeans;
 pub mod lloyd;
 pub mod masked;
 pub mod measures;
+pub mod microaggregation;
 mod mixed;
 pub mod mixture;
 pub mod newton;
