@@ -180,6 +180,8 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// Rounds of the last stage.
     pub rounds: u32,
+    /// Parts of messages that clients withheld in it.
+    pub withheld: u64,
     /// Rounds of the job that stages before it have run.
     pub rounds_before: u32,
     /// The last evaluation.
@@ -258,6 +260,7 @@ pub fn run_with(
                     own: result.own,
                     traffic,
                     rounds: result.rounds,
+                    withheld: result.withheld,
                     rounds_before: rules.stopping.rounds_before,
                     last: result.last,
                     measures: rules.measures,
@@ -290,6 +293,7 @@ struct StageResult {
     own: Vec<Vec<Figure>>,
     traffic: Traffic,
     rounds: u32,
+    withheld: u64,
     last: Option<Row>,
 }
 
@@ -360,6 +364,7 @@ impl Work<'_> {
             own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
             rounds: runner.state().machine.round(),
+            withheld: runner.state().machine.withheld(),
             last,
         })
     }

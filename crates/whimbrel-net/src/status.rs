@@ -27,6 +27,7 @@ pub enum Refusal {
     Expired,
     Replayed,
     Revoked,
+    Fixed,
     Name,
     UnknownCertificate,
     Path,
@@ -60,6 +61,10 @@ impl std::fmt::Display for Refusal {
             Self::Expired => "this invitation has expired: ask for a new one",
             Self::Replayed => "this invitation was used with another key",
             Self::Revoked => "this client was revoked",
+            Self::Fixed => {
+                "nobody joins a masked job after its first stage has begun: sums with and without a \
+                 client reveal its part"
+            }
             Self::Name => "this name is taken or invalid, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
             Self::Path => "the connection came through another relay than the invitation names",
@@ -140,6 +145,9 @@ pub struct Status {
     pub epsilon_spent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
+    /// Parts of messages that clients withheld in this stage, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<u64>,
     /// Number of clients and fingerprint of the roster, under masks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roster: Option<String>,

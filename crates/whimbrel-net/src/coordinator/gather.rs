@@ -126,6 +126,7 @@ impl Network {
             if self.inbox.is_stopped() {
                 return Ok(Gathered::Interrupted);
             }
+            self.check_failed(request, &respondents)?;
             if let Some(event) = self.inbox.next() {
                 self.handle(event, request, &mut respondents, collector)?;
             }
@@ -180,6 +181,20 @@ impl Network {
         let all_disconnected = request.kind != Kind::Deliver
             && respondents.pending.iter().all(|name| !self.connections.has(name));
         all_disconnected || begun.elapsed() >= deadline
+    }
+
+    /// An error if all clients of an exchange failed: they end for good, and nobody would answer.
+    fn check_failed(&self, request: &Request, respondents: &Respondents) -> Result<()> {
+        let awaits = request.kind == Kind::Exchange && respondents.answered == 0;
+        let pending = respondents.pending.iter().filter(|name| !self.is_excused(name));
+        let mut reasons = pending.map(|name| self.failed.get_key_value(name));
+        match reasons.next().flatten() {
+            Some((name, reason)) if awaits && reasons.all(|reason| reason.is_some()) => {
+                let what = &request.what;
+                Err(Error::peer(format!("{what}: no client can continue; `{name}`: {reason}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reports disconnected clients that the round leaves out, each once until it is back.
@@ -268,6 +283,9 @@ impl Network {
             Event::Arrived { name, link, address, committed, staged, reply } => {
                 let verdict = self.verdict(request, respondents, &name, committed, staged);
                 let stays = verdict.is_ok();
+                if verdict == Err(Refusal::Fixed) {
+                    self.shared.board.warn(&format!("`{name}` cannot join: {}", Refusal::Fixed));
+                }
                 if verdict == Err(Refusal::Ahead) {
                     self.shared.board.warn(&format!(
                         "`{name}` holds acknowledgements that this folder lacks: the folder is an \
@@ -303,6 +321,7 @@ impl Network {
             Event::Failed { name, reason } => {
                 self.shared.audit.note("failed", &name, &reason);
                 self.shared.board.warn(&format!("`{name}` cannot continue: {reason}"));
+                self.failed.insert(name, reason);
             }
             Event::Finished { name } => {
                 if request.kind == Kind::Deliver {
@@ -315,21 +334,6 @@ impl Network {
         Ok(())
     }
 
-    /// Revokes a client at its own request.
-    fn withdrew(&mut self, name: &str) {
-        if let Err(error) = self.shared.registry.stand(name, Standing::Revoked) {
-            // The client repeats its withdrawal.
-            tracing::warn!(%error, "not recorded that `{name}` left");
-            return;
-        }
-        self.shared.audit.note("left", name, "");
-        self.shared.board.warn(&format!(
-            "`{name}` left: its uploads so far stay in the model, and its memory in the sums until \
-             memories are opened again; refit without it: whimbrel serve JOB --without {name}"
-        ));
-        self.refresh_registry();
-    }
-
     fn arrived(
         &mut self,
         name: String,
@@ -337,6 +341,7 @@ impl Network {
         address: String,
         respondents: &mut Respondents,
     ) {
+        self.failed.remove(&name);
         self.shared.audit.note("connected", &name, &address);
         self.shared.board.connected(&name, &address);
         // The client knows the outcome of its staged step: an earlier summary is void.
@@ -387,6 +392,10 @@ impl Network {
     ) -> std::result::Result<Verdict, Refusal> {
         if self.roster.standing(name) == Some(Standing::Revoked) {
             return Err(Refusal::Revoked);
+        }
+        // Ids are assigned when the first stage begins.
+        if self.masked && self.roster.len() > 0 && self.roster.id(name).is_none() {
+            return Err(Refusal::Fixed);
         }
         let accepted = self.last_accepted(name);
         let commits = matches!(request.kind, Kind::Enrol | Kind::Exchange);

@@ -50,6 +50,10 @@ pub(crate) struct Network {
     connections: Connections,
     history: History,
     late: LateJoiners,
+    /// Clients that reported a failure and have not connected since, with their reasons.
+    failed: BTreeMap<String, String>,
+    /// Whether the stage has masks: nobody joins after the first one has begun.
+    masked: bool,
     /// Unsolicited uploads by name, less the allowance for slow clients.
     unsolicited: HashMap<String, u32>,
     /// Disconnected clients that were reported as left out.
@@ -161,6 +165,8 @@ impl Network {
             connections: Connections::default(),
             history,
             late: LateJoiners::default(),
+            failed: BTreeMap::new(),
+            masked: false,
             unsolicited: HashMap::new(),
             absent: BTreeSet::new(),
             list: None,
@@ -275,6 +281,21 @@ impl Network {
         self.list = Some(list);
     }
 
+    /// Revokes a client at its own request.
+    fn withdrew(&mut self, name: &str) {
+        if let Err(error) = self.shared.registry.stand(name, Standing::Revoked) {
+            // The client repeats its withdrawal.
+            tracing::warn!(%error, "not recorded that `{name}` left");
+            return;
+        }
+        self.shared.audit.note("left", name, "");
+        self.shared.board.warn(&format!(
+            "`{name}` left: its uploads so far stay in the model, and its memory in the sums until \
+             memories are opened again; refit without it: whimbrel serve JOB --without {name}"
+        ));
+        self.refresh_registry();
+    }
+
     /// Closes the connections of clients behind revoked relays.
     fn close_revoked_relays(&mut self, list: &ClientList) {
         let revoked = list.relays.iter().filter(|relay| relay.standing == Standing::Revoked);
@@ -338,7 +359,9 @@ impl Network {
 
 impl Carrier for Network {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        self.set_bounds(&**stage.method.server()?)?;
+        let method = stage.method.server()?;
+        self.set_bounds(&**method)?;
+        self.masked = method.declare().cohort_min > 0;
         Ok(Box::new(Rounds::open(self, stage, start)?))
     }
 }

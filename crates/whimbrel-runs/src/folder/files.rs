@@ -34,6 +34,13 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
     text + &job.to_toml()
 }
 
+/// Parts of messages, cells and rows that clients withheld, if there are any.
+fn withheld(outcome: &Outcome, plan: &Plan) -> impl Iterator<Item = (&'static str, u64)> {
+    let (parts, rare) = (outcome.withheld, plan.withheld());
+    let all = [("withheld", parts), ("withheld_cells", rare.cells), ("withheld_rows", rare.rows)];
+    all.into_iter().filter(|(_, count)| *count > 0)
+}
+
 /// The content of `summary.json`, without the family's keys.
 pub fn summary(
     job: &Job,
@@ -64,12 +71,9 @@ pub fn summary(
         put("epsilon_spent", number(epsilon));
         put("delta", number(delta));
     }
-    let withheld = plan.withheld();
-    for (key, count) in [("withheld_cells", withheld.cells), ("withheld_rows", withheld.rows)] {
-        if count > 0 {
-            put(key, count.into());
-        }
-    }
+    withheld(outcome, plan).for_each(|(key, count)| {
+        put(key, count.into());
+    });
     if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }
