@@ -35,6 +35,7 @@ use mixture::MixtureKeys;
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use whimbrel_codec::grid::OPENING_MEAN_MAX;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Input;
@@ -234,6 +235,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.check_downlink(job, source);
         self.check_private(job, source);
         self.check_masks(job, source);
+        check_squares(job, source);
     }
 
     fn allows_degenerate(&self) -> bool {
@@ -279,6 +281,25 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
             );
         }
         Ok(())
+    }
+}
+
+/// Refuses limits in `[schema]` whose squares do not fit the first upload on a grid.
+fn check_squares(job: &Job, source: &Source<'_>) {
+    let prepare = job.data.preparation();
+    let scaled = prepare.limits || prepare.standardize || prepare.pca.is_some();
+    if !job.uplink.is_on_grid() || scaled || job.privacy.epsilon.is_some() {
+        return;
+    }
+    let most = |[min, max]: [f64; 2]| (min * min).max(max * max);
+    for (name, limits) in job.limits().filter(|(_, limits)| most(*limits) > OPENING_MEAN_MAX) {
+        let what = format!(
+            "squares of column {name:?} may be {:.1e}, and the first upload on a grid holds {OPENING_MEAN_MAX:.1e}",
+            most(limits)
+        );
+        let hint =
+            "write standardize = true in [data], or declare narrower limits in a larger unit";
+        source.report_at(&["schema", name], what, hint);
     }
 }
 

@@ -132,11 +132,13 @@ impl Fit for GradientFit {
         }
         let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
         if !compresses && !job.uplink.codec.is_exact() {
-            source.report_at(
-                &["uplink", "codec"],
-                "sgd does not compress: the codec would be ignored",
-                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
-            );
+            let hint = if job.uplink.is_on_grid() {
+                "write kind = \"qsgd\" or another preset in [method]"
+            } else {
+                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset"
+            };
+            let what = "sgd does not compress: the codec would be ignored";
+            source.report_at(&["uplink", "codec"], what, hint);
         }
         self.check_compat(job, source);
         let public = matches!(job.method.step, Step::Constant(_) | Step::Decreasing { .. });

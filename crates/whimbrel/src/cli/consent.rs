@@ -27,6 +27,8 @@ pub struct Screen<'a> {
     pub plan: &'a Plan,
     pub limits: &'a Consent,
     pub has_roster: bool,
+    /// Whether this client takes part in sums over some of the clients.
+    pub partial: bool,
 }
 
 impl Screen<'_> {
@@ -139,18 +141,20 @@ impl Screen<'_> {
         } else {
             "the coordinator hands out the clients' true keys (only --roster checks this)"
         };
-        vec![
-            format!(
-                "Messages marked \"in a sum\" are hidden by random numbers that cancel in the sum: the \
-                 coordinator can read only the sum over at least {least} clients. This holds as long as {keys}, \
-                 and fewer than a third of the clients work together with it."
-            ),
-            format!(
+        let over = if self.partial { "at least" } else { "all clients of the first sum, at least" };
+        let mut all = vec![format!(
+            "Messages marked \"in a sum\" are hidden by random numbers that cancel in the sum: the \
+             coordinator can read only the sum over {over} {least} clients. This holds as long as {keys}, \
+             and fewer than a third of the clients work together with it."
+        )];
+        if self.partial {
+            all.push(format!(
                 "From sums of several rounds over different clients, the parts of single clients can be \
-                 computed: {}, as can one that joins late.",
+                 computed: {}.",
                 roster::RETURNS
-            ),
-        ]
+            ));
+        }
+        all
     }
 }
 

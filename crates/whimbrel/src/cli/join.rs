@@ -103,12 +103,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let limits = limits(&plan, args.max_rounds)?;
     let mut agreed = agreed_words(&offer, &limits, &minimum, observations);
     relays.iter().for_each(|relay| agreed.push_str(&format!("\n{relay}")));
-    let has_roster = roster::accepted(&folder)?.is_some();
+    let (has_roster, partial) = (roster::accepted(&folder)?.is_some(), args.partial_rounds);
     let name = printable(&enrolled.name);
     let show = || {
         withheld.iter().for_each(|sentence| note(sentence));
         relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
-        Screen { offer: &offer, plan: &plan, limits: &limits, has_roster }.show(&name)
+        Screen { offer: &offer, plan: &plan, limits: &limits, has_roster, partial }.show(&name)
     };
     if !consents(args, &folder.join(CONSENT), &agreed, show)? {
         return Ok(DECLINED);
@@ -365,7 +365,11 @@ fn print_ledger(folder: &Path) -> Result<u8> {
         let answered = ledger.stages.iter().find(|answered| answered.stage as usize == index);
         let is_over = ledger.stages.first().is_some_and(|first| first.stage as usize > index);
         if is_over {
-            text.push_str(&format!("{}: over before the consent was renewed\n", agreement.stage));
+            let since = match ledger.renewals {
+                0 => "this client joined",
+                _ => "the consent was renewed",
+            };
+            text.push_str(&format!("{}: over before {since}\n", agreement.stage));
             continue;
         }
         text.push_str(&format!("{}\n", agreement.stage));

@@ -109,15 +109,20 @@ pub fn line(job: &Job, plan: &Plan) -> Result<String> {
 pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
     let guarantee = plan.private()?.guarantee;
     let (what, factor) = (unit(job), guarantee.epsilon.exp());
+    let used = match job.privacy.unit {
+        PrivacyUnit::Row => "a row was",
+        PrivacyUnit::Client => "your rows were",
+    };
+    let times = format::count((1.0 / guarantee.delta) as u64);
     let noise = if job.privacy.masks {
         "Each client adds its share of the noise before its messages are hidden in a sum."
     } else {
         "The coordinator adds the noise and is trusted for it: it sees your messages without noise."
     };
     Some(format!(
-        "Random noise hides {what} of yours from readers of the model: epsilon {} means that leaving it out \
-         changes the probability of any result by a factor of at most {factor:.2} (and by {:.1e} beside it). \
-         {noise}",
+        "Random noise hides {what} of yours from readers of the model: whoever guesses from it whether {used} \
+         used says a correct \"yes\" at most {factor:.2} times as often as a false one (epsilon {}), and once in \
+         {times} guesses beside that (delta {:.1e}). {noise}",
         guarantee.epsilon, guarantee.delta
     ))
 }

@@ -92,7 +92,9 @@ impl Checked {
     fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
         let facts = Facts::on_network(job)?;
         let plan = Plan::on_network(job, &facts)?;
-        let offered = Box::new(Offer::of(job, &facts)?.plan()?);
+        let mut served = job.clone();
+        served.privacy.min_group = job.served_group();
+        let offered = Box::new(Offer::of(&served, &facts)?.plan()?);
         plan.warnings().iter().for_each(|w| to.warning(w));
         let found = Findings::Served { offered, columns: facts.columns.clone() };
         Ok(Self::new(job, &plan, resolved(job, &[]), facts.clients, found))

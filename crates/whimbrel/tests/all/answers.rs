@@ -398,7 +398,10 @@ fn columns_in_natural_units_are_named_under_epsilon() {
     );
     for command in [&["check", "job.toml"][..], &["run", "job.toml", "--out", "out"]] {
         let said = sandbox.ok(command).stderr;
-        assert!(said.contains("\"age\" (") && said.contains("public constants"), "{said}");
+        assert!(
+            said.contains("\"age\" (") && said.contains("write limits = true in [data.prepare]"),
+            "{said}"
+        );
         assert!(!said.contains("\"x\" ("), "{said}");
     }
     let summary = sandbox.object("out/summary.json");

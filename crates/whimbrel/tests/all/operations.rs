@@ -2,8 +2,8 @@
 //! institution, and replay of the journal.
 
 use crate::federation::{
-    NAMES, Process, all_end, fails, finish, invitations, join, join_all, join_with, same_model,
-    serve, wait, wards,
+    NAMES, Process, all_end, fails, finish, invitations, join, join_all, join_with, masked_wards,
+    same_model, serve, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -45,6 +45,25 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
     same_model(&sandbox);
     let told = sandbox.read("serve.log");
     assert!(told.contains("unused invitations: east, north, west"), "{told}");
+}
+
+/// Columns that overflow the grid end all clients, and then the run, with the reason.
+#[test]
+fn a_run_ends_when_no_client_can_continue() {
+    let sandbox = masked_wards(8, false);
+    for name in NAMES {
+        let rows = sandbox.read(&format!("{name}.csv"));
+        sandbox.write(&format!("{name}.csv"), &rows.replace("\n", "e9\n").replace("a,be9", "a,b"));
+    }
+    let mut coordinator = serve(&sandbox, false);
+    let _clients = join_all(&sandbox, &invitations(&sandbox));
+    let mut code = None;
+    wait("end", || {
+        code = coordinator.code();
+        code.is_some()
+    });
+    let log = sandbox.read("serve.log");
+    assert!(code == Some(4) && log.contains("no client can continue; `"), "{code:?} {log}");
 }
 
 #[test]
@@ -238,6 +257,8 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     // The resumed journal does not repeat names.
     coordinator.kill();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
+    let ledger = sandbox.ok(&["ledger", "client-aspen"]).stdout;
+    assert!(ledger.contains("federated k-means: over before this client joined"), "{ledger}");
     let journal = sandbox.read("served/journal");
     let named: Vec<&str> = journal.lines().filter(|line| line.contains("names")).collect();
     assert_eq!(named.len(), 2, "{named:?}");
