@@ -245,9 +245,7 @@ fn completed_data_sets_are_pooled() {
     sandbox.write("job.toml", &job("falls", "kind = \"glm\"\nfamily = \"poisson\"", ""));
     sandbox.write("glm.csv", &rows.lines().take(200).collect::<Vec<_>>().join("\n"));
     sandbox.run_job("other");
-    let refused = sandbox.run(&["pool", "first", "other"]);
-    assert_eq!(refused.code, 2);
-    assert!(refused.stderr.contains("other fits another model"), "{}", refused.stderr);
+    sandbox.fails(&["pool", "first", "other"], 2, "other fits another model");
 }
 
 #[test]
