@@ -39,7 +39,7 @@ use preset::Asked;
 pub use channel::{
     DownRule, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule, Uplink,
 };
-pub use data::mixture::Mixture;
+pub use data::mixture::MixtureSource;
 pub use data::{
     Cells, Collection, Concatenated, Csv, Data, Format, HeldOut, Idx, KeptClients, Labels, Libsvm,
     Npy, Partition, Prepare, Source as DataSource, Subset,

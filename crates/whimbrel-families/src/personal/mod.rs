@@ -94,7 +94,6 @@ pub struct PersonalFit {
     pub training: Training,
     /// The method with its settings.
     pub rule: Rule,
-    /// The server's step.
     pub server: ServerStep,
     /// Local solvers of single clients.
     pub own: Vec<OwnTraining>,

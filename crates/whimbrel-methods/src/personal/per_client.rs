@@ -5,7 +5,7 @@
 //! are exact. The server keeps a round's uploads until the round ends: cohort times model.
 
 use super::evaluate::{self, Told};
-use super::{Mixture, Own, Personal};
+use super::{Ensemble, Own, Personal};
 use crate::federated::{BindRows, Oracle, Split, aggregate, optional};
 use crate::settings::{Budget, Weights, check_rows, check_sums};
 use whimbrel_codec::Scalar;
@@ -74,7 +74,7 @@ pub trait PerClientRule: Send + Sync + 'static {
     fn artifact(&self, global: &Self::Global, to: Artifact) -> Artifact;
     fn own(client: &Self::Client) -> Own;
     /// The figures of a client's predictor.
-    fn answer(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+    fn answer(&self, own: &Ensemble, parts: &Split<Samples>) -> Result<Told> {
         self.training().answer_with(own, parts)
     }
     fn ask(&self, global: &Self::Global) -> Self::Ask;
