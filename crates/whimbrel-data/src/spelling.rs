@@ -49,7 +49,6 @@ impl Written {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GapMark {
     pub value: f64,
-    /// Rows with it.
     pub rows: usize,
     /// The smallest and the largest other value of the column.
     pub rest: [f64; 2],

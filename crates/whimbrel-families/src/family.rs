@@ -374,13 +374,11 @@ pub struct Results {
     pub summary: Map<String, Value>,
     /// Declarations of these figures, for result tables and means over seeds.
     pub measures: Vec<Measure>,
-    /// Notes in the summary.
     pub notes: Vec<String>,
     /// Notes in the summary that are also printed as warnings.
     pub warnings: Vec<String>,
     /// Tables of results for a terminal, each with its heading.
     pub said: Vec<String>,
-    /// Sections of the report.
     pub sections: Vec<Section>,
 }
 
