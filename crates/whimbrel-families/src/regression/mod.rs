@@ -21,7 +21,7 @@ use keys::{
     RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
-use whimbrel_core::ClientData;
+use whimbrel_core::{ClientData, Error, Table};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{Writer, text};
@@ -185,6 +185,11 @@ impl Fit for RegressionFit {
 
     fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
         plan::planned(self, on)
+    }
+
+    fn fault(&self, job: &Job, table: &Table, levels: &[Vec<String>]) -> Option<(usize, Error)> {
+        let model = self.model(job, &table.columns, levels).ok()?;
+        model.design.fault(table, model.family)
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
