@@ -1,6 +1,6 @@
 //! Evaluations of local training: each client's predictor on its own rows.
 
-use super::{Adaptation, Global, Mixture, Own, Personal};
+use super::{Adaptation, Global, Mixture, Own, Personal, REMEDY};
 use crate::federated::{
     Answered, Context, Figures, Judge, PartScores, Score, Scores, Split, Terms, aggregate,
     held_out, mean_loss,
@@ -122,6 +122,7 @@ impl Personal {
         all.extend(more);
         all.extend(held_out::measures(&self.scores()));
         all.extend(measures::channels().into_iter().take(1));
+        all.push(measures::update_relative(REMEDY));
         all
     }
 
