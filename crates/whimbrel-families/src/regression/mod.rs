@@ -67,15 +67,15 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     )
 }];
 
-/// The regression for a target that the user names.
+/// The regression for a target.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let family = facts?.regression?;
-    Some(Suggestion {
-        model: GLM,
-        model_keys: vec![(&FAMILY_KEY, text(family))],
-        method: "newton",
-        ..Suggestion::default()
-    })
+    let facts = facts?;
+    let (model, key) = match &facts.event {
+        Some(event) => (COX, (&EVENT, text(event))),
+        None => (GLM, (&FAMILY_KEY, text(facts.regression?))),
+    };
+    let model_keys = vec![key];
+    Some(Suggestion { model, model_keys, method: "newton", raw: true, ..Suggestion::default() })
 }
 
 fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
