@@ -111,9 +111,10 @@ impl Blocks {
 
     /// Whether a column of numbers holds whole numbers alone.
     pub fn whole(&self, column: usize, clients: &[f64]) -> bool {
-        let flag = self.range(column).end - 1;
-        let mut flags = clients.chunks_exact(self.len().max(1)).map(|all| all[flag]);
-        self.levels[column] == 0 && flags.all(|flag| flag != 0.0)
+        let range = self.range(column);
+        let all = clients.chunks_exact(self.len().max(1)).map(|all| &all[range.clone()]);
+        let mut known = all.filter(|block| block[0] > 0.0);
+        self.levels[column] == 0 && known.all(|block| block[YES_NO] != 0.0)
     }
 
     /// Pooled figures of one column; of categories the observed cells alone.
