@@ -152,6 +152,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
             (&PARTICIPATION, "1.0".into()),
         ],
         uplink_keys: vec![(&codec::CODEC, codec.into())],
+        ..Suggestion::default()
     })
 }
 

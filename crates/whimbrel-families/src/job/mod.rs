@@ -179,6 +179,10 @@ impl Job {
         // Other tables are read by the kind even if [method] has faults; checks that depend on an unknown
         // kind are skipped.
         let asked = Asked::peek(source, registry);
+        let kind = |table| source.text_at(&[table, "kind"]);
+        if let (Some(method), Some(model)) = (kind("method"), kind("model")) {
+            source.narrow(registry.model.name, registry.model_keys(method, model));
+        }
         let method_table = root.table(&METHOD, &registry.method);
         let model_table = root.table(&MODEL, &registry.model);
         let method =

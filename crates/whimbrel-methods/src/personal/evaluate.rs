@@ -1,6 +1,10 @@
 //! Evaluations of local training: each client's predictor on its own rows.
 
+<<<<<<< HEAD
 use super::{Adaptation, Ensemble, Global, Own, Personal};
+=======
+use super::{Adaptation, Global, Mixture, Own, Personal, REMEDY};
+>>>>>>> 5ffa0b8a0c49fbdcb7057033641db3adbde33b01
 use crate::federated::{
     Answered, Context, Figures, Judge, PartScores, Score, Scores, Split, Terms, aggregate,
     held_out, mean_loss,
@@ -122,6 +126,7 @@ impl Personal {
         all.extend(more);
         all.extend(held_out::measures(&self.scores()));
         all.extend(measures::channels().into_iter().take(1));
+        all.push(measures::update_relative(REMEDY));
         all
     }
 

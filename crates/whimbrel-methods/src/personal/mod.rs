@@ -76,6 +76,9 @@ use whimbrel_core::method::{Artifact, Declaration};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, Spread, vector, wire};
 use whimbrel_nn::{Learner, Role, Room};
 
+/// Advice for a run that has not converged.
+const REMEDY: &str = "run more rounds, or use a smaller step";
+
 /// The name of the tensor of the shared vector.
 pub const PARAMETERS: &str = "parameters";
 
@@ -282,7 +285,7 @@ impl Oracle for Personal {
                 terms.opening_bytes(whole),
             ));
         }
-        let settled = measures::update_relative("run more rounds, or use a smaller step");
+        let settled = measures::update_relative(REMEDY);
         let (measures, batch) =
             (vec![evaluate::objective(), settled], self.learner.clients_at_once());
         Declaration { disclosures, measures, batch, ..Declaration::default() }

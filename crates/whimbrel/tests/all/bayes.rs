@@ -37,7 +37,9 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
     }
     // The rounds are the job's, of which a wide start took a quarter.
     assert_eq!(number(&soul, "rounds"), 200.0);
-    assert_eq!(soul["ending_detail"], "after 200 rounds");
+    let detail = soul["ending_detail"].as_str().unwrap();
+    assert!(detail.starts_with("after 200 rounds, as many as the job asks for: "), "{detail}");
+    assert!(detail.contains("R-hat"), "{detail}");
     // The curve and the summary have one coverage at 90 %.
     let shown = lines(&sandbox, "out", "Coverage of the intervals");
     assert_eq!(

@@ -67,6 +67,9 @@ fn check_column(found: &Value, wanted: &Value, what: &str) {
         assert!(low - slack <= right && right <= high + slack, "{what}: {quantile} {right}");
         let estimate = of("estimate").unwrap_or(low);
         assert!((low..=high).contains(&estimate), "{what}: {quantile}");
+        let is_count = what.contains("\"time\"");
+        let is_whole = of("estimate").is_none_or(|x| x.fract() == 0.0);
+        assert!(is_whole || !is_count, "{what}: {quantile}");
     }
 }
 
