@@ -12,10 +12,10 @@
 use crate::federated::aggregate;
 use crate::kmeans::{Points, distance2};
 use crate::microaggregation::Groups;
-use crate::mixture::Mixture;
 use crate::pooled::{Answered, OPENINGS_MAX, Pooled, opening};
 use whimbrel_core::method::{Artifact, Declaration, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Result, vector, wire};
+use whimbrel_models::MixtureModel;
 
 /// Starts, of which the best is delivered.
 const STARTS: usize = 10;
@@ -25,7 +25,6 @@ const ROUNDS: u32 = 15;
 /// The stage.
 pub struct Clustering<M> {
     pub model: M,
-    /// The pooled moments.
     pub moments: Vec<f64>,
     /// Fewest rows of a group.
     pub rows_min: usize,
@@ -48,7 +47,7 @@ pub struct Server {
 
 wire!(Server { key, centres, counts, squares, round, missed });
 
-impl<M: Mixture> Clustering<M> {
+impl<M: MixtureModel> Clustering<M> {
     fn centres(&self) -> usize {
         STARTS * self.model.components()
     }
@@ -122,7 +121,7 @@ fn nearest(point: &[f64], centres: &[f64]) -> (usize, f64) {
     all.enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 0.0))
 }
 
-impl<M: Mixture> Pooled for Clustering<M> {
+impl<M: MixtureModel> Pooled for Clustering<M> {
     type Data = Groups;
     type State = Server;
     /// The centres of all starts; empty in the first exchange.
