@@ -82,21 +82,25 @@ fn divide<'a>(
     mean: &[f64],
     rows_min: usize,
 ) -> usize {
-    let centred =
-        |at: &usize| -> Vec<f64> { row(at).iter().zip(mean).map(|(x, m)| x - m).collect() };
-    let far =
-        rows.iter().max_by(|a, b| distance2(row(a), mean).total_cmp(&distance2(row(b), mean)));
-    let mut axis = far.map_or_else(Vec::new, &centred);
+    let mut x = vec![0.0; mean.len()];
+    let mut axis = x.clone();
+    let far2 = |at: &usize| distance2(row(at), mean);
+    if let Some(far) = rows.iter().max_by(|a, b| far2(a).total_cmp(&far2(b))) {
+        vector::sub_into(&mut axis, row(far), mean);
+    }
     for _ in 0..AXIS_STEPS {
         let norm = vector::norm2_squared(&axis).sqrt();
         let from = std::mem::replace(&mut axis, vec![0.0; mean.len()]);
         for at in rows.iter().filter(|_| norm > 0.0) {
-            let x = centred(at);
+            vector::sub_into(&mut x, row(at), mean);
             vector::axpy(&mut axis, vector::dot(&x, &from) / norm, &x);
         }
     }
-    let mut along: Vec<(f64, usize)> =
-        rows.iter().map(|at| (vector::dot(&centred(at), &axis), *at)).collect();
+    let place = |at: &usize| {
+        vector::sub_into(&mut x, row(at), mean);
+        (vector::dot(&x, &axis), *at)
+    };
+    let mut along: Vec<(f64, usize)> = rows.iter().map(place).collect();
     along.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     rows.iter_mut().zip(&along).for_each(|(to, (_, at))| *to = *at);
     // The squares within are least where those between the parts, s²/n + s²/(N - n), are most.
