@@ -1,10 +1,6 @@
 //! Evaluations of local training: each client's predictor on its own rows.
 
-<<<<<<< HEAD
-use super::{Adaptation, Ensemble, Global, Own, Personal};
-=======
-use super::{Adaptation, Global, Mixture, Own, Personal, REMEDY};
->>>>>>> 5ffa0b8a0c49fbdcb7057033641db3adbde33b01
+use super::{Adaptation, Ensemble, Global, Own, Personal, REMEDY};
 use crate::federated::{
     Answered, Context, Figures, Judge, PartScores, Score, Scores, Split, Terms, aggregate,
     held_out, mean_loss,
