@@ -3,7 +3,7 @@
 //! A failed read adds an [`Error`] to the [`Source`] and returns [`Reported`]. Callers read all keys before
 //! they use `?`, so that every fault of a file is reported at once.
 
-use crate::error::{Error, Errors, Place, one_of};
+use crate::error::{Error, Errors, Place, masked, one_of};
 use crate::form::Form;
 use crate::key::{Fallback, JobKey, Section};
 use crate::suggest::nearest;
@@ -155,7 +155,7 @@ fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
     if written.is_empty() {
         return ("a value is missing".to_owned(), None);
     }
-    let shown: String = written.chars().take(40).flat_map(char::escape_debug).collect();
+    let shown: String = masked(written).chars().take(40).flat_map(char::escape_debug).collect();
     let hint = "strings are written in quotes, and a key has one value";
     (format!("`{shown}` is not a value"), Some(hint.to_owned()))
 }
@@ -567,7 +567,8 @@ impl<'a> Value<'a> {
         match self.item.get_ref() {
             DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
             DeValue::String(text) => {
-                let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+                let shown: String =
+                    masked(text).chars().take(40).flat_map(char::escape_debug).collect();
                 format!("\"{shown}{}\"", if text.chars().count() > 40 { "..." } else { "" })
             }
             DeValue::Integer(digits) => digits.to_string(),

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, Input, Standardization, dense_rows, is_idx, read_idx_images, read_idx_numbers,
-    read_libsvm,
+    Features, Input, Standardization, dense_rows, is_idx, level_of, read_idx_images,
+    read_idx_numbers, read_libsvm,
 };
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::personal::{
@@ -207,7 +207,7 @@ impl Reading {
         let places: Vec<u16> = found
             .iter()
             .map(|name| {
-                let place = self.classes.iter().position(|class| class == name);
+                let place = level_of(&self.classes, name);
                 place.map(|at| at as u16).ok_or_else(|| {
                     let classes = self.classes.join(", ");
                     let what = format!("class {name:?} is not one of the run's classes: {classes}");

@@ -208,7 +208,7 @@ impl Ready {
             return Err(error.into());
         }
         let text =
-            std::fs::read_to_string(journal).map_err(|e| Error::storage(journal.display(), e))?;
+            std::fs::read_to_string(journal).map_err(|e| Error::read(journal.display(), &e))?;
         let path = absolute(journal);
         let mut loaded = load(&job)?;
         let mut hashes = loaded.files.clone();

@@ -39,7 +39,7 @@ pub fn tensorboard(run: &RunDir, folder: &Path) -> Result<PathBuf> {
 pub fn mlflow(run: &RunDir, folder: &Path) -> Result<PathBuf> {
     let found = Figures::read(run)?;
     fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
-    let root = folder.canonicalize().map_err(|e| Error::storage(folder.display(), e))?;
+    let root = folder.canonicalize().map_err(|e| Error::read(folder.display(), &e))?;
     let experiment = root.join("0");
     let id = &found.id;
     let place = experiment.join(id);
@@ -123,12 +123,12 @@ impl Figures {
             .into());
         }
         let job = path.join("job.toml");
-        let text = fs::read(&job).map_err(|e| Error::storage(job.display(), e))?;
+        let text = fs::read(&job).map_err(|e| Error::read(job.display(), &e))?;
         let written = fs::metadata(&job).and_then(|data| data.modified());
         let since = written.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let mut hash = Sha256::new();
         hash.update(&text);
-        let place = path.canonicalize().map_err(|e| Error::storage(path.display(), e))?;
+        let place = path.canonicalize().map_err(|e| Error::read(path.display(), &e))?;
         hash.update(place.display().to_string().as_bytes());
         let shown = run.shown();
         let seed = shown.seed.to_string();

@@ -174,5 +174,5 @@ fn optional(folder: &Path, name: &str) -> Option<std::path::PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| Error::storage(path.display(), e).into())
+    fs::read_to_string(path).map_err(|e| Error::read(path.display(), &e).into())
 }

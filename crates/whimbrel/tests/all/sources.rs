@@ -53,10 +53,22 @@ fn programs_without_the_features_say_how_to_get_them() {
 #[test]
 fn passwords_in_a_job_are_refused_and_not_shown() {
     let sandbox = sandbox();
-    let url = "url = \"postgres://ada:s3cret@db/wards\"\nquery = \"rows.sql\"";
-    sandbox.write("job.toml", &job(&format!("source = \"sql\"\n{url}")));
-    let ran = sandbox.fails(&["check", "job.toml"], 2, "`url` has a password");
-    assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+    let url = "url = \"postgres://ada:s3cret@db/wards\"";
+    let sql = format!("source = \"sql\"\n{url}\nquery = \"rows.sql\"");
+    let inline = job(&sql).replace("[data]\n", "data = { ").replace("\ntarget = \"y\"", " }");
+    let (at, end) = (inline.find("data").unwrap(), inline.find("\n\n[model]").unwrap());
+    let inline = inline[..at].to_owned() + &inline[at..end].replace('\n', ", ") + &inline[end..];
+    for (job, why) in [
+        (job(&sql), "`url` has a password"),
+        (inline, "`url` has a password"),
+        (job(&sql.replace("wards\"", "wards")), "not valid TOML"),
+        (job(&sql.replace("://", ":/")), "`url` is not the URL of a database"),
+        (job(&format!("{CSV}\n{url}")), "only databases are queried"),
+    ] {
+        sandbox.write("job.toml", &job);
+        let ran = sandbox.fails(&["check", "job.toml"], 2, why);
+        assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+    }
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"rows.csv\"\nquery = \"rows.sql\""));
     sandbox.fails(&["check", "job.toml"], 2, "`url` is not the URL of a database");
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"sqlite:rows.db\""));
@@ -174,11 +186,16 @@ mod built_in {
         sandbox.write(&format!("{ward}.csv"), &own);
     }
 
-    /// One client has Parquet files, one SQLite and one CSV: the model of the simulation.
+    /// One client has Parquet files, one SQLite and one CSV: the model of the simulation. The target is a
+    /// boolean, which each file spells in its own way.
     #[test]
     fn clients_join_with_any_source() {
         let sandbox = sandbox();
         ward_csv(&sandbox, "east");
+        for (file, no, yes) in [("east.csv", "no", "YES"), ("rows.csv", "False", "True")] {
+            let text = sandbox.read(file).replace(",0,", &format!(",{no},"));
+            sandbox.write(file, &text.replace(",1,", &format!(",{yes},")));
+        }
         sandbox
             .write("west.sql", "SELECT b, a, y FROM patients WHERE ward = 'west' ORDER BY rowid");
         joined(&sandbox, |name| match name {
