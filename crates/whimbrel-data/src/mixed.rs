@@ -8,7 +8,6 @@ use whimbrel_core::Table;
 /// The type of a column in a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ColumnType {
-    /// Numbers.
     Number,
     /// Non-negative integers.
     Count,

@@ -24,7 +24,6 @@ pub struct Stage {
     pub name: &'static str,
     pub method: StageMethod,
     pub participation: Participation,
-    /// Simulated faults.
     pub faults: Faults,
     /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
@@ -182,7 +181,6 @@ pub struct Outcome {
     pub rounds: u32,
     /// Rounds of the job that stages before it have run.
     pub rounds_before: u32,
-    /// The last evaluation.
     pub last: Option<Row>,
     /// Declarations of the figures of evaluations.
     pub measures: Vec<Measure>,
@@ -218,7 +216,7 @@ pub fn run_with(
         let rules = stage.rules();
         observer.stage(&rules, index, chain.len());
         let last = index + 1 == chain.len();
-        let work = Work {
+        let work = StageRun {
             rules: &rules,
             index: index as u32,
             last,
@@ -270,7 +268,7 @@ pub fn run_with(
 }
 
 /// One stage under way.
-struct Work<'a> {
+struct StageRun<'a> {
     rules: &'a StageRules,
     index: u32,
     last: bool,
@@ -301,7 +299,7 @@ struct Seen {
     stopped: Option<String>,
 }
 
-impl Work<'_> {
+impl StageRun<'_> {
     fn run(
         &self,
         mut runner: Box<dyn Runner + '_>,

@@ -36,7 +36,6 @@ pub(crate) struct TestRows {
     pub shape: Vec<usize>,
     /// Names of the clients by id.
     pub names: Vec<String>,
-    /// Number of classes.
     pub classes: usize,
     /// The true representation of generated data.
     pub truth: Option<RepresentationTruth>,

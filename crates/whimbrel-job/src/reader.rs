@@ -27,6 +27,8 @@ pub struct Source<'a> {
     /// The tables of a job, for hints about misplaced keys.
     sections: &'a [&'static Section],
     errors: RefCell<Vec<Error>>,
+    /// Keys of the chosen kind, by table.
+    narrowed: RefCell<Vec<(&'static str, &'static [&'static JobKey])>>,
 }
 
 impl<'a> Source<'a> {
@@ -36,7 +38,8 @@ impl<'a> Source<'a> {
         root: &'a DeTable<'a>,
         sections: &'a [&'static Section],
     ) -> Self {
-        Self { file, text, root, sections, errors: RefCell::default() }
+        let (errors, narrowed) = Default::default();
+        Self { file, text, root, sections, errors, narrowed }
     }
 
     /// The result of a whole read.
@@ -81,6 +84,11 @@ impl<'a> Source<'a> {
             table = item.get_ref().as_table();
         }
         self.report(span, path.join("."), message, Some(hint.to_owned()))
+    }
+
+    /// Limits the known keys of a table, for the advice on unknown ones.
+    pub fn narrow(&self, table: &'static str, keys: &'static [&'static JobKey]) {
+        self.narrowed.borrow_mut().push((table, keys));
     }
 
     /// The string at a path, before any check.
@@ -342,7 +350,10 @@ impl<'a> Reader<'a> {
         let quote = |name: &str| {
             if is_table && self.path.is_empty() { format!("[{name}]") } else { format!("`{name}`") }
         };
-        let known = || self.section.keys.iter().map(|key| key.name);
+        let narrowed = self.source.narrowed.borrow();
+        let narrowed = narrowed.iter().find(|(name, keys)| *name == self.path && !keys.is_empty());
+        let keys = narrowed.map_or(self.section.keys, |(_, keys)| keys);
+        let known = || keys.iter().map(|key| key.name);
         let elsewhere = self.source.sections.iter().filter(|section| {
             section.name != self.path && section.keys.iter().any(|key| key.name == written)
         });

@@ -8,10 +8,10 @@
 
 use crate::federated::aggregate;
 use crate::kmeans::Points;
-use crate::mixture::Mixture;
 use crate::pooled::{Answered, OPENINGS_MAX, Pooled, opening};
 use whimbrel_core::method::{Artifact, Declaration, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Result, vector, wire};
+use whimbrel_models::MixtureModel;
 
 /// Starts, of which the best is delivered.
 const STARTS: usize = 10;
@@ -21,7 +21,6 @@ const ROUNDS: u32 = 15;
 /// The stage.
 pub struct Clustering<M> {
     pub model: M,
-    /// The pooled moments.
     pub moments: Vec<f64>,
     /// Fewest rows of a client in a cluster.
     pub rows_min: usize,
@@ -44,7 +43,7 @@ pub struct Server {
 
 wire!(Server { key, centres, counts, squares, round, missed });
 
-impl<M: Mixture> Clustering<M> {
+impl<M: MixtureModel> Clustering<M> {
     fn centres(&self) -> usize {
         STARTS * self.model.components()
     }
@@ -136,7 +135,7 @@ fn nearest(row: &[f64], centres: &[f64], used: &[usize]) -> (usize, f64) {
     all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 0.0))
 }
 
-impl<M: Mixture> Pooled for Clustering<M> {
+impl<M: MixtureModel> Pooled for Clustering<M> {
     type Data = Points;
     type State = Server;
     /// The centres of all starts; empty in the first exchange.

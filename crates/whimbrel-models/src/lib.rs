@@ -16,6 +16,7 @@ pub mod prior;
 pub mod sampler;
 pub mod survival;
 
+pub use mixture::MixtureModel;
 use whimbrel_core::{ClientData, Error, Frame, Result, vector};
 
 /// A model of the curved exponential family for EM: `p(y, z; theta)` is proportional to

@@ -56,7 +56,6 @@ pub struct About {
     pub model: String,
     /// The content of the clients' messages and their protection.
     pub privacy: String,
-    /// Version of the program.
     pub version: String,
 }
 

@@ -23,7 +23,6 @@ use whimbrel_engine::client::StepId;
 /// A report from a connection. `name` is the client's name; `session` distinguishes an old
 /// connection of a client from its new one.
 pub enum Event {
-    /// A client connected.
     Arrived {
         name: String,
         link: Link,

@@ -118,7 +118,6 @@ pub struct Status {
     pub phase: RunState,
     /// Current activity: pending clients, the reason of a pause, or the result.
     pub state: String,
-    /// Name of the stage.
     pub stage: String,
     /// Index of the stage, from zero.
     pub stage_index: u32,
@@ -152,7 +151,6 @@ pub struct Status {
     pub bytes_down: u64,
     /// Bytes of evaluations, in both directions.
     pub bytes_eval: u64,
-    /// The exchange under way.
     pub open: Option<Open>,
     /// Declarations of the evaluations' metrics.
     pub measures: Vec<Measure>,

@@ -23,7 +23,6 @@ pub struct RunView {
     /// The instruction-set level of the run.
     pub isa: String,
     pub data_hash: String,
-    /// The declared figures.
     pub measures: Vec<Measure>,
     /// The lines of `metrics.jsonl`, in order.
     pub rows: Vec<Map<String, Value>>,
@@ -33,7 +32,6 @@ pub struct RunView {
     pub sections: Vec<Section>,
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
-    /// The resolved job.
     pub job_toml: String,
     /// The command that reruns the job.
     pub command: String,

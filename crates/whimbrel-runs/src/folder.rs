@@ -44,7 +44,6 @@ const SEED: &str = "seed-";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
     Refuse,
-    /// Resume the existing run.
     Resume,
     /// Remove the existing run.
     Replace,

@@ -116,7 +116,7 @@ impl Description<'_> {
         let pooled = self.blocks.pooled(column, self.figures)?;
         let of = |name: &str| self.bins.tensor(&format!("{name}.{column}"));
         let values = |name: &str| of(name).map_or(&[][..], |tensor| &tensor.values);
-        let edges = values("edges");
+        let edges = (values("edges"), self.blocks.whole(column, self.figures));
         let spread = Spread::from_flat(values("counts"));
         let together = QUANTILES.map(|q| spread.quantile(q));
         let mut all = vec![Numbers::of(&pooled, self.total(), edges, together.as_flattened())];
@@ -243,17 +243,19 @@ fn table(what: &str, heads: &[&str], rows: Vec<Vec<String>>, pooled: bool) -> Ro
 }
 
 impl Numbers {
-    fn of(figures: &[f64], rows: f64, edges: &[f64], places: &[f64]) -> Self {
+    /// Quantiles of whole numbers are whole.
+    fn of(figures: &[f64], rows: f64, (edges, whole): (&[f64], bool), places: &[f64]) -> Self {
         let [count, mean, squares, ..] = figures else { unreachable!("six figures") };
         let known = |x: f64, least: f64| if *count >= least { x } else { f64::NAN };
         let quantile = |places: &[f64]| match (*squares, places) {
             _ if *count == 0.0 => [f64::NAN; 3],
             (0.0, _) => [*mean; 3],
-            (_, [at, below, above]) => [
-                if *at > 0.0 { value(edges, *at) } else { f64::NAN },
-                value(edges, *below),
-                value(edges, *above),
-            ],
+            (_, [at, below, above]) => {
+                let [low, high] = [below, above].map(|place| value(edges, *place));
+                let found = if *at > 0.0 { value(edges, *at) } else { f64::NAN };
+                let next = found.ceil().min(high.floor()).max(low.floor() + 1.0);
+                [if whole && found.is_finite() { next } else { found }, low, high]
+            }
             _ => [f64::NAN; 3],
         };
         let places = places.chunks_exact(3).chain(std::iter::repeat(&[][..]));

@@ -45,7 +45,7 @@ use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{self, Writer};
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
-use whimbrel_methods::mixture::Mixture;
+use whimbrel_models::MixtureModel;
 
 pub static FAMILY: Family =
     Family { name: "em", models: &MODELS, methods: &METHODS, read, suggest };
@@ -152,6 +152,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
             (&PARTICIPATION, "1.0".into()),
         ],
         uplink_keys: vec![(&codec::CODEC, codec.into())],
+        ..Suggestion::default()
     })
 }
 
@@ -355,7 +356,7 @@ impl<K: MixtureKeys> EmFit<K> {
         };
         let mixture = self.mixture.with_components(components).over(&ended.data.facts).ok()?;
         let (fitted, _) = mixture.model_and_start(ended.job, columns, None, None).ok()?;
-        Some(Mixture::free_parameters(&fitted))
+        Some(fitted.free_parameters())
     }
 
     fn check_step(&self, job: &Job, source: &Source<'_>) {

@@ -29,14 +29,14 @@ use whimbrel_methods::fedem::{
 use whimbrel_methods::federated::{BindRows, Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::lloyd::{self, Lloyd};
-use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled;
 use whimbrel_methods::prepare::{Preparation, Prepared};
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
-use whimbrel_models::LatentModel;
+use whimbrel_models::{LatentModel, MixtureModel};
 
 /// The step under the noise of differential privacy, inside the trust region.
 const PRIVATE_STEP: f64 = 0.7;
@@ -58,7 +58,6 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     preparing: Preparing,
     /// Numbers per prepared row, as far as known.
     width: usize,
-    /// The init file.
     file: Option<(PathBuf, InitFile)>,
     /// The model in the units of the data.
     model: K::Model,

@@ -3,7 +3,7 @@
 use crate::family::Ended;
 use crate::files::figure;
 use serde_json::{Map, Value, json};
-use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
+use whimbrel_core::declare::{Exhibit, Heat, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::{Figure, number};
@@ -16,8 +16,6 @@ const COLUMNS_MAX: usize = 30;
 const MATRIX_MAX: usize = 12;
 /// Most clients in the table of shares.
 const CLIENTS_MAX: usize = 100;
-/// Most rows of a heat map.
-const BLOCKS_MAX: usize = 200;
 
 /// The choice in a sentence for the terminal.
 pub fn choice_note(choice: &Choice) -> Option<String> {
@@ -339,28 +337,11 @@ pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> 
     if each.iter().flatten().count() < 2 || order.len() < 2 {
         return Vec::new();
     }
-    let rows = each.len().min(BLOCKS_MAX);
-    let block = |row: usize| row * each.len() / rows..(row + 1) * each.len() / rows;
-    let mut values = Vec::with_capacity(rows * order.len());
-    for row in 0..rows {
-        let known: Vec<&Vec<f64>> = each[block(row)].iter().flatten().collect();
-        for k in 0..order.len() {
-            let sum: f64 = known.iter().map(|shares| shares[k]).sum();
-            let mean = (!known.is_empty()).then(|| sum / known.len() as f64);
-            values.push(mean.map(|x| (x * 1e4).round() / 1e4));
-        }
-    }
-    let heat = Exhibit::Heat(Heat {
-        rows,
-        columns: order.len(),
-        shape: [each.len(), order.len()],
-        names: [names.to_vec(), (1..=order.len()).map(|k| k.to_string()).collect()],
-        maps: vec![HeatMap {
-            title: "Components of each client".into(),
-            caption: "Mean responsibilities of each client's rows (clients by components)".into(),
-            values,
-        }],
-    });
+    let text = [
+        "Components of each client".into(),
+        "Mean responsibilities of each client's rows (clients by components)".into(),
+    ];
+    let heat = Exhibit::Heat(Heat::of_components(text, names, order.len(), &each));
     let row = |(client, shares): (&String, &Vec<f64>)| {
         let shares = shares.iter().map(|x| format!("{x:.3}"));
         std::iter::once(client.clone()).chain(shares).collect()

@@ -57,7 +57,10 @@ static METHODS: [MethodKind; PRESETS.len()] = with_presets(MethodKind {
 });
 
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
+    let is_supervised = |facts: &DataFacts| {
+        facts.target.is_some() && facts.regression.is_none() && facts.classes <= 2
+    };
+    let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm || is_supervised(facts))?;
     Some(Suggestion {
         model: if facts.classes == 2 { LOGISTIC } else { LINEAR },
         model_keys: vec![(&RIDGE, "1e-4".into())],
@@ -68,6 +71,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
             (&STEP, "\"auto\"".into()),
         ],
         uplink_keys: vec![(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }".into())],
+        ..Suggestion::default()
     })
 }
 

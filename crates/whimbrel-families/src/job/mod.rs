@@ -39,7 +39,7 @@ use preset::Asked;
 pub use channel::{
     DownRule, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule, Uplink,
 };
-pub use data::mixture::Mixture;
+pub use data::mixture::MixtureSource;
 pub use data::{
     Cells, Collection, Concatenated, Csv, Data, Format, HeldOut, Idx, KeptClients, Labels, Libsvm,
     Npy, Partition, Prepare, Source as DataSource, Subset,
@@ -179,6 +179,10 @@ impl Job {
         // Other tables are read by the kind even if [method] has faults; checks that depend on an unknown
         // kind are skipped.
         let asked = Asked::peek(source, registry);
+        let kind = |table| source.text_at(&[table, "kind"]);
+        if let (Some(method), Some(model)) = (kind("method"), kind("model")) {
+            source.narrow(registry.model.name, registry.model_keys(method, model));
+        }
         let method_table = root.table(&METHOD, &registry.method);
         let model_table = root.table(&MODEL, &registry.model);
         let method =

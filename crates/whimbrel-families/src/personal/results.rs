@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
+use whimbrel_core::declare::{Exhibit, Heat, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
@@ -25,9 +25,6 @@ use whimbrel_methods::personal::{
 };
 use whimbrel_models::calibration::entropy;
 use whimbrel_nn::Learner;
-
-/// Most rows of a heat map.
-const BLOCKS_MAX: usize = 200;
 
 impl FitReport for PersonalFit {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
@@ -295,27 +292,13 @@ fn weights(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Ex
     let sizes: Vec<String> = (0..components)
         .map(|m| clients.iter().filter(|weights| cluster(weights) == m).count().to_string())
         .collect();
-    let blocks = clients.len().min(BLOCKS_MAX);
-    let span = |block: usize| block * clients.len() / blocks..(block + 1) * clients.len() / blocks;
-    let mean = |block: usize, m: usize| {
-        let of = &clients[span(block)];
-        Some(of.iter().map(|weights| weights[m]).sum::<f64>() / of.len() as f64)
-    };
-    let values = (0..blocks).flat_map(|block| (0..components).map(move |m| (block, m)));
-    let map = HeatMap {
-        title: "Mixture weights".into(),
-        caption: format!(
+    let text = [
+        "Mixture weights".into(),
+        format!(
             "Clients by components; clients are grouped by their largest weight (clusters of {})",
             sizes.join(", ")
         ),
-        values: values.map(|(block, m)| mean(block, m)).collect(),
-    };
-    let heat = Heat {
-        rows: blocks,
-        columns: components,
-        shape: [clients.len(), components],
-        names: [Vec::new(), (1..=components).map(|m| m.to_string()).collect()],
-        maps: vec![map],
-    };
-    Some(Exhibit::Heat(heat))
+    ];
+    let clients: Vec<Option<Vec<f64>>> = clients.into_iter().map(Some).collect();
+    Some(Exhibit::Heat(Heat::of_components(text, &[], components, &clients)))
 }

@@ -11,7 +11,7 @@ use whimbrel_families::job::{
 };
 use whimbrel_families::load::{Layout, Loaded, load, load_as};
 use whimbrel_families::plan::Plan;
-use whimbrel_testkit::data_file;
+use whimbrel_testkit::{data_file, pairs};
 
 const CLASSES: Layout = Layout::Samples { classes: true };
 
@@ -116,7 +116,7 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     let (some, unseen) = run("unseen = 0.3");
     assert_eq!(unseen.iter().filter(|unseen| **unseen).count(), 3);
     assert_eq!(10 * some.traffic.down, 7 * all.traffic.down);
-    for (tally, unseen) in some.tallies.iter().zip(unseen) {
+    for (tally, unseen) in pairs(&some.tallies, unseen) {
         assert_eq!(
             (tally.rounds == 0, tally.bytes_up == 0, tally.bytes_down == 0),
             (unseen, unseen, unseen)

@@ -65,7 +65,7 @@ use crate::federated::{
     self, Computed, Context, End, ExchangeKind, Federated, Framed, MaybeFrame, Member, Oracle,
     Publish, Received, Terms, Told,
 };
-use crate::mixture::{Mixture, MixtureInitial};
+use crate::mixture::MixtureInitial;
 use crate::settings::{check_sums, largest_norm};
 use estimator::Estimate;
 use iterate::Iterate;
@@ -74,6 +74,7 @@ use std::ops::Range;
 use whimbrel_core::frame::Blocks;
 use whimbrel_core::method::{Allowance, Artifact, Declaration, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, sum::ExactSum, vector};
+use whimbrel_models::MixtureModel;
 
 /// The complete method.
 pub type FedEm<M> = Federated<Em<M>>;
@@ -84,7 +85,7 @@ pub type Enrolment = federated::Enrolment<Summary>;
 pub type Down = federated::Down<OuterLoop, Option<Vec<f64>>>;
 
 /// Hyper-parameters.
-pub struct Em<M: Mixture> {
+pub struct Em<M: MixtureModel> {
     pub model: M,
     /// The start and the final form of the model.
     pub initial: MixtureInitial,
@@ -122,7 +123,7 @@ pub enum FrameKind {
     Raw,
 }
 
-impl<M: Mixture> Oracle for Em<M> {
+impl<M: MixtureModel> Oracle for Em<M> {
     type Number = f64;
     type Data = M::Data;
     type Own = Own;
@@ -368,11 +369,15 @@ impl<M: Mixture> Oracle for Em<M> {
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {
         let theta = self.model.from_vector(&global.theta)?;
-        Ok(self.model.artifact(&theta, self.initial.preparation.as_ref()))
+        let fitted = self.model.artifact(&theta);
+        Ok(match &self.initial.preparation {
+            None => fitted,
+            Some(preparation) => preparation.restore(fitted),
+        })
     }
 }
 
-impl<M: Mixture> Em<M> {
+impl<M: MixtureModel> Em<M> {
     /// Disclosures at enrolment.
     pub(crate) fn summary_disclosures(&self) -> Vec<Disclosure> {
         let moments = if self.moments.is_some() { 0 } else { self.model.moments_len() };

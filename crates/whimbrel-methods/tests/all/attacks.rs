@@ -18,8 +18,8 @@ use whimbrel_methods::fedem::{self, FirstMemories, Form};
 use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
 use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::personal::{FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver};
-use whimbrel_methods::settings::{Batch, Budget, Privacy, Weights};
-use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
+use whimbrel_methods::settings::{Budget, Privacy, Weights};
+use whimbrel_methods::sgd::{Gradient, Sgd};
 use whimbrel_models::convex::Problem;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_nn::{Network, Optimiser};
@@ -236,17 +236,7 @@ fn steep(min_group: Option<u32>) -> usize {
     let data = Labelled::new(columns, FeatureRows::Dense(rows.clone()), targets).unwrap();
     let uplink = Uplink::new(Codec::Exact, UpRule::Plain, d + 1).unwrap();
     let method = Sgd {
-        oracle: Gradient {
-            problem: Problem::logistic(0.0, true).unwrap(),
-            dimension: d + 1,
-            batch: Batch::Full,
-            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
-        },
+        oracle: Gradient::new(Problem::logistic(0.0, true).unwrap(), d + 1),
         terms: Terms {
             privacy: Privacy { min_group, ..Privacy::default() },
             ..equal_terms(uplink, Downlink::exact(d + 1), ROUNDS)

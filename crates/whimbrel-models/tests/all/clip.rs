@@ -5,7 +5,7 @@ use crate::convex::{labelled, problems};
 use proptest::prelude::*;
 use whimbrel_core::{FeatureRows, vector};
 use whimbrel_models::gmm::Gmm;
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 
 /// The sum of the rows' clipped statistics in the frame, row by row.
 fn by_rows(model: &Gmm, rows: &[f64], bound: f64) -> Vec<f64> {

@@ -46,7 +46,6 @@ pub(super) trait Collector {
 pub(super) struct Request {
     pub kind: Kind,
     pub at: StepId,
-    /// Title in messages.
     pub what: String,
     pub rules: Rules,
 }

@@ -101,6 +101,7 @@ pub fn summary(
         put("theory", Value::Object(constants.collect()));
     }
     let mut notes = plan.notes();
+    notes.extend(plan.warnings());
     if outcome.last.is_none() && outcome.ending.is_over() {
         notes.push(
             "clients were not asked for evaluations: there is no objective, and held-out rows were not used"

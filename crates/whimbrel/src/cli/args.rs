@@ -73,6 +73,9 @@ pub enum Command {
         /// The kind of the model
         #[arg(long, value_name = "KIND")]
         model: Option<String>,
+        /// The column that is 1 for an event, for a target of times
+        #[arg(long, value_name = "COLUMN", requires = "target")]
+        event: Option<String>,
         /// Output file; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,

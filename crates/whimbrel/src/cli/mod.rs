@@ -94,8 +94,9 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Describe(describe)) => execute::describe_command(describe),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
-        Some(Command::New { data, target, model, out, force }) => {
-            let wishes = Wishes { target: target.as_deref(), model: model.as_deref() };
+        Some(Command::New { data, target, model, event, out, force }) => {
+            let [target, model, event] = [target, model, event].map(Option::as_deref);
+            let wishes = Wishes { target, model, event };
             new::new_command(data.as_deref(), out.as_deref(), *force, wishes)
         }
         Some(Command::Report(report)) => report::report_command(report),

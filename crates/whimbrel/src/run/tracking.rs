@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use whimbrel_core::Error;
+use whimbrel_core::wire::put_varint;
 use whimbrel_data::Sha256;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_families::failure::Result;
@@ -205,17 +206,9 @@ fn crc32c(content: &[u8]) -> u32 {
 }
 
 /// Fields of a protocol buffer: a number and its kind, then the content.
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 fn integer(field: u8, value: u64) -> Vec<u8> {
     let mut out = vec![field << 3];
-    varint(value, &mut out);
+    put_varint(value, &mut out);
     out
 }
 
@@ -229,7 +222,7 @@ fn single(field: u8, value: f32) -> Vec<u8> {
 
 fn bytes(field: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![field << 3 | 2];
-    varint(content.len() as u64, &mut out);
+    put_varint(content.len() as u64, &mut out);
     out.extend_from_slice(content);
     out
 }

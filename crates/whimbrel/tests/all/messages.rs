@@ -286,7 +286,9 @@ fn names_of_clients_that_differ_by_case_are_warned_of() {
 #[test]
 fn a_job_without_clients_is_not_served() {
     let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", "kind = \"fedem\""));
-    let ran = sandbox.run(&["serve", "job.toml", "--out", "out"]);
-    assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("hint: add [federation] with `clients`"), "{}", ran.stderr);
+    sandbox.fails(
+        &["serve", "job.toml", "--out", "out"],
+        2,
+        "hint: add [federation] with `clients`",
+    );
 }

@@ -2,8 +2,8 @@
 //! institution, and replay of the journal.
 
 use crate::federation::{
-    NAMES, Process, all_end, fails, finish, invitations, join, join_all, join_with, same_model,
-    serve, wait, wards,
+    NAMES, Process, all_end, finish, invitations, join, join_all, join_with, same_model, serve,
+    wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -22,7 +22,7 @@ fn a_dashboard_on_a_used_port_is_refused_before_anything_is_written() {
     let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = used.local_addr().unwrap().to_string();
     let args = ["serve", "job.toml", "--out", "served", "--dashboard", &address];
-    fails(&sandbox, &args, 2, "another program uses this port: name another one with --dashboard");
+    sandbox.fails(&args, 2, "another program uses this port: name another one with --dashboard");
     assert!(!sandbox.path("served").exists());
 }
 
@@ -34,7 +34,7 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
     for how in ["--resume", "--force"] {
         let args = ["serve", "job.toml", "--out", "served", how];
-        fails(&sandbox, &args, 2, "another process works in served");
+        sandbox.fails(&args, 2, "another process works in served");
     }
     let status = sandbox.ok(&["status", "served"]);
     assert!(!status.stderr.contains("no coordinator is running"), "{}", status.stderr);
@@ -50,7 +50,7 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
 #[test]
 fn status_reports_running_finished_and_missing_runs() {
     let sandbox = wards(3, "");
-    fails(&sandbox, &["status", "served"], 2, "is not a served run");
+    sandbox.fails(&["status", "served"], 2, "is not a served run");
     let coordinator = serve(&sandbox, false);
     invitations(&sandbox);
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
@@ -67,7 +67,7 @@ fn status_reports_running_finished_and_missing_runs() {
     let json = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(json["finished"], true);
     // No client can join a finished run.
-    fails(&sandbox, &["invite", "served", "south"], 2, "is over: converged");
+    sandbox.fails(&["invite", "served", "south"], 2, "is over: converged");
     assert!(!sandbox.read("served/federation.json").contains("south"));
 }
 
@@ -134,7 +134,7 @@ fn clients_of_another_authority_are_refused() {
     let other = ["--out", "x", "--cert", "other.pem", "--key", "other.key"];
     for with in [&other[..], &["--out", "y"]] {
         let why = "refuses this client's certificate: the coordinator does not know its authority";
-        fails(&sandbox, &[&enter[..], with].concat(), 4, why);
+        sandbox.fails(&[&enter[..], with].concat(), 4, why);
     }
     let told = sandbox.read("served/audit.jsonl");
     assert!(told.contains("the certificate's authority is unknown"), "{told}");
@@ -245,7 +245,7 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     assert!(named[1].contains("\"joined\":\"3\",\"names\":[\"aspen\"]"), "{named:?}");
 
     let replay = ["run", "job.toml", "--out", "again", "--replay", "served/journal"];
-    fails(&sandbox, &replay, 3, "the journal names client `aspen`, which the data do not have");
+    sandbox.fails(&replay, 3, "the journal names client `aspen`, which the data do not have");
     let own: String = rows.lines().skip(1).map(|row| format!("{row},aspen\n")).collect();
     // A client of the data without part in the run changes nothing.
     sandbox.write("all.csv", &(sandbox.read("all.csv") + &own + "9,9,aaron\n9,8,aaron\n"));

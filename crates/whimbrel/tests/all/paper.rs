@@ -65,9 +65,7 @@ fn published_data_are_asked_for_and_nothing_is_left_behind() {
         (&["fedem-figure-2"], "fedem-figure-1"),
         (&["fedem-figure-1", "--scale", "large"], "quick, paper"),
     ] {
-        let ran = sandbox.run(&[&["paper", "run"], args, &["--out", "out"]].concat());
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+        sandbox.fails(&[&["paper", "run"], args, &["--out", "out"]].concat(), 2, says);
         assert!(!sandbox.path("out").exists());
     }
 }

@@ -378,6 +378,8 @@ fn clusters_that_were_never_split_are_said() {
     let split = |split: &str| {
         let method = format!("kind = \"clustered\"\nsplit = {split}");
         let summary = Sandbox::with_job(&job(&method)).run_job("out");
+        let detail = summary["ending_detail"].as_str().unwrap();
+        assert!(detail.contains("not converged: relative update "), "{detail}");
         summary["notes"].to_string()
     };
     let notes = split("{ below = 1e-6, above = 1e6 }");

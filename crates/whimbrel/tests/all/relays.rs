@@ -1,6 +1,6 @@
 //! `whimbrel relay` as a process: invitations for the wrong command.
 
-use crate::federation::{fails, invitations, serve, wards};
+use crate::federation::{invitations, serve, wards};
 use crate::support::Sandbox;
 
 fn invite(sandbox: &Sandbox, args: &[&str]) -> String {
@@ -14,15 +14,15 @@ fn invitations_of_relays_and_clients_are_not_exchanged() {
     let (_, of_client) = invitations(&sandbox).swap_remove(0);
     let of_relay = invite(&sandbox, &["site", "--relay", "127.0.0.1:1"]);
     let enter = ["join", &of_relay, "--data", "east.csv", "--out", "x", "--yes"];
-    fails(&sandbox, &enter, 4, "an invitation of a relay is for `whimbrel relay`");
+    sandbox.fails(&enter, 4, "an invitation of a relay is for `whimbrel relay`");
     let carry = ["relay", &of_client, "--listen", "127.0.0.1:0", "--out", "y"];
-    fails(&sandbox, &carry, 4, "that of a client for `whimbrel join`");
+    sandbox.fails(&carry, 4, "that of a client for `whimbrel join`");
     let wrong = [
         (&["site", "--relay", "nowhere"][..], "`nowhere` is not an address"),
         (&["east", "--relay", "h:1"], "is invited as a client"),
         (&["late", "--via", "nobody"], "there is no relay `nobody` in this run"),
     ];
     for (args, why) in wrong {
-        fails(&sandbox, &[&["invite", "served"], args].concat(), 2, why);
+        sandbox.fails(&[&["invite", "served"], args].concat(), 2, why);
     }
 }

@@ -1,6 +1,5 @@
 //! The same rows as CSV, Parquet and in databases (`tests/peers/sources.py` wrote them).
 
-use crate::federation::fails;
 use crate::support::Sandbox;
 use std::path::Path;
 
@@ -46,9 +45,9 @@ fn programs_without_the_features_say_how_to_get_them() {
         "source = \"sql\"\nurl = \"sqlite:rows.db\"\nquery = \"rows.sql\"",
     ] {
         sandbox.write("job.toml", &job(data));
-        fails(&sandbox, &["run", "job.toml", "--out", "r"], 2, "--features full");
+        sandbox.fails(&["run", "job.toml", "--out", "r"], 2, "--features full");
     }
-    fails(&sandbox, &["data", "inspect", "rows"], 2, "--features full");
+    sandbox.fails(&["data", "inspect", "rows"], 2, "--features full");
 }
 
 #[test]
@@ -56,16 +55,14 @@ fn passwords_in_a_job_are_refused_and_not_shown() {
     let sandbox = sandbox();
     let url = "url = \"postgres://ada:s3cret@db/wards\"\nquery = \"rows.sql\"";
     sandbox.write("job.toml", &job(&format!("source = \"sql\"\n{url}")));
-    let ran = sandbox.run(&["check", "job.toml"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("`url` has a password"), "{}", ran.stderr);
+    let ran = sandbox.fails(&["check", "job.toml"], 2, "`url` has a password");
     assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"rows.csv\"\nquery = \"rows.sql\""));
-    fails(&sandbox, &["check", "job.toml"], 2, "`url` is not the URL of a database");
+    sandbox.fails(&["check", "job.toml"], 2, "`url` is not the URL of a database");
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"sqlite:rows.db\""));
-    fails(&sandbox, &["check", "job.toml"], 2, "query");
+    sandbox.fails(&["check", "job.toml"], 2, "query");
     sandbox.write("job.toml", &job(&format!("{CSV}\nurl = \"sqlite:rows.db\"")));
-    fails(&sandbox, &["check", "job.toml"], 2, "only databases are queried");
+    sandbox.fails(&["check", "job.toml"], 2, "only databases are queried");
 }
 
 #[cfg(all(feature = "parquet", feature = "sql"))]
@@ -100,9 +97,9 @@ mod built_in {
         // Files of one kind are not read as another.
         sandbox
             .write("job.toml", &job("source = \"csv\"\npath = \"rows/ward=west/part-0.parquet\""));
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "source = \"parquet\"");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "source = \"parquet\"");
         sandbox.write("job.toml", &job("source = \"parquet\"\npath = \"rows.csv\""));
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "neither a Parquet nor an Arrow");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "neither a Parquet nor an Arrow");
         let west = "rows/ward=west/part-0.parquet";
         let predicted = |data: &str, out: &str| {
             sandbox.ok(&["predict", "csv", "--data", data, "--out", out]);
@@ -135,14 +132,13 @@ mod built_in {
         }
         sandbox.write("rows.sql", "SELECT note AS a, b, y, ward FROM patients\n");
         sandbox.write("job.toml", &job(SQLITE));
-        fails(
-            &sandbox,
+        sandbox.fails(
             &["run", "job.toml", "--out", "x"],
             3,
             "row 1, column \"a\": \"note 0\" is not a number",
         );
         sandbox.write("rows.sql", "SELECT a, b, y, ward FROM patients WHERE a > 9\n");
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "there are no rows");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "there are no rows");
     }
 
     /// Serves the job over CSV to clients with these arguments of `--data`, and compares the models of

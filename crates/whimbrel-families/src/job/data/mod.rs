@@ -22,7 +22,7 @@ pub use prepare::Prepare;
 pub use split::Partition;
 pub use subset::{KeptClients, Subset};
 
-use mixture::Mixture;
+use mixture::MixtureSource;
 use std::path::PathBuf;
 use whimbrel_data::{LeastSquaresSpec, LogisticMixtureSpec, RepresentationSpec, Spelling};
 use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEED_FORM};
@@ -62,7 +62,7 @@ pub enum Source {
     /// Other files of samples for learners.
     Collection(Collection),
     /// Rows of a Gaussian mixture.
-    Mixture(Mixture),
+    Mixture(MixtureSource),
     /// Rows around a linear predictor.
     Toy(LeastSquaresSpec),
     /// Labels of a mixture of logistic models.
