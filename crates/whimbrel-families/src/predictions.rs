@@ -64,11 +64,12 @@ impl TestRows {
             ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
             _ => None,
         };
+        let is_generated = loaded.representation.is_some() || loaded.truth.is_some();
         let unseen = |id: usize| {
             let is_unseen = loaded.unseen.get(id).copied().unwrap_or_default();
             let (name, data) = loaded.clients.get(id)?;
             match data {
-                ClientData::Samples(rows) if is_unseen && loaded.representation.is_some() => {
+                ClientData::Samples(rows) if is_unseen && is_generated => {
                     Some((name.clone(), rows.clone()))
                 }
                 _ => None,
@@ -220,6 +221,10 @@ pub(crate) fn measures() -> Vec<Measure> {
         figure("outside_auroc", "AUROC outside", Better::Up),
         aside(figure("r_hat_median", "R-hat", Better::Down)),
         aside(figure("ess_median", "effective samples", Better::Up)),
+        aside(figure("weights_entropy", "entropy of the weights", Better::Neither)),
+        aside(figure("unseen_weights_entropy", "entropy of the weights, unseen", Better::Neither)),
+        aside(figure("component_distance", "distance of the components", Better::Down)),
+        aside(figure("weights_distance", "distance of the weights", Better::Down)),
         aside(share("bayes_accuracy", "Bayes accuracy", Better::Neither)),
         aside(share("bayes_accuracy_unseen", "Bayes accuracy, unseen", Better::Neither)),
     ]

@@ -48,6 +48,20 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
     );
 }
 
+/// A remedy is not what the job already has.
+#[test]
+fn a_chain_that_diverges_is_not_advised_to_take_the_step_it_has() {
+    let advice = |gamma: &str| {
+        let soul = format!("kind = \"fedsoul\"\npersonal = \"all\"\ngamma = {gamma}");
+        let job = job(&soul).replace("clients = 40", "clients = 10").replace("noise = 0.1\n", "");
+        let ran = Sandbox::with_job(&job).run(&["check", "job.toml"]);
+        assert!(ran.code == 1 && ran.stderr.contains("the chain explodes"), "{}", ran.stderr);
+        ran.stderr.lines().rev().find(|line| line.contains("hint: ")).unwrap().to_owned()
+    };
+    assert!(advice("\"auto\"").contains("kernel = \"mala\""));
+    assert!(advice("0.5").contains("gamma = \"auto\" finds a step"));
+}
+
 /// The errors and coverages of five seeds of `jobs/bayes/soul.toml` with another line of `[data]`.
 fn five_seeds(old: &str, new: &str) -> [Vec<f64>; 2] {
     let job = include_str!("../../../../jobs/bayes/soul.toml");

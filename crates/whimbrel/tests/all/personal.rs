@@ -11,6 +11,31 @@ fn job(method: &str) -> String {
     )
 }
 
+/// Figures of a run's end are those of every seed, and `seed = "run"` draws the data of each seed anew.
+#[test]
+fn results_over_seeds_have_a_value_of_each_and_data_may_differ() {
+    let values = |data: &str| {
+        let job = job("kind = \"fedmix\"\ncomponents = 2").replace("rounds = 60", "rounds = 4");
+        let job = job.replace("seed = 1", "seed = 1\nseeds = 2");
+        let job = job.replace("alpha = 0", &format!("alpha = 0\n{data}"));
+        let summary = Sandbox::with_job(&job).run_job("out");
+        let of = |key: &str| {
+            let all = summary[key]["values"].as_array();
+            all.unwrap_or_else(|| panic!("{key}: {summary:?}")).clone()
+        };
+        for key in
+            ["component_distance", "weights_distance", "weights_entropy", "unseen_weights_entropy"]
+        {
+            assert!(of(key).len() == 2 && of(key)[0] != of(key)[1], "{key}: {summary:?}");
+        }
+        of("bayes_accuracy")
+    };
+    let [same, fresh] = ["", "seed = \"run\""].map(values);
+    assert_eq!(same[0], same[1]);
+    assert_eq!(same[0], fresh[0]);
+    assert_ne!(fresh[0], fresh[1]);
+}
+
 /// What is said where the program must end with this code.
 fn refused(sandbox: &Sandbox, args: &[&str], code: i32) -> String {
     let ran = sandbox.run(args);
