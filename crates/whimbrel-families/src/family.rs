@@ -382,6 +382,10 @@ pub struct Results {
     pub said: Vec<String>,
     /// Sections of the report.
     pub sections: Vec<Section>,
+    /// Main figures for the first screen: a name and a value each.
+    pub tiles: Vec<(String, String)>,
+    /// Sections under the report's diagnostics.
+    pub diagnostics: Vec<Section>,
 }
 
 /// An error of configuration with a hint.

@@ -5,6 +5,7 @@ use super::keys::{ERROR_WORDS, FamilyKey};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::{figure, p_value};
+use crate::job::DataSource;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
@@ -36,7 +37,11 @@ impl FitReport for RegressionFit {
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
         put("coefficients", all.iter().map(|row| self.as_json(row)).collect());
-        put("answer", self.answer(&all, fitted, &names).into());
+        let target = match &ended.job.data.source {
+            DataSource::Csv(csv) => csv.target.as_deref().unwrap_or_default(),
+            _ => "",
+        };
+        put("answer", self.answer((target, &all), fitted, &names).into());
         put("errors", ERROR_WORDS.name(&self.inference.errors).into());
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
@@ -73,7 +78,16 @@ impl FitReport for RegressionFit {
         }
         let said = self.printed(&all, student, fitted, &exhibits);
         let sections = vec![Section { title: "Coefficients".into(), exhibits }];
-        Ok(Results { summary, notes, warnings, said, sections, ..Results::default() })
+        let log_likelihood = vec![("Log-likelihood".into(), figure(log_likelihood, 7))];
+        Ok(Results {
+            summary,
+            notes,
+            warnings,
+            said,
+            sections,
+            tiles: log_likelihood,
+            ..Results::default()
+        })
     }
 }
 
@@ -254,9 +268,14 @@ impl RegressionFit {
         exhibits
     }
 
-    /// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood; or
+    /// The fit in a sentence: the target, the terms whose 95 % interval excludes zero, and the log-likelihood; or
     /// the terms with infinite estimates.
-    fn answer(&self, all: &[Coefficient], fitted: &Artifact, names: &[String]) -> String {
+    fn answer(
+        &self,
+        (target, all): (&str, &[Coefficient]),
+        fitted: &Artifact,
+        names: &[String],
+    ) -> String {
         if fitted.number("ended").unwrap_or_default() as u8 == End::Separated as u8 {
             let those = named(fitted, "separated", names).join(", ");
             return format!("Separation: the estimate of {those} is infinite");
@@ -273,7 +292,7 @@ impl RegressionFit {
             _ => format!(" ({})", clear.join(", ")),
         };
         format!(
-            "95 % intervals of {} of {} terms exclude zero{those}; log-likelihood {}",
+            "Target {target}: 95 % intervals of {} of {} terms exclude zero{those}; log-likelihood {}",
             clear.len(),
             terms.count(),
             figure(fitted.number("log_likelihood").unwrap_or(f64::NAN), 7)
