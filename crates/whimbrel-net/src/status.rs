@@ -181,6 +181,8 @@ pub struct Status {
 pub struct ClientStatus {
     pub id: Option<u32>,
     pub connected: bool,
+    /// Whether it has redeemed its invitation.
+    pub enrolled: bool,
     /// Address of its last connection.
     pub address: String,
     /// Number of ended connections in this process.
@@ -200,6 +202,8 @@ pub struct ClientStatus {
     /// Whether it has received the coordinator's announced certificate; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<bool>,
+    /// Whether it has the model.
+    pub finished: bool,
     /// Rows stated at the stage's enrolment, if the method keeps them.
     pub rows: Option<u64>,
     /// Bytes of its messages in this stage, as in the run's total.

@@ -188,13 +188,14 @@ impl<K: MixtureKeys> EmFit<K> {
 
 impl<K: MixtureKeys> Fit for EmFit<K> {
     fn describe(&self) -> String {
-        let (kind, assumed) = self.mixture.words();
+        let (title, (_, assumed)) = (self.mixture.title(), self.mixture.words());
         let components = match self.mixture.candidates().components {
+            [1] => "1 component".into(),
             [one] => format!("{one} components"),
             [first, .., last] => format!("{first} to {last} components"),
             [] => String::new(),
         };
-        format!("{kind}, {components}, {assumed}")
+        format!("{title}, {components}, {assumed} covariance")
     }
 
     fn write_model(&self, out: &mut Writer) {
@@ -327,15 +328,24 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last();
         let choice = Choice::of(&ended.outcome.delivered);
-        let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
-        sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
+        let mut diagnostics: Vec<Section> = choice.iter().map(tables::of_choice).collect();
+        let mut section = model.and_then(|model| self.mixture.section(model, ended));
+        let exhibits = section.as_mut().map_or_else(Vec::new, tables::take_curves);
+        let order = tables::order(&exhibits);
+        if !exhibits.is_empty() {
+            diagnostics.push(Section { title: "Course of the weights".into(), exhibits });
+        }
         let warnings = choice.as_ref().and_then(tables::edge).into_iter().collect();
         let mut summary = Map::new();
         if let Some(model) = model.filter(|_| ended.outcome.ending.is_over()) {
             let shape = self.free_parameters(model, ended);
-            summary.extend(tables::answer(model, ended, shape, choice.is_none()));
+            let weights = tables::in_order(model, &order);
+            summary.extend(tables::answer(&weights, ended, shape, choice.is_none()));
+            section.iter_mut().for_each(|section| tables::add_rows(section, &weights, ended));
         }
-        Ok(Results { sections, warnings, summary, ..Results::default() })
+        let tiles = tables::tiles(&summary);
+        let sections = section.into_iter().collect();
+        Ok(Results { sections, diagnostics, warnings, summary, tiles, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.

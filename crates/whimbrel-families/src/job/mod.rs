@@ -158,6 +158,16 @@ impl Job {
     /// The default seed.
     pub const SEED: u64 = 1;
 
+    /// The place of a key in job files, in words: `in [method]`; `None` if there is no such key.
+    pub fn place_of(key: &str) -> Option<String> {
+        let mut all = sections().into_iter();
+        let section = all.find(|section| section.keys.iter().any(|known| known.name == key))?;
+        Some(match section.name {
+            "" => "above the first table".into(),
+            name => format!("in [{name}]"),
+        })
+    }
+
     /// Reads a job file. The file's name appears in errors and is the default of the job's name.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {
         let (root, faults) = DeTable::parse_recoverable(text);

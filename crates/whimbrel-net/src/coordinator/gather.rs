@@ -201,9 +201,11 @@ impl Network {
         if !matches!(request.kind, Kind::Exchange | Kind::Evaluate) {
             return;
         }
-        let pending = respondents.pending.iter();
-        let away: BTreeSet<String> =
-            pending.filter(|name| !self.connections.has(name)).cloned().collect();
+        // A client that has left is not missed.
+        let is_away = |name: &&String| {
+            !self.connections.has(name) && self.roster.standing(name) != Some(Standing::Revoked)
+        };
+        let away: BTreeSet<String> = respondents.pending.iter().filter(is_away).cloned().collect();
         if request.kind == Kind::Exchange {
             for name in &away {
                 self.shared.board.client(name, |client| client.missed += 1);
@@ -226,7 +228,13 @@ impl Network {
     /// Names the clients that the request waits for on the status board.
     fn report_pending(&self, request: &Request, respondents: &Respondents) {
         let describe = |name: &String| {
-            let note = if self.connections.has(name) { "" } else { " (not connected)" };
+            let note = if self.connections.has(name) {
+                ""
+            } else if self.is_undecided(name) {
+                " (asked for consent)"
+            } else {
+                " (not connected)"
+            };
             format!("`{name}`{note}")
         };
         let pending: Vec<String> = respondents.pending.iter().map(describe).collect();
@@ -328,6 +336,7 @@ impl Network {
                 }
                 self.finished(name);
             }
+            Event::Declined { name } => self.declined(&name),
             Event::Withdrew { name } => self.withdrew(&name),
         }
         Ok(())
@@ -354,6 +363,7 @@ impl Network {
     fn finished(&mut self, name: String) {
         if self.roster.finished.insert(name.clone()) {
             self.shared.audit.note("finished", &name, "");
+            self.shared.board.client(&name, |c| c.finished = true);
             self.finishing.push(name);
         } else {
             self.close_finished(&name);

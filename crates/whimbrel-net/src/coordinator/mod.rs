@@ -15,6 +15,7 @@ pub use gather::Rules;
 pub use serve::{Coordinator, Setup, files_from_bytes, files_to_bytes};
 pub use whimbrel_engine::Quorum;
 
+use crate::DECLINED;
 use crate::durable_run::History;
 use crate::events::{Event, Link, Order, SharedState, UploadBounds};
 use crate::proto::Kind;
@@ -265,6 +266,7 @@ impl Network {
             self.shared.board.client(&entry.name, |c| {
                 c.standing = word.into();
                 c.id = entry.id;
+                c.enrolled = entry.certificate.is_some();
             });
             // The first standing that this process sees was recorded by an earlier one.
             if self.roster.standings.insert(entry.name.clone(), entry.standing).is_some() {
@@ -315,6 +317,25 @@ impl Network {
                 link.order(Order::Close { reason: "its relay was revoked".into(), over: false });
             }
         }
+    }
+
+    /// Notes that a client does not take part for now; it is asked again when it joins again.
+    fn declined(&mut self, name: &str) {
+        self.shared.audit.note("declined", name, "");
+        self.shared.board.warn(&format!("`{name}` declined to take part; it may join again"));
+        let reason = DECLINED.into();
+        self.connections.order(name, Order::Close { reason, over: true });
+    }
+
+    /// Whether a client has enrolled and not yet taken part: its user reads the offer.
+    fn is_undecided(&self, name: &str) -> bool {
+        let answered = |id| self.history.accepted.contains_key(&id);
+        if self.roster.id(name).is_some_and(answered) {
+            return false;
+        }
+        let status = self.shared.board.watch();
+        let status = status.borrow();
+        status.clients.get(name).is_some_and(|c| c.enrolled && c.last_seen.is_none())
     }
 
     /// Whether rounds do not wait for this client: it is dead or revoked, and not connected.

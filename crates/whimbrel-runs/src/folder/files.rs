@@ -92,6 +92,9 @@ pub fn summary(
         .map(|(name, _)| name)
         .collect();
     if !unseen.is_empty() {
+        let rows = data.rows.iter().zip(&data.facts.unseen).filter(|(_, unseen)| **unseen);
+        let rows: Option<u64> = rows.map(|(rows, _)| *rows).sum();
+        put("rows_unseen", rows.map_or(Value::Null, Into::into));
         put("unseen", json!(unseen));
     }
     put("ending", outcome.ending.word().into());
@@ -107,12 +110,10 @@ pub fn summary(
     let mut notes = plan.notes();
     notes.extend(plan.warnings());
     if outcome.last.is_none() && outcome.ending.is_over() {
-        notes.push(
-            "clients were not asked for evaluations: there is no objective, and held-out rows were not used"
-                .into(),
-        );
+        notes.push("clients were not asked for evaluations: there is no objective".into());
     }
     put("notes", notes.into());
+    put("settings", plan.settings().into());
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
     put("data_hash", data.hash.clone().into());

@@ -29,13 +29,16 @@ pub struct Screen<'a> {
     pub has_roster: bool,
     /// Whether this client takes part in sums over some of the clients.
     pub partial: bool,
+    /// The coordinator's address.
+    pub address: &'a str,
 }
 
 impl Screen<'_> {
     /// Prints the screen for the client of this name.
     pub fn show(&self, name: &str) -> Result<()> {
         let job = self.offer.job()?;
-        note(&format!("`{}` asks you to take part as `{name}`", printable(&job.name)));
+        let (asks, address) = (printable(&job.name), printable(self.address));
+        note(&format!("`{asks}` at {address} asks you to take part as `{name}`"));
         note("");
         note("What is computed, and for whom");
         for (key, value) in self.purpose(&job) {
@@ -62,9 +65,8 @@ impl Screen<'_> {
         let kinds = registry().models(job.model);
         let doc = kinds.first().map_or(job.model, |(_, kind)| kind.word.doc);
         let described = job.fit.describe();
-        let details =
-            described.strip_prefix(job.model).map_or("", |rest| rest.trim_start_matches(", "));
-        let details = if details.is_empty() { String::new() } else { format!(" ({details})") };
+        let details = described.split_once(", ").map(|(_, details)| format!(" ({details})"));
+        let details = details.unwrap_or_default();
         let target = schema.target.as_ref().map(|target| &target.column);
         let mut names: Vec<&String> =
             schema.columns.iter().filter(|name| Some(*name) != target).collect();

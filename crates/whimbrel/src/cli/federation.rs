@@ -169,6 +169,8 @@ fn table(status: &Value) -> String {
             (_, Some("revoked")) => "revoked",
             (Some(true), _) => "connected",
             (_, Some("dead")) => "dead",
+            _ if client["finished"].as_bool() == Some(true) => "finished",
+            _ if client["last_seen"].is_null() => "invited",
             _ => "away",
         };
         let count = |key: &str| client[key].as_u64().unwrap_or(0);

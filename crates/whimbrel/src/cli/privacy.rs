@@ -83,11 +83,13 @@ impl Observer for Spending<'_> {
 /// The content of the clients' messages and their protection, for the dashboard.
 pub fn line(job: &Job, plan: &Plan) -> Result<String> {
     let stages = plan.disclosures()?;
-    let last = stages.last().and_then(|stage| {
-        let up = stage.disclosures.iter().rfind(|d| d.message == "up");
-        up.or(stage.disclosures.first())
-    });
-    let leaves = last.map_or_else(|| "nothing".to_owned(), |d| d.meaning.clone());
+    let last = stages.last().map_or(&[][..], |stage| &stage.disclosures);
+    let up = last.iter().filter(|d| d.message == "up");
+    let mut meanings: Vec<&str> = up.map(|d| &*d.meaning).collect();
+    if meanings.is_empty() {
+        meanings.extend(last.first().map(|d| &*d.meaning));
+    }
+    let leaves = if meanings.is_empty() { "nothing".into() } else { meanings.join("; ") };
     let masks = job
         .privacy
         .least_masked(plan.clients())
@@ -96,7 +98,10 @@ pub fn line(job: &Job, plan: &Plan) -> Result<String> {
         let guarantee = private.guarantee;
         format!("differential privacy with epsilon {}", guarantee.epsilon)
     });
-    let groups = job.privacy.groups().map(|group| format!("min_group {group}"));
+    let groups = job
+        .privacy
+        .groups()
+        .map(|group| format!("each number rests on at least {group} rows of a client"));
     let modes: Vec<String> = [masks, noise, groups].into_iter().flatten().collect();
     let mode = match &modes[..] {
         [] => "plain: the coordinator sees each client's messages".to_owned(),

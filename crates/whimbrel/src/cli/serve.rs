@@ -10,7 +10,7 @@ use super::registration::{
     brought, check_bound, check_invitations, create_registry, identity, reopen_registry,
 };
 use super::roster::trust_of_coordinator;
-use crate::run::execute::{defect, read_job, shell_word};
+use crate::run::execute::{absolute, defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
@@ -343,6 +343,7 @@ fn dashboard(
         model: job.fit.describe(),
         privacy: privacy::line(job, plan)?,
         version: env!("CARGO_PKG_VERSION").into(),
+        report: absolute(run).join("report.html").display().to_string(),
     };
     let folder = (!args.open_dashboard).then_some(run);
     let page = Dashboard::new(coordinator.board().clone(), about, folder)?;

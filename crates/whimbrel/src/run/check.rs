@@ -79,7 +79,7 @@ impl Checked {
         // No cache of minima: a check writes nothing.
         let plan = Plan::with_cache(job, &loaded, None)?;
         plan.warnings().iter().for_each(|w| to.warning(w));
-        plan.notes().iter().for_each(|n| to.note(n));
+        plan.notes().iter().chain(&plan.settings()).for_each(|n| to.note(n));
         let (clients, text) = (loaded.clients.len(), resolved(job, &loaded.files));
         let (rows, memory) = (loaded.total_rows(), memory_bytes(&loaded, &plan));
         let seeds = job.seeds.map_or(1, |_| job.each_seed().len());

@@ -31,10 +31,12 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
         "Chain of client-",
         "Posteriors of the clients, coordinate 1",
         "Coverage of the intervals",
-        "Each client has a posterior of 2 numbers under a shared prior; 90 % intervals cover ",
+        "Each client has a posterior of 2 numbers under a shared prior; 90\u{a0}% intervals cover ",
     ] {
         assert!(report.contains(figure), "{figure}");
     }
+    // A method without a criterion that has done its rounds is not warned of.
+    assert!(!report.contains("<strong>Stopped.</strong>"));
     // The rounds are the job's, of which a wide start took a quarter.
     assert_eq!(number(&soul, "rounds"), 200.0);
     let detail = soul["ending_detail"].as_str().unwrap();

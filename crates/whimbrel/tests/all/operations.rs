@@ -77,7 +77,7 @@ fn status_reports_running_finished_and_missing_runs() {
     assert!(running.stdout.contains("waiting for"), "{}", running.stdout);
     for name in NAMES {
         let line = running.stdout.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(line.contains("away"), "{line}");
+        assert!(line.contains("invited"), "{line}");
     }
     finish(&sandbox, coordinator);
     let over = sandbox.ok(&["status", "served"]);

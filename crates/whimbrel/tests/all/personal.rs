@@ -317,6 +317,26 @@ fn reports_do_not_depend_on_what_clients_are_called() {
     assert!((plain - escaped).abs() < 0.2, "{plain} {escaped}");
 }
 
+/// A shared model has predictions for clients that did not train, and a mixture has none: both are judged
+/// on the rows of the others.
+#[test]
+fn calibration_is_over_the_same_rows_for_every_method() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "visits", "--out", "."]);
+    let job = sandbox.read("job.toml").replace("search = { step = [0.1, 0.5, 2.0] }", "step = 0.5");
+    let job = job.replace("rounds = 100", "rounds = 3");
+    let samples = |method: &str, out: &str| {
+        sandbox.write("job.toml", &job.replace("kind = \"fedmix\"\ncomponents = 2", method));
+        sandbox.run_job(out);
+        let shown = sandbox.read(&format!("{out}/exhibits.json"));
+        let caption = shown.split("Expected calibration error").nth(1).unwrap();
+        caption.split('"').next().unwrap().split(" over ").nth(1).unwrap().to_owned()
+    };
+    let one = samples("kind = \"fedavg\"", "one");
+    assert_eq!(one, samples("kind = \"fedmix\"\ncomponents = 2", "two"));
+    assert!(sandbox.read("one/report.html").contains("960 rows of 19 clients; "));
+}
+
 /// The header of an idx file of bytes with these lengths, and so many bytes.
 fn idx(lengths: &[u32]) -> Vec<u8> {
     let count: u32 = lengths.iter().product();
