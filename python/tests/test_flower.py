@@ -46,6 +46,28 @@ def test_the_example_in_simulation_has_the_bits_of_a_run(wards: object, tmp_path
     assert len(list((tmp_path / "states").glob("*.state"))) == 2
 
 
+def test_the_guide_runs(wards: object, tmp_path: Path) -> None:
+    import re
+
+    from flwr.simulation import run_simulation
+
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "flower.md"
+    (block,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    expected(wards, tmp_path)
+    header, *lines = (tmp_path / "wards.csv").read_text().splitlines()
+    for ward in wards.WARDS:
+        own = [line for line in lines if line.startswith(ward)]
+        (tmp_path / f"{ward}.csv").write_text("\n".join([header, *own]) + "\n")
+    # Nodes have another working directory.
+    block = block.replace('f"{ward}.csv"', f'"{tmp_path}/" + f"{{ward}}.csv"').replace('"wards-', f'"{tmp_path}/wards-')
+    names: dict = {}
+    exec(compile(block, "flower.md", "exec"), names)  # noqa: S102
+    run_simulation(names["server"], names["client"], num_supernodes=2)
+    found = (tmp_path / "wards-run" / "model" / "model.safetensors").read_bytes()
+    here = whimbrel.run(names["job"], tmp_path / "guide", progress=False)
+    assert found == (here.folder / "model" / "model.safetensors").read_bytes()
+
+
 def test_a_client_without_its_process_goes_on_from_its_folder(wards: object, tmp_path: Path) -> None:
     """Every message meets a node whose memory is gone: `Context.state` and the process's machines."""
     from flwr.app import RecordDict

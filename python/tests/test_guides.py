@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,16 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_description_of_the_wheel_runs_and_has_no_relative_links() -> None:
+    page = str(metadata("whimbrel").get_payload())
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "description", "exec"), names)  # noqa: S102
+    assert names["run"].model["means"].shape == (2, 2)  # type: ignore[attr-defined]
+    assert not re.findall(r"\]\((?!https:)", page)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_python_guide_runs() -> None:
     pytest.importorskip("matplotlib")
     found = blocks("python.md")
@@ -23,6 +35,15 @@ def test_the_python_guide_runs() -> None:
     for block in found:
         exec(compile(block, "python.md", "exec"), names)  # noqa: S102
     assert Path("mixture.png").is_file()
+
+
+def test_the_guide_to_ray_runs() -> None:
+    pytest.importorskip("ray")
+    (block,) = blocks("ray.md")
+    shutil.copytree(GUIDES.parents[1] / "jobs" / "demo", "jobs/demo")
+    names: dict[str, object] = {}
+    exec(compile(block, "ray.md", "exec"), names)  # noqa: S102
+    assert names["run"].summary["rounds"] > 0  # type: ignore[attr-defined]
 
 
 def test_the_guide_to_own_models_runs() -> None:

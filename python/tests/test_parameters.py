@@ -44,6 +44,7 @@ def test_tol_ends_a_fit_early() -> None:
         (whimbrel.GaussianMixture(2, tol=2.0), "`tol` must be a non-negative number below 1"),
         (whimbrel.LogisticRegression(ridge=-1.0), "`ridge` must be a non-negative number"),
         (whimbrel.LogisticRegression(max_iter=2.5), "`max_iter`"),
+        (whimbrel.LogisticRegression(penalty="l1"), "`penalty` is 'l1': it must be 'l2'"),
         (whimbrel.MixtureClassifier(2, max_iter=0), "`max_iter`"),
     ],
 )
@@ -51,6 +52,32 @@ def test_errors_name_parameters_of_the_estimator(estimator: Any, words: str) -> 
     X, y, clients = rows(60)
     with pytest.raises(ValueError, match=words):
         estimator.fit(X, y, clients=clients)
+
+
+def test_warnings_name_parameters_of_the_estimator() -> None:
+    X, y, clients = rows()
+    for estimator in (
+        whimbrel.GaussianMixture(2, max_iter=2, random_state=0, method="fedem"),
+        whimbrel.LogisticRegression(method="sgd", max_iter=2),
+    ):
+        with pytest.warns(UserWarning) as warned:
+            estimator.fit(X, y, clients=clients)
+        said = " ".join(str(one.message) for one in warned)
+        assert "raise `max_iter`" in said and "[" not in said, said
+
+
+def test_words_of_scikit_learn_are_taken() -> None:
+    X, y, clients = rows()
+    kmeans, ours = (
+        whimbrel.GaussianMixture(2, init_params=word, random_state=0).fit(X, clients=clients).means_
+        for word in ("kmeans", "federated-kmeans")
+    )
+    np.testing.assert_array_equal(kmeans, ours)
+    free, bare = (
+        whimbrel.LogisticRegression(**keys).fit(X / X.std(axis=0), y, clients=clients).coef_
+        for keys in ({"penalty": None}, {"ridge": 0.0})
+    )
+    np.testing.assert_array_equal(free, bare)
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -59,6 +59,30 @@ def test_a_killed_actor_comes_back_where_it_was(
     assert model_bytes(run) == expected
 
 
+def test_a_run_that_waits_for_resources_says_so(
+    mixture_job: dict, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whimbrel import ray as on_ray
+
+    @ray.remote(num_cpus=7)
+    class Other:
+        """Holds all but one of the cluster's cores."""
+
+    other = Other.remote()
+    ray.get(other.__ray_ready__.remote())
+    said = []
+
+    def warning(driver: on_ray._Driver, text: str) -> None:
+        said.append(text)
+        ray.kill(other)
+
+    monkeypatch.setattr(on_ray._Driver, "warning", warning)
+    monkeypatch.setattr(on_ray, "START_S", 0.0)
+    run = on_ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False, actor_options={"num_cpus": 4})
+    assert model_bytes(run) == expected
+    assert said == ["2 of 2 actors have not started in 0 seconds: " + said[0].split(": ")[1]] and "ray status" in said[0]
+
+
 def test_what_clients_have_of_their_own_comes_along() -> None:
     job = {
         "seed": 1,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import whimbrel
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def model_bytes(run: whimbrel.Run) -> bytes:
@@ -72,265 +67,6 @@ def test_the_summary_of_a_regression_is_a_frame(mixture_job: dict, tmp_path: Pat
         whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False).summary()
 
 
-@pytest.fixture
-def wards() -> dict:
-    """A frame of each of three clients: numbers with gaps, yes or no, text, dates."""
-    pandas = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-
-    def ward(rows: int) -> object:
-        age = rng.normal(50, 10, rows)
-        return pandas.DataFrame(
-            {
-                "age": np.where(rng.random(rows) < 0.1, np.nan, age),
-                "smoker": rng.random(rows) < 0.4,
-                "arm": rng.choice(["a", "b"], rows),
-                "falls": rng.poisson(np.exp(0.02 * age)),
-            }
-        )
-
-    return {name: ward(rows) for name, rows in [("north", 80), ("east", 60), ("south", 90)]}
-
-
-REGRESSION = {
-    "data": {"target": "falls"},
-    "model": {"kind": "glm", "family": "poisson"},
-    "method": {"kind": "newton"},
-}
-
-
-def test_data_of_a_program_are_those_of_a_file(wards: dict, tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    whole = pandas.concat([frame.assign(client=name) for name, frame in wards.items()], ignore_index=True)
-    whole.assign(smoker=whole["smoker"].astype(int)).to_csv(tmp_path / "wards.csv", index=False)
-    data = {"source": "csv", "path": str(tmp_path / "wards.csv"), "client": "client", "target": "falls"}
-    expected = whimbrel.run({**REGRESSION, "data": data}, whimbrel.TEMPORARY, progress=False)
-    forms = [(wards, None), (whole, "client"), (whole.drop(columns="client"), whole["client"])]
-    for package, form in [("polars", "from_pandas"), ("pyarrow", "Table")]:
-        try:
-            module = __import__(package)
-        except ImportError:
-            continue
-        made = getattr(module, form)
-        made = made.from_pandas if form == "Table" else made
-        forms += [(made(whole), "client"), ({name: made(frame) for name, frame in wards.items()}, None)]
-    for data, clients in forms:
-        run = whimbrel.run(REGRESSION, whimbrel.TEMPORARY, data=data, clients=clients, progress=False)
-        assert model_bytes(run) == model_bytes(expected), type(data)
-    assert list(expected.summary().index) == ["Intercept", "age", "smoker", "arm[T.b]"]
-    job = tmp_path / "job.toml"
-    job.write_text('[data]\ntarget = "falls"\n[model]\nkind = "glm"\nfamily = "poisson"\n[method]\nkind = "newton"\n')
-    again = whimbrel.run(job, whimbrel.TEMPORARY, data=wards, progress=False)
-    assert model_bytes(again) == model_bytes(expected)
-
-
-WARDS = {
-    "seed": 5,
-    "data": {"columns": ["a", "b"], "client": "ward", "target": "y"},
-    "model": {"kind": "logistic"},
-    "method": {"kind": "sgd", "rounds": 10, "batch": 10},
-}
-# The same rows as CSV, Parquet and SQLite.
-SOURCES = ROOT / "crates" / "whimbrel" / "tests" / "peers" / "sources"
-
-
-def test_parquet_and_databases_are_data_of_a_job(tmp_path: Path) -> None:
-    query = tmp_path / "rows.sql"
-    query.write_text("SELECT a, b, y, ward FROM patients ORDER BY rowid")
-    csv, parquet, sql = (
-        {"source": "csv", "path": SOURCES / "rows.csv"},
-        {"source": "parquet", "path": SOURCES / "rows"},
-        {"source": "sql", "url": f"sqlite:{SOURCES / 'rows.db'}", "query": query},
-    )
-    bytes_of = lambda source: model_bytes(
-        whimbrel.run({**WARDS, "data": {**WARDS["data"], **source}}, whimbrel.TEMPORARY, progress=False)
-    )
-    assert bytes_of(parquet) == bytes_of(csv) == bytes_of(sql)
-
-
-def test_files_that_are_not_read_do_not_keep_a_run_from_resuming(tmp_path: Path) -> None:
-    shutil.copytree(SOURCES / "rows", tmp_path / "rows")
-    job = {**WARDS, "data": {**WARDS["data"], "source": "parquet", "path": tmp_path / "rows"}}
-    done = whimbrel.run(job, "out", progress=False)
-    # As after the process was killed before the end.
-    (done.folder / "summary.json").unlink()
-    (tmp_path / "rows" / "_SUCCESS").touch()
-    again = whimbrel.run(job, "out", existing="resume", progress=False)
-    assert model_bytes(again) == model_bytes(done)
-    (done.folder / "summary.json").unlink()
-    (tmp_path / "rows" / "ward=west" / "part-0.parquet").unlink()
-    with pytest.raises(ValueError, match="cannot be resumed"):
-        whimbrel.run(job, "out", existing="resume", progress=False)
-
-
-def test_a_table_of_pyarrow_is_that_of_its_file() -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    source = {**WARDS["data"], "source": "parquet", "path": SOURCES / "rows"}
-    expected = whimbrel.run({**WARDS, "data": source}, whimbrel.TEMPORARY, progress=False)
-    table = parquet.read_table(SOURCES / "rows").select(["a", "b", "y", "ward"])
-    run = whimbrel.run(WARDS, whimbrel.TEMPORARY, data=table, progress=False)
-    assert model_bytes(run) == model_bytes(expected)
-    predicted = expected.predict(str(SOURCES / "rows"))
-    for name, values in run.predict(table).items():
-        np.testing.assert_array_equal(values, predicted[name])
-
-
-WITHOUT_PANDAS = """
-import datetime, decimal, json, sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "pandas":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Absent())
-import whimbrel
-from whimbrel._data import rows_of
-
-def table(columns):
-    if sys.argv[1] == "polars":
-        import polars
-        return polars.DataFrame({**columns, "level": polars.Series(columns["level"], dtype=polars.Categorical)})
-    import pyarrow
-    return pyarrow.table({**columns, "level": pyarrow.array(columns["level"]).dictionary_encode()})
-
-data = table({
-    "number": [1.5, None, 3.0],
-    "whole": [1, None, 3],
-    "flag": [True, False, None],
-    "decimal": [decimal.Decimal("1.25"), None, decimal.Decimal("2")],
-    "text": ["a", None, "b"],
-    "day": [datetime.date(2024, 5, 17), None, datetime.date(2024, 5, 18)],
-    "level": ["x", "y", None],
-})
-(values, names, _, texts), _ = rows_of(data, None, {}, lambda *parts: parts)
-columns = {name: [None if x != x else x for x in values[:, j].tolist()] for j, name in enumerate(names)}
-rows = table({"age": [float(i % 7) for i in range(60)], "level": ["north", "south", "west"] * 20})
-job = {"model": {"kind": "gmm", "components": 1}, "method": {"kind": "fedem", "rounds": 2}}
-run = whimbrel.run(job, whimbrel.TEMPORARY, data=rows, clients="level", progress=False)
-predicted = len(run.predict(rows.select(["age"]))["label"])
-print(json.dumps({**columns, **dict(texts), "predicted": predicted}))
-"""
-
-
-@pytest.mark.parametrize("package", ["polars", "pyarrow"])
-def test_frames_do_not_need_pandas(package: str) -> None:
-    pytest.importorskip(package)
-    done = subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, package], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "number": [1.5, None, 3],
-        "whole": [1, None, 3],
-        "flag": [1, 0, None],
-        "decimal": [1.25, None, 2],
-        "text": ["a", "", "b"],
-        "day": ["2024-05-17", "", "2024-05-18"],
-        "level": ["x", "y", ""],
-        "predicted": 60,
-    }
-
-
-def test_arrays_are_data_of_a_job() -> None:
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(120, 2))
-    rows, ids = np.column_stack([X, X @ [1.0, -2.0] + 0.1 * rng.normal(size=120)]), np.arange(120) % 3
-    job = {"data": {"target": "y"}, "model": {"kind": "glm"}, "method": {"kind": "newton"}}
-    frame = whimbrel.run(job, whimbrel.TEMPORARY, data=rows, clients=ids, progress=False).summary()
-    np.testing.assert_allclose(frame.loc[["x0", "x1"], "estimate"], [1.0, -2.0], atol=0.05)
-    named = {**job, "data": {"columns": ["age", "dose"], "target": "y"}}
-    frame = whimbrel.run(named, whimbrel.TEMPORARY, data=rows, clients=ids, progress=False).summary()
-    assert list(frame.index) == ["Intercept", "age", "dose"]
-
-
-def test_a_run_predicts_and_adapts_to_rows_in_memory() -> None:
-    pandas = pytest.importorskip("pandas")
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(120, 2))
-    frame = pandas.DataFrame(X, columns=["age", "dose"])
-    frame["outcome"] = np.where(X[:, 0] > 0, "yes", "no")
-    frame["ward"] = np.array(["north", "south", "west"])[np.arange(120) % 3]
-    frame.to_csv("rows.csv", index=False)
-    job = {
-        "seed": 1,
-        "data": {"source": "csv", "path": "rows.csv", "client": "ward", "target": "outcome"},
-        "model": {"kind": "softmax"},
-        "method": {"kind": "fedavg+", "rounds": 3, "step": 0.1, "batch": 20},
-    }
-    run = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
-    expected = {**run.adapt("rows.csv", "file"), "out": "frame"}
-    assert run.adapt(frame, "frame") == {**run.adapt((X, frame["outcome"]), "pair"), "out": "frame"} == expected
-    of_file = run.predict("rows.csv", client="file")
-    assert set(of_file["label"]) == {"yes", "no"}
-    for rows in (frame, frame[["dose", "age"]], X, (X, frame["outcome"])):
-        found = run.predict(rows, client="frame")
-        assert list(found) == list(of_file)
-        for name, values in of_file.items():
-            np.testing.assert_array_equal(found[name], values)
-    for rows, kind, words in [
-        ({"north": frame}, ValueError, "is a dict"),
-        (X[:, :1], ValueError, "1 columns, and the job names 2"),
-        (frame[["age"]], ValueError, "dose"),
-        (X[0], ValueError, "two-dimensional"),
-    ]:
-        with pytest.raises(kind, match=words):
-            run.predict(rows, client="file")
-
-
-def test_inputs_of_any_shape_are_predicted() -> None:
-    rng = np.random.default_rng(3)
-    images = rng.integers(256, size=(60, 1, 3, 3), dtype=np.uint8)
-    job = {"seed": 1, "model": {"kind": "mlp", "hidden": [4]}, "method": {"kind": "fedavg", "rounds": 2, "step": 0.1}}
-    pair = images, (images.mean(axis=(1, 2, 3)) > 127).astype(int)
-    run = whimbrel.run(job, whimbrel.TEMPORARY, data=pair, clients=np.arange(60) % 3, progress=False)
-    expected = run.predict(pair)
-    assert len(expected["label"]) == 60
-    for rows in (images, images / 255, images.reshape(60, 9) / 255):
-        for name, values in run.predict(rows).items():
-            np.testing.assert_array_equal(values, expected[name])
-
-
-def test_a_table_in_memory_is_imputed() -> None:
-    pandas = pytest.importorskip("pandas")
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=(24, 1)) @ np.array([[1.0, -1.0, 0.5]])
-    frame = pandas.DataFrame(np.where(rng.random(table.shape) < 0.2, np.nan, table), columns=["a", "b", "c"])
-    frame["row"] = [f"r{i:02}" for i in range(24)]
-    frame["ward"] = np.array(["north", "south"])[np.arange(24) % 2]
-    frame.to_csv("table.csv", index=False)
-    job = {
-        "seed": 1,
-        "data": {"source": "csv", "path": "table.csv", "client": "ward", "row": "row", "columns": ["a", "b", "c"]},
-        "model": {"kind": "low-rank", "family": "gaussian", "rank": 1},
-        "method": {"kind": "fedmiss", "rounds": 5},
-    }
-    run = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
-    expected, found = run.impute("table.csv"), run.impute(frame)
-    assert list(found) == list(expected) and len(found["estimate"]) == 72
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
-
-
-def test_wrong_data_are_exceptions(wards: dict) -> None:
-    north = wards["north"]
-    drawn = {"data": {"source": "mixture", "clients": 2, "rows": 9}}
-    for data, clients, job, words in [
-        ({}, None, REGRESSION, "no clients"),
-        (wards, "age", REGRESSION, "twice"),
-        (north, "wing", REGRESSION, "not a column"),
-        (north, [1, 2], REGRESSION, "each of the 80 rows"),
-        (np.ones(3), None, REGRESSION, "two-dimensional"),
-        (np.array([["a"]]), None, REGRESSION, "two-dimensional"),
-        (np.ones((3, 0)), None, REGRESSION, "no rows or no columns"),
-        ({"a": north, "b": north[["age"]]}, None, REGRESSION, "columns of client 'b'"),
-        ({"a": north, "b": north.assign(arm=1.0)}, None, REGRESSION, "text for one client"),
-        (north.assign(age=np.inf), "arm", REGRESSION, "infinite"),
-        (north, "arm", drawn, 'source = "csv"'),
-        (None, "arm", REGRESSION, "absent"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            whimbrel.run(job, whimbrel.TEMPORARY, data=data, clients=clients, progress=False)
-
-
 def test_a_callback_sees_every_round_and_can_end_the_run(mixture_job: dict) -> None:
     seen: list[whimbrel.Progress] = []
     plain = whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False)
@@ -356,6 +92,12 @@ def test_a_callback_sees_every_round_and_can_end_the_run(mixture_job: dict) -> N
 
     with pytest.raises(LookupError, match="mine"):
         whimbrel.run(mixture_job, whimbrel.TEMPORARY, callback=broken, progress=False)
+
+
+def test_scikit_learn_is_imported_when_an_estimator_is_used() -> None:
+    script = "import sys, whimbrel; print('sklearn' in sys.modules, whimbrel.GaussianMixture, 'sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split()[0] == "False" and done.stdout.split()[-1] == "True", done.stderr
 
 
 def test_a_run_without_a_folder_goes_where_the_command_line_puts_it(mixture_job: dict) -> None:

@@ -148,6 +148,31 @@ def parameters(of: type[_Class]) -> type[_Class]:
     return dataclass(eq=False, repr=False, kw_only=True)(of)
 
 
+# Advice of jobs in terms of an estimator's parameters.
+_PARAMETERS = (
+    (" (`rounds` in [method])", ""),
+    ("run more rounds", "raise `max_iter`"),
+    ("write standardize = true in [data]", "set `standardize=True`"),
+    ("use fewer components", "lower `n_components`"),
+)
+
+
+def _in_parameters(text: str) -> str:
+    for of_job, of_estimator in _PARAMETERS:
+        text = text.replace(of_job, of_estimator)
+    return text
+
+
+class _Listener(Listener):
+    """Shows warnings in terms of parameters."""
+
+    def warning(self, text: str) -> None:
+        super().warning(_in_parameters(text))
+
+    def stopped(self, text: str) -> None:
+        super().stopped(_in_parameters(text))
+
+
 @parameters
 class Estimator(BaseEstimator):
     """An estimator: a job over rows in memory. A fit whose verdict is not `converged` sets `converged_` to
@@ -222,7 +247,11 @@ class Estimator(BaseEstimator):
         text = job_text(job)
         threads = checked_threads(None if self.n_jobs == -1 else self.n_jobs, "n_jobs")
         work = lambda place, listener: _whimbrel.run(text, place, listener, threads)
-        run = carry_out(work, TEMPORARY, "refuse", Listener(self.verbose, self.callback))
+        try:
+            run = carry_out(work, TEMPORARY, "refuse", _Listener(self.verbose, self.callback))
+        except (ValueError, ArithmeticError) as error:
+            error.args = tuple(_in_parameters(arg) if isinstance(arg, str) else arg for arg in error.args)
+            raise
         run.keep_files()
         self.run_, self.history_ = run, run.metrics
         self.converged_ = run.summary["ending"] == "converged"

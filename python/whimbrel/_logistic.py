@@ -19,7 +19,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
     """Logistic regression with two or more classes.
 
     The loss is the mean over all rows plus `ridge` times half the squared norm of the coefficients without the
-    intercept. `method` is a word or a table of `[method]`. "newton", the default, is the pooled fit from sums of
+    intercept; `penalty=None` leaves the norm out. `method` is a word or a table of `[method]`. "newton", the default, is the pooled fit from sums of
     the clients in a few rounds; with several classes, log-odds are against the first of them, whose coefficients
     are zero. The gradient methods ("sgd", "diana", "mcm", ...) fit two classes over compressed channels, in
     `max_iter` rounds (200 by default). After "newton", `summary()` has the coefficients with standard errors; with
@@ -35,6 +35,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
     True
     """
 
+    penalty: str | None = "l2"
     ridge: float = 1e-3
     fit_intercept: bool = True
     max_iter: int | None = None
@@ -56,7 +57,9 @@ class LogisticRegression(ClassifierMixin, Estimator):
             raise ValueError(f"the data have {classes} class: a classifier needs at least two")
         method = self._method()
         newton = method["kind"] == "newton"
-        ridge = checked_number("ridge", self.ridge)
+        if self.penalty not in ("l2", None):
+            raise ValueError(f"`penalty` is {self.penalty!r}: it must be 'l2', by `ridge`, or None")
+        ridge = checked_number("ridge", self.ridge) if self.penalty else 0.0
         model = {"kind": "glm" if newton else "logistic", "ridge": ridge, "intercept": self.fit_intercept}
         weights = self._weights(X, codes, sample_weight)
         if newton:

@@ -22,7 +22,7 @@ class GaussianMixture(DensityMixin, Estimator):
     """A Gaussian mixture, fitted by federated EM to rows that clients hold.
 
     `n_components`, `covariance_type` ("full", "tied", "diag" or "spherical"), `reg_covar`, `n_init` and `max_iter`
-    are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged.
+    are scikit-learn's (`init_params="kmeans"` is federated), but a fit with `max_iter` does so many rounds; without, it ends once it has converged.
     `means_init`, with `weights_init` and `precisions_init` if given, is the start; with `warm_start` a second
     fit starts at the first one's result. `method` is a word or a table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
     have. `uplink` is a codec's word or the table `[uplink]`; `downlink`, `data` and `simulation` are
@@ -77,7 +77,7 @@ class GaussianMixture(DensityMixin, Estimator):
             "components": self.n_components,
             "covariance": _COVARIANCES[self.covariance_type],
             "reg_covar": checked_number("reg_covar", self.reg_covar),
-            "init": self.init_params,
+            "init": {"kmeans": "federated-kmeans"}.get(self.init_params, self.init_params),
             **({"starts": self.n_init} if self.n_init != 1 else {}),
         }
         start = self._start(X)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sklearn.exceptions import ConvergenceWarning
-
 _log = logging.getLogger("whimbrel")
 
 
@@ -57,6 +55,8 @@ class Listener:
         warnings.warn(text, UserWarning, stacklevel=_caller())
 
     def stopped(self, text: str) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+
         warnings.warn(text, ConvergenceWarning, stacklevel=_caller())
 
     def stage(self, value: tuple[str, int, int, int | None]) -> None:

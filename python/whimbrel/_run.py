@@ -357,7 +357,7 @@ def run(
     `job` is the path of a job file, TOML text, or a dict of its tables. `out` is the run's folder, by
     default a new one in `runs`; `whimbrel.TEMPORARY` is removed with the returned run. `data` replaces the
     file of `[data]`: a two-dimensional array, a pair of inputs of any shape and targets, a data set of
-    PyTorch, a frame of pandas or polars, a table of pyarrow, or a dict of these by client; `clients` names the
+    PyTorch, a frame of pandas or polars, a table of pyarrow, a dict of these by client, or a list with one for each client; `clients` names the
     client of each row, or the column that does. `existing` is the
     treatment of an existing run: `"refuse"`, `"resume"` or `"replace"`. Ctrl-C ends a run after the
     current round; `existing="resume"` resumes it. `learner` is an own model, for a job whose `[model]`

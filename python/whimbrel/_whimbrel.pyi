@@ -34,6 +34,7 @@ class Rows:
         columns: Sequence[str],
         target: tuple[str, ndarray] | None = None,
         texts: Sequence[tuple[str, Sequence[str]]] = (),
+        order: Sequence[str] = (),
     ) -> None: ...
 
 class Shard:

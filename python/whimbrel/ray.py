@@ -26,6 +26,8 @@ __all__ = ["run"]
 
 # Exchanges between snapshots of a shard.
 SNAPSHOT_EVERY = 64
+# Seconds without an actor before a warning.
+START_S = 30.0
 
 
 def run(
@@ -60,6 +62,7 @@ def run(
     text = _with_rows(sent)
     driver = _Driver(sent, shards, learner, progress, actor_options or {})
     try:
+        driver.await_start()
         done = carry_out(
             lambda place, listener: _whimbrel.serve(text, place, shards, True, listener),
             out,
@@ -148,6 +151,16 @@ class _Driver(Listener):
         self._saved: list[bytes | None] = [None] * shards
         self._since: list[list[bytes]] = [[] for _ in range(shards)]
         self.actors = [self._start(index) for index in range(shards)]
+
+    def await_start(self) -> None:
+        """Warns about actors that wait for resources, which other work on the cluster may hold."""
+        starts = [actor.__ray_ready__.remote() for actor in self.actors]
+        waiting = ray.wait(starts, num_returns=self._of, timeout=START_S)[1]
+        if waiting:
+            self.warning(
+                f"{len(waiting)} of {self._of} actors have not started in {START_S:g} seconds: the run waits until the "
+                "cluster has free resources for them (`ray status` lists those in use)"
+            )
 
     def _start(self, index: int) -> Any:
         return self._actor.remote(self._job, self._learner, index, self._of, self._saved[index])

@@ -11,8 +11,9 @@ struct Environment {
     tests: &'static [&'static str],
 }
 
-/// Flower's simulation pins its own version of Ray, so the two need separate environments.
-const ENVIRONMENTS: [Environment; 2] = [
+/// Flower's simulation pins its own version of Ray, so the two need separate environments. PyTorch for
+/// Linux comes with CUDA.
+const ENVIRONMENTS: [Environment; 3] = [
     Environment {
         name: "python",
         packages: &[
@@ -26,6 +27,9 @@ const ENVIRONMENTS: [Environment; 2] = [
             "nbclient",
             "ipykernel",
             "ray",
+            "mypy",
+            "tensorboard",
+            "mlflow",
         ],
         tests: &[],
     },
@@ -34,7 +38,20 @@ const ENVIRONMENTS: [Environment; 2] = [
         packages: &["pytest", "scikit-learn", "flwr[simulation]"],
         tests: &["python/tests/test_flower.py"],
     },
+    Environment {
+        name: TORCH,
+        packages: &["pytest", "scikit-learn", "tensorboard", "torch"],
+        tests: &[
+            "python/tests/test_torch.py",
+            "python/tests/test_networks.py",
+            "python/tests/test_tracking.py",
+            "python/tests/test_guides.py",
+        ],
+    },
 ];
+
+/// The environment of PyTorch, which takes 6 GB.
+const TORCH: &str = "python-torch";
 
 const BUILD: &[&str] = &["maturin>=1.9.4,<2"];
 
@@ -56,6 +73,10 @@ pub fn test() -> Outcome {
     let built = std::fs::read_dir(&wheels).map_err(|e| format!("{out}: {e}"))?.flatten().next();
     let wheel = built.ok_or("maturin built no wheel")?.path().display().to_string();
     for Environment { name, packages, tests } in ENVIRONMENTS {
+        if name == TORCH && std::env::var_os("WHIMBREL_TORCH").is_none() {
+            eprintln!("skipped: tests of PyTorch (WHIMBREL_TORCH=1 installs it, 6 GB)");
+            continue;
+        }
         let Some(python) = environment(&target.join(name), packages)? else { continue };
         let install = ["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", &wheel];
         run(&python, &install)?;

@@ -16,11 +16,8 @@ pub enum Codec {
     Exact,
     /// Every coordinate rounded to the nearest `f32`; the relative error of at most `2^-24` is neglected.
     ExactF32,
-    /// Random dithering.
     Dithering(Dithering),
-    /// Block-p-quantization.
     BlockP(BlockP),
-    /// Random sparsification.
     Sparse(Sparse),
     /// Natural compression: random rounding to powers of two.
     Natural,

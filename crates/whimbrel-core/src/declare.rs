@@ -29,9 +29,7 @@ pub struct Measure {
     /// The default axis of its curve.
     pub scale: Scale,
     pub better: Better,
-    /// Pooling over clients.
     pub over_clients: OverClients,
-    /// Pooling over seeds.
     pub over_seeds: OverSeeds,
     /// Digits in a table of results.
     pub digits: u8,
@@ -72,7 +70,6 @@ pub enum Unit {
     /// A number without a unit.
     #[default]
     Plain,
-    /// A count.
     Count,
     Bits,
     /// A fraction from 0 to 1.
@@ -356,7 +353,6 @@ pub enum Exhibit {
         order: Vec<usize>,
     },
     Lines(Lines),
-    /// A histogram.
     Histogram {
         title: String,
         /// The label of the value axis.
@@ -392,7 +388,6 @@ pub struct Rows {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lines {
     pub title: String,
-    /// The caption.
     pub caption: String,
     /// The label of the horizontal axis.
     pub axis: String,
@@ -416,11 +411,41 @@ pub struct Heat {
     pub maps: Vec<HeatMap>,
 }
 
+/// Most clients with a row of their own in a heat map.
+const CLIENTS_MAX: usize = 200;
+
+impl Heat {
+    /// A heat map of the clients' numbers for each component, rounded to four decimals. Many clients
+    /// share rows, which show means.
+    pub fn of_components(
+        [title, caption]: [String; 2],
+        names: &[String],
+        components: usize,
+        each: &[Option<Vec<f64>>],
+    ) -> Self {
+        let rows = each.len().min(CLIENTS_MAX);
+        let block = |row: usize| &each[row * each.len() / rows..(row + 1) * each.len() / rows];
+        let mean = |row: usize, k: usize| {
+            let known = || block(row).iter().flatten();
+            let mean = known().map(|own| own[k]).sum::<f64>() / known().count() as f64;
+            mean.is_finite().then(|| (mean * 1e4).round() / 1e4)
+        };
+        let values = (0..rows).flat_map(|row| (0..components).map(move |k| (row, k)));
+        let values = values.map(|(row, k)| mean(row, k)).collect();
+        Self {
+            rows,
+            columns: components,
+            shape: [each.len(), components],
+            names: [names.to_vec(), (1..=components).map(|k| k.to_string()).collect()],
+            maps: vec![HeatMap { title, caption, values }],
+        }
+    }
+}
+
 /// One heat map.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
     pub title: String,
-    /// The caption.
     pub caption: String,
     /// The mean of each block, row by row; `None` for an empty block.
     pub values: Vec<Option<f64>>,
@@ -430,7 +455,6 @@ pub struct HeatMap {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     pub title: String,
-    /// The caption.
     pub caption: String,
     /// The label of the counts; empty for none.
     pub counted: String,
@@ -452,7 +476,6 @@ pub struct SeriesPoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scatter {
     pub title: String,
-    /// The caption.
     pub caption: String,
     pub axes: [String; 2],
     pub points: Vec<[f64; 2]>,

@@ -58,7 +58,6 @@ pub enum StateKind {
 /// The sender of an upload.
 #[derive(Clone, Copy)]
 pub struct DynSender<'a> {
-    /// The client.
     pub id: ClientId,
     /// The planned probability of its participation.
     pub inclusion: f64,
@@ -68,13 +67,10 @@ pub struct DynSender<'a> {
 
 /// One client's work of an exchange.
 pub struct DynTask<'a> {
-    /// The client's state.
     pub client: &'a Opaque,
-    /// The message to it.
     pub down: &'a Message,
     /// Its rows.
     pub data: &'a Bound,
-    /// Its key.
     pub key: Key,
 }
 

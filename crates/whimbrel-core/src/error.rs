@@ -23,7 +23,13 @@ pub enum Error {
     Peer { what: String, hint: Option<String> },
     /// A file could not be read or written.
     #[error("{path}: {what}{}", hint_line(hint))]
-    Storage { path: String, what: String, hint: Option<String> },
+    Storage {
+        path: String,
+        what: String,
+        /// Whether the file does not exist.
+        missing: bool,
+        hint: Option<String>,
+    },
     /// A defect of Whimbrel itself.
     #[error("internal error: {what}; please report it{}", hint_line(hint))]
     Internal { what: String, hint: Option<String> },
@@ -50,7 +56,15 @@ impl Error {
     }
 
     pub fn storage(path: impl Display, what: impl Display) -> Self {
-        Self::Storage { path: path.to_string(), what: what.to_string(), hint: None }
+        let (path, what) = (path.to_string(), what.to_string());
+        Self::Storage { path, what, missing: false, hint: None }
+    }
+
+    /// A failure to read a file, which may not exist.
+    pub fn read(path: impl Display, cause: &std::io::Error) -> Self {
+        let (path, what) = (path.to_string(), cause.to_string());
+        let missing = cause.kind() == std::io::ErrorKind::NotFound;
+        Self::Storage { path, what, missing, hint: None }
     }
 
     pub fn internal(what: impl Into<String>) -> Self {

@@ -225,18 +225,19 @@ impl Default for Declaration {
 /// The server's position in a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
-    /// The next exchange.
     pub next: Next,
     /// A norm of the global state, watched for divergence.
     pub magnitude: f64,
     /// Exchanges so far that address no random draws, such as those of evaluations.
     pub asides: u32,
+    /// Parts of messages that clients withheld so far, as their uploads state.
+    pub withheld: u64,
 }
 
 impl Status {
-    /// A position with no asides before it.
+    /// A position with no asides before it and nothing withheld.
     pub fn new(next: Next, magnitude: f64) -> Self {
-        Self { next, magnitude, asides: 0 }
+        Self { next, magnitude, asides: 0, withheld: 0 }
     }
 }
 
@@ -271,9 +272,7 @@ pub enum Next {
     Continued(Vec<ClientId>),
     /// An exchange of an evaluation with these clients, ascending; it moves no model.
     Evaluation(Vec<ClientId>),
-    /// A round.
     Round(Cohort),
-    /// The method is done.
     Stop,
     /// The method is done because it has converged by its own rule.
     Converged,
@@ -289,7 +288,6 @@ impl Next {
 /// A kind of exchange, with the number that a client answers at most.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// The display name.
     pub name: &'static str,
     /// The position in the order: ranks never decrease during a run; kinds of equal rank alternate,
     /// and those of rank [`Allowance::BETWEEN`] or [`Allowance::EVALUATIONS`] may follow any other.
@@ -320,7 +318,6 @@ impl Allowance {
 /// The clients that a round asks. The engine draws samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cohort {
-    /// Every enrolled client.
     Everyone,
     /// Clients drawn by the job's participation.
     Sampled,
@@ -328,20 +325,16 @@ pub enum Cohort {
 
 /// One client's work of an exchange: the arguments of [`Method::local_step`].
 pub struct Task<'a, M: Method> {
-    /// The client's state.
     pub client: &'a M::Client,
-    /// The message to it.
     pub down: M::Down,
     /// Its rows.
     pub data: &'a M::Data,
-    /// Its key.
     pub key: Key,
 }
 
 /// The sender of an upload.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a, P> {
-    /// The client.
     pub id: ClientId,
     /// The planned probability of its participation.
     pub inclusion: f64,
@@ -360,7 +353,6 @@ pub struct Metric {
 /// One number or several.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MetricValue {
-    /// A number.
     Number(f64),
     /// A list, such as mixture weights.
     List(Vec<f64>),

@@ -10,14 +10,12 @@ pub struct Samples {
     pub shape: Vec<usize>,
     pub inputs: Inputs,
     pub targets: Targets,
-    /// Held-out samples.
     pub held_out: HeldOut<Samples>,
 }
 
 /// The numbers of all inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inputs {
-    /// Real numbers.
     Real(Vec<f32>),
     /// Bytes of pixels: learners read `x / 255`.
     Bytes(Vec<u8>),

@@ -11,7 +11,6 @@ pub struct Table {
     /// Values of the training rows, row-major: row `i` is
     /// `values[i * columns.len()..][..columns.len()]`.
     pub values: Vec<f64>,
-    /// Held-out rows.
     pub held_out: HeldOut<Table>,
 }
 
@@ -105,7 +104,6 @@ pub trait RowStream: Send + Sync {
 /// The data of one client.
 #[derive(Clone)]
 pub enum ClientData {
-    /// A fixed table.
     Table(Table),
     /// A stream, for the online setting.
     Stream(Arc<dyn RowStream>),
@@ -198,7 +196,6 @@ pub struct Labelled {
     pub rows: FeatureRows,
     /// One target per row: a number for regression, -1 or 1 for two classes.
     pub targets: Vec<f64>,
-    /// Held-out rows.
     pub held_out: HeldOut<Labelled>,
 }
 

@@ -15,7 +15,7 @@ use crate::{ClientRows, Error, Result};
 use whimbrel_core::Key;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_models::kmeans::kmeans;
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 
 /// The rule that groups rows into clients.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -75,10 +75,12 @@ impl Dataset {
             return Err(Error::format(self.name(), what).hint(THOUSANDS));
         }
         let what = format!("column {name:?} holds numbers with decimal commas, as in {first}");
-        Err(Error::format(self.name(), what).hint(
+        Err(Error::format(self.name(), what).hint(if has_points(first) {
+            "if points separate thousands, write thousands = \".\" in [data]"
+        } else {
             "write decimals with a point, or separate columns with semicolons; `columns` can leave \
-             the column out",
-        ))
+             the column out"
+        }))
     }
 }
 
@@ -103,6 +105,11 @@ fn without_thousands(text: &str) -> Cow<'_, str> {
     } else {
         text.into()
     }
+}
+
+/// Whether points part the digits in groups of three before a decimal comma, as in `1.000,5`.
+pub(crate) fn has_points(text: &str) -> bool {
+    matches!(without_thousands(text), Cow::Owned(plain) if has_decimal_comma(&plain))
 }
 
 /// The advice for numbers such as `1,000`.

@@ -43,15 +43,19 @@ impl Spelling {
         if self.na.iter().any(|na| na.as_bytes() == text) {
             return Some(Cell::Missing);
         }
-        let mark = self.thousands.filter(|mark| text.contains(mark))?;
+        let mark = self
+            .thousands
+            .filter(|mark| text.contains(mark) || *mark == b'.' && text.contains(&b','))?;
         let whole = text.strip_prefix(b"-").unwrap_or(text);
-        let end = whole.iter().position(|b| *b == b'.' && mark != b'.').unwrap_or(whole.len());
+        let is_decimal = |b: &u8| b".,".contains(b) && *b != mark;
+        let end = whole.iter().position(is_decimal).unwrap_or(whole.len());
         let mut groups = whole[..end].split(|b| *b == mark);
         let digits = |group: &[u8]| group.iter().all(u8::is_ascii_digit);
         let first = groups.next().is_some_and(|g| (1..=3).contains(&g.len()) && digits(g));
         let rest = groups.all(|group| group.len() == 3 && digits(group));
         let joined: Vec<u8> = text.iter().copied().filter(|b| *b != mark).collect();
-        (first && rest).then(|| classify(&joined))
+        let number = || decimal_comma(&joined).map_or_else(|| classify(&joined), Cell::Number);
+        (first && rest).then(number)
     }
 }
 

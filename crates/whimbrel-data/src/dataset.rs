@@ -131,6 +131,20 @@ impl Dataset {
         self
     }
 
+    /// The columns in this order; those that it does not name follow.
+    #[must_use]
+    pub fn in_order(mut self, names: &[String]) -> Self {
+        let rank: HashMap<&str, usize> =
+            names.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        let of = |at: &usize| rank.get(self.columns[*at].name.as_str()).copied();
+        let mut places: Vec<usize> = (0..self.columns.len()).collect();
+        places.sort_by_key(|at| of(at).unwrap_or(usize::MAX));
+        self.columns = places.iter().map(|at| self.columns[*at].clone()).collect();
+        self.slots = places.iter().map(|at| self.slots[*at]).collect();
+        self.bad = places.iter().map(|at| self.bad[*at].clone()).collect();
+        self
+    }
+
     /// The file.
     pub fn name(&self) -> &str {
         &self.name

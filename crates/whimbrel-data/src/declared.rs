@@ -1,6 +1,7 @@
 //! Declared columns: types, levels and limits that cells must keep.
 
 use crate::dataset::Dataset;
+use crate::mixed::no_and_yes;
 use crate::split::classes_present;
 use crate::{ColumnType, Error, LISTED_MAX, MixedColumn, Result};
 
@@ -80,12 +81,13 @@ impl Dataset {
     }
 
     fn check_yes_no(&self, name: &str, at: usize) -> Result<()> {
-        let found = classes_present(self, at);
-        if found.len() <= 2 {
+        let found = classes_present(self, at).into_iter();
+        let levels: Vec<String> = found.map(|(level, _)| level).collect();
+        if levels.len() <= 2 || no_and_yes(&levels).is_some() {
             return Ok(());
         }
-        let some: Vec<&str> = found.iter().take(4).map(|(value, _)| value.as_str()).collect();
-        let what = format!("column {name:?} holds {} levels, such as {some:?}", found.len());
+        let some = &levels[..levels.len().min(4)];
+        let what = format!("column {name:?} holds {} levels, such as {some:?}", levels.len());
         Err(Error::config(what)
             .hint("declare it as a category in [schema]: a yes-no column has two levels"))
     }

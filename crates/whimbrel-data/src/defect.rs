@@ -175,6 +175,11 @@ impl Dataset {
     }
 
     /// A bad row; `row` is counted from 0.
+    /// The place of a row in the file, in words.
+    pub fn place(&self, row: usize) -> String {
+        self.bad_row(row, Vec::new()).to_string()
+    }
+
     pub(crate) fn bad_row(&self, row: usize, reasons: Reasons) -> BadRow {
         BadRow { row: row + 1, line: self.line(row), reasons }
     }

@@ -33,7 +33,13 @@ pub enum Error {
     },
     /// A file could not be opened or read.
     #[error("{path}: {what}{}", hint_line(hint))]
-    Storage { path: String, what: String, hint: Option<String> },
+    Storage {
+        path: String,
+        what: String,
+        /// Whether the file does not exist.
+        missing: bool,
+        hint: Option<String>,
+    },
     #[error(transparent)]
     Core(#[from] whimbrel_core::Error),
 }
@@ -50,7 +56,8 @@ impl Error {
     }
 
     pub(crate) fn storage(path: &str, cause: &std::io::Error) -> Self {
-        Self::Storage { path: path.into(), what: cause.to_string(), hint: None }
+        let missing = cause.kind() == std::io::ErrorKind::NotFound;
+        Self::Storage { path: path.into(), what: cause.to_string(), missing, hint: None }
     }
 
     pub(crate) fn at_line(mut self, at: u64) -> Self {
@@ -71,6 +78,20 @@ impl Error {
         }
         self
     }
+
+    /// Rewrites the hint, if there is one.
+    #[must_use]
+    pub fn map_hint(mut self, rewrite: impl FnOnce(String) -> String) -> Self {
+        match &mut self {
+            Self::Config { hint, .. }
+            | Self::Format { hint, .. }
+            | Self::Rows { hint, .. }
+            | Self::Storage { hint, .. } => *hint = hint.take().map(rewrite),
+            Self::NoColumn { hint, .. } => *hint = rewrite(std::mem::take(hint)),
+            Self::Core(error) => *error = error.clone().map_hint(rewrite),
+        }
+        self
+    }
 }
 
 impl From<Error> for whimbrel_core::Error {
@@ -80,7 +101,9 @@ impl From<Error> for whimbrel_core::Error {
             Error::NoColumn { file, column, hint } => {
                 Self::Config { what: format!("{file} has no column {column:?}"), hint: Some(hint) }
             }
-            Error::Storage { path, what, hint } => Self::Storage { path, what, hint },
+            Error::Storage { path, what, missing, hint } => {
+                Self::Storage { path, what, missing, hint }
+            }
             Error::Core(inner) => inner,
             other => Self::data(other.to_string()),
         }

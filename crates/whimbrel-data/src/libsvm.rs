@@ -88,7 +88,6 @@ fn each_line(
 struct Rows<'a> {
     name: &'a str,
     columns: Option<usize>,
-    /// The largest index allowed.
     index_max: u32,
     line: u64,
     starts: Vec<usize>,

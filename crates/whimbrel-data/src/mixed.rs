@@ -8,11 +8,11 @@ use whimbrel_core::Table;
 /// The type of a column in a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ColumnType {
-    /// Numbers.
     Number,
     /// Non-negative integers.
     Count,
-    /// Two levels; the second is yes: the larger of two numbers, or the second in byte order.
+    /// Two levels; the second is yes: as spelled, or the larger of two numbers, or the second in byte
+    /// order.
     YesNo,
     /// These levels; if empty, those of the data: numbers ascending, text in byte order.
     Category(Vec<String>),
@@ -33,6 +33,40 @@ impl MixedColumn {
     pub fn of(name: &str, kind: &ColumnType, levels: Vec<String>) -> Self {
         Self { name: name.into(), count: *kind == ColumnType::Count, levels }
     }
+}
+
+/// Spellings of no and yes, in lower case.
+const SPELLED: [[&str; 2]; 5] =
+    [["0", "1"], ["false", "true"], ["no", "yes"], ["f", "t"], ["n", "y"]];
+
+/// Whether a text spells yes or no, in any case; `None` for other texts.
+fn truth(text: &str) -> Option<bool> {
+    let is = |yes: usize| SPELLED.iter().any(|pair| text.eq_ignore_ascii_case(pair[yes]));
+    is(1).then_some(true).or_else(|| is(0).then_some(false))
+}
+
+/// The number of a cell's level. Sources spell booleans differently: between two levels that spell no and
+/// yes, every spelling counts.
+pub fn level_of(levels: &[String], cell: &str) -> Option<usize> {
+    let exact = levels.iter().position(|level| level == cell);
+    exact.or_else(|| {
+        let [first, second] = levels else { return None };
+        let yes = truth(second).filter(|yes| truth(first) == Some(!yes))?;
+        truth(cell).map(|of| usize::from(of == yes))
+    })
+}
+
+/// The levels of a column whose cells all spell yes or no: as spelled, or 0 and 1 if they are spelled in
+/// several ways or one of them is absent.
+pub(crate) fn no_and_yes(found: &[String]) -> Option<Vec<String>> {
+    let mut spelled = [Vec::new(), Vec::new()];
+    for level in found {
+        spelled[usize::from(truth(level)?)].push(level);
+    }
+    Some(match [&spelled[0][..], &spelled[1][..]] {
+        [[no], [yes]] => vec![(*no).clone(), (*yes).clone()],
+        _ => vec!["0".into(), "1".into()],
+    })
 }
 
 impl Dataset {
@@ -87,12 +121,7 @@ impl Dataset {
                 ColumnType::Category(_) => self.levels(name)?,
                 ColumnType::YesNo => {
                     let found = self.levels(name)?;
-                    let bits = ["0", "1"].map(String::from);
-                    if found.iter().all(|level| bits.contains(level)) {
-                        bits.to_vec()
-                    } else {
-                        found
-                    }
+                    no_and_yes(&found).unwrap_or(found)
                 }
             };
             let wrong = match kind {
@@ -196,8 +225,7 @@ impl Dataset {
         else {
             return Ok(f64::NAN);
         };
-        let known = column.levels.iter().position(|known| *known == level);
-        known.map(|at| at as f64).ok_or_else(|| {
+        level_of(&column.levels, &level).map(|at| at as f64).ok_or_else(|| {
             let (some, more) = column.levels.split_at(column.levels.len().min(8));
             let dots = if more.is_empty() { "" } else { " and others" };
             format!("{level:?} is not one of the levels {some:?}{dots}")

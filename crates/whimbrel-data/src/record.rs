@@ -325,7 +325,10 @@ fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     } else if start.starts_with(b"ARROW1") {
         Some(("this is an Arrow file, not CSV", "read it with source = \"parquet\""))
     } else if start.starts_with(b"SQLite format 3\0") {
-        Some(("this is an SQLite database, not CSV", "query it with source = \"sql\""))
+        Some((
+            "this is an SQLite database, not CSV",
+            "in a job, query it with source = \"sql\"; elsewhere, export the rows of a query as CSV",
+        ))
     } else {
         None
     }

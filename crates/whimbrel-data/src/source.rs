@@ -187,7 +187,7 @@ pub(crate) fn open_file(path: &Path) -> Result<HashedFile> {
     let file = File::open(path).map_err(|e| Error::storage(&name, &e))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         let what = "is a folder, not a file".into();
-        return Err(Error::Storage { path: name, what, hint: None });
+        return Err(Error::Storage { path: name, what, missing: false, hint: None });
     }
     let asked = IN_USE.with_borrow(|used| used.clone());
     let asked = asked.filter(|all| all.find(path).is_none());

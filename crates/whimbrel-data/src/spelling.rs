@@ -1,6 +1,6 @@
 //! Guesses about the cells of a text file: marks of gaps and of thousands, dates, signs of units.
 
-use crate::column_checks::has_groups;
+use crate::column_checks::{has_decimal_comma, has_groups, has_points};
 use crate::csv::Spelling;
 use crate::dataset::{Dataset, Kind};
 use crate::defect::Why;
@@ -49,7 +49,6 @@ impl Written {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GapMark {
     pub value: f64,
-    /// Rows with it.
     pub rows: usize,
     /// The smallest and the largest other value of the column.
     pub rest: [f64; 2],
@@ -82,7 +81,8 @@ impl Dataset {
         far.map(|(value, rows)| GapMark { value, rows: rows.len(), rest: [low, high] }).collect()
     }
 
-    /// Marks of gaps among numbers, and commas between groups of three digits.
+    /// Marks of gaps among numbers, and commas or points between groups of three digits. In a file with
+    /// such marks, those without letters are gaps of texts, too.
     pub fn guess_spelling(&self) -> Spelling {
         let unreadable =
             self.bad.iter().flat_map(|cells| &cells.first).filter_map(|cell| match &cell.why {
@@ -97,14 +97,29 @@ impl Dataset {
             let marks = known.iter().filter(|text| is_grouped(text)).count();
             marks > 0 && known.iter().filter(|text| is_number(text)).count() == known.len()
         };
-        let mut thousands = unreadable.clone().any(|text| is_grouped(text));
-        for at in texts.filter(|at| grouped(*at)) {
-            thousands = true;
-            na.extend(self.texts[self.slots[at]].names.iter().filter(|text| is_gap(text)).cloned());
+        let mut thousands = unreadable.clone().any(|text| is_grouped(text)).then_some(b',');
+        let mut points = unreadable.clone().any(|text| has_points(text));
+        for at in texts.clone() {
+            let cells = &self.texts[self.slots[at]].names;
+            let gaps = cells.iter().filter(|text| is_gap(text));
+            if grouped(at) {
+                thousands = Some(b',');
+                na.extend(gaps.cloned());
+            } else if cells.iter().all(|text| is_gap(text) || is_european(text)) {
+                points |= cells.iter().any(|text| has_points(text));
+                na.extend(gaps.filter(|_| points).cloned());
+            }
+        }
+        let has_gaps = !na.is_empty();
+        for at in texts.filter(|_| has_gaps) {
+            let (gaps, others): (Vec<&String>, Vec<_>) =
+                self.texts[self.slots[at]].names.iter().partition(|text| is_gap(text));
+            let marks = gaps.into_iter().filter(|text| !text.contains(char::is_alphabetic));
+            na.extend(marks.filter(|_| others.len() > 1).cloned());
         }
         na.sort_unstable();
         na.dedup();
-        Spelling { na, thousands: thousands.then_some(b',') }
+        Spelling { na, thousands: if points { Some(b'.') } else { thousands } }
     }
 
     /// Whether a column of numbers has cells that are neither numbers nor gaps.
@@ -134,6 +149,11 @@ impl Dataset {
 
 fn is_number(text: &str) -> bool {
     is_grouped(text) || text.parse::<f64>().is_ok()
+}
+
+/// `1.234,50`, `12,5`, `7`.
+fn is_european(text: &str) -> bool {
+    has_points(text) || has_decimal_comma(text) || text.parse::<f64>().is_ok()
 }
 
 /// Whether a number usually marks a gap: -1, -9, and two or more nines with either sign.
@@ -215,6 +235,10 @@ mod tests {
         assert_eq!((gaps.na, gaps.thousands), (vec![".".into(), "N/A".into()], None));
         let marks = guess("x\n\"1,200\"\n\"31,245.50\"\n850\n-\n");
         assert_eq!((marks.na, marks.thousands), (vec!["-".into()], Some(b',')));
+        let points = guess("x;c\n1.200,5;a\n31.245,50;.\n850,0;b\n-;a\n");
+        assert_eq!((points.na, points.thousands), (vec!["-".into(), ".".into()], Some(b'.')));
+        let texts = guess("x,c,rh\n1,low,+\nn/a,.,-\n2,none,+\n3,high,-\n");
+        assert_eq!(texts.na, [".", "n/a"]);
         // Decimal commas are not thousands.
         assert_eq!(guess("x\n\"1,2\"\n\"1,234\"\n").thousands, None);
     }

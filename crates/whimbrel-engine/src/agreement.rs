@@ -21,7 +21,6 @@ use whimbrel_core::{ClientId, Error, Result, wire};
 /// The user's limits beyond those of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consent {
-    /// Whether evaluations are answered.
     pub evaluates: bool,
     /// The maximum of exchanges of one kind if the job does not bound them, such as one that counts
     /// epochs.
@@ -177,7 +176,6 @@ impl Agreement {
 pub struct Ledger {
     /// Answers of all kinds: of two ledgers the later one has more.
     entries: u64,
-    /// Renewals of the consent.
     pub renewals: u32,
     /// Answers before the last renewal.
     pub before: u64,
@@ -201,9 +199,7 @@ pub struct Answered {
     last: Option<(u32, Vec<u8>)>,
     /// The step of the last evaluation and the SHA-256 of its message.
     evaluated: Option<(u32, Vec<u8>)>,
-    /// Evaluations answered.
     pub evaluations: u32,
-    /// Bytes of all answers.
     pub bytes: u64,
 }
 

@@ -36,7 +36,6 @@ pub struct Checkpoint {
     pub earlier: Earlier,
     /// The state of the current stage.
     pub runner: SavedStage,
-    /// The last evaluated round.
     pub evaluated: Option<u32>,
     /// The best objective so far, and the number of evaluations since.
     pub patience: Option<(f64, u32)>,
@@ -46,7 +45,6 @@ pub struct Checkpoint {
     pub finished: bool,
     /// The text of the stopping rule that ended the stage.
     pub stopped: Option<String>,
-    /// The last evaluation.
     pub latest: Option<Latest>,
 }
 

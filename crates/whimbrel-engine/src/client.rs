@@ -80,7 +80,6 @@ pub struct Question {
 pub enum Purpose {
     /// Enrolment in a stage.
     Enrol,
-    /// An exchange.
     Exchange,
     /// An evaluation, which changes no state.
     Evaluate,
@@ -111,7 +110,6 @@ pub struct Record {
     pub asked: Vec<u8>,
     /// The state after it.
     pub state: Vec<u8>,
-    /// The upload.
     pub upload: Vec<u8>,
     /// All answers up to this step.
     pub ledger: Ledger,

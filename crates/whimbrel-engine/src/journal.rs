@@ -15,13 +15,9 @@ use whimbrel_core::{ClientId, Error, Result};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Line {
-    /// A stage began.
     StageBegin(StageBegin),
-    /// An exchange was closed.
     Exchange(Entry),
-    /// A round was evaluated.
     Evaluation(Evaluation),
-    /// The run was repaired.
     Repair(Repair),
 }
 
@@ -30,7 +26,6 @@ pub enum Line {
 pub struct StageBegin {
     /// Stage of the job, from zero.
     pub stage: u32,
-    /// Enrolled clients.
     pub enrolled: String,
     /// Names of the next clients, by id, that no earlier line has named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,7 +47,6 @@ pub struct Entry {
     /// Names of the next clients, by id, that no earlier line has named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Clients that were asked.
     pub cohort: String,
     /// Clients whose upload was accepted.
     pub accepted: String,
@@ -71,7 +65,6 @@ pub struct Evaluation {
     pub stage: u32,
     /// The last round before it; zero before the first.
     pub evaluated: u32,
-    /// Clients that answered.
     pub answered: String,
 }
 

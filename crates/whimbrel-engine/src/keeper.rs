@@ -43,7 +43,6 @@ pub struct Snapshot<'a> {
     pub stage: u32,
     pub runner: &'a dyn Runner,
     pub progress: Progress,
-    /// The last evaluation.
     pub latest: Option<&'a Latest>,
     /// Declarations of the figures of the stage's evaluations.
     pub measures: &'a [Measure],
@@ -53,7 +52,6 @@ pub struct Snapshot<'a> {
 /// The state of the loop between exchanges.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Progress {
-    /// The last evaluated round.
     pub evaluated: Option<u32>,
     /// The best objective so far, and the number of evaluations since.
     pub patience: Option<(f64, u32)>,

@@ -10,7 +10,6 @@ use whimbrel_core::{Error, Result, Wire, wire};
 pub struct Row {
     /// The round, from one; zero for the start.
     pub round: u32,
-    /// The method's figures.
     pub figures: Vec<Figure>,
     /// Bytes so far.
     pub traffic: Traffic,

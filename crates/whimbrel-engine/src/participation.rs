@@ -11,7 +11,6 @@ const DRAWN_TOGETHER: usize = 4096;
 /// The distribution of the cohort of a sampled round.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Participation {
-    /// Every enrolled client.
     Everyone,
     /// Each client independently, with one probability.
     Bernoulli(Probability),
@@ -60,7 +59,6 @@ impl Quorum {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Invited {
     pub id: ClientId,
-    /// The inclusion probability.
     pub inclusion: f64,
 }
 

@@ -48,7 +48,6 @@ pub trait Summing {
 /// The sender of an upload, as a sum needs it.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// The inclusion probability.
     pub inclusion: f64,
     /// The server's record, encoded.
     pub peer: Vec<u8>,

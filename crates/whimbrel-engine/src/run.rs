@@ -24,7 +24,6 @@ pub struct Stage {
     pub name: &'static str,
     pub method: StageMethod,
     pub participation: Participation,
-    /// Simulated faults.
     pub faults: Faults,
     /// Rounds between evaluations; `None` for a stage without metrics.
     pub evaluate_every: Option<u32>,
@@ -180,9 +179,10 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// Rounds of the last stage.
     pub rounds: u32,
+    /// Parts of messages that clients withheld in it.
+    pub withheld: u64,
     /// Rounds of the job that stages before it have run.
     pub rounds_before: u32,
-    /// The last evaluation.
     pub last: Option<Row>,
     /// Declarations of the figures of evaluations.
     pub measures: Vec<Measure>,
@@ -218,7 +218,7 @@ pub fn run_with(
         let rules = stage.rules();
         observer.stage(&rules, index, chain.len());
         let last = index + 1 == chain.len();
-        let work = Work {
+        let work = StageRun {
             rules: &rules,
             index: index as u32,
             last,
@@ -258,6 +258,7 @@ pub fn run_with(
                     own: result.own,
                     traffic,
                     rounds: result.rounds,
+                    withheld: result.withheld,
                     rounds_before: rules.stopping.rounds_before,
                     last: result.last,
                     measures: rules.measures,
@@ -270,7 +271,7 @@ pub fn run_with(
 }
 
 /// One stage under way.
-struct Work<'a> {
+struct StageRun<'a> {
     rules: &'a StageRules,
     index: u32,
     last: bool,
@@ -290,6 +291,7 @@ struct StageResult {
     own: Vec<Vec<Figure>>,
     traffic: Traffic,
     rounds: u32,
+    withheld: u64,
     last: Option<Row>,
 }
 
@@ -301,7 +303,7 @@ struct Seen {
     stopped: Option<String>,
 }
 
-impl Work<'_> {
+impl StageRun<'_> {
     fn run(
         &self,
         mut runner: Box<dyn Runner + '_>,
@@ -360,6 +362,7 @@ impl Work<'_> {
             own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
             rounds: runner.state().machine.round(),
+            withheld: runner.state().machine.withheld(),
             last,
         })
     }

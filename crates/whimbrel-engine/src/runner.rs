@@ -59,6 +59,10 @@ pub trait Protocol: Send + Sync {
     fn has_converged(&self) -> bool {
         false
     }
+    /// Parts of messages that clients withheld so far.
+    fn withheld(&self) -> u64 {
+        0
+    }
     /// The clients that take part, in id order.
     fn enrolled(&self) -> Vec<ClientId>;
     /// The model, or the input of the next stage.
@@ -197,7 +201,6 @@ pub enum Step {
     /// These clients joined. That must be durable before the next exchange, so that a crash does
     /// not change whom it asks.
     Joined(Vec<ClientId>),
-    /// The method is done.
     Over,
     /// The run was interrupted while it waited for clients; nothing moved.
     Interrupted,
@@ -212,7 +215,6 @@ pub struct Done {
     pub round: Option<u32>,
     /// Clients that joined just before it.
     pub joined: Vec<ClientId>,
-    /// Clients that were asked.
     pub cohort: Vec<ClientId>,
     /// Clients whose upload was accepted.
     pub accepted: Vec<ClientId>,

@@ -89,16 +89,37 @@ impl Failure {
         }
     }
 
+    /// Whether a file does not exist.
+    fn is_missing(&self) -> bool {
+        use whimbrel_core::Error as Core;
+        use whimbrel_data::Error as Data;
+        match self {
+            Self::Core(Core::Storage { missing, .. })
+            | Self::Data(
+                Data::Storage { missing, .. } | Data::Core(Core::Storage { missing, .. }),
+            ) => *missing,
+            Self::At { cause, .. } => cause.is_missing(),
+            Self::Job(_) | Self::Core(_) | Self::Data(_) => false,
+        }
+    }
+
     /// Adds an interface's ways to the remedies in the hint: `resume the run (--resume)`.
     #[must_use]
     pub fn with_ways(self, ways: &[(&str, &str)]) -> Self {
         let add = |hint: String, (remedy, way): &(&str, &str)| {
             hint.replace(remedy, &format!("{remedy} ({way})"))
         };
+        self.map_hint(|hint| ways.iter().fold(hint, add))
+    }
+
+    /// Rewrites the hint, if there is one.
+    #[must_use]
+    pub(crate) fn map_hint(self, rewrite: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::Core(error) => Self::Core(error.map_hint(|hint| ways.iter().fold(hint, add))),
-            Self::At { at, cause } => Self::At { at, cause: Box::new(cause.with_ways(ways)) },
-            other => other,
+            Self::Core(error) => Self::Core(error.map_hint(rewrite)),
+            Self::Data(error) => Self::Data(error.map_hint(rewrite)),
+            Self::At { at, cause } => Self::At { at, cause: Box::new(cause.map_hint(rewrite)) },
+            Self::Job(errors) => Self::Job(errors),
         }
     }
 
@@ -135,7 +156,7 @@ fn with_place(cause: &Failure, at: &At) -> String {
     let (text, At::Line(line)) = (cause.to_string(), at) else { return cause.to_string() };
     match text.split_once("\nhint: ") {
         Some((what, hint)) => format!("{what}\n{line}\nhint: {hint}"),
-        None if text.contains("No such file") => {
+        None if cause.is_missing() => {
             format!("{text}\n{line}\nhint: paths in a job are relative to the job file")
         }
         None => format!("{text}\n{line}"),

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{Auto, UpRule};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error, Measure};
+use whimbrel_core::{ClientData, Error, Measure, Table};
 use whimbrel_data::{Input, Standardization};
 use whimbrel_engine::Outcome;
 use whimbrel_job::key::{JobKey, Word};
@@ -166,6 +166,10 @@ pub trait Fit: FitValue + FitReport + FitUse {
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
              what it reveals")
+    }
+    /// The first row outside the model's domain, by its place in the table of all clients.
+    fn fault(&self, _: &Job, _: &Table, _: &[Vec<String>]) -> Option<(usize, Error)> {
+        None
     }
     /// Whether uploads are exact sums, which masks hide without a grid.
     fn sends_exact_sums(&self) -> bool {
@@ -374,14 +378,16 @@ pub struct Results {
     pub summary: Map<String, Value>,
     /// Declarations of these figures, for result tables and means over seeds.
     pub measures: Vec<Measure>,
-    /// Notes in the summary.
     pub notes: Vec<String>,
     /// Notes in the summary that are also printed as warnings.
     pub warnings: Vec<String>,
     /// Tables of results for a terminal, each with its heading.
     pub said: Vec<String>,
-    /// Sections of the report.
     pub sections: Vec<Section>,
+    /// Main figures for the first screen: a name and a value each.
+    pub tiles: Vec<(String, String)>,
+    /// Sections under the report's diagnostics.
+    pub diagnostics: Vec<Section>,
 }
 
 /// An error of configuration with a hint.

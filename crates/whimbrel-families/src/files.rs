@@ -18,7 +18,7 @@ pub fn read_object(path: &Path) -> Result<Map<String, Value>> {
 }
 
 pub(crate) fn parse(path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::storage(path.display(), e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| Error::read(path.display(), &e))?;
     serde_json::from_str(&text).map_err(|e| file_error(path, format!("not JSON: {e}")).into())
 }
 
@@ -92,7 +92,7 @@ pub fn artifact_bytes(artifact: &Artifact) -> Result<Vec<u8>> {
 
 /// Reads an artifact from a `.safetensors` file.
 pub fn read_artifact(path: &Path) -> Result<Artifact> {
-    let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
+    let bytes = std::fs::read(path).map_err(|e| Error::read(path.display(), &e))?;
     Ok(artifact_from(&bytes).map_err(|what| file_error(path, what))?)
 }
 

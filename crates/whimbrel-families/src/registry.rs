@@ -14,7 +14,6 @@ pub struct Registry {
     pub(crate) model: Section,
     /// `[method]` with the keys of all families.
     pub(crate) method: Section,
-    /// `kind` in each.
     pub(crate) model_kind: &'static JobKey,
     pub(crate) method_kind: &'static JobKey,
 }

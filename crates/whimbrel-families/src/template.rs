@@ -8,6 +8,7 @@ use crate::load::FileKind;
 use crate::registry::registry;
 use whimbrel_data::{ColumnType, Declared, Entries, Spelling};
 use whimbrel_job::key::JobKey;
+use whimbrel_job::suggest::nearest;
 use whimbrel_job::writer::{self, list, text};
 
 /// A family's tables for a data file: keys with values as TOML.
@@ -23,6 +24,10 @@ pub struct Suggestion {
     pub method_keys: Vec<(&'static JobKey, String)>,
     /// Keys of `[uplink]`.
     pub uplink_keys: Vec<(&'static JobKey, String)>,
+    /// Whether the fit uses all rows, in the units of the data.
+    pub raw: bool,
+    /// Whether it is for users who ask for the model by name.
+    pub on_request: bool,
 }
 
 /// Facts about a data file.
@@ -50,8 +55,10 @@ pub struct DataFacts {
     pub doubts: Vec<String>,
     /// Columns that are not features, with the reasons.
     pub left_out: Vec<(String, &'static str)>,
-    /// The family of a regression, if the user named the target.
+    /// The family of a regression on the target.
     pub regression: Option<&'static str>,
+    /// The column of events, if the target is a time.
+    pub event: Option<String>,
 }
 
 /// The layout of a table: one observation per line, or one row per line (`column` and `value` are
@@ -76,27 +83,20 @@ const LINE_BYTES_MAX: usize = 100;
 
 /// A commented job file for a data file, or for the built-in generator, with a model of this kind.
 pub fn template(facts: Option<&DataFacts>, model: Option<&str>) -> Result<String> {
+    let suggestion = suggested(facts, model)?;
     let mut out = Template::default();
     out.say("A job for `whimbrel run`; `whimbrel check` explains it.");
     let stem = facts.map_or("mixture", |facts| facts.path.as_str());
     out.key(&NAME, &text(&crate::job::name_of_file(stem)));
     out.key(&SEED, "1");
     match facts {
-        Some(facts) => out.file(facts),
+        Some(facts) => out.file(facts, suggestion.raw),
         None => out.generator(),
     }
     if let Some(facts) = facts.filter(|facts| facts.kind.is_table() && facts.table.is_none()) {
         out.schema(facts);
     }
     let registry = registry();
-    let suggested = registry.families().iter().filter_map(|family| (family.suggest)(facts));
-    let is_it = |one: &Suggestion| model.is_none_or(|kind| one.model == kind);
-    let Some(suggestion) = suggested.clone().find(is_it) else {
-        let kinds: Vec<&str> = suggested.map(|one| one.model).collect();
-        let what =
-            format!("no job for a model {:?} can be guessed from this file", model.unwrap_or(""));
-        return refuse(what, format!("those that can: {}", kinds.join(", ")));
-    };
     out.table("model");
     out.key(registry.model_kind, &text(suggestion.model));
     suggestion.model_keys.iter().for_each(|(key, value)| out.key(key, value));
@@ -108,6 +108,32 @@ pub fn template(facts: Option<&DataFacts>, model: Option<&str>) -> Result<String
         suggestion.uplink_keys.iter().for_each(|(key, value)| out.key(key, value));
     }
     Ok(out.text)
+}
+
+/// The first family's suggestion, or the one for a model that the user asks for, also by its method.
+fn suggested(facts: Option<&DataFacts>, model: Option<&str>) -> Result<Suggestion> {
+    let registry = registry();
+    let all = registry.families().iter().filter_map(|family| (family.suggest)(facts));
+    let is_it = |one: &Suggestion| {
+        model.map_or(!one.on_request, |kind| one.model == kind || one.method == kind)
+    };
+    if let Some(suggestion) = all.clone().find(is_it) {
+        return Ok(suggestion);
+    }
+    let kind = model.unwrap_or_default();
+    if registry.models(kind).is_empty() {
+        let known = registry.model_kind.words.iter().map(|word| word.name);
+        let hint = match nearest(kind, known.clone()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("models: {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        return refuse(format!("there is no model {kind:?}"), hint);
+    }
+    let kinds: Vec<&str> = all.map(|one| one.model).collect();
+    let is_open = facts.is_some_and(|facts| facts.target.is_none());
+    let more = "; for others name the column to predict with --target COLUMN";
+    let hint = format!("those that can: {}{}", kinds.join(", "), if is_open { more } else { "" });
+    refuse(format!("no job for a model {kind:?} can be guessed from this file"), hint)
 }
 
 #[derive(Default)]
@@ -142,15 +168,15 @@ impl Template {
         self.text += &format!("{} = {value}\n", key.name);
     }
 
-    fn file(&mut self, facts: &DataFacts) {
+    fn file(&mut self, facts: &DataFacts, raw: bool) {
         self.table("data");
         self.key(&data::SOURCE, &text(facts.kind.source()));
         self.key(&file::PATH, &text(&facts.path));
         if !facts.spelling.na.is_empty() {
             self.key(&file::NA, &list(facts.spelling.na.iter().map(|mark| text(mark))));
         }
-        if facts.spelling.thousands.is_some() {
-            self.key(&file::THOUSANDS, "\",\"");
+        if let Some(mark) = facts.spelling.thousands {
+            self.key(&file::THOUSANDS, &text(&char::from(mark).to_string()));
         }
         facts.doubts.iter().for_each(|doubt| self.say(doubt));
         if let Some(table) = &facts.table {
@@ -164,7 +190,7 @@ impl Template {
             self.key(&prepare::PCA, &facts.columns.len().min(COMPONENTS).to_string());
             return;
         }
-        if facts.types.is_none() && facts.regression.is_none() {
+        if facts.types.is_none() && !raw {
             self.key(&file::STANDARDIZE, "true");
         }
         if !facts.kind.is_table() {
@@ -176,8 +202,7 @@ impl Template {
         }
         if let Some(target) = &facts.target {
             self.key(&file::TARGET, &text(target));
-            // Inference uses all rows.
-            if facts.regression.is_none() {
+            if !raw {
                 self.key(&held_out::TEST, "0.2");
             }
         }

@@ -37,7 +37,7 @@ pub struct Place {
     pub text: String,
 }
 
-/// All faults of one job file, in the order of its lines.
+/// All faults of one job file, in the order of its lines; those of whole tables are last.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", render_all(self))]
 pub struct Errors {
@@ -95,8 +95,7 @@ pub(crate) fn render_place(file: &str, place: Option<&Place>) -> String {
 
 /// The line cut to one terminal row, and the column of the fault in it, from 0.
 fn excerpt(place: &Place) -> (String, usize) {
-    let clean: Vec<char> =
-        place.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean: Vec<char> = masked(&place.text).chars().collect();
     let column = place.column - 1;
     if clean.len() <= EXCERPT_CHARS_MAX {
         return (clean.iter().collect(), column);
@@ -107,6 +106,32 @@ fn excerpt(place: &Place) -> (String, usize) {
         (if from > 0 { "..." } else { "" }, if to < clean.len() { "..." } else { "" });
     let window: String = clean[from..to].iter().collect();
     (format!("{head}{window}{tail}"), column - from + head.len())
+}
+
+/// A line as messages show it, with stars over all that may be a user and a password: between the first colon with its
+/// slashes and the last @, and after `?` or `password` if these begin an option with a password.
+pub(crate) fn masked(line: &str) -> String {
+    let mut shown: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut cover = |range: Range<usize>| {
+        for c in shown.get_mut(range).into_iter().flatten() {
+            *c = '*';
+        }
+    };
+    let chars: Vec<char> = line.chars().collect();
+    if let Some(end) = chars.iter().rposition(|c| *c == '@')
+        && let Some(colon) = chars[..end].iter().position(|c| *c == ':')
+    {
+        let slashes = chars[colon + 1..end].iter().take_while(|c| **c == '/').count();
+        cover(colon + 1 + slashes..end);
+    }
+    let lower = line.to_ascii_lowercase();
+    let option = lower.find("password").map(|at| at + "password".len());
+    // Escapes could spell the word.
+    let escaped = || lower.find('?').filter(|at| lower[*at..].contains('%')).map(|at| at + 1);
+    if let Some(from) = option.or_else(escaped) {
+        cover(line[..from].chars().count()..chars.len());
+    }
+    shown.into_iter().collect()
 }
 
 fn render_all(all: &Errors) -> String {
@@ -144,6 +169,28 @@ mod tests {
         assert_eq!(place.text, "πλ = [1,");
         let end = Place::locate(text, text.len()..text.len());
         assert_eq!((end.line, end.column, end.width), (4, 1, 1));
+    }
+
+    #[test]
+    fn excerpts_hide_credentials() {
+        let at_h = "**********@h/d";
+        for (line, shown) in [
+            ("url = \"postgres://ada:s3cret@h/d\"", format!("url = \"postgres://{at_h}\"")),
+            ("url = \"postgres://ada:s3cret@h/d", format!("url = \"postgres://{at_h}")),
+            ("url = \"postgres:/ada:s3cret@h/d\"", format!("url = \"postgres:/{at_h}\"")),
+            ("url = \"ada:s3cret@h\"", "url = \"ada:******@h\"".into()),
+            ("url = 'pg://ada:/s3@c:ret@h'", "url = 'pg://*************@h'".into()),
+            ("d = { s = \"sql\", u = \"x://a:s3cret@h\" }", {
+                "d = { s = \"sql\", u = \"x://********@h\" }".into()
+            }),
+            ("url = \"pg://h/d?password=s3cret\"", "url = \"pg://h/d?password********".into()),
+            ("url = \"pg://h/d?pass%77ord=s3\"", "url = \"pg://h/d?**************".into()),
+            ("password = \"s3cret\"", "password***********".into()),
+            ("mail = \"ada@h\" # a: b", "mail = \"ada@h\" # a: b".into()),
+            ("path = \"C:/rows?.csv\"", "path = \"C:/rows?.csv\"".into()),
+        ] {
+            assert_eq!(masked(line), shown);
+        }
     }
 
     #[test]

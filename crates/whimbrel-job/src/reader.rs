@@ -3,7 +3,7 @@
 //! A failed read adds an [`Error`] to the [`Source`] and returns [`Reported`]. Callers read all keys before
 //! they use `?`, so that every fault of a file is reported at once.
 
-use crate::error::{Error, Errors, Place, one_of};
+use crate::error::{Error, Errors, Place, masked, one_of};
 use crate::form::Form;
 use crate::key::{Fallback, JobKey, Section};
 use crate::suggest::nearest;
@@ -27,6 +27,8 @@ pub struct Source<'a> {
     /// The tables of a job, for hints about misplaced keys.
     sections: &'a [&'static Section],
     errors: RefCell<Vec<Error>>,
+    /// Keys of the chosen kind, by table.
+    narrowed: RefCell<Vec<(&'static str, &'static [&'static JobKey])>>,
 }
 
 impl<'a> Source<'a> {
@@ -36,7 +38,8 @@ impl<'a> Source<'a> {
         root: &'a DeTable<'a>,
         sections: &'a [&'static Section],
     ) -> Self {
-        Self { file, text, root, sections, errors: RefCell::default() }
+        let (errors, narrowed) = Default::default();
+        Self { file, text, root, sections, errors, narrowed }
     }
 
     /// The result of a whole read.
@@ -81,6 +84,11 @@ impl<'a> Source<'a> {
             table = item.get_ref().as_table();
         }
         self.report(span, path.join("."), message, Some(hint.to_owned()))
+    }
+
+    /// Limits the known keys of a table, for the advice on unknown ones.
+    pub fn narrow(&self, table: &'static str, keys: &'static [&'static JobKey]) {
+        self.narrowed.borrow_mut().push((table, keys));
     }
 
     /// The string at a path, before any check.
@@ -147,7 +155,7 @@ fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
     if written.is_empty() {
         return ("a value is missing".to_owned(), None);
     }
-    let shown: String = written.chars().take(40).flat_map(char::escape_debug).collect();
+    let shown: String = masked(written).chars().take(40).flat_map(char::escape_debug).collect();
     let hint = "strings are written in quotes, and a key has one value";
     (format!("`{shown}` is not a value"), Some(hint.to_owned()))
 }
@@ -162,8 +170,12 @@ fn decimal_comma(text: &str, at: usize) -> Option<&str> {
     (whole > 0 && part > 0 && is_value).then(|| &text[at - whole..=at + part])
 }
 
+/// Errors by line. Those of whole tables, such as missing keys, may follow from the others and are last.
 fn in_order(mut errors: Vec<Error>) -> Errors {
-    errors.sort_by_key(|error| error.place.as_ref().map(|place| (place.line, place.column)));
+    errors.sort_by_key(|error| {
+        let place = error.place.as_ref();
+        place.map(|place| (place.text.trim_start().starts_with('['), place.line, place.column))
+    });
     Errors { errors }
 }
 
@@ -342,7 +354,10 @@ impl<'a> Reader<'a> {
         let quote = |name: &str| {
             if is_table && self.path.is_empty() { format!("[{name}]") } else { format!("`{name}`") }
         };
-        let known = || self.section.keys.iter().map(|key| key.name);
+        let narrowed = self.source.narrowed.borrow();
+        let narrowed = narrowed.iter().find(|(name, keys)| *name == self.path && !keys.is_empty());
+        let keys = narrowed.map_or(self.section.keys, |(_, keys)| keys);
+        let known = || keys.iter().map(|key| key.name);
         let elsewhere = self.source.sections.iter().filter(|section| {
             section.name != self.path && section.keys.iter().any(|key| key.name == written)
         });
@@ -539,10 +554,16 @@ impl<'a> Value<'a> {
             return self.refuse();
         }
         let words = self.key.words.iter().map(|word| word.name);
+        // A name that other programs use may be in the description of a word.
+        let described = || {
+            let asked = written.to_lowercase();
+            let is_it = |doc: &str| doc.split(|c: char| !c.is_alphanumeric()).any(|w| w == asked);
+            self.key.words.iter().find(|word| is_it(word.doc)).map(|word| word.name)
+        };
         let table = self.path.rsplit_once('.').map_or("", |(table, _)| table);
         let table = self.source.table_name(table);
         let message = format!("unknown `{}` in {table}: {}", self.key.name, self.found());
-        let hint = match nearest(written, words) {
+        let hint = match nearest(written, words).or_else(described) {
             Some(near) => {
                 format!("did you mean \"{near}\"? `{}` takes {}", self.key.name, self.key.takes())
             }
@@ -556,7 +577,8 @@ impl<'a> Value<'a> {
         match self.item.get_ref() {
             DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
             DeValue::String(text) => {
-                let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+                let shown: String =
+                    masked(text).chars().take(40).flat_map(char::escape_debug).collect();
                 format!("\"{shown}{}\"", if text.chars().count() > 40 { "..." } else { "" })
             }
             DeValue::Integer(digits) => digits.to_string(),

@@ -2,7 +2,6 @@
 //! columns, minibatches of 50), one-level dithering, encoding included; `sgd` in the same run.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Average, Gradient, Preset, Sgd, StepRule};
+use whimbrel_methods::sgd::{Gradient, Preset, Sgd};
 use whimbrel_models::convex::Problem;
 
 const CLIENTS: usize = 20;
@@ -45,24 +44,15 @@ fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
     let down_rule = preset.downlink().settled(gradient_alpha(omega), 1.0 / (1.0 + omega));
     let method = Sgd {
         oracle: Gradient {
-            problem,
-            dimension: d,
             batch: Batch::Sample { size: 50, replacement: true, local_steps: 1 },
-            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
+            ..Gradient::new(problem, d)
         },
         terms: Terms {
-            budget: Budget::Rounds(u32::MAX),
-            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Oracle,
             uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
-            own_uplinks: BTreeMap::new(),
             downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
+            ..Terms::over(Codec::Exact, d, Budget::Rounds(u32::MAX)).unwrap()
         },
     };
     Arc::new(Erased(method, BindRows))

@@ -3,17 +3,16 @@
 //!
 //! `cargo xtask bench masked`, or with one setting: `cargo xtask bench masked 100 100000 200`.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Instant;
-use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink};
+use whimbrel_codec::channel::{UpRule, Uplink};
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::method::{Bind, Sender};
 use whimbrel_core::{ClientData, ClientId, FeatureRows, Key, Labelled, Method, StepSize, Wire};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::masked::{MaskSecret, Masked, Masks, Trust};
-use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
+use whimbrel_methods::settings::{Budget, Weights};
+use whimbrel_methods::sgd::{Gradient, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::convex::Problem;
 
@@ -36,24 +35,14 @@ fn sgd(clients: usize, d: usize) -> Sgd {
     let uplink = Uplink::new(codec, UpRule::Memory { alpha: 1.0 }, d).expect("a grid");
     Sgd {
         oracle: Gradient {
-            problem: Problem::logistic(0.0, false).expect("no penalty"),
-            dimension: d,
-            batch: Batch::Full,
             step: StepRule::Given(Schedule::Constant(StepSize::new(0.1).expect("positive"))),
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
+            ..Gradient::new(Problem::logistic(0.0, false).expect("no penalty"), d)
         },
         terms: Terms {
-            budget: Budget::Rounds(u32::MAX),
-            privacy: Default::default(),
             weights: Weights::Equal,
             memories: FirstMemories::Zero,
             uplinks: vec![uplink],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(Codec::Exact, DownRule::Exact, d, false).expect("exact"),
+            ..Terms::over(Codec::Exact, d, Budget::Rounds(u32::MAX)).expect("exact")
         },
     }
 }

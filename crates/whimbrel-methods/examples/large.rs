@@ -12,8 +12,8 @@ use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
-use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
+use whimbrel_methods::settings::{Budget, Weights};
+use whimbrel_methods::sgd::{Gradient, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::convex::Problem;
 use whimbrel_testkit::resident_mb;
@@ -30,15 +30,8 @@ fn main() -> whimbrel_core::Result<()> {
     let rule = DownRule::Preserved { alpha, memories: Memories::PerClient };
     let sgd = Sgd {
         oracle: Gradient {
-            problem: Problem::logistic(0.0, false)?,
-            dimension: D,
-            batch: Batch::Full,
             step: StepRule::Given(Schedule::constant(0.1)?),
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
+            ..Gradient::new(Problem::logistic(0.0, false)?, D)
         },
         terms: Terms {
             weights: Weights::Equal,

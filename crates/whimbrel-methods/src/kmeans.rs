@@ -6,12 +6,12 @@
 //! are sent. A client with fewer than `rows_min` rows in all sends their mean.
 
 use crate::federated::aggregate;
-use crate::mixture::Mixture;
 use crate::one_shot::OneShot;
 use crate::settings::{Weights, check_sums};
 use std::borrow::Cow;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
+use whimbrel_models::MixtureModel;
 use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
 /// The default for the fewest rows behind a centre that leaves a client.
@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 100;
 const RESTARTS: u64 = 10;
 
 /// The stage.
-pub struct FederatedKmeans<M: Mixture> {
+pub struct FederatedKmeans<M: MixtureModel> {
     pub model: M,
     /// The fewest rows behind a centre: the client's choice, at least [`ROWS_MIN`].
     pub rows_min: usize,
@@ -38,7 +38,7 @@ pub struct Summary {
 
 wire!(Summary { rows, moments, centres, counts });
 
-impl<M: Mixture> OneShot for FederatedKmeans<M> {
+impl<M: MixtureModel> OneShot for FederatedKmeans<M> {
     type Data = M::Data;
     type Summary = Summary;
 
@@ -109,14 +109,18 @@ pub struct Points {
 }
 
 impl Points {
-    pub(crate) fn of<M: Mixture>(model: &M, data: &M::Data, moments: &[f64]) -> Self {
+    pub(crate) fn of<M: MixtureModel>(model: &M, data: &M::Data, moments: &[f64]) -> Self {
         let (mut values, scales) = (model.points(data), model.point_scales(moments));
         each(&mut values, scales.as_deref(), |x, scale| x / scale);
         Self { values, width: model.point_len(), scales, observed: model.observed(data) }
     }
 
     /// The same in the units of the pooled moments; columns without observations hold the pooled mean.
-    pub(crate) fn pooled<M: Mixture>(model: &M, data: &M::Data, moments: &[f64]) -> Result<Self> {
+    pub(crate) fn pooled<M: MixtureModel>(
+        model: &M,
+        data: &M::Data,
+        moments: &[f64],
+    ) -> Result<Self> {
         let mut points = Self::of(model, data, moments);
         let gaps = model.point_gaps(&model.moments(data)?);
         if !gaps.is_empty() {
@@ -129,8 +133,8 @@ impl Points {
         Ok(points)
     }
 
-    pub(crate) fn values(&self) -> &[f64] {
-        &self.values
+    pub(crate) fn into_values(self) -> Vec<f64> {
+        self.values
     }
 
     /// Centres and row counts of the client's clusters, after small clusters are merged. A value that
@@ -178,7 +182,7 @@ pub(crate) struct Centres {
 
 impl Centres {
     /// Adds the centres of a client with these moments.
-    pub(crate) fn add<M: Mixture>(
+    pub(crate) fn add<M: MixtureModel>(
         &mut self,
         model: &M,
         moments: &[f64],
@@ -194,7 +198,7 @@ impl Centres {
     }
 
     /// Fills places without observations from the mean point.
-    pub(crate) fn filled<M: Mixture>(mut self, model: &M, moments: &[f64]) -> Self {
+    pub(crate) fn filled<M: MixtureModel>(mut self, model: &M, moments: &[f64]) -> Self {
         if !self.gaps.is_empty() {
             let means = model.point_means(moments);
             self.gaps.drain(..).for_each(|at| self.centres[at] = means[at % means.len()]);
@@ -204,7 +208,7 @@ impl Centres {
 
     /// First parameters: the best of this number of restarts. With fewer centres than components (few
     /// clients whose small clusters were merged) they come from the pooled moments alone.
-    pub(crate) fn start<M: Mixture>(
+    pub(crate) fn start<M: MixtureModel>(
         &self,
         model: &M,
         moments: &[f64],
@@ -242,11 +246,15 @@ struct Joined {
     place_of: Vec<usize>,
 }
 
+/// The squared distance of two points.
+pub(crate) fn distance2(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
 /// Merges clusters of fewer than `rows_min` rows into the nearest other cluster, smallest first.
 fn join_small(found: Clusters, columns: usize, rows_min: usize) -> Joined {
     let (mut centres, mut counts) = (found.centres, found.counts);
     let mut place_of: Vec<usize> = (0..counts.len()).collect();
-    let distance2 = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     while counts.len() > 1 {
         let Some(small) = (0..counts.len()).min_by(|i, j| counts[*i].total_cmp(&counts[*j])) else {
             break;

@@ -1,69 +1,8 @@
-//! Mixtures as the stages of a fit use them, beside their E- and M-step: starts, points for clustering,
-//! and the final form.
+//! The start of a mixture's fit.
 
 use crate::prepare::Preparation;
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result};
-use whimbrel_models::LatentModel;
-
-/// A mixture with a given number of components.
-pub trait Mixture: LatentModel + Clone {
-    /// Number of components.
-    fn components(&self) -> usize;
-    /// The number of free parameters.
-    fn free_parameters(&self) -> usize;
-    /// The length of [`moments`](LatentModel::moments).
-    fn moments_len(&self) -> usize;
-    /// The weights of the components.
-    fn weights(&self, theta: &Self::Parameters) -> Vec<f64>;
-
-    /// The length of a row as a point for clustering.
-    fn point_len(&self) -> usize;
-    /// One row as a point.
-    fn point(&self, data: &Self::Data, row: usize) -> Vec<f64>;
-    /// All rows as points.
-    fn points(&self, data: &Self::Data) -> Vec<f64>;
-    /// The mask of observed numbers in the rows' points; `None` if all were observed.
-    fn observed(&self, _data: &Self::Data) -> Option<Vec<bool>> {
-        None
-    }
-    /// The divisors of a point's numbers for distances, for rows with these moments; `None` for raw
-    /// distances.
-    fn point_scales(&self, _moments: &[f64]) -> Option<Vec<f64>> {
-        None
-    }
-    /// The places of a point that no row with these moments has observed.
-    fn point_gaps(&self, _moments: &[f64]) -> Vec<usize> {
-        Vec::new()
-    }
-    /// The mean point of rows with these moments.
-    fn point_means(&self, moments: &[f64]) -> Vec<f64>;
-
-    /// A start drawn from the pooled moments.
-    fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<Self::Parameters>;
-    /// A start with these points as means and equal components otherwise.
-    fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<Self::Parameters>;
-    /// A start at centres of clusters with these row counts.
-    fn initial_from_centres(
-        &self,
-        centres: &[f64],
-        counts: &[f64],
-        moments: &[f64],
-    ) -> Result<Self::Parameters>;
-
-    /// A start with these weights and means, and the same variance in every direction.
-    fn initial_isotropic(
-        &self,
-        _weights: &[f64],
-        _means: &[f64],
-        _variance: f64,
-    ) -> Result<Self::Parameters> {
-        Err(Error::config("this mixture has no isotropic start"))
-    }
-
-    /// The fitted mixture as named tensors, in the units of the data.
-    fn artifact(&self, theta: &Self::Parameters, preparation: Option<&Preparation>) -> Artifact;
-}
+use whimbrel_models::MixtureModel;
 
 /// The start of a mixture.
 #[derive(Clone, PartialEq, Debug)]
@@ -93,7 +32,7 @@ impl MixtureInitial {
 
 impl MixtureInitial {
     /// Raw rows that a client offers as starting points, row-major; usually empty.
-    pub(crate) fn offer<M: Mixture>(
+    pub(crate) fn offer<M: MixtureModel>(
         &self,
         model: &M,
         data: &M::Data,
@@ -110,7 +49,7 @@ impl MixtureInitial {
     }
 
     /// `theta_0` from the pooled moments and the offers, given with the rows of their clients.
-    pub(crate) fn first<M: Mixture>(
+    pub(crate) fn first<M: MixtureModel>(
         &self,
         model: &M,
         moments: &[f64],
@@ -133,7 +72,7 @@ impl MixtureInitial {
     }
 
     /// The most numbers of raw rows that a client offers.
-    pub(crate) fn offers_max<M: Mixture>(&self, model: &M) -> usize {
+    pub(crate) fn offers_max<M: MixtureModel>(&self, model: &M) -> usize {
         match self.start {
             MixtureStart::Examples => model.components() * model.point_len(),
             MixtureStart::Moments | MixtureStart::Given(_) => 0,
@@ -143,7 +82,7 @@ impl MixtureInitial {
 
 /// A uniform sample of all clients' rows without replacement: each draw picks a client by its
 /// remaining rows, then the next row that it offered (which it drew at random).
-fn choose_examples<M: Mixture>(
+fn choose_examples<M: MixtureModel>(
     model: &M,
     offers: &[(f64, Vec<f64>)],
     key: Key,

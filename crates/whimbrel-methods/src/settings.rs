@@ -96,7 +96,6 @@ pub struct Privacy {
     /// `G`: every block of a message rests on at least this number of rows (`sum r / max r`, with `r`
     /// the weights of the rows in it); `None` without the rule.
     pub min_group: Option<u32>,
-    /// Masks on the uploads.
     pub masks: Option<Masks>,
     /// Noise on every round's sum, under differential privacy.
     pub release: Option<Release>,

@@ -5,7 +5,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use whimbrel_core::Key;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 
 const COMPONENTS: usize = 10;
 const COLUMNS: usize = 20;

@@ -6,7 +6,7 @@
 use std::time::Instant;
 use whimbrel_core::{Error, Key, Result, isa};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 
 const ROWS: usize = 70_000;
 const COLUMNS: usize = 20;

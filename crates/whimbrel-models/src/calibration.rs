@@ -14,7 +14,6 @@ pub struct Bin {
     pub count: f64,
     /// The sum of their probabilities.
     pub confidence: f64,
-    /// Number of correct predictions.
     pub correct: f64,
 }
 

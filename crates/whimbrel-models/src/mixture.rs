@@ -1,7 +1,75 @@
 //! Parts that Gaussian mixtures and mixtures over tables share.
 
+use crate::LatentModel;
 use std::ops::Range;
-use whimbrel_core::{Error, Result, math, vector};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Error, Key, Result, math, vector};
+
+/// A mixture with a given number of components: starts, points for clustering, and the fitted tensors.
+pub trait MixtureModel: LatentModel + Clone {
+    /// Number of components.
+    fn components(&self) -> usize;
+    /// Number of free parameters.
+    fn free_parameters(&self) -> usize;
+    /// Length of [`moments`](LatentModel::moments).
+    fn moments_len(&self) -> usize;
+    /// Weights of the components.
+    fn weights(&self, theta: &Self::Parameters) -> Vec<f64>;
+
+    /// Length of a row as a point for clustering.
+    fn point_len(&self) -> usize;
+    /// Rows as points, with missing cells replaced by column means.
+    fn points(&self, data: &Self::Data) -> Vec<f64>;
+    /// One row as a point.
+    fn point(&self, data: &Self::Data, row: usize) -> Vec<f64> {
+        self.points(data)[row * self.point_len()..][..self.point_len()].to_vec()
+    }
+    /// Whether each coordinate of the points comes from an observed cell; `None` if all do.
+    fn observed(&self, _data: &Self::Data) -> Option<Vec<bool>> {
+        None
+    }
+    /// The scale of each coordinate in distances, for rows with these moments; `None` for raw distances.
+    fn point_scales(&self, _moments: &[f64]) -> Option<Vec<f64>> {
+        None
+    }
+    /// The coordinates of points without any observed cell, for rows with these moments.
+    fn point_gaps(&self, _moments: &[f64]) -> Vec<usize> {
+        Vec::new()
+    }
+    /// The mean point of rows with these moments.
+    fn point_means(&self, moments: &[f64]) -> Vec<f64>;
+
+    /// A start drawn from the pooled moments, which needs only sums over clients.
+    fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<Self::Parameters>;
+    /// Equal weights, these points as means, and equal components otherwise.
+    fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<Self::Parameters>;
+    /// Weights proportional to `counts`, means, rates and probabilities at `centres` (one point after
+    /// the other), and the pooled covariance or variances minus the scatter between the centres.
+    fn initial_from_centres(
+        &self,
+        centres: &[f64],
+        counts: &[f64],
+        moments: &[f64],
+    ) -> Result<Self::Parameters>;
+    /// A start with these weights and means, and the same variance in every direction.
+    fn initial_isotropic(
+        &self,
+        _weights: &[f64],
+        _means: &[f64],
+        _variance: f64,
+    ) -> Result<Self::Parameters> {
+        Err(Error::config("this mixture has no isotropic start"))
+    }
+
+    /// The fitted mixture as named tensors, component after component.
+    fn artifact(&self, theta: &Self::Parameters) -> Artifact;
+}
+
+/// The diagonals of `d` x `d` matrices that follow one another.
+pub(crate) fn diagonals(matrices: &[f64], d: usize) -> Vec<f64> {
+    let diagonal = (0..matrices.len()).filter(|at| (at % (d * d)).is_multiple_of(d + 1));
+    diagonal.map(|at| matrices[at]).collect()
+}
 
 /// `ln(2 pi)`.
 pub(crate) const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;

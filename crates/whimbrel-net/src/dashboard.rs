@@ -56,8 +56,9 @@ pub struct About {
     pub model: String,
     /// The content of the clients' messages and their protection.
     pub privacy: String,
-    /// Version of the program.
     pub version: String,
+    /// Path of the report that the run will have.
+    pub report: String,
 }
 
 /// The server of the dashboard.
@@ -68,8 +69,6 @@ pub struct Dashboard {
     token: Option<String>,
     token_file: Option<PathBuf>,
     visits: Arc<Visits>,
-    /// Whether only probes are answered.
-    only_probes: bool,
 }
 
 /// Requests for the status: a coordinator waits until open pages have shown its end.
@@ -107,13 +106,14 @@ impl Dashboard {
     pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
         let token_file = folder.map(|folder| folder.join(TOKEN_FILE));
         let token = token_file.as_deref().map(kept_token).transpose()?;
-        Ok(Self { board, about, token, token_file, visits: Arc::default(), only_probes: false })
+        Ok(Self { board, about, token, token_file, visits: Arc::default() })
     }
 
-    /// A server that answers `/healthz` and `/readyz` alone, for a port without visitors.
-    pub fn probes(board: Board) -> Self {
-        let (token, token_file, visits) = Default::default();
-        Self { board, about: About::default(), token, token_file, visits, only_probes: true }
+    /// A server for probes: all else needs a token that nobody has.
+    pub fn probes(board: Board) -> Result<Self> {
+        let token = Some(hex(&random::<TOKEN_BYTES>()?));
+        let (about, token_file, visits) = Default::default();
+        Ok(Self { board, about, token, token_file, visits })
     }
 
     /// The token's file.
@@ -195,9 +195,6 @@ impl Dashboard {
                 RunState::Failed => (StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
             };
             return plain(code, text);
-        }
-        if self.only_probes {
-            return plain(StatusCode::NOT_FOUND, "page not found\n");
         }
         if let Some(token) = query_token(request.uri().query()) {
             return if self.accepts(token) { self.set_cookie(token) } else { unauthorized() };
@@ -283,6 +280,10 @@ fn view(status: &status::Status, about: &About) -> Status {
             RunState::Running => String::new(),
             _ => status.state.clone(),
         },
+        report: match status.phase {
+            RunState::Done | RunState::Failed => about.report.clone(),
+            RunState::Waiting | RunState::Running | RunState::Paused => String::new(),
+        },
         stage: status.stage_index,
         stages: status.stages,
         stage_name: status.stage.clone(),
@@ -363,13 +364,14 @@ fn client_state(client: &status::ClientStatus) -> ClientState {
     match (client.standing.as_str(), client.connected, client.last_seen) {
         ("revoked", ..) => ClientState::Revoked,
         ("dead", ..) => ClientState::Dead,
+        _ if client.finished => ClientState::Finished,
         (_, true, _) => ClientState::Connected,
         (_, false, Some(_)) => ClientState::Away,
         (_, false, None) => ClientState::Invited,
     }
 }
 
-fn counts(clients: &BTreeMap<String, status::ClientStatus>) -> [u64; 5] {
+fn counts(clients: &BTreeMap<String, status::ClientStatus>) -> [u64; 6] {
     let count = |state| clients.values().filter(|c| client_state(c) == state).count() as u64;
     ClientState::ALL.map(count)
 }
@@ -549,10 +551,9 @@ mod tests {
             assert_eq!(ask(&page, "/readyz", None).status(), wanted, "{phase:?}");
             assert_eq!(ask(&page, "/healthz", None).status(), StatusCode::OK);
         }
-        let probes = Dashboard::probes(page.board.clone());
-        let asked = ["/healthz", "/readyz", "/", "/status.json"];
-        let codes = asked.map(|path| ask(&probes, path, None).status().as_u16());
-        assert_eq!(codes, [200, 200, 404, 404]);
+        let probes = Dashboard::probes(page.board.clone()).unwrap();
+        let codes = ["/readyz", "/"].map(|path| ask(&probes, path, None).status().as_u16());
+        assert_eq!(codes, [200, 401]);
     }
 
     #[test]

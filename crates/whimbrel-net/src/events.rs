@@ -23,7 +23,6 @@ use whimbrel_engine::client::StepId;
 /// A report from a connection. `name` is the client's name; `session` distinguishes an old
 /// connection of a client from its new one.
 pub enum Event {
-    /// A client connected.
     Arrived {
         name: String,
         link: Link,
@@ -54,6 +53,8 @@ pub enum Event {
     Failed { name: String, reason: String },
     /// A client has the model.
     Finished { name: String },
+    /// A client does not take part for now: its user or its own checks declined.
+    Declined { name: String },
     /// A client withdraws from the run.
     Withdrew { name: String },
 }

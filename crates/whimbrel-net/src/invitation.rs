@@ -30,7 +30,6 @@ pub struct Invitation {
     pub address: String,
     /// Fingerprint of its certificate.
     pub server: Fingerprint,
-    /// The client's name.
     pub name: String,
     pub token: Token,
     /// Names of the relays between client and coordinator, the client's first.

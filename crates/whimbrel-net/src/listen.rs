@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf, ReadHalf, join, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -223,8 +223,10 @@ async fn connection<H: Host>(
         .keep_alive_interval(Some(limits.heartbeat))
         .keep_alive_timeout(2 * limits.heartbeat + WINDOW_TIME);
     let violated = Arc::new(AtomicBool::new(false));
+    let (tls, write) = split(tls);
     let checked = PrefaceChecked { tls, read: 0, violated: violated.clone() };
-    let served = http.serve_connection(TokioIo::new(checked), TowerToHyperService::new(service));
+    let served = http
+        .serve_connection(TokioIo::new(join(checked, write)), TowerToHyperService::new(service));
     let result = tokio::select! {
         result = served => result,
         () = evicted(own.as_ref()) => return Err(Refusal::TooManyConnections),
@@ -244,10 +246,10 @@ async fn connection<H: Host>(
     Ok(())
 }
 
-/// A connection that checks the HTTP/2 preface. The HTTP library cannot distinguish a shorter and
+/// The incoming half of a connection, which checks the HTTP/2 preface. The HTTP library cannot distinguish a shorter and
 /// wrong beginning from a broken connection.
 struct PrefaceChecked {
-    tls: TlsStream<TcpStream>,
+    tls: ReadHalf<TlsStream<TcpStream>>,
     /// Bytes of the preface read so far.
     read: usize,
     violated: Arc<AtomicBool>,
@@ -271,24 +273,6 @@ impl AsyncRead for PrefaceChecked {
         }
         self.read += both;
         read
-    }
-}
-
-impl AsyncWrite for PrefaceChecked {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tls).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_shutdown(context)
     }
 }
 

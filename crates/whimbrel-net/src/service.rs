@@ -1,6 +1,5 @@
 //! The gRPC service of one connection: enrolment and the frames of its session.
 
-use crate::PROTOCOL;
 use crate::events::{Event, Link, Order, SharedState, host};
 use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::invitation::Fingerprint;
@@ -10,6 +9,7 @@ use crate::registry::{Redeemed, Redeemer};
 use crate::relay::{PATH, read_path};
 use crate::status::{Refusal, now};
 use crate::upload_memory::Reservation;
+use crate::{DECLINED, PROTOCOL};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -56,6 +56,7 @@ impl federation_server::Federation for ConnectionService {
             return Err(self.refuse(Refusal::TooManyEnrolments, None));
         }
         // The audit line is part of the task, since this call ends when its connection breaks.
+        let token = request.token.clone();
         let redeem = move || {
             let Caller { certificate, via, address } = caller;
             let by = Redeemer {
@@ -68,6 +69,7 @@ impl federation_server::Federation for ConnectionService {
             let redeemed = shared.registry.redeem(&request.token, &by);
             if let Ok(Redeemed::Client(name)) = &redeemed {
                 shared.audit.note("enrolled", name, &address);
+                shared.board.client(name, |c| c.enrolled = true);
                 shared.board.line(&format!("`{name}` redeemed its invitation from {address}"));
             }
             redeemed
@@ -80,7 +82,10 @@ impl federation_server::Federation for ConnectionService {
             }
             Ok(Redeemed::Refused(why)) => {
                 self.shared.count_refused_token(&sender);
-                Err(self.refuse(why, via.as_deref()))
+                match self.shared.registry.invited(&token) {
+                    Some(name) => Err(self.refuse_client(why, &name, via.as_deref())),
+                    None => Err(self.refuse(why, via.as_deref())),
+                }
             }
             // The list could not be written; the client may retry.
             Err(error) => Err(Status::unavailable(error.to_string())),
@@ -95,7 +100,7 @@ impl federation_server::Federation for ConnectionService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let caller = self.caller(&request).map_err(|why| self.refuse(why, None))?;
         let via = caller.via.clone();
-        let name = self.client(&caller).map_err(|why| self.refuse(why, via.as_deref()))?;
+        let name = self.client(&caller).map_err(|why| self.refuse_caller(why, &caller))?;
         let (shared, client) = (self.shared.clone(), name.clone());
         let (certificate, address) = (caller.certificate, caller.address.clone());
         let changed = move || {
@@ -173,6 +178,24 @@ impl ConnectionService {
     fn refuse(&self, why: Refusal, via: Option<&str>) -> Status {
         self.shared.refuse_unauthenticated(why, &self.address);
         status(why, Some(self.shared.in_words(why, via)))
+    }
+
+    /// Refuses the caller by its name, if its certificate has one.
+    fn refuse_caller(&self, why: Refusal, caller: &Caller) -> Status {
+        match self.shared.registry.holder(&caller.certificate) {
+            Some(entry) => self.refuse_client(why, &entry.name, caller.via.as_deref()),
+            None => self.refuse(why, caller.via.as_deref()),
+        }
+    }
+
+    /// Refuses a client by its name; too many attempts in a minute are only counted.
+    fn refuse_client(&self, why: Refusal, name: &str, via: Option<&str>) -> Status {
+        // Counted apart, by a key that is no name: a relay that speaks for others uses up no sessions.
+        if self.shared.may_begin(&format!("\n{name}")) {
+            self.shared.refuse(why, name);
+            return status(why, Some(self.shared.in_words(why, via)));
+        }
+        self.refuse(why, via)
     }
 }
 
@@ -370,9 +393,13 @@ impl Session {
                 // The coordinator records it and then closes the session.
                 Some(client_frame::Frame::Bye(bye)) => {
                     let name = self.name.clone();
-                    let over = bye.over;
-                    let event =
-                        if over { Event::Finished { name } } else { Event::Withdrew { name } };
+                    let event = if bye.over {
+                        Event::Finished { name }
+                    } else if bye.reason == DECLINED {
+                        Event::Declined { name }
+                    } else {
+                        Event::Withdrew { name }
+                    };
                     self.tell(event).await;
                 }
                 Some(client_frame::Frame::Hello(_) | client_frame::Frame::Chunk(_)) | None => {

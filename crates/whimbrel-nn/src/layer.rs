@@ -56,13 +56,11 @@ impl Pass {
 
 /// The arguments of a forward pass.
 pub(crate) struct Forward<'a> {
-    /// The layer's parameters.
     pub w: &'a [f32],
     pub x: &'a [f32],
     pub y: &'a mut [f32],
     /// [`Layer::kept`] numbers for the backward pass.
     pub kept: &'a mut [f32],
-    /// Working memory.
     pub work: &'a mut [f32],
 }
 

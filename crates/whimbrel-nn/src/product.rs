@@ -140,7 +140,6 @@ pub(crate) enum Start<'a> {
     Zero,
     /// One number per row.
     Rows(&'a [f32]),
-    /// The current contents.
     Keep,
 }
 

@@ -14,7 +14,6 @@ pub(crate) struct Rows<'a> {
     pub places: Option<&'a [u32]>,
     /// The first row, if there are no places.
     pub first: usize,
-    /// Number of rows.
     pub count: usize,
 }
 

@@ -63,7 +63,6 @@ impl Solver {
 pub struct Training<'a> {
     pub samples: &'a Samples,
     pub solver: &'a Solver,
-    /// The step size.
     pub rate: f64,
     /// The key of all random draws.
     pub key: Key,

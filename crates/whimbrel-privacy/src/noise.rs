@@ -80,7 +80,7 @@ pub fn random_bytes() -> Result<[u8; 32]> {
 /// each of `n` shares of length `d`, `mu` of the sum grows by less than `n sqrt(d) 1e-37` (Kairouz, Liu
 /// and Steinke 2021, Theorem 1), which the accountant leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct NoiseShare {
     /// The exponent of the grid's step, at most `C/(32 sqrt(dim))`.
     pub exponent: i32,
     /// In steps.
@@ -92,7 +92,7 @@ const SHARED_STEPS: f64 = 32.0;
 /// Least variance of a share.
 const SHARE_MIN: f64 = 9.0;
 
-impl Share {
+impl NoiseShare {
     /// The share if at least `honest` clients add theirs. Rounding to the grid adds at most
     /// `sqrt(dim)` steps to the sensitivity.
     pub fn new(sensitivity: f64, dimension: usize, multiplier: f64, honest: u32) -> Result<Self> {
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn shares_add_up_to_the_noise_of_the_sum() {
         let (sensitivity, dimension, clients) = (2.0, 1000, 40);
-        let share = Share::new(sensitivity, dimension, 3.0, clients).unwrap();
+        let share = NoiseShare::new(sensitivity, dimension, 3.0, clients).unwrap();
         let step = f64::from(share.exponent).exp2();
         assert!(step <= sensitivity / (32.0 * 1000f64.sqrt()) && step > sensitivity / 2048.0);
         let mut sum = vec![0u64; dimension];
@@ -288,11 +288,11 @@ mod tests {
             assert!((variance - 1.0).abs() < 5.0 * (2.0 / dimension as f64).sqrt(), "{variance}");
         }
         // Fewer honest clients: larger shares. A tiny noise is raised to a deviation of 3.
-        let fewer = Share::new(sensitivity, dimension, 3.0, clients / 2).unwrap();
+        let fewer = NoiseShare::new(sensitivity, dimension, 3.0, clients / 2).unwrap();
         assert!(fewer.variance.abs_diff(2 * share.variance) <= 2);
-        assert_eq!(Share::new(sensitivity, 1, 1e-9, clients).unwrap().variance, 9);
-        assert!(Share::new(sensitivity, dimension, 1e9, 1).is_err());
-        assert!(Share::new(sensitivity, dimension, 1.0, 0).is_err());
+        assert_eq!(NoiseShare::new(sensitivity, 1, 1e-9, clients).unwrap().variance, 9);
+        assert!(NoiseShare::new(sensitivity, dimension, 1e9, 1).is_err());
+        assert!(NoiseShare::new(sensitivity, dimension, 1.0, 0).is_err());
     }
 
     #[test]

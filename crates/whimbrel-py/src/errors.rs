@@ -26,9 +26,6 @@ create_exception!(
     "The fit is degenerate. The attribute `run` is the run."
 );
 
-/// The operating system's text for a missing file.
-const NOT_FOUND: &str = "(os error 2)";
-
 /// The arguments and functions that carry out the remedies in hints.
 const WAYS: [(&str, &str); 11] = [
     (remedy::OTHER_FOLDER, "`out`"),
@@ -51,9 +48,7 @@ pub fn exception(failure: &Failure) -> PyErr {
         Core::Config { .. } | Core::Data { .. } => PyValueError::new_err(text.clone()),
         Core::Numerical { .. } => NumericalError::new_err(text.clone()),
         Core::Peer { .. } => PyConnectionError::new_err(text.clone()),
-        Core::Storage { what, .. } if what.contains(NOT_FOUND) => {
-            PyFileNotFoundError::new_err(text.clone())
-        }
+        Core::Storage { missing: true, .. } => PyFileNotFoundError::new_err(text.clone()),
         Core::Storage { .. } => PyOSError::new_err(text.clone()),
         _ => PyRuntimeError::new_err(text.clone()),
     };
@@ -64,9 +59,7 @@ pub fn exception(failure: &Failure) -> PyErr {
     };
     match cause {
         Failure::Core(error) | Failure::Data(Data::Core(error)) => of_core(error),
-        Failure::Data(Data::Storage { what, .. }) if what.contains(NOT_FOUND) => {
-            PyFileNotFoundError::new_err(text)
-        }
+        Failure::Data(Data::Storage { missing: true, .. }) => PyFileNotFoundError::new_err(text),
         Failure::Data(Data::Storage { .. }) => PyOSError::new_err(text),
         Failure::Job(_) | Failure::Data(_) | Failure::At { .. } => PyValueError::new_err(text),
     }

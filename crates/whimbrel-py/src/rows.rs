@@ -36,15 +36,16 @@ impl Source {
 #[pymethods]
 impl Rows {
     /// Takes a copy of a two-dimensional buffer of `float64` with these column names; `target` is a
-    /// further column of numbers, and `texts` are columns of text.
+    /// further column of numbers, and `texts` are columns of text; `order` is that of all columns.
     #[new]
-    #[pyo3(signature = (values, columns, target=None, texts=Vec::new()))]
+    #[pyo3(signature = (values, columns, target=None, texts=Vec::new(), order=Vec::new()))]
     fn new(
         py: Python<'_>,
         values: PyBuffer<f64>,
         mut columns: Vec<String>,
         target: Option<(String, PyBuffer<f64>)>,
         texts: Vec<(String, Vec<String>)>,
+        order: Vec<String>,
     ) -> PyResult<Self> {
         let [rows, width] = *values.shape() else {
             return Err(PyValueError::new_err("rows must be a two-dimensional array"));
@@ -72,7 +73,7 @@ impl Rows {
             check_length(values.len(), &name)?;
             data = data.with_text(&name, values.iter().map(String::as_str));
         }
-        Ok(Self { input: py.detach(|| Input::rows(data)) })
+        Ok(Self { input: py.detach(|| Input::rows(data.in_order(&order))) })
     }
 }
 

@@ -23,7 +23,6 @@ pub struct BitsToReach {
     pub quantity: String,
     /// The levels that some job reached, in the given order.
     pub levels: Vec<f64>,
-    /// One row per job.
     pub rows: Vec<Reached>,
 }
 

@@ -27,7 +27,6 @@ pub struct CodecUnderTest<'a> {
     pub omega: &'a dyn Fn(usize) -> Option<f64>,
     /// The contraction constant; `None` for unbiased codecs.
     pub contraction: &'a dyn Fn(usize) -> Option<f64>,
-    /// The packet's bytes.
     pub encode: &'a Encode<'a>,
     /// The packet's bytes and the value that they decode to.
     pub encode_decoded: &'a EncodeDecoded<'a>,

@@ -55,7 +55,6 @@ pub(super) struct GridFold {
     total: f64,
     /// `p_min`.
     least: f64,
-    /// The number of uploads.
     count: u32,
     sum: Integers,
 }

@@ -3,6 +3,7 @@
 use whimbrel_codec::channel::{UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha};
 use whimbrel_codec::{Codec, Norm, Packet, Scalar};
 use whimbrel_core::{Key, vector};
+use whimbrel_testkit::pairs;
 
 const D: usize = 12;
 const WEIGHTS: [f64; 3] = [3.0, 1.0, 5.0];
@@ -25,7 +26,7 @@ fn received(uplink: &Uplink, packet: &Packet) -> Vec<f64> {
 
 fn close(a: &[f64], b: &[f64], tolerance: f64) {
     assert_eq!(a.len(), b.len());
-    for (x, y) in a.iter().zip(b) {
+    for (x, y) in pairs(a, b) {
         assert!((x - y).abs() <= tolerance * (1.0 + y.abs()), "{x} is not {y}");
     }
 }

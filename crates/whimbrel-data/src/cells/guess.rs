@@ -24,7 +24,7 @@ pub struct TableGuess {
     pub repeated: usize,
 }
 
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 15] = [
     "count",
     "counts",
     "value",
@@ -35,17 +35,35 @@ const VALUES: [&str; 10] = [
     "rating",
     "score",
     "individuals",
+    "anzahl",
+    "wert",
+    "nombre",
+    "effectif",
+    "valeur",
 ];
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 17] = [
     "site", "plot", "location", "station", "place", "transect", "patient", "row", "item", "grid",
-    "square", "route",
+    "square", "route", "ort", "standort", "lieu", "placette", "parcelle",
 ];
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 27] = [
     "year", "winter", "season", "month", "period", "week", "date", "day", "visit", "time", "wave",
-    "rep", "species", "column",
+    "rep", "species", "column", "jahr", "monat", "woche", "tag", "datum", "art", "annee", "année",
+    "mois", "semaine", "jour", "espece", "espèce",
 ];
-const CLIENTS: [&str; 8] =
-    ["client", "observer", "group", "hospital", "centre", "center", "region", "user"];
+const CLIENTS: [&str; 12] = [
+    "client",
+    "observer",
+    "group",
+    "hospital",
+    "centre",
+    "center",
+    "region",
+    "user",
+    "beobachter",
+    "gruppe",
+    "observateur",
+    "groupe",
+];
 
 /// Most values of a column that tells repeated cells apart.
 const LABELS_MAX: usize = 30;

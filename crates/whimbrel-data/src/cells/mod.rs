@@ -114,7 +114,6 @@ const UNOBSERVED: &str = "an unobserved cell is empty, NA, or not in the file";
 /// All observations of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellTable {
-    /// The file's name.
     pub name: String,
     /// Labels of the rows, in order.
     pub rows: Arc<[String]>,

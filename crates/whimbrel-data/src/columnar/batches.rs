@@ -1,6 +1,6 @@
 //! Batches of rows of a Parquet or an Arrow file, read one after another.
 
-use super::{ARROW, PARQUET};
+use super::{ARROW, PARQUET, UNREAD};
 use crate::source::read_full;
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
@@ -10,6 +10,7 @@ use arrow_ipc::{Block, root_as_footer};
 use arrow_schema::{ArrowError, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::Compression;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -50,6 +51,10 @@ impl TableFile {
         if start[..read] == *ARROW {
             return Self::arrow(file, bytes).map_err(|why| damaged(&name, &why));
         }
+        if let Some((_, form)) = UNREAD.iter().find(|(bytes, _)| start.starts_with(bytes)) {
+            let hint = "write it as Parquet, or as an Arrow file (Feather version 2)";
+            return Err(Error::format(&name, format!("this is {form}")).hint(hint));
+        }
         let what = "this is neither a Parquet nor an Arrow file";
         Err(Error::format(&name, what).hint("text is read with source = \"csv\""))
     }
@@ -77,6 +82,28 @@ impl TableFile {
         };
         let schema = Arc::new(schema);
         Ok(Self { schema, rows: None, content: Content::Arrow { file, bytes, footer } })
+    }
+
+    /// Refuses these columns if one is compressed in a way that is not read.
+    pub(super) fn check_compression(&self, name: &str, columns: &[usize]) -> Result<()> {
+        let Content::Parquet(builder) = &self.content else { return Ok(()) };
+        let schema = builder.parquet_schema();
+        for group in builder.metadata().row_groups() {
+            for (leaf, chunk) in group.columns().iter().enumerate() {
+                let method = match chunk.compression() {
+                    Compression::BROTLI(_) => "Brotli",
+                    Compression::LZO => "LZO",
+                    _ => continue,
+                };
+                if columns.contains(&schema.get_column_root_idx(leaf)) {
+                    let what =
+                        format!("column {} is compressed with {method}", chunk.column_path());
+                    let hint = "write the file with Snappy, Zstandard, LZ4 or gzip";
+                    return Err(Error::format(name, what).hint(hint));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The batches with these columns, in ascending order.

@@ -28,14 +28,19 @@ const ENDINGS: [&str; 6] = ["parquet", "parq", "pq", "arrow", "feather", "ipc"];
 const PARQUET: &[u8] = b"PAR1";
 const ARROW: &[u8] = b"ARROW1";
 
-/// Whether a file is Parquet or Arrow, by its first bytes, or a folder has such files.
+/// The first bytes of forms of Arrow that are not read.
+const UNREAD: [(&[u8], &str); 2] =
+    [(b"FEA1", "a Feather file of version 1"), (&[0xff; 4], "a stream of Arrow, not a file")];
+
+/// Whether a file is Parquet or a form of Arrow, by its first bytes, or a folder has such files.
 pub fn is_parquet(path: &Path) -> bool {
     if path.is_dir() {
         return has_files(path, 4);
     }
     let mut start = [0; 6];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && (start.starts_with(PARQUET) || start == *ARROW)
+    let unread = UNREAD.iter().map(|(bytes, _)| *bytes);
+    read.is_ok() && [PARQUET, ARROW].into_iter().chain(unread).any(|bytes| start.starts_with(bytes))
 }
 
 /// Whether a folder, or one within it up to a depth, has a file with an ending of [`ENDINGS`].

@@ -96,6 +96,7 @@ impl Layout {
         ascending.sort_unstable();
         let of_batch = |place: &usize| ascending.binary_search(place).unwrap_or_default();
         let order: Vec<usize> = wanted.iter().map(of_batch).collect();
+        opened.check_compression(file, &ascending)?;
         let (declared, before) = (opened.rows, rows.rows());
         for batch in opened.batches(&ascending).map_err(|why| damaged(file, &why))? {
             let batch = batch.map_err(|why| damaged(file, &why))?;

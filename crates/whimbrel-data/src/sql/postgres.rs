@@ -78,7 +78,8 @@ pub(super) fn read(url: &str, query: &str, name: &str) -> Result<Dataset> {
 /// Connects by TLS, or in plain text to this machine or on request.
 fn connect(url: &str, name: &str) -> Result<Client> {
     let Url { mut config, authorities, mode } = Url::parse(url, name)?;
-    let storage = |what: String| Error::Storage { path: name.into(), what, hint: None };
+    let storage =
+        |what: String| Error::Storage { path: name.into(), what, missing: false, hint: None };
     let local = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(host) => ["localhost", "127.0.0.1", "::1"].contains(&host.as_str()),

@@ -7,7 +7,7 @@ use arrow_array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array,
     ListArray, NullArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt8Array,
 };
-use arrow_ipc::writer::FileWriter;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -289,5 +289,22 @@ fn damaged_files_are_refused() {
             refused += usize::from(all(&path).is_err());
         }
         assert!(refused > 0, "a check that never finds damage");
+    }
+}
+
+#[test]
+fn forms_of_arrow_that_are_not_read_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stream = StreamWriter::try_new(Vec::new(), &typed().schema()).unwrap();
+    stream.write(&typed()).unwrap();
+    for (bytes, form) in [
+        (stream.into_inner().unwrap(), "a stream of Arrow, not a file"),
+        (b"FEA1....FEA1".to_vec(), "a Feather file of version 1"),
+    ] {
+        let path = folder.path().join("a.feather");
+        std::fs::write(&path, bytes).unwrap();
+        assert!(is_parquet(&path));
+        let message = all(&path).unwrap_err().to_string();
+        assert!(message.contains(form) && message.contains("write it as Parquet"), "{message}");
     }
 }

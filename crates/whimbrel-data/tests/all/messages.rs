@@ -202,7 +202,38 @@ hint: correct the cells, or the types and limits in [schema]"
     // Clipped limits do not fail, types do.
     let message = data.check_declared(&schema, true).unwrap_err().to_string();
     assert!(!message.contains("130") && message.contains("1.5 is not a count"), "{message}");
+    for text in ["smoker\nno\nYes\nTRUE\n", "smoker\n0\nt\nf\n1\n"] {
+        read(text).unwrap().check_declared(&schema[3..], false).unwrap();
+    }
     let three = read("smoker\nno\nyes\nmaybe\n").unwrap();
     let message = three.check_declared(&schema[3..], false).unwrap_err().to_string();
     assert!(message.contains("column \"smoker\" holds 3 levels"), "{message}");
+}
+
+/// Sources spell booleans in their own ways; levels that spell no and yes take them all.
+#[test]
+fn every_spelling_of_yes_and_no_counts() {
+    let types = [("x".to_owned(), ColumnType::YesNo)];
+    let levels_of = |text: &str| read(text).unwrap().mixed_columns(None, &types, &[]);
+    for (text, levels) in [
+        ("x\nTrue\nFalse\n", ["False", "True"]),
+        ("x\nYes\nno\n", ["no", "Yes"]),
+        ("x\ntrue\nTRUE\n0\n", ["0", "1"]),
+        ("x\nt\n,\n", ["0", "1"]),
+        ("x\nwoman\nman\n", ["man", "woman"]),
+    ] {
+        let columns = levels_of(text).unwrap();
+        assert_eq!(columns[0].levels, levels, "{text}");
+        for other in ["x\nfalse\ntrue\n", "x\n0\n1\n", "x\nF\nT\n", "x\nn\nYES\n"] {
+            let found = read(other).unwrap().mixed_table(&columns);
+            match levels {
+                ["man", _] => {
+                    let message = found.unwrap_err().to_string();
+                    assert!(message.contains("is not one of the levels"), "{message}");
+                }
+                _ => assert_eq!(found.unwrap().values, [0.0, 1.0], "{text} {other}"),
+            }
+        }
+    }
+    assert!(levels_of("x\nyes\nno\nmaybe\n").is_err());
 }

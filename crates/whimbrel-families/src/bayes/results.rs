@@ -14,6 +14,7 @@ use whimbrel_core::declare::{Exhibit, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Inputs, Key, Samples, Targets, math};
 use whimbrel_data::RepresentationTruth;
+use whimbrel_engine::Ending;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
 use whimbrel_models::sampler::{Kernel, effective_sample_size, split_r_hat};
@@ -70,6 +71,14 @@ impl FitReport for SoulFit {
         let title = "Uncertainty".to_owned();
         let sections =
             if exhibits.is_empty() { Vec::new() } else { vec![Section { title, exhibits }] };
+        if let Ending::Stopped(after) = &ended.outcome.ending {
+            let text =
+                fitted.mixed().unwrap_or_else(|| "too few samples are kept for R-hat".into());
+            let detail = format!(
+                "{after}, as many as the job asks for: {text}; run more if the objective still falls"
+            );
+            fitted.summary.insert("ending_detail".into(), detail.into());
+        }
         let Posteriors { summary, warnings, .. } = fitted;
         Ok(Results { summary, measures: measures(), warnings, sections, ..Results::default() })
     }
@@ -188,10 +197,7 @@ impl Posteriors {
         if let Some(covered) = known("coverage_90").or_else(|| last("test_coverage_90")) {
             said.push(format!("90 % intervals cover {} of new targets", percent(covered)));
         }
-        if let Some(median) = known("r_hat_median") {
-            let mixed = if median > MIXED { "have not mixed" } else { "have mixed" };
-            said.push(format!("the clients' chains {mixed} (median R-hat {median:.3})"));
-        }
+        said.extend(self.mixed());
         let personal = counted(self.soul.model.personal(), "number");
         (!said.is_empty()).then(|| {
             format!(
@@ -199,6 +205,13 @@ impl Posteriors {
                 said.join("; ")
             )
         })
+    }
+
+    /// Whether the chains have mixed, in words.
+    fn mixed(&self) -> Option<String> {
+        let median = self.summary.get("r_hat_median").and_then(Value::as_f64)?;
+        let mixed = if median > MIXED { "have not mixed" } else { "have mixed" };
+        Some(format!("the clients' chains {mixed} (median R-hat {median:.3})"))
     }
 
     /// A client's chains, if each has at least four samples.

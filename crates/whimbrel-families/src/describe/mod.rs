@@ -14,6 +14,7 @@ use crate::load::{Layout, Response};
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Basis, Built, Common, Facts, FitStages, Planned};
 use crate::regression::RegressionFit;
+use crate::template::{DataFacts, Suggestion};
 use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, TIME, TIMES};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
@@ -27,10 +28,12 @@ use whimbrel_methods::guard::Withheld;
 use whimbrel_methods::one_shot::Once;
 
 pub static FAMILY: Family =
-    Family { name: "describe", models: &MODELS, methods: &METHODS, read, suggest: |_| None };
+    Family { name: "describe", models: &MODELS, methods: &METHODS, read, suggest };
+
+const SUMMARY: &str = "summary";
 
 static MODELS: [ModelKind; 1] = [ModelKind::new(
-    "summary",
+    SUMMARY,
     "descriptive statistics of the columns; nothing is fitted",
     &[&TIME, &EVENT, &BY],
 )];
@@ -42,6 +45,12 @@ static METHODS: [MethodKind; 1] = [MethodKind {
         &[&BINS, &TIMES],
     )
 }];
+
+fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
+    facts.filter(|facts| facts.kind.is_table() && facts.table.is_none())?;
+    let (raw, on_request) = (true, true);
+    Some(Suggestion { model: SUMMARY, method: "describe", raw, on_request, ..Default::default() })
+}
 
 fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
     let columns = COLUMNS.read(tables.model);

@@ -11,6 +11,9 @@ use whimbrel_core::method::Artifact;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::describe::{Blocks, MERGED, QUANTILES, Spread};
 
+/// Most columns of a kind that the answer names.
+const NAMED_MAX: usize = 8;
+
 impl FitReport for DescribeFit {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         Map::from_iter([("column_levels".into(), json!(data.facts.levels))])
@@ -33,6 +36,11 @@ impl FitReport for DescribeFit {
         let mut summary = Map::new();
         summary.insert("rows_described".into(), json!(description.total() as u64));
         summary.insert("columns".into(), all.iter().map(|it| description.json(it)).collect());
+        summary.insert("answer".into(), description.answer(&all).into());
+        let tiles = vec![
+            ("Rows".into(), exact(description.total())),
+            ("Columns".into(), all.len().to_string()),
+        ];
         let mut sections = vec![description.section(&all)];
         let by = self.by.as_ref().and_then(|by| facts.columns.iter().position(|c| c == by));
         let levels = by.map_or(&[][..], |by| &facts.levels[by]);
@@ -41,7 +49,7 @@ impl FitReport for DescribeFit {
             sections.push(section);
         }
         let notes = description.withheld();
-        Ok(Results { summary, sections, notes, ..Results::default() })
+        Ok(Results { summary, sections, notes, tiles, ..Results::default() })
     }
 }
 
@@ -116,7 +124,7 @@ impl Description<'_> {
         let pooled = self.blocks.pooled(column, self.figures)?;
         let of = |name: &str| self.bins.tensor(&format!("{name}.{column}"));
         let values = |name: &str| of(name).map_or(&[][..], |tensor| &tensor.values);
-        let edges = values("edges");
+        let edges = (values("edges"), self.blocks.whole(column, self.figures));
         let spread = Spread::from_flat(values("counts"));
         let together = QUANTILES.map(|q| spread.quantile(q));
         let mut all = vec![Numbers::of(&pooled, self.total(), edges, together.as_flattened())];
@@ -154,6 +162,25 @@ impl Description<'_> {
             }
         };
         json!({ "column": self.columns[*column], "kind": kind, "pooled": pooled, "clients": clients })
+    }
+
+    /// The described columns in a sentence.
+    fn answer(&self, all: &[(usize, Column)]) -> String {
+        let named = |wanted: fn(&Column) -> bool| {
+            let names =
+                all.iter().filter(|(_, found)| wanted(found)).map(|(c, _)| &self.columns[*c]);
+            let mut names: Vec<&str> = names.map(String::as_str).collect();
+            let more = names.len().saturating_sub(NAMED_MAX);
+            names.truncate(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            names.join(", ") + &more
+        };
+        let numbers = named(|found| matches!(found, Column::Numbers(_)));
+        let categories = named(|found| matches!(found, Column::Categories(_)));
+        let kinds = [("numbers", numbers), ("categories", categories)];
+        let kinds = kinds.iter().filter(|(_, names)| !names.is_empty());
+        let kinds: Vec<String> = kinds.map(|(kind, names)| format!("{kind}: {names}")).collect();
+        format!("{} described; {}", counted(all.len(), "column"), kinds.join("; "))
     }
 
     fn section(&self, all: &[(usize, Column)]) -> Section {
@@ -243,17 +270,19 @@ fn table(what: &str, heads: &[&str], rows: Vec<Vec<String>>, pooled: bool) -> Ro
 }
 
 impl Numbers {
-    fn of(figures: &[f64], rows: f64, edges: &[f64], places: &[f64]) -> Self {
+    /// Quantiles of whole numbers are whole.
+    fn of(figures: &[f64], rows: f64, (edges, whole): (&[f64], bool), places: &[f64]) -> Self {
         let [count, mean, squares, ..] = figures else { unreachable!("six figures") };
         let known = |x: f64, least: f64| if *count >= least { x } else { f64::NAN };
         let quantile = |places: &[f64]| match (*squares, places) {
             _ if *count == 0.0 => [f64::NAN; 3],
             (0.0, _) => [*mean; 3],
-            (_, [at, below, above]) => [
-                if *at > 0.0 { value(edges, *at) } else { f64::NAN },
-                value(edges, *below),
-                value(edges, *above),
-            ],
+            (_, [at, below, above]) => {
+                let [low, high] = [below, above].map(|place| value(edges, *place));
+                let found = if *at > 0.0 { value(edges, *at) } else { f64::NAN };
+                let next = found.ceil().min(high.floor()).max(low.floor() + 1.0);
+                [if whole && found.is_finite() { next } else { found }, low, high]
+            }
             _ => [f64::NAN; 3],
         };
         let places = places.chunks_exact(3).chain(std::iter::repeat(&[][..]));

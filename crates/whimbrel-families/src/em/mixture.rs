@@ -16,12 +16,13 @@ use whimbrel_core::method::Artifact;
 use whimbrel_data::{ColumnType, Input};
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::mixture::{Mixture, MixtureStart};
+use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::prepare::Affine;
+use whimbrel_models::MixtureModel;
 
 /// The keys of `[model]` for one kind of mixture: reading, checking and planning.
 pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 'static {
-    type Model: Mixture;
+    type Model: MixtureModel;
 
     fn candidates(&self) -> Candidates<'_>;
     /// The path of the start, if it is a file.
@@ -35,6 +36,8 @@ pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 's
     }
     /// The kind of mixture and the form of its covariances, in words.
     fn words(&self) -> (&'static str, &'static str);
+    /// The model's name for readers.
+    fn title(&self) -> &'static str;
     fn write(&self, out: &mut Writer);
     /// Reports conflicts with other tables.
     fn check(&self, job: &Job, source: &Source<'_>);

@@ -29,14 +29,14 @@ use whimbrel_methods::fedem::{
 use whimbrel_methods::federated::{BindRows, Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::lloyd::{self, Lloyd};
-use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled;
 use whimbrel_methods::prepare::{Preparation, Prepared};
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
-use whimbrel_models::LatentModel;
+use whimbrel_models::{LatentModel, MixtureModel};
 
 /// The step under the noise of differential privacy, inside the trust region.
 const PRIVATE_STEP: f64 = 0.7;
@@ -58,7 +58,6 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     preparing: Preparing,
     /// Numbers per prepared row, as far as known.
     width: usize,
-    /// The init file.
     file: Option<(PathBuf, InitFile)>,
     /// The model in the units of the data.
     model: K::Model,
@@ -189,7 +188,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         }
         warnings.extend(outer_loops::warning(&self.work));
         let mut notes = self.preparing.notes();
-        notes.extend(outer_loops::note(&self.work));
+        let settings: Vec<String> = outer_loops::note(&self.work).into_iter().collect();
         if let Some(private) = &self.private {
             if private.unit == PrivacyUnit::Client
                 && (common.job.privacy.clip, common.total_rows) == (None, None)
@@ -202,15 +201,25 @@ impl<K: MixtureKeys> EmPlan<K> {
             notes.push(note);
             warnings.extend(more);
         }
+        let (rounds, (_, passes)) = (self.rounds(common), self.channels.opening());
+        if let (Budget::Epochs(epochs), Some(rounds), true) =
+            (common.budget(), rounds, passes > 1.0)
+        {
+            notes.push(format!(
+                "epochs = {epochs} gives {rounds} rounds: the first one passes over all rows {passes} times, \
+                 for the first state and the first memories"
+            ));
+        }
         let rows_wanted = ROWS_PER_GROUP * self.model.components() * common.group_min();
         let each = common.total_rows.map(|rows| rows / common.clients.max(1) as u64);
         warnings.extend(each.and_then(|rows| few_rows(&common.job, Some(rows_wanted), rows)));
         let channels = self.channels.clone();
         Ok(Planned {
             rows_wanted: Some(rows_wanted),
-            rounds: self.rounds(common),
+            rounds,
             warnings,
             notes,
+            settings,
             batch_min: self.work.batch.size(),
             memory: self.memory().map(<[f64]>::to_vec),
             offered: self.without_file(),
@@ -266,6 +275,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let release = release.transpose()?;
         let private = self.private.as_ref().map(|private| PrivateEm {
             row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
+            distributed: common.job.privacy.masks,
             averaged: private.averaged(),
         });
         Ok(FedEm {

@@ -1,9 +1,9 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
-use crate::family::Ended;
+use crate::family::{Ended, counted};
 use crate::files::figure;
 use serde_json::{Map, Value, json};
-use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
+use whimbrel_core::declare::{Exhibit, Heat, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::{Figure, number};
@@ -16,8 +16,6 @@ const COLUMNS_MAX: usize = 30;
 const MATRIX_MAX: usize = 12;
 /// Most clients in the table of shares.
 const CLIENTS_MAX: usize = 100;
-/// Most rows of a heat map.
-const BLOCKS_MAX: usize = 200;
 
 /// The choice in a sentence for the terminal.
 pub fn choice_note(choice: &Choice) -> Option<String> {
@@ -83,21 +81,24 @@ const SHARES_MAX: usize = 6;
 /// The fit in a sentence (`answer`), its log-likelihood over all rows, degrees of freedom and, unless
 /// the stage before the fit has compared candidates by it, BIC.
 pub fn answer(
-    model: &Artifact,
+    weights: &[f64],
     ended: &Ended<'_>,
     free_parameters: Option<usize>,
     with_bic: bool,
 ) -> Map<String, Value> {
     let mut summary = Map::new();
-    let Some(weights) = model.tensor("weights") else { return summary };
-    let mut shares = weights.values.clone();
-    shares.sort_by(|a, b| b.total_cmp(a));
-    let mut listed: Vec<String> =
-        shares.iter().take(SHARES_MAX).map(|share| format!("{:.1} %", 100.0 * share)).collect();
-    listed.extend((shares.len() > SHARES_MAX).then(|| "...".into()));
-    let noun = if shares.len() == 1 { "component" } else { "components" };
-    let mut said = vec![format!("{} {noun} with {} of the rows", shares.len(), listed.join(", "))];
+    if weights.is_empty() {
+        return summary;
+    }
     let rows: Option<u64> = ended.data.rows.iter().copied().sum();
+    let share = |weight: &f64| match rows {
+        Some(rows) => format!("{:.0} ({:.1} %)", weight * rows as f64, 100.0 * weight),
+        None => format!("{:.1} %", 100.0 * weight),
+    };
+    let mut listed: Vec<String> = weights.iter().take(SHARES_MAX).map(share).collect();
+    listed.extend((weights.len() > SHARES_MAX).then(|| "...".into()));
+    let components = counted(weights.len(), "component");
+    let mut said = vec![format!("{components} with {} of the rows", listed.join(", "))];
     if let Some((likelihood, rows)) = log_likelihood(ended).zip(rows) {
         summary.insert("log_likelihood".into(), number(likelihood));
         said.push(format!("log-likelihood {likelihood:.1}"));
@@ -112,6 +113,53 @@ pub fn answer(
     }
     summary.insert("answer".into(), said.join("; ").into());
     summary
+}
+
+/// The main figures of a mixture's summary.
+pub fn tiles(summary: &Map<String, Value>) -> Vec<(String, String)> {
+    let figures = [("Log-likelihood", "log_likelihood"), ("BIC, lower is better", "bic")];
+    let tile = |(name, key): (&str, &str)| {
+        Some((name.to_owned(), format!("{:.1}", summary.get(key)?.as_f64()?)))
+    };
+    figures.into_iter().filter_map(tile).collect()
+}
+
+/// Removes the curves of the weights from a section.
+pub fn take_curves(section: &mut Section) -> Vec<Exhibit> {
+    let is_curve = |exhibit: &mut Exhibit| matches!(exhibit, Exhibit::Entries { .. });
+    section.exhibits.extract_if(.., is_curve).collect()
+}
+
+/// The numbering of the components by a curve; empty if they are numbered as in the model.
+pub fn order(curves: &[Exhibit]) -> Vec<usize> {
+    let order = curves.iter().find_map(|exhibit| match exhibit {
+        Exhibit::Entries { order, .. } => Some(order.clone()),
+        _ => None,
+    });
+    order.unwrap_or_default()
+}
+
+/// The weights in the order of the tables.
+pub fn in_order(model: &Artifact, order: &[usize]) -> Vec<f64> {
+    let Some(weights) = model.tensor("weights") else { return Vec::new() };
+    match order {
+        [] => weights.values.clone(),
+        order => order.iter().filter_map(|k| weights.values.get(*k).copied()).collect(),
+    }
+}
+
+/// Adds the expected rows of each component to the tables of components.
+pub fn add_rows(section: &mut Section, weights: &[f64], ended: &Ended<'_>) {
+    let Some(all) = ended.data.rows.iter().copied().sum::<Option<u64>>() else { return };
+    for exhibit in &mut section.exhibits {
+        let Exhibit::Table(table) = exhibit else { continue };
+        if table.heads.get(1).is_some_and(|head| head == "weight") {
+            table.heads.insert(2, "rows".into());
+            for (row, weight) in table.rows.iter_mut().zip(weights) {
+                row.insert(2, format!("{:.0}", weight * all as f64));
+            }
+        }
+    }
 }
 
 /// The log-likelihood of all rows, from the clients' losses at the last evaluation.
@@ -208,13 +256,9 @@ pub fn section(
     } else {
         (1..=width).map(|i| format!("PC {i}")).collect()
     };
-    let entries = |exhibit: &Exhibit| match exhibit {
-        Exhibit::Entries { order, .. } => Some(order.clone()),
-        _ => None,
-    };
-    let drawn = plane.as_ref().and_then(|section| section.exhibits.iter().find_map(entries));
-    let is_plane = drawn.is_some();
-    let order = drawn.unwrap_or_else(|| (0..weights.len()).collect());
+    let is_plane = plane.is_some();
+    let drawn = plane.as_ref().map_or_else(Vec::new, |section| order(&section.exhibits));
+    let order = if is_plane { drawn } else { (0..weights.len()).collect() };
     let mut exhibits = plane.map_or_else(Vec::new, |section| section.exhibits);
     if !is_plane {
         exhibits.extend(gaussians("Means", model, &order, &names)?);
@@ -339,28 +383,11 @@ pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> 
     if each.iter().flatten().count() < 2 || order.len() < 2 {
         return Vec::new();
     }
-    let rows = each.len().min(BLOCKS_MAX);
-    let block = |row: usize| row * each.len() / rows..(row + 1) * each.len() / rows;
-    let mut values = Vec::with_capacity(rows * order.len());
-    for row in 0..rows {
-        let known: Vec<&Vec<f64>> = each[block(row)].iter().flatten().collect();
-        for k in 0..order.len() {
-            let sum: f64 = known.iter().map(|shares| shares[k]).sum();
-            let mean = (!known.is_empty()).then(|| sum / known.len() as f64);
-            values.push(mean.map(|x| (x * 1e4).round() / 1e4));
-        }
-    }
-    let heat = Exhibit::Heat(Heat {
-        rows,
-        columns: order.len(),
-        shape: [each.len(), order.len()],
-        names: [names.to_vec(), (1..=order.len()).map(|k| k.to_string()).collect()],
-        maps: vec![HeatMap {
-            title: "Components of each client".into(),
-            caption: "Mean responsibilities of each client's rows (clients by components)".into(),
-            values,
-        }],
-    });
+    let text = [
+        "Components of each client".into(),
+        "Mean responsibilities of each client's rows (clients by components)".into(),
+    ];
+    let heat = Exhibit::Heat(Heat::of_components(text, names, order.len(), &each));
     let row = |(client, shares): (&String, &Vec<f64>)| {
         let shares = shares.iter().map(|x| format!("{x:.3}"));
         std::iter::once(client.clone()).chain(shares).collect()

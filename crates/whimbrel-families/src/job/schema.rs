@@ -16,7 +16,8 @@ choices! {
         Number = "number",
         /// non-negative integers; Poisson within a component of a mixture
         Count = "count",
-        /// two values; the larger number, or the second text in byte order, means yes
+        /// two values; 1, true, yes, t and y mean yes in any case, of other values the larger number or the
+        /// second text in byte order
         YesNo = "yes-no",
         /// one of the `levels`
         Category = "category",

@@ -8,8 +8,8 @@ use crate::job::{Csv, Job, Libsvm, Partition};
 use whimbrel_core::{ClientData, Key, Labelled};
 use whimbrel_data::{
     BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
-    by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients, read_libsvm,
-    standardize, two_classes,
+    by_column, by_feature, dense_rows, hash_labelled, hash_path, labelled_clients, level_of,
+    read_libsvm, standardize, two_classes,
 };
 
 pub(super) fn from_csv(csv: &Csv, job: &Job, layout: &Layout, key: Key) -> Result<Loaded> {
@@ -104,7 +104,7 @@ pub(crate) fn number_declared(
     let (mut listed, mut count) = (Vec::new(), 0);
     for (row, target) in rows.targets.iter_mut().enumerate() {
         let class = names.get(*target as usize).cloned().unwrap_or_else(|| target.to_string());
-        match declared.iter().position(|known| *known == class) {
+        match level_of(declared, &class) {
             Some(number) if signs => *target = 2.0 * number as f64 - 1.0,
             Some(number) => *target = number as f64,
             None => {

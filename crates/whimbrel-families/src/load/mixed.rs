@@ -126,6 +126,10 @@ pub(super) fn from_csv(
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
     let mut loaded = Loaded { places, ..Loaded::of(each, ClientData::Table, csv.path.hash()?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();
+    if let Some((row, error)) = job.fit.fault(job, &table, &loaded.levels) {
+        let place = format!("{}: {}", data.name(), data.place(row));
+        return Err(error.within(place).into());
+    }
     let gaps = table.values.iter().filter(|x| x.is_nan()).count();
     if gaps > 0 {
         let share = 100.0 * gaps as f64 / table.values.len() as f64;

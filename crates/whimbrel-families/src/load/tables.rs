@@ -4,7 +4,7 @@ use super::mixed::leveled;
 use super::split::{Unsplit, split};
 use super::{Layout, Loaded, columns, held_out};
 use crate::failure::{Failure, Result};
-use crate::job::{Csv, Job, Mixture as MixtureTable, Npy, Partition};
+use crate::job::{Csv, Job, MixtureSource, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
@@ -135,13 +135,13 @@ impl Unsplit for TableRows<'_> {
     }
 }
 
-pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
+pub(super) fn from_mixture(table: &MixtureSource, key: Key) -> Result<Loaded> {
     let tables = Arc::new(Mixture::new(table.spec.clone(), key)?).tables()?;
     let hash = hash_tables(&tables);
     Ok(Loaded::of(tables, ClientData::Table, hash))
 }
 
-pub(super) fn streams(table: &MixtureTable, key: Key) -> Result<Loaded> {
+pub(super) fn streams(table: &MixtureSource, key: Key) -> Result<Loaded> {
     let mixture = Arc::new(Mixture::new(table.spec.clone(), key)?);
     // The first rows identify the stream: they depend on its law and its key.
     let heads = mixture.tables()?;

@@ -182,16 +182,17 @@ impl Offer {
     }
 
     fn read_whole(&self, rows: &Input, client_name: &str, job: &Job) -> Result<ClientData> {
-        match job.fit.layout() {
-            Layout::Cells { entries, described } => {
-                let cells = self.schema.read_cells(rows, client_name, job, entries, described)?;
-                Ok(ClientData::Cells(cells))
-            }
-            layout => {
-                let rows = self.schema.read(rows, client_name, job, &layout)?;
+        let read = match job.fit.layout() {
+            Layout::Cells { entries, described } => self
+                .schema
+                .read_cells(rows, client_name, job, entries, described)
+                .map(ClientData::Cells),
+            layout => self.schema.read(rows, client_name, job, &layout).and_then(|rows| {
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
-            }
-        }
+            }),
+        };
+        let of_job = |hint| format!("{hint}; only the coordinator can change the job");
+        read.map_err(|failure| failure.map_hint(of_job))
     }
 
     fn digest(&self) -> String {

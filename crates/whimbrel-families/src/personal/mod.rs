@@ -23,7 +23,7 @@ use crate::template::{DataFacts, Suggestion};
 use decentralised::Neighbours;
 use keys::{LOCAL_EPOCHS, SAMPLING, TRAINING, Training};
 use methods::{COMPONENTS, METHODS, Rule, RuleKind};
-use model::{LOGISTIC, MODELS, Model, SOFTMAX};
+use model::{MODELS, Model, SOFTMAX};
 use own::{OWN, OwnTraining};
 use std::path::PathBuf;
 use whimbrel_core::ClientData;
@@ -41,7 +41,7 @@ const SGD: &str = "sgd";
 /// For data with classes: a mixture of learners if the file names clients, otherwise `fedavg`.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
     let is_it = |facts: &&DataFacts| facts.target.is_some() && facts.regression.is_none();
-    let facts = facts.filter(is_it)?;
+    let facts = facts.filter(is_it).filter(|facts| facts.classes > 2)?;
     let mut method_keys = vec![
         (&ROUNDS, "100".into()),
         (&BATCH, "32".into()),
@@ -52,7 +52,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
         method_keys.insert(0, (&COMPONENTS, "2".into()));
     }
     Some(Suggestion {
-        model: if facts.classes == 2 { LOGISTIC } else { SOFTMAX },
+        model: SOFTMAX,
         method: if facts.client.is_some() { "fedmix" } else { "fedavg" },
         method_keys,
         ..Suggestion::default()
@@ -94,7 +94,6 @@ pub struct PersonalFit {
     pub training: Training,
     /// The method with its settings.
     pub rule: Rule,
-    /// The server's step.
     pub server: ServerStep,
     /// Local solvers of single clients.
     pub own: Vec<OwnTraining>,

@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, Input, Standardization, dense_rows, is_idx, read_idx_images, read_idx_numbers,
-    read_libsvm,
+    Features, Input, Standardization, dense_rows, is_idx, level_of, read_idx_images,
+    read_idx_numbers, read_libsvm,
 };
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::personal::{
-    Adaptation, FedAvg, LocalRule, Mixture, Own, PARAMETERS, Shape, Work,
+    Adaptation, Ensemble, FedAvg, LocalRule, Own, PARAMETERS, Shape, Work,
 };
 use whimbrel_nn::Learner;
 
@@ -73,7 +73,7 @@ impl Trained {
         Ok(Self { reading, rule, w })
     }
 
-    fn mixture(&self, own: &Own) -> Result<Mixture> {
+    fn mixture(&self, own: &Own) -> Result<Ensemble> {
         Ok(self.rule.personal(&Shape::new(&*self.learner), &self.w, own)?)
     }
 }
@@ -207,7 +207,7 @@ impl Reading {
         let places: Vec<u16> = found
             .iter()
             .map(|name| {
-                let place = self.classes.iter().position(|class| class == name);
+                let place = level_of(&self.classes, name);
                 place.map(|at| at as u16).ok_or_else(|| {
                     let classes = self.classes.join(", ");
                     let what = format!("class {name:?} is not one of the run's classes: {classes}");
@@ -258,7 +258,7 @@ fn not_empty(samples: Samples) -> Result<Samples> {
 
 impl PersonalFit {
     /// The trained learner with the models that predict.
-    fn predictor(&self, run: &ModelUse<'_>) -> Result<(Trained, Mixture)> {
+    fn predictor(&self, run: &ModelUse<'_>) -> Result<(Trained, Ensemble)> {
         let trained = Trained::read(self, run)?;
         let own = run.own.map(Own::from_artifact).unwrap_or_default();
         if own.is_empty() && !self.shared_predicts() {
@@ -283,7 +283,7 @@ impl FitUse for PersonalFit {
     }
 
     fn learned(&self, run: &ModelUse<'_>) -> Result<Learned> {
-        let (trained, Mixture { weights, models }) = self.predictor(run)?;
+        let (trained, Ensemble { weights, models }) = self.predictor(run)?;
         let tensors = trained.learner.tensors().iter();
         Ok(Learned {
             tensors: tensors.map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect(),

@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
+use whimbrel_core::declare::{Exhibit, Heat, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
 use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
@@ -23,10 +23,8 @@ use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_methods::personal::{
     Adaptation, CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Work,
 };
+use whimbrel_models::calibration::entropy;
 use whimbrel_nn::Learner;
-
-/// Most rows of a heat map.
-const BLOCKS_MAX: usize = 200;
 
 impl FitReport for PersonalFit {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
@@ -57,10 +55,23 @@ impl FitReport for PersonalFit {
             let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
             summary.extend(tests.prediction_errors(
                 &|name, rows| match tests.unseen.get(name) {
-                    Some(own) => predictors.adapted(self, ended.job, own, rows),
+                    Some(own) => predictors.stated_by(
+                        &predictors.shared,
+                        &predictors.adapted(self, ended.job, own)?,
+                        rows,
+                    ),
                     None => predictors.stated(name, rows),
                 },
             )?);
+            if fedmix.is_some_and(|fedmix| fedmix.components > 1) {
+                let old = predictors.clients.values().map(Own::from_artifact);
+                let new = tests.unseen.values();
+                let new = new.filter_map(|own| predictors.adapted(self, ended.job, own));
+                let names = ["weights_entropy", "unseen_weights_entropy"];
+                let found = [mean_entropy(old), mean_entropy(new)];
+                let known = names.into_iter().zip(found).filter_map(|(name, h)| Some((name, h?)));
+                summary.extend(known.map(|(name, h)| (name.to_owned(), number(h))));
+            }
             if let (Some(fedmix), Some(law)) = (fedmix, &tests.law)
                 && fedmix.components == law.components.len()
                 && predictors.learner.name() == LOGISTIC
@@ -185,24 +196,17 @@ impl Predictors {
         self.stated_by(artifact.and_then(parameters).unwrap_or(&self.shared), &own, rows)
     }
 
-    /// The predictions of a client that did not train, adapted to its rows.
-    fn adapted(
-        &self,
-        asked: &PersonalFit,
-        job: &Job,
-        data: &Samples,
-        rows: &Samples,
-    ) -> Option<Stated> {
-        let own = match self.rule.adaptation() {
-            Adaptation::Impossible => return None,
-            Adaptation::Never => Own::default(),
+    /// The personal part of a client that did not train, adapted to its rows.
+    fn adapted(&self, asked: &PersonalFit, job: &Job, data: &Samples) -> Option<Own> {
+        match self.rule.adaptation() {
+            Adaptation::Impossible => None,
+            Adaptation::Never => Some(Own::default()),
             _ => {
                 let (solver, key) = (solver(asked, job), Key::root(job.seed));
                 let mut work = Work::new(&*self.learner, &solver, data, rate(job), key);
-                self.rule.adapt(&mut work, &self.shared).ok()?
+                self.rule.adapt(&mut work, &self.shared).ok()
             }
-        };
-        self.stated_by(&self.shared, &own, rows)
+        }
     }
 
     fn stated_by(&self, shared: &[f32], own: &Own, rows: &Samples) -> Option<Stated> {
@@ -249,6 +253,12 @@ impl Predictors {
     }
 }
 
+/// The mean entropy of clients' mixture weights, in nats; `None` without clients.
+fn mean_entropy(clients: impl Iterator<Item = Own>) -> Option<f64> {
+    let each: Vec<f64> = clients.map(|own| entropy(&own.weights)).collect();
+    (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
+}
+
 /// One minus the cosine of the angle between two vectors.
 fn cosine_distance(a: &[f64], b: &[f64]) -> f64 {
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -282,27 +292,13 @@ fn weights(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Ex
     let sizes: Vec<String> = (0..components)
         .map(|m| clients.iter().filter(|weights| cluster(weights) == m).count().to_string())
         .collect();
-    let blocks = clients.len().min(BLOCKS_MAX);
-    let span = |block: usize| block * clients.len() / blocks..(block + 1) * clients.len() / blocks;
-    let mean = |block: usize, m: usize| {
-        let of = &clients[span(block)];
-        Some(of.iter().map(|weights| weights[m]).sum::<f64>() / of.len() as f64)
-    };
-    let values = (0..blocks).flat_map(|block| (0..components).map(move |m| (block, m)));
-    let map = HeatMap {
-        title: "Mixture weights".into(),
-        caption: format!(
+    let text = [
+        "Mixture weights".into(),
+        format!(
             "Clients by components; clients are grouped by their largest weight (clusters of {})",
             sizes.join(", ")
         ),
-        values: values.map(|(block, m)| mean(block, m)).collect(),
-    };
-    let heat = Heat {
-        rows: blocks,
-        columns: components,
-        shape: [clients.len(), components],
-        names: [Vec::new(), (1..=components).map(|m| m.to_string()).collect()],
-        maps: vec![map],
-    };
-    Some(Exhibit::Heat(heat))
+    ];
+    let clients: Vec<Option<Vec<f64>>> = clients.into_iter().map(Some).collect();
+    Some(Exhibit::Heat(Heat::of_components(text, &[], components, &clients)))
 }

@@ -15,7 +15,7 @@ use whimbrel_nn::Learner;
 use whimbrel_privacy::accountant::{
     Guarantee, Releases, auto_delta, gaussian_epsilon, zcdp_epsilon,
 };
-use whimbrel_privacy::noise::{Share, Source};
+use whimbrel_privacy::noise::{NoiseShare, Source};
 
 /// The share of the privacy budget (of `mu^2`) for a start from the rows.
 const START_SHARE: f64 = 0.15;
@@ -61,8 +61,8 @@ pub(super) fn unscaled(job: &Job, loaded: &Loaded) -> Option<String> {
     (!far.is_empty()).then(|| {
         format!(
             "columns far from a scale of one (root mean square in brackets): {}{more}; under `epsilon` \
-             bounds and noise are for values of about one: divide the columns by public constants, or the \
-             fit is of little use",
+             bounds and noise are for values of about one, and the fit is of little use: declare `min` and \
+             `max` of the columns in [schema] and write limits = true in [data.prepare]",
             some.join(", ")
         )
     })
@@ -192,8 +192,8 @@ impl Private {
         (self.rate < 1.0).then_some(sampling)
     }
 
-    fn share(&self, dimension: usize, bound: f64) -> Result<Option<Share>> {
-        let of = |honest| Share::new(bound, dimension, self.multiplier(), honest);
+    fn share(&self, dimension: usize, bound: f64) -> Result<Option<NoiseShare>> {
+        let of = |honest| NoiseShare::new(bound, dimension, self.multiplier(), honest);
         self.honest.map(of).transpose().at("privacy.epsilon")
     }
 

@@ -10,7 +10,6 @@ use whimbrel_engine::{Faults, Participation};
 /// The clients that names in a job refer to.
 pub struct Roster<'a> {
     pub(super) names: &'a [String],
-    /// Number of clients.
     pub clients: usize,
 }
 

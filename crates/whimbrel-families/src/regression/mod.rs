@@ -21,7 +21,7 @@ use keys::{
     RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
-use whimbrel_core::ClientData;
+use whimbrel_core::{ClientData, Error, Table};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{Writer, text};
@@ -67,15 +67,15 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     )
 }];
 
-/// The regression for a target that the user names.
+/// The regression for a target.
 fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
-    let family = facts?.regression?;
-    Some(Suggestion {
-        model: GLM,
-        model_keys: vec![(&FAMILY_KEY, text(family))],
-        method: "newton",
-        ..Suggestion::default()
-    })
+    let facts = facts?;
+    let (model, key) = match &facts.event {
+        Some(event) => (COX, (&EVENT, text(event))),
+        None => (GLM, (&FAMILY_KEY, text(facts.regression?))),
+    };
+    let model_keys = vec![key];
+    Some(Suggestion { model, model_keys, method: "newton", raw: true, ..Suggestion::default() })
 }
 
 fn read(tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
@@ -118,9 +118,9 @@ impl Fit for RegressionFit {
             ridge => format!(", ridge {ridge}"),
         };
         if self.cox {
-            format!("cox, stratified by client{ridge}")
+            format!("Cox regression, stratified by client{ridge}")
         } else {
-            format!("glm, {}{ridge}", self.keys.family.name())
+            format!("generalised linear model, {}{ridge}", self.keys.family.name())
         }
     }
 
@@ -185,6 +185,11 @@ impl Fit for RegressionFit {
 
     fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
         plan::planned(self, on)
+    }
+
+    fn fault(&self, job: &Job, table: &Table, levels: &[Vec<String>]) -> Option<(usize, Error)> {
+        let model = self.model(job, &table.columns, levels).ok()?;
+        model.design.fault(table, model.family)
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {

@@ -5,6 +5,7 @@ use super::keys::{ERROR_WORDS, FamilyKey};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::{figure, p_value};
+use crate::job::DataSource;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
@@ -25,7 +26,7 @@ impl FitReport for RegressionFit {
         let Some(fitted) = ended.outcome.delivered.last() else { return Ok(Results::default()) };
         let facts = &ended.data.facts;
         let model = self.model(ended.job, &facts.columns, &facts.levels)?;
-        let (names, student) = (model.names(), self.is_student());
+        let (names, student) = (model.labels(), self.is_student());
         let of = |name: &str| fitted.number(name).unwrap_or(f64::NAN);
         if fitted.tensor("covariance").is_none() {
             let warnings = vec!["the fit ended before its standard errors".into()];
@@ -36,7 +37,11 @@ impl FitReport for RegressionFit {
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
         put("coefficients", all.iter().map(|row| self.as_json(row)).collect());
-        put("answer", self.answer(&all, fitted, &names).into());
+        let target = match &ended.job.data.source {
+            DataSource::Csv(csv) => csv.target.as_deref().unwrap_or_default(),
+            _ => "",
+        };
+        put("answer", self.answer((target, &all), fitted, &names).into());
         put("errors", ERROR_WORDS.name(&self.inference.errors).into());
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
@@ -66,14 +71,29 @@ impl FitReport for RegressionFit {
         if !between.is_empty() {
             exhibits.push(heterogeneity_table(&between));
         }
-        let (mut notes, warnings) = self.verdict(fitted, &names);
+        let (mut notes, warnings) = verdict(fitted, &names);
+        if !log_likelihood.is_finite() && of("dispersion").is_finite() {
+            let why = "no log-likelihood: with these weights its constants differ by row, and clients do \
+                       not send them";
+            notes.push(why.into());
+        }
         if self.inference.heterogeneity && between.is_empty() {
             let few = "heterogeneity: no coefficient is determined by two or more clients alone";
             notes.push(few.into());
         }
         let said = self.printed(&all, student, fitted, &exhibits);
         let sections = vec![Section { title: "Coefficients".into(), exhibits }];
-        Ok(Results { summary, notes, warnings, said, sections, ..Results::default() })
+        let known = Some(log_likelihood).filter(|x| x.is_finite());
+        let tile = known.map(|x| ("Log-likelihood".into(), figure(x, 7)));
+        Ok(Results {
+            summary,
+            notes,
+            warnings,
+            said,
+            sections,
+            tiles: tile.into_iter().collect(),
+            ..Results::default()
+        })
     }
 }
 
@@ -182,17 +202,17 @@ impl RegressionFit {
             0.0 => String::new(),
             n => format!(" ({n} with missing or withheld cells left out)"),
         };
-        let log_likelihood = of("log_likelihood");
-        let dispersion = match of("dispersion") {
-            1.0 => String::new(),
-            phi => format!(", dispersion {}", figure(phi, 5)),
-        };
+        let shown = |x: f64| (x != 1.0 && x.is_finite()).then(|| figure(x, 5));
+        let dispersion = shown(of("dispersion")).map(|phi| format!(", dispersion {phi}"));
+        let aic = 2.0 * of("parameters") - 2.0 * of("log_likelihood");
+        let aic = aic.is_finite().then(|| format!(", AIC {}", figure(aic, 7)));
         format!(
-            "{} rows of {} clients{dropped}, log-likelihood {}, AIC {}{dispersion}; {} errors",
+            "{} rows of {} clients{dropped}{}{}{}; {} errors",
             of("rows"),
             of("clients"),
-            figure(log_likelihood, 7),
-            figure(2.0 * of("parameters") - 2.0 * log_likelihood, 7),
+            likelihood(fitted, ", "),
+            aic.unwrap_or_default(),
+            dispersion.unwrap_or_default(),
             match self.inference.errors {
                 Errors::Model => "model-based",
                 Errors::Robust => "robust (HC0)",
@@ -254,9 +274,14 @@ impl RegressionFit {
         exhibits
     }
 
-    /// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood; or
+    /// The fit in a sentence: the target, the terms whose 95 % interval excludes zero, and the log-likelihood; or
     /// the terms with infinite estimates.
-    fn answer(&self, all: &[Coefficient], fitted: &Artifact, names: &[String]) -> String {
+    fn answer(
+        &self,
+        (target, all): (&str, &[Coefficient]),
+        fitted: &Artifact,
+        names: &[String],
+    ) -> String {
         if fitted.number("ended").unwrap_or_default() as u8 == End::Separated as u8 {
             let those = named(fitted, "separated", names).join(", ");
             return format!("Separation: the estimate of {those} is infinite");
@@ -272,47 +297,53 @@ impl RegressionFit {
             n if n > NAMED_MAX => format!(" ({} and so on)", clear[..NAMED_MAX].join(", ")),
             _ => format!(" ({})", clear.join(", ")),
         };
+        let of = if target.is_empty() { String::new() } else { format!("Target {target}: ") };
         format!(
-            "95 % intervals of {} of {} terms exclude zero{those}; log-likelihood {}",
+            "{of}95 % intervals of {} of {} terms exclude zero{those}{}",
             clear.len(),
             terms.count(),
-            figure(fitted.number("log_likelihood").unwrap_or(f64::NAN), 7)
+            likelihood(fitted, "; ")
         )
     }
+}
 
-    /// Notes and warnings about the end of the fit.
-    fn verdict(&self, fitted: &Artifact, names: &[String]) -> (Vec<String>, Vec<String>) {
-        let (mut notes, mut warnings) = (Vec::new(), Vec::new());
-        let ended = fitted.number("ended").unwrap_or_default() as u8;
-        let named = |list: &str| named(fitted, list, names);
-        if ended == End::Separated as u8 {
-            warnings.push(format!(
-                "separation: the estimate of {} is infinite, and its standard error and test have no \
-                 meaning; merge levels, drop the term or set a ridge",
-                named("separated").join(", ")
-            ));
-        } else if ended != End::Converged as u8 {
-            let decrement = fitted.number("decrement").unwrap_or(f64::NAN);
-            warnings.push(format!(
-                "not converged: the next step would be {:.1e} standard errors; raise `rounds`",
-                decrement.abs().sqrt()
-            ));
-        }
-        let (alpha, levels): (Vec<&str>, _) =
-            named("fixed").into_iter().partition(|name| *name == "alpha");
-        if !alpha.is_empty() {
-            notes.push(
-                "alpha is zero: the counts are not overdispersed, and the fit is Poisson's".into(),
-            );
-        }
-        if !levels.is_empty() {
-            notes.push(format!(
-                "no coefficient, because no row has this level: {}",
-                levels.join(", ")
-            ));
-        }
-        (notes, warnings)
+/// Notes and warnings about the end of the fit, beside its distance from the maximum.
+fn verdict(fitted: &Artifact, names: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
+    let of = |name: &str| fitted.number(name).unwrap_or_default();
+    let named = |list: &str| named(fitted, list, names);
+    if of("ended") as u8 == End::Separated as u8 {
+        warnings.push(format!(
+            "separation: the estimate of {} is infinite, and its standard error and test have no \
+             meaning; merge levels, drop the term or set a ridge",
+            named("separated").join(", ")
+        ));
+    } else if of("degrees") <= 0.0 || of("dispersion").is_nan() {
+        warnings.push(format!(
+            "the fit is exact, with {} rows and {} coefficients: there are no residuals to estimate \
+             errors from",
+            of("rows"),
+            of("parameters")
+        ));
     }
+    let (alpha, levels): (Vec<&str>, _) =
+        named("fixed").into_iter().partition(|name| *name == "alpha");
+    if !alpha.is_empty() {
+        notes.push(
+            "alpha is zero: the counts are not overdispersed, and the fit is Poisson's".into(),
+        );
+    }
+    if !levels.is_empty() {
+        let levels = levels.join(", ");
+        notes.push(format!("no coefficient, because no row has this level: {levels}"));
+    }
+    (notes, warnings)
+}
+
+/// The log-likelihood after a mark, if it is known.
+fn likelihood(fitted: &Artifact, mark: &str) -> String {
+    let known = fitted.number("log_likelihood").ok().filter(|x| x.is_finite());
+    known.map_or(String::new(), |x| format!("{mark}log-likelihood {}", figure(x, 7)))
 }
 
 /// Most terms that the answer names.

@@ -50,7 +50,6 @@ pub struct Estimate {
     pub mean: f64,
     /// Lower limit of the 90 % interval.
     pub lower: f64,
-    /// Upper limit.
     pub upper: f64,
 }
 

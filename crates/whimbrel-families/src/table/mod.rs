@@ -93,6 +93,7 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
             (&STEP, "\"auto\"".into()),
         ],
         uplink_keys: vec![(&codec::CODEC, codec.into())],
+        ..Suggestion::default()
     })
 }
 

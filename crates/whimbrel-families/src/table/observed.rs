@@ -6,9 +6,7 @@ use whimbrel_core::{Cell, ClientData};
 /// The observed cells of all clients.
 #[derive(Clone, Debug)]
 pub struct ObservedTable {
-    /// Fitted cells.
     pub fitted: Vec<Cell>,
-    /// Held-out cells.
     pub held_out: Vec<Cell>,
     /// All observations, fitted or held out.
     pub seen: Observations,

@@ -1,6 +1,6 @@
 //! What the user sees when a job is wrong.
 
-use crate::{PLAIN, method_words, methods_with, refusal, says};
+use crate::{PLAIN, has, method_words, methods_with, refusal, says};
 
 /// [`PLAIN`] with one line replaced.
 fn with(old: &str, new: &str) -> String {
@@ -29,6 +29,14 @@ fn an_unknown_key() {
        | ^^^^
     hint: did you mean `step`?
     "#);
+}
+
+/// The keys of the chosen kind, once each.
+#[test]
+fn an_unknown_key_of_a_model() {
+    let cox = "[data]\nsource = \"csv\"\npath = \"d.csv\"\ntarget = \"t\"\nclient = \"s\"\n[model]\n\
+               kind = \"cox\"\nzzzz = 1\n[method]\nkind = \"newton\"\n";
+    has(&refusal(cox), "known here: `event`, `reference`, `interactions`, `ridge`");
 }
 
 #[test]

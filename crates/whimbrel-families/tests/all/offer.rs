@@ -179,6 +179,7 @@ fn clients_of_a_mixed_table_are_sent_its_levels() {
     let refused = sent.read(&path, "north").err().expect("an age beyond its limit").to_string();
     let part = "line 2 (row 1), column \"age\": 161 is above `max`, 120 years";
     assert!(refused.contains(part), "{refused}");
+    assert!(refused.ends_with("; only the coordinator can change the job"), "{refused}");
 }
 
 #[test]

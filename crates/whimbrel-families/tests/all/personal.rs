@@ -11,6 +11,7 @@ use whimbrel_families::plan::Plan;
 use whimbrel_methods::sgd::Preset;
 use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::pairs;
 
 fn job(model: &str, method: &str) -> String {
     format!(
@@ -190,7 +191,7 @@ fn clients_of_one_component_land_in_its_cluster() {
             })
         };
         let place: Vec<usize> = truth.components.iter().filter_map(nearest).collect();
-        for (theta, place) in truth.components.iter().zip(&place) {
+        for (theta, place) in pairs(&truth.components, &place) {
             assert!(
                 distance(&fitted[*place], theta) < 2e-2,
                 "{}",
@@ -198,7 +199,7 @@ fn clients_of_one_component_land_in_its_cluster() {
             );
         }
         let mut apart = 0.0;
-        for (name, weights) in names.iter().zip(&truth.weights) {
+        for (name, weights) in pairs(&names, &truth.weights) {
             let own = &found.0[name];
             let largest = (0..m).max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap();
             let component = (0..m).max_by(|a, b| weights[*a].total_cmp(&weights[*b])).unwrap();

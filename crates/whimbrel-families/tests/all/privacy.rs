@@ -8,7 +8,7 @@ use whimbrel_families::job::{Budget, UpRule};
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 use whimbrel_privacy::accountant::Releases;
-use whimbrel_privacy::noise::Share;
+use whimbrel_privacy::noise::NoiseShare;
 
 /// A job by its tables; `privacy` stands in `[privacy]`.
 fn text(model: &str, method: &str, privacy: &str) -> String {
@@ -231,7 +231,7 @@ fn shares_of_the_noise_survive_masks() {
     let plan = plans::plan(&job("")).unwrap();
     has(&plan.notes().join("\n"), "shares of the noise, 40 of which suffice");
     let private = plan.private().unwrap();
-    let share = Share::new(0.5, d, private.multiplier(), 40).unwrap();
+    let share = NoiseShare::new(0.5, d, private.multiplier(), 40).unwrap();
     let step = f64::from(share.exponent).exp2();
     let expected = 60.0 * share.variance as f64 * (step / 60.0).powi(2);
     let error = 5.0 * (2.0 / (4.0 * d as f64)).sqrt();

@@ -11,7 +11,7 @@ use whimbrel_families::job::{
 };
 use whimbrel_families::load::{Layout, Loaded, load, load_as};
 use whimbrel_families::plan::Plan;
-use whimbrel_testkit::data_file;
+use whimbrel_testkit::{data_file, pairs};
 
 const CLASSES: Layout = Layout::Samples { classes: true };
 
@@ -116,11 +116,33 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     let (some, unseen) = run("unseen = 0.3");
     assert_eq!(unseen.iter().filter(|unseen| **unseen).count(), 3);
     assert_eq!(10 * some.traffic.down, 7 * all.traffic.down);
-    for (tally, unseen) in some.tallies.iter().zip(unseen) {
+    for (tally, unseen) in pairs(&some.tallies, unseen) {
         assert_eq!(
             (tally.rounds == 0, tally.bytes_up == 0, tally.bytes_down == 0),
             (unseen, unseen, unseen)
         );
+    }
+}
+
+/// Tests, and the rows of clients that train, are those without the key.
+#[test]
+fn unseen_clients_keep_as_many_training_rows_as_asked() {
+    let text = "source = \"synthetic-mixture\"\nclients = 10\ndimension = 4\nunseen = 0.3";
+    let load = |more: &str| load_as(&job(&format!("{text}{more}")), CLASSES).unwrap();
+    let [all, some] = [load(""), load("\nunseen_samples = 20")];
+    assert_eq!(all.unseen, some.unseen);
+    for (id, unseen) in some.unseen.iter().enumerate() {
+        let [full, kept] = [&all, &some].map(|loaded| samples(loaded, id));
+        assert_eq!(full.held_out, kept.held_out);
+        if *unseen {
+            assert!(full.len() > 20 && kept.len() == 20 && some.rows[id] == Some(20));
+            let (Inputs::Real(full), Inputs::Real(kept)) = (&full.inputs, &kept.inputs) else {
+                panic!("other inputs")
+            };
+            assert!(kept.chunks(4).all(|row| full.chunks(4).any(|other| other == row)));
+        } else {
+            assert_eq!(full, kept);
+        }
     }
 }
 
@@ -403,6 +425,7 @@ fn keys_without_a_meaning_are_refused() {
             "`keep_rows` has no meaning for a table with gaps",
         ),
         ("source = \"toy\"\nunseen = 1.0", sgd, "unseen"),
+        ("source = \"toy\"\nunseen_samples = 5", sgd, "clients that are only evaluated"),
         (
             "source = \"cifar10\"\npath = \"a\"\nsplit = { by = \"iid\", clients = 2 }",
             sgd,

@@ -73,7 +73,6 @@ pub struct Soul {
     /// Its first scale.
     pub prior_scale: f64,
     pub chains: Chains,
-    /// The server's steps.
     pub steps: Steps,
     /// The projection of the parameters.
     pub radius: Radius,
@@ -183,7 +182,6 @@ pub struct Note {
     noise: f64,
     /// The factor of `gamma`.
     gamma: f64,
-    /// Whether samples are kept.
     keep: bool,
 }
 

@@ -12,7 +12,6 @@ use whimbrel_nn::{Learner, Role};
 pub enum Part {
     /// The last layer.
     Head,
-    /// All parameters.
     All,
 }
 
@@ -30,7 +29,6 @@ pub enum Noise {
 /// A learner, its personal part, and the noise.
 pub struct Personalised {
     pub learner: Arc<dyn Learner>,
-    /// The personal part.
     pub part: Part,
     /// The noise of its targets.
     pub noise: Noise,

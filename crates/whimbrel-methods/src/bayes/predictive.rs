@@ -8,7 +8,6 @@ use whimbrel_nn::{Batch, Room};
 /// A shared part and samples of a personal part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictive {
-    /// `phi`.
     pub phi: Vec<f32>,
     /// Samples of `z`.
     pub samples: Vec<Vec<f32>>,

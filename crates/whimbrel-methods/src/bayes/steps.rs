@@ -9,15 +9,12 @@ use whimbrel_models::sampler::Kernel;
 /// `eta_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
-    /// The step of `phi`.
     pub phi: Schedule,
-    /// The step of `beta`.
     pub beta: Schedule,
     /// The decay of both.
     pub decay: Decay,
     /// The exponent of `gamma_k`, which falls as `k^-exponent`.
     pub gamma_exponent: f64,
-    /// Planned rounds.
     pub rounds: u32,
 }
 
@@ -26,7 +23,6 @@ pub struct Steps {
 pub enum Schedule {
     /// One over a bound of the curvature: see `gamma` below.
     Auto,
-    /// A number.
     Fixed(f64),
 }
 

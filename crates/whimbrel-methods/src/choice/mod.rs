@@ -17,7 +17,6 @@ pub use state::{Candidate, Choice, Down, Fold, Server, Summary};
 
 use crate::federated::{BindRows, Split, aggregate};
 use crate::kmeans::{Centres, Points};
-use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
 use crate::settings::{Privacy, Weights, check_figures, check_sums};
 use state::{CandidateState, Slot};
@@ -27,7 +26,7 @@ use whimbrel_core::method::{
 use whimbrel_core::{
     ClientData, ClientId, Error, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
-use whimbrel_models::{Maximum, Rows};
+use whimbrel_models::{Maximum, MixtureModel, Rows};
 
 /// A short run ends at a step that gains at most this share of the run's gain.
 const SHORT_SHARE: f64 = 0.001;
@@ -44,7 +43,7 @@ const LONG_MAX: u32 = 1000;
 const RESTARTS: u64 = 10;
 
 /// The stage before the fit.
-pub struct MixtureChoice<M: Mixture> {
+pub struct MixtureChoice<M: MixtureModel> {
     /// One mixture for each number of components.
     pub models: Vec<M>,
     /// Starts of each mixture.
@@ -60,7 +59,7 @@ pub struct MixtureChoice<M: Mixture> {
     pub log_scale: f64,
 }
 
-impl<M: Mixture> Bind<MixtureChoice<M>> for BindRows {
+impl<M: MixtureModel> Bind<MixtureChoice<M>> for BindRows {
     fn bind(&self, stage: &MixtureChoice<M>, data: &ClientData) -> Result<Split<M::Data>> {
         let model = stage.first()?;
         Split::bind(data, |rows| {
@@ -71,7 +70,7 @@ impl<M: Mixture> Bind<MixtureChoice<M>> for BindRows {
     }
 }
 
-impl<M: Mixture> MixtureChoice<M> {
+impl<M: MixtureModel> MixtureChoice<M> {
     /// The first mixture, for everything that is independent of the number of components.
     fn first(&self) -> Result<&M> {
         self.models.first().ok_or_else(|| Error::internal("a choice without mixtures"))
@@ -206,7 +205,7 @@ fn ranked(slots: &[Slot], model: u32) -> Vec<usize> {
     all
 }
 
-impl<M: Mixture> Method for MixtureChoice<M> {
+impl<M: MixtureModel> Method for MixtureChoice<M> {
     type Data = Split<M::Data>;
     type Server = Server;
     type Peer = (u64, u64);
@@ -428,7 +427,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     }
 }
 
-impl<M: Mixture> MixtureChoice<M> {
+impl<M: MixtureModel> MixtureChoice<M> {
     fn disclosures(&self) -> Vec<Disclosure> {
         let numbers = |model: &M| model.components() * (model.point_len() + 1);
         let moments = self.models.first().map_or(0, M::moments_len);
@@ -476,4 +475,4 @@ impl<M: Mixture> MixtureChoice<M> {
     }
 }
 
-no_evaluation!([M: Mixture] MixtureChoice<M>);
+no_evaluation!([M: MixtureModel] MixtureChoice<M>);

@@ -157,9 +157,7 @@ pub struct Candidate {
     pub components: u32,
     /// The number of the start, from 1.
     pub start: u32,
-    /// EM steps.
     pub steps: u32,
-    /// Free parameters.
     pub parameters: u32,
     /// Mean log-likelihood of the training rows.
     pub log_likelihood: f64,

@@ -27,10 +27,12 @@ pub struct Blocks {
 
 /// Figures of a column of numbers.
 const NUMBERS: usize = 6;
-/// The last of them: 1 if all cells are 0 or 1, and [`MERGED`] if their counts are withheld.
+/// The last of them: 1 if all cells are 0 or 1, [`WHOLE`] if all are whole numbers, and [`MERGED`] if counts
+/// of 0 and 1 are withheld.
 const YES_NO: usize = NUMBERS - 1;
 /// Stands for the count of a category that is part of the next count.
 pub const MERGED: f64 = -1.0;
+const WHOLE: f64 = 2.0;
 
 /// A client's message.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +98,7 @@ impl Blocks {
             let (count, ones) = (block[0], (block[0] * block[1]).round());
             match block[YES_NO] {
                 _ if count == 0.0 => Some([0.0; 3]),
-                0.0 => None,
+                0.0 | WHOLE => None,
                 MERGED => Some([count, MERGED, count]),
                 _ => Some([count, count - ones, ones]),
             }
@@ -105,6 +107,14 @@ impl Blocks {
         let all = all.map(counts).collect::<Option<Vec<_>>>()?;
         let occurs = |at: usize| all.iter().any(|counts| counts[at] != 0.0);
         (occurs(1) && occurs(2)).then_some(all)
+    }
+
+    /// Whether a column of numbers holds whole numbers alone.
+    pub fn whole(&self, column: usize, clients: &[f64]) -> bool {
+        let range = self.range(column);
+        let all = clients.chunks_exact(self.len().max(1)).map(|all| &all[range.clone()]);
+        let mut known = all.filter(|block| block[0] > 0.0);
+        self.levels[column] == 0 && known.all(|block| block[YES_NO] != 0.0)
     }
 
     /// Pooled figures of one column; of categories the observed cells alone.
@@ -196,7 +206,7 @@ impl OneShot for Tally {
 
     fn disclosure(&self) -> Disclosure {
         let meaning = "the number of rows; of each column the number of observed cells, and either mean \
-                       and sum of squares, as numbers and as logarithms, and whether all are 0 or 1, or the \
+                       and sum of squares, as numbers and as logarithms, and whether all are whole or 0 and 1, or the \
                        count of each category";
         aggregate("summary", meaning, 8 + list_bytes(self.blocks.len()))
     }
@@ -217,7 +227,7 @@ impl Tally {
                 0 => {
                     let flag = block[YES_NO];
                     let share = flag != 1.0 || (0.0..=1.0).contains(&block[1]);
-                    [0.0, 1.0, MERGED].contains(&flag)
+                    [0.0, 1.0, WHOLE, MERGED].contains(&flag)
                         && share
                         && block[2] >= 0.0
                         && block[4] >= 0.0
@@ -246,14 +256,18 @@ fn is_yes_no(values: &[f64]) -> bool {
     !values.is_empty() && values.iter().all(|x| *x == 0.0 || *x == 1.0)
 }
 
-/// Count, mean and squares of numbers, then of their logarithms, and whether all are 0 or 1.
+/// Count, mean and squares of numbers, then of their logarithms, and whether all are 0 or 1, or whole.
 fn numbers(values: &mut [f64]) -> [f64; NUMBERS] {
     let count = values.len() as f64;
-    let yes_no = f64::from(u8::from(is_yes_no(values)));
+    let kind = match () {
+        () if is_yes_no(values) => 1.0,
+        () if values.iter().all(|x| x.fract() == 0.0) => WHOLE,
+        () => 0.0,
+    };
     let [mean, squares] = about_first(values);
     values.iter_mut().for_each(|x| *x = math::ln_1p(x.abs()).copysign(*x));
     let [log_mean, log_squares] = about_first(values);
-    [count, mean, squares, log_mean, log_squares, yes_no]
+    [count, mean, squares, log_mean, log_squares, kind]
 }
 
 /// Mean and squares about it; a constant column has exactly that mean and no squares.

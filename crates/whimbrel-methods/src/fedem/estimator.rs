@@ -21,14 +21,13 @@
 //! because the recursion's variance grows with the distance from its full pass.
 
 use super::{Em, Form, Global, OuterLoop, Own};
-use crate::mixture::Mixture;
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use whimbrel_core::{Error, Key, Result, Wire, math, vector, wire};
-use whimbrel_models::Rows;
+use whimbrel_models::{MixtureModel, Rows};
 
 /// The estimator of a client's statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,7 +146,7 @@ pub(super) struct Estimate {
     pub running: Option<Running>,
 }
 
-impl<M: Mixture> Em<M> {
+impl<M: MixtureModel> Em<M> {
     /// `S_{k+1,i}` at the received parameters, given with their coordinates.
     pub(super) fn estimate(
         &self,

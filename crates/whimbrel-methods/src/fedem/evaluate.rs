@@ -5,11 +5,10 @@ use crate::federated::{
     Answered, Context, ExchangeKind, Figures, Judge, Score, Scores, Split, Terms, optional,
 };
 use crate::measures;
-use crate::mixture::Mixture;
 use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
 use whimbrel_core::{Error, Result, vector, wire};
-use whimbrel_models::Rows;
+use whimbrel_models::{MixtureModel, Rows};
 
 /// A fit counts as worse than one component from this many nats per row on.
 const BASELINE_MARGIN: f64 = 1e-3;
@@ -33,7 +32,7 @@ pub struct Answer {
 wire!(Ask { s_hat, theta });
 wire!(Answer { statistic, log_likelihood });
 
-impl<M: Mixture> Judge for Em<M> {
+impl<M: MixtureModel> Judge for Em<M> {
     type Ask = Ask;
     type Answer = Answer;
 
@@ -132,7 +131,7 @@ impl<M: Mixture> Judge for Em<M> {
     }
 }
 
-impl<M: Mixture> Em<M> {
+impl<M: MixtureModel> Em<M> {
     /// The figures of an evaluation, with sums over at least `group` rows.
     pub(super) fn measures(&self, group: Option<u32>) -> Vec<Measure> {
         let mut remedy = self.remedy();

@@ -2,16 +2,15 @@
 
 use super::{Em, Form, Global, Own};
 use crate::federated::{Context, ExchangeKind, Received};
-use crate::mixture::Mixture;
 use whimbrel_core::{Error, Result};
-use whimbrel_models::Maximum;
+use whimbrel_models::{Maximum, MixtureModel};
 
 /// A run fails if each of this many first rounds needed repair: its statistic stays outside the
 /// domain of `T`.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 
 /// The point at which a client computes.
-pub(super) struct Iterate<M: Mixture> {
+pub(super) struct Iterate<M: MixtureModel> {
     /// The pooled moments, if `T` needs them.
     pub(super) moments: Vec<f64>,
     /// The moments of the first roster, if frames need them.
@@ -24,7 +23,7 @@ pub(super) struct Iterate<M: Mixture> {
     pub(super) coordinates: Vec<f64>,
 }
 
-impl<M: Mixture> Em<M> {
+impl<M: MixtureModel> Em<M> {
     /// `Ŝ_k` and `T(Ŝ_k)`, from the published vector.
     pub(super) fn iterate(&self, received: &Received<'_, Self>, own: &Own) -> Result<Iterate<M>> {
         let sent = received.private.as_deref();

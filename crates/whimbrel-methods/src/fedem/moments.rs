@@ -1,11 +1,11 @@
 //! The pooled moments of a mixture by one exchange of exact sums: no client sends its own moments
 //! where sums hide their terms.
 
-use crate::mixture::Mixture;
 use crate::pooled::Totals;
 use crate::settings::Weights;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Result};
+use whimbrel_models::MixtureModel;
 
 /// The stage; its result is the tensor `moments`.
 pub struct Moments<M> {
@@ -17,7 +17,7 @@ pub struct Moments<M> {
 pub const MOMENTS: &str = "moments";
 
 /// `(Σ w, Σ w moments)`.
-impl<M: Mixture> Totals for Moments<M> {
+impl<M: MixtureModel> Totals for Moments<M> {
     type Data = M::Data;
 
     fn read(&self, data: &ClientData) -> Result<M::Data> {

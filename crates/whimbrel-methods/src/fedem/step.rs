@@ -10,12 +10,11 @@
 
 use super::{Em, Global};
 use crate::federated::Context;
-use crate::mixture::Mixture;
 use crate::spider::{Spider, auto_spider_step};
 use crate::step::{Schedule, auto_step};
 use whimbrel_codec::channel::gradient_alpha;
 use whimbrel_core::{Result, math};
-use whimbrel_models::StepRange;
+use whimbrel_models::{MixtureModel, StepRange};
 
 /// The largest relative decrease and increase of a moment matrix along any direction.
 const SHRINK_MAX: f64 = 0.2;
@@ -53,7 +52,6 @@ pub struct AutoStep {
     pub p: f64,
     /// Variance reduction; the number of clients in it is ignored.
     pub spider: Option<Spider>,
-    /// The noise of the downlink.
     pub downlink: DownNoise,
     /// Whether it falls, for minibatches without variance reduction.
     pub falls: bool,
@@ -111,7 +109,7 @@ fn within(gamma: f64, reach: &StepRange) -> f64 {
     gamma.min(SHRINK_MAX / reach.lowest.abs()).min(GROW_MAX / reach.highest.abs())
 }
 
-impl<M: Mixture> Em<M> {
+impl<M: MixtureModel> Em<M> {
     /// `γ_{k+1}` for this direction, and whether the recursion must start over.
     pub(super) fn step_along(
         &self,

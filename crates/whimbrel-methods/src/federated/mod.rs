@@ -46,7 +46,6 @@ use whimbrel_core::{ClientData, DynMethod, Erased, Result};
 /// A complete method: an oracle over channels.
 pub struct Federated<O> {
     pub oracle: O,
-    /// Channels, weights and budget.
     pub terms: Terms,
 }
 

@@ -233,7 +233,6 @@ pub struct Told<O: Oracle + ?Sized> {
 
 /// A message as a client received it.
 pub struct Received<'a, O: Oracle + ?Sized> {
-    /// The kind of exchange.
     pub kind: ExchangeKind,
     /// `ŵ_i`: the published vector as the downlink decodes it.
     pub state: Cow<'a, [O::Number]>,
@@ -303,7 +302,6 @@ impl Figures {
 pub struct Context {
     /// The kind of the current exchange, or of the next one between exchanges.
     pub kind: ExchangeKind,
-    /// Completed rounds.
     pub round: u32,
     /// `k`: completed steps of the algorithm (rounds without the one that made the first state).
     pub k: u32,

@@ -9,7 +9,7 @@ use whimbrel_codec::grid::pack;
 use whimbrel_codec::{Packet, Scalar};
 use whimbrel_core::{Key, Result, vector};
 use whimbrel_privacy::accountant::Releases;
-use whimbrel_privacy::noise::{Share, Source, add_noise};
+use whimbrel_privacy::noise::{NoiseShare, Source, add_noise};
 
 /// Noise on the sum of every round.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -22,7 +22,7 @@ pub struct Release {
     /// The number of the stage: stages have noise of their own.
     pub stage: u32,
     /// The clients' shares of the noise; `None`: the server adds it.
-    pub share: Option<Share>,
+    pub share: Option<NoiseShare>,
 }
 
 /// The unit that the noise hides.

@@ -48,9 +48,7 @@ impl Wire for ExchangeKind {
 pub struct Server<G, T = f64> {
     /// The kind of the next exchange.
     pub kind: ExchangeKind,
-    /// Completed rounds.
     pub round: u32,
-    /// The oracle's state.
     pub global: G,
     /// `N`.
     pub total: f64,
@@ -141,7 +139,6 @@ pub struct Enrolment<S> {
 /// The message to a client.
 #[derive(Clone, Debug)]
 pub struct Down<N, P, T: Scalar = f64> {
-    /// The kind of exchange.
     pub kind: ExchangeKind,
     /// The index of the uplink to answer on.
     pub uplink: u8,
@@ -169,13 +166,11 @@ pub struct Up {
 /// The uploads of one exchange.
 #[derive(Clone, Debug)]
 pub struct Fold {
-    /// The kind of exchange.
     pub kind: ExchangeKind,
     /// One sum, or one for each group of clients that share a frame.
     pub up: Vec<UpFold>,
     /// Data for frames of single uploads; empty if uploads share a frame.
     pub moments: Vec<f64>,
-    /// Statistics of the downlink.
     pub down: DownFold,
     /// The rows behind the uploads.
     pub rows_used: u64,
@@ -190,7 +185,6 @@ pub struct Fold {
 pub struct Answer<A> {
     /// The number of training rows.
     pub rows: u64,
-    /// The judge's answer.
     pub answer: A,
     /// The squared distance of its uplink memory from the memory's limit.
     pub memory_gap2: Option<f64>,

@@ -29,7 +29,6 @@ pub struct Terms {
 pub enum FirstMemories {
     /// The oracle's value at the first state, sent in one counted exchange.
     Oracle,
-    /// Zero.
     Zero,
     /// One vector for all clients, known to both ends from the job.
     Given(Vec<f64>),

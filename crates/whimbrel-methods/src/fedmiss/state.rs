@@ -99,7 +99,6 @@ impl Server {
 /// The server's record of one client.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The number of its codec.
     pub codec: u8,
     /// The indices of its cells in the union, in its own order.
     pub places: Vec<u32>,
@@ -196,7 +195,6 @@ pub struct Up {
 #[derive(Clone, Debug)]
 pub struct Fold {
     pub phase: Phase,
-    /// The number of residuals.
     pub residuals: u64,
     /// Their sums, on the cells of the union.
     pub up: UpFold,

@@ -52,7 +52,6 @@ impl Wire for Format {
 pub struct History {
     /// The method's exchanges without a sum.
     pub voids: Vec<u32>,
-    /// Evaluations so far.
     pub evaluations: u32,
     /// The hash of the task of the method's last exchange with a sum, which covers the history
     /// before it; zeros before the first.

@@ -15,7 +15,7 @@
 //! 2. rounds: `β` goes down, `(ℓ_i, U_i, I_i)` up; the server moves to `β + t I⁻¹ U`, with `t = 1` halved while
 //!    the log-likelihood falls, until `λ² ≤ 1e-16`;
 //! 3. for likelihood-ratio tests, the same for each model without one term, all in the same rounds;
-//! 4. one exchange at the estimate: deviance, Pearson's statistic, products of scores.
+//! 4. one exchange at the estimate, which is not a round: deviance, Pearson's statistic, products of scores.
 //!
 //! Everything that the server needs is a sum over clients, standard errors by client and tests of
 //! heterogeneity included, so masks change no bit. Two sums at the same `β` would reveal the clients that
@@ -26,6 +26,7 @@
 mod path;
 mod result;
 
+use path::DECREMENT_MAX;
 pub use path::{End, Path};
 pub use result::KIND;
 
@@ -182,9 +183,9 @@ impl Pooled for Newton {
         ];
         let decrement = Measure::new(
             "decrement",
-            "Newton decrement",
-            "decrement",
-            "Squared length of the last step, in standard errors",
+            "Next step in standard errors",
+            "next step in standard errors",
+            "Newton decrement: length of the next step in standard errors",
         );
         let separated =
             Measure::new("separated", "Separation", "separated", "Infinite coefficients");
@@ -200,8 +201,12 @@ impl Pooled for Newton {
             measures: vec![
                 Measure::objective("Mean negative log-likelihood"),
                 measures::epoch(),
-                decrement.log().better(Better::Down).summary(),
-                separated.without_curve().role(Role::List).labels(self.model.names()).defect(
+                decrement
+                    .log()
+                    .better(Better::Down)
+                    .summary()
+                    .goal(DECREMENT_MAX.sqrt(), "raise `rounds`"),
+                separated.without_curve().role(Role::List).labels(self.model.labels()).defect(
                     "separation: the estimate of {} is infinite; merge levels, drop the term or set a ridge",
                 ),
             ],
@@ -240,7 +245,7 @@ impl Pooled for Newton {
             return Status::new(Next::Uncounted, 1.0);
         };
         let next = match self.points(server) {
-            Some(_) => everyone(false),
+            Some((_, last)) => everyone(last),
             None if fit.end == End::Converged => Next::Converged,
             None => Next::Stop,
         };
@@ -351,12 +356,12 @@ impl Pooled for Newton {
     fn figures(&self, server: &Server) -> Vec<Metric> {
         let fit = server.paths.first().filter(|fit| fit.log_likelihood.is_finite());
         let Some(fit) = fit else { return Vec::new() };
-        let separated = fit.separated.iter().map(|at| f64::from(*at) + 1.0).collect();
+        let separated = self.separated(server).into_iter().map(|at| at as f64 + 1.0);
         vec![
             Metric::number("objective", -fit.log_likelihood / server.counts.weight),
             Metric::number("epoch", f64::from(server.rounds)),
-            Metric::number("decrement", fit.decrement),
-            Metric::list("separated", separated),
+            Metric::number("decrement", fit.decrement.max(0.0).sqrt()),
+            Metric::list("separated", separated.collect()),
         ]
     }
 

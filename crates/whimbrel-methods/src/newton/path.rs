@@ -7,7 +7,7 @@ use whimbrel_models::glm::inference::{Dependent, Factored};
 
 /// The fit ends once `λ²` is below this: the step that remains is below 1e-8 standard errors, and the one
 /// after it below 1e-16.
-const DECREMENT_MAX: f64 = 1e-16;
+pub(super) const DECREMENT_MAX: f64 = 1e-16;
 /// Relative decrease of the log-likelihood that rounding can cause.
 const ROUNDING: f64 = 1e-12;
 /// Halvings of a step after which no progress is possible.
@@ -55,7 +55,7 @@ pub struct Path {
     pub(super) beta: Vec<f64>,
     /// The point of the next exchange.
     pub(super) trial: Vec<f64>,
-    direction: Vec<f64>,
+    pub(super) direction: Vec<f64>,
     step: f64,
     halvings: u32,
     /// Penalised log-likelihood at `beta`; NaN before the first exchange.
@@ -218,7 +218,10 @@ impl Path {
         if self.variances.len() != p {
             self.variances = variances;
         } else if model.family.can_separate() {
-            let grown = (0..p).filter(|i| variances[*i] > SEPARATED * self.variances[*i]);
+            let growth = |i: usize| variances[i] / self.variances[i];
+            // Coefficients that diverge together pass the bound within a few steps of each other.
+            let is_one = (0..p).any(|i| growth(i) > SEPARATED);
+            let grown = (0..p).filter(|i| is_one && growth(*i) > SEPARATED.sqrt());
             self.separated = grown.map(|i| free[i] as u32).collect();
             // The intercept of centred columns moves with every infinite slope.
             let intercepts = model.intercepts();

@@ -8,6 +8,12 @@ use whimbrel_core::{Error, Result, math};
 use whimbrel_models::glm::inference::{Factored, congruent};
 use whimbrel_models::glm::{Errors, Family, Misfit, Scaling};
 
+/// Share of the variation of an exact fit's residuals: 1e-10 of the target's deviations.
+const EXACT: f64 = 1e-20;
+
+/// Relative difference of steps towards infinity that are equal in the limit.
+const TOGETHER: f64 = 0.1;
+
 /// The kind of the fitted model.
 pub const KIND: &str = "glm";
 
@@ -33,13 +39,20 @@ impl Newton {
         let own = if self.model.by_client { counts.clients } else { 0.0 };
         let degrees = count - fit.free().len() as f64 - own;
         let has_dispersion = self.model.family.has_dispersion();
-        let dispersion = if has_dispersion { misfit.pearson / degrees } else { 1.0 };
+        let dispersion = match self.model.family {
+            // Without residuals there is no variance to estimate: below this they are rounding errors.
+            _ if has_dispersion && degrees <= 0.0 => f64::NAN,
+            Family::Gaussian if fit.log_likelihood >= EXACT * fit.first => f64::NAN,
+            Family::Gamma if misfit.pearson <= EXACT * degrees => f64::NAN,
+            _ if has_dispersion => misfit.pearson / degrees,
+            _ => 1.0,
+        };
         let covariance = self.covariance(server, &scaling, dispersion);
         model.add("covariance", &[p, p], congruent(&map, &covariance, p));
         let log_likelihood = self.log_likelihood(server, &misfit, dispersion, count, weighted);
         let numbers = [
             ("log_likelihood", log_likelihood),
-            ("null_log_likelihood", self.null(server)),
+            ("null_log_likelihood", self.null(server, &misfit, count)),
             ("deviance", misfit.deviance),
             ("pearson", misfit.pearson),
             ("dispersion", dispersion),
@@ -52,9 +65,10 @@ impl Newton {
             ("ended", f64::from(fit.end as u8)),
         ];
         numbers.into_iter().for_each(|(name, x)| model.add(name, &[], vec![x]));
-        let list = |places: &[u32]| places.iter().map(|at| f64::from(*at)).collect::<Vec<_>>();
-        model.add("separated", &[fit.separated.len()], list(&fit.separated));
-        model.add("fixed", &[fit.fixed.len()], list(&fit.fixed));
+        let separated: Vec<f64> = self.separated(server).into_iter().map(|at| at as f64).collect();
+        model.add("separated", &[separated.len()], separated);
+        let fixed = fit.fixed.iter().map(|at| f64::from(*at)).collect();
+        model.add("fixed", &[fit.fixed.len()], fixed);
         for (name, width, part) in [("bins", 3, bins), ("own_fits", 4, own_fits)] {
             if !part.is_empty() {
                 model.add(name, &[part.len() / width, width], part.to_vec());
@@ -65,6 +79,26 @@ impl Newton {
             model.add("tests", &[tests.len() / 2, 2], tests);
         }
         Ok(model)
+    }
+
+    /// The infinite parameters, and in place of all levels of a factor the reference level, by the number
+    /// of its label, if the last step moves them together against the intercept.
+    pub(super) fn separated(&self, server: &Server) -> Vec<usize> {
+        let Some(fit) = server.paths.first() else { return Vec::new() };
+        let mut found: Vec<usize> = fit.separated.iter().map(|at| *at as usize).collect();
+        let (step, _) = self.model.in_data_units(&server.scaling(), &fit.direction);
+        let (free, p) = (fit.free(), self.model.parameters());
+        for (at, (_, intercept, levels)) in self.model.references().into_iter().enumerate() {
+            let own: Vec<usize> = levels.into_iter().filter(|level| free.contains(level)).collect();
+            let Some(first) = own.first().map(|level| step[*level]) else { continue };
+            let is_same = |x: f64| (x - first).abs() < TOGETHER * first.abs();
+            let opposite = intercept.map_or(own.len() > 1, |at| is_same(-step[at]));
+            if opposite && own.iter().all(|level| found.contains(level) && is_same(step[*level])) {
+                found.retain(|level| !own.contains(level));
+                found.push(p + at);
+            }
+        }
+        found
     }
 
     /// The parts of the sums at the estimate.
@@ -83,8 +117,9 @@ impl Newton {
         let (d, information) = (free.len(), &server.last[2 + p..][..packed_len(p)]);
         let mut out = vec![0.0; p * p];
         let penalty = self.penalty(scaling, self.ridge * server.counts.weight);
-        let Ok(factored) = Factored::new(&select(&penalised(information, &penalty), &free), d)
-        else {
+        let information_of_free = select(&penalised(information, &penalty), &free);
+        let factored = Factored::new(&information_of_free, d).ok();
+        let Some(factored) = factored.filter(|_| !dispersion.is_nan()) else {
             return vec![f64::NAN; p * p];
         };
         let bread = factored.inverse();
@@ -125,11 +160,8 @@ impl Newton {
         weighted: bool,
     ) -> f64 {
         match self.model.family {
-            Family::Gaussian => {
-                let log_w = if self.asked.frequencies { 0.0 } else { misfit.log_w };
-                let log_variance = math::ln(std::f64::consts::TAU * misfit.deviance / count);
-                0.5 * log_w - 0.5 * count * (log_variance + 1.0)
-            }
+            _ if dispersion.is_nan() => f64::NAN,
+            Family::Gaussian => self.gaussian(misfit, misfit.deviance, count),
             Family::Gamma if weighted && !self.asked.frequencies => f64::NAN,
             Family::Gamma => {
                 let shape = 1.0 / dispersion;
@@ -141,14 +173,23 @@ impl Newton {
         }
     }
 
+    /// The Gaussian log-likelihood at the variance that maximises it.
+    fn gaussian(&self, misfit: &Misfit, deviance: f64, count: f64) -> f64 {
+        let log_w = if self.asked.frequencies { 0.0 } else { misfit.log_w };
+        let log_variance = math::ln(std::f64::consts::TAU * deviance / count);
+        0.5 * log_w - 0.5 * count * (log_variance + 1.0)
+    }
+
     /// The log-likelihood without covariates, where the first point is its maximum.
-    fn null(&self, server: &Server) -> f64 {
-        let design = &self.model.design;
-        let at_start = matches!(self.model.family, Family::Binomial | Family::Poisson)
-            && design.offset.is_none()
-            && design.intercept
-            || self.model.family == Family::Cox;
-        if at_start && self.ridge == 0.0 { server.paths[0].first } else { f64::NAN }
+    fn null(&self, server: &Server, misfit: &Misfit, count: f64) -> f64 {
+        let (design, first) = (&self.model.design, server.paths[0].first);
+        let at_start = design.offset.is_none() && design.intercept && self.ridge == 0.0;
+        match self.model.family {
+            Family::Binomial | Family::Poisson if at_start => first,
+            Family::Gaussian if at_start => self.gaussian(misfit, -2.0 * first, count),
+            Family::Cox if self.ridge == 0.0 => first,
+            _ => f64::NAN,
+        }
     }
 
     /// Statistic and degrees of freedom of each term's likelihood-ratio test.

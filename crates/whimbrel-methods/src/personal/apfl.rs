@@ -9,7 +9,7 @@
 
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Round, Shape, Work};
+use super::{Ensemble, LocalRule, Own, Round, Shape, Work};
 use whimbrel_core::Result;
 
 /// `apfl`.
@@ -64,8 +64,8 @@ impl LocalRule for Apfl {
         Ok(Round { own, change: difference(&local, w), models: Vec::new() })
     }
 
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(match (own.models.first(), own.weights.first()) {
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Ensemble> {
+        Ok(Ensemble::single(match (own.models.first(), own.weights.first()) {
             (Some(v), Some(alpha)) => interpolate(*alpha, v, w),
             _ => w.to_vec(),
         }))

@@ -18,10 +18,11 @@
 //! split waits for a round in which every client of the cluster took part. `gamma_max` is an input of the
 //! paper without a value; at 0, the default, it refuses only a split of parallel updates.
 
-use super::mixture::largest;
+use super::ensemble::largest;
 use super::per_client::{PerClient, PerClientRule, Upload};
 use super::{
-    Adaptation, FedAvg, Gathered, LocalRule, Mixture, Own, PARAMETERS, Personal, Round, Shape, Work,
+    Adaptation, Ensemble, FedAvg, Gathered, LocalRule, Own, PARAMETERS, Personal, Round, Shape,
+    Work,
 };
 use crate::federated::{BindRows, Split, Terms};
 use crate::settings::largest_norm;
@@ -307,7 +308,7 @@ fn bipartition(vectors: &[&[f32]], norms: &[f64], linkage: Linkage) -> Bipartiti
 /// The model with the smallest mean loss on these samples.
 fn nearest(models: &[&[f32]], learner: &dyn Learner, samples: &Samples) -> usize {
     let gain = |model: &&[f32]| {
-        let score = Mixture::single(model.to_vec()).score(learner, samples);
+        let score = Ensemble::single(model.to_vec()).score(learner, samples);
         score.first().map_or(0.0, |loss| -loss as f32)
     };
     largest(&models.iter().map(gain).collect::<Vec<f32>>())
@@ -343,11 +344,11 @@ impl LocalRule for Clustered {
         Ok(Own { weights: vec![cluster as f64], models: Vec::new() })
     }
 
-    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Ensemble> {
         let cluster = own.weights.first().map_or(0, |c| *c as usize);
         let model = w.chunks_exact(shape.len).nth(cluster);
         let model = model.ok_or_else(|| Error::data("the run has no such cluster"))?;
-        Ok(Mixture::single(model.to_vec()))
+        Ok(Ensemble::single(model.to_vec()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Evaluations of local training: each client's predictor on its own rows.
 
-use super::{Adaptation, Global, Mixture, Own, Personal};
+use super::{Adaptation, Ensemble, Global, Own, Personal, REMEDY};
 use crate::federated::{
     Answered, Context, Figures, Judge, PartScores, Score, Scores, Split, Terms, aggregate,
     held_out, mean_loss,
@@ -35,7 +35,7 @@ wire!(Answer { loss });
 
 impl Personal {
     /// A client's predictor, from its training rows.
-    pub fn predictor(&self, w: &[f32], rate: f64, own: &Own, train: &Samples) -> Result<Mixture> {
+    pub fn predictor(&self, w: &[f32], rate: f64, own: &Own, train: &Samples) -> Result<Ensemble> {
         let adapts = own.is_empty() || self.rule.adaptation() == Adaptation::FineTuning;
         if adapts && !train.is_empty() {
             return self.rule.personal(&self.shape(), w, &self.adapt(w, rate, train)?);
@@ -98,7 +98,7 @@ impl Judge for Personal {
 /// Evaluations of methods beside the oracle layer.
 impl Personal {
     /// A client's answer with this predictor.
-    pub(super) fn answer_with(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+    pub(super) fn answer_with(&self, own: &Ensemble, parts: &Split<Samples>) -> Result<Told> {
         let answer = own.score(&*self.learner, &parts.train).first().copied().unwrap_or(0.0);
         let scores = parts.scores(|rows| Ok(own.score(&*self.learner, rows)))?;
         Ok(Told { rows: parts.rows[0], answer, memory_gap2: None, parts: scores })
@@ -122,6 +122,7 @@ impl Personal {
         all.extend(more);
         all.extend(held_out::measures(&self.scores()));
         all.extend(measures::channels().into_iter().take(1));
+        all.push(measures::update_relative(REMEDY));
         all
     }
 

@@ -12,7 +12,7 @@
 //! M-step's change does, and it does not disclose the client's weights, as sending `E q_m` would.
 
 use super::rule::difference;
-use super::{Adaptation, Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
+use super::{Adaptation, Ensemble, Gathered, LocalRule, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result, math};
 
 /// `fedmix`.
@@ -119,9 +119,9 @@ impl LocalRule for FedMix {
         Adaptation::Required
     }
 
-    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Ensemble> {
         let models = w[..self.components * shape.len].chunks_exact(shape.len);
-        Ok(Mixture { weights: self.weights(own), models: models.map(<[f32]>::to_vec).collect() })
+        Ok(Ensemble { weights: self.weights(own), models: models.map(<[f32]>::to_vec).collect() })
     }
 
     fn sent(&self) -> &'static str {

@@ -5,7 +5,7 @@
 //! travels.
 
 use super::rule::{difference, gather, scatter};
-use super::{Adaptation, Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
+use super::{Adaptation, Ensemble, Gathered, LocalRule, Own, Round, Shape, ToTrain, Work};
 use std::ops::Range;
 use whimbrel_core::{Error, Key, Result};
 
@@ -68,8 +68,8 @@ impl LocalRule for FedRep {
         Adaptation::Required
     }
 
-    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(self.assemble(shape, w, own)))
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Ensemble> {
+        Ok(Ensemble::single(self.assemble(shape, w, own)))
     }
 
     fn sent(&self) -> &'static str {

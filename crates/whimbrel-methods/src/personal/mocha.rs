@@ -20,7 +20,7 @@
 use super::evaluate::Told;
 use super::per_client::{PerClient, PerClientRule, Upload};
 use super::{
-    Adaptation, Length, Local, LocalRule, Mixture, Own, PARAMETERS, Personal, Round, Shape, Work,
+    Adaptation, Ensemble, Length, Local, LocalRule, Own, PARAMETERS, Personal, Round, Shape, Work,
 };
 use crate::federated::{BindRows, Split, Terms};
 use crate::settings::{Weights, largest_norm};
@@ -34,7 +34,6 @@ use whimbrel_core::{
 /// `mocha`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mocha {
-    /// `lambda`.
     pub lambda: f64,
     /// Rounds between two updates of the relation.
     pub relation_every: u32,
@@ -237,7 +236,7 @@ impl PerClientRule for MochaClients {
         Own::of_models(known.into_iter().collect())
     }
 
-    fn answer(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+    fn answer(&self, own: &Ensemble, parts: &Split<Samples>) -> Result<Told> {
         let score = |rows: &Samples| {
             let mut scores = own.score(&*self.training.learner, rows);
             if let (Some(loss), [model]) = (scores.first_mut(), &own.models[..]) {

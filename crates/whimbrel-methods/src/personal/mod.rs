@@ -26,12 +26,12 @@ mod apfl;
 mod clustered;
 mod decentralised;
 mod ditto;
+mod ensemble;
 mod evaluate;
 mod fedavg;
 mod fedmix;
 mod fedrep;
 mod local;
-mod mixture;
 mod mocha;
 mod per_client;
 mod pfedme;
@@ -45,11 +45,11 @@ pub use apfl::Apfl;
 pub use clustered::{CLUSTER, Clustered, ClusteredClients, Linkage};
 pub use decentralised::{DecentralisedPersonal, Scaling};
 pub use ditto::Ditto;
+pub use ensemble::Ensemble;
 pub use fedavg::FedAvg;
 pub use fedmix::{FedMix, Weighing};
 pub use fedrep::FedRep;
 pub use local::Local;
-pub use mixture::Mixture;
 pub use mocha::{Mocha, MochaClients};
 pub use per_client::{PerClient, PerClientRule};
 pub use pfedme::PFedMe;
@@ -75,6 +75,9 @@ use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{Artifact, Declaration};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, Spread, vector, wire};
 use whimbrel_nn::{Learner, Role, Room};
+
+/// Advice for a run that has not converged.
+const REMEDY: &str = "run more rounds, or use a smaller step";
 
 /// The name of the tensor of the shared vector.
 pub const PARAMETERS: &str = "parameters";
@@ -282,7 +285,7 @@ impl Oracle for Personal {
                 terms.opening_bytes(whole),
             ));
         }
-        let settled = measures::update_relative("run more rounds, or use a smaller step");
+        let settled = measures::update_relative(REMEDY);
         let (measures, batch) =
             (vec![evaluate::objective(), settled], self.learner.clients_at_once());
         Declaration { disclosures, measures, batch, ..Declaration::default() }

@@ -5,7 +5,7 @@
 //! are exact. The server keeps a round's uploads until the round ends: cohort times model.
 
 use super::evaluate::{self, Told};
-use super::{Mixture, Own, Personal};
+use super::{Ensemble, Own, Personal};
 use crate::federated::{BindRows, Oracle, Split, aggregate, optional};
 use crate::settings::{Budget, Weights, check_rows, check_sums};
 use whimbrel_codec::Scalar;
@@ -74,7 +74,7 @@ pub trait PerClientRule: Send + Sync + 'static {
     fn artifact(&self, global: &Self::Global, to: Artifact) -> Artifact;
     fn own(client: &Self::Client) -> Own;
     /// The figures of a client's predictor.
-    fn answer(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+    fn answer(&self, own: &Ensemble, parts: &Split<Samples>) -> Result<Told> {
         self.training().answer_with(own, parts)
     }
     fn ask(&self, global: &Self::Global) -> Self::Ask;
@@ -101,6 +101,8 @@ pub struct Server<G, S> {
     rows: u64,
     rows_used: u64,
     update_norm2: Option<f64>,
+    /// The largest of the run.
+    update_norm2_max: f64,
     scale: S,
 }
 
@@ -118,7 +120,7 @@ pub struct Fold<T> {
     rows_used: u64,
 }
 
-wire!(Server<G: Wire, S: Wire> { round, global, rows, rows_used, update_norm2, scale });
+wire!(Server<G: Wire, S: Wire> { round, global, rows, rows_used, update_norm2, update_norm2_max, scale });
 wire!(Peer { place, rows });
 wire!(Fold<T: Wire> { uploads, rows_used });
 
@@ -177,7 +179,15 @@ impl<R: PerClientRule> Method for PerClient<R> {
             return Err(Error::data("there is no client to start with"));
         }
         let (global, scale) = self.rule.start(key)?;
-        Ok(Server { round: 0, global, rows: 0, rows_used: 0, update_norm2: None, scale })
+        Ok(Server {
+            round: 0,
+            global,
+            rows: 0,
+            rows_used: 0,
+            update_norm2: None,
+            update_norm2_max: 0.0,
+            scale,
+        })
     }
 
     fn admit(&self, server: &mut Self::Server, id: ClientId, rows: &u64) -> Result<Peer> {
@@ -265,6 +275,7 @@ impl<R: PerClientRule> Method for PerClient<R> {
         server.round += 1;
         let norm2 = self.rule.step(&mut server.global, &fold.uploads, server.round)?;
         server.update_norm2 = Some(norm2);
+        server.update_norm2_max = server.update_norm2_max.max(norm2);
         Ok(server)
     }
 
@@ -312,7 +323,11 @@ impl<R: PerClientRule> Evaluate for PerClient<R> {
         let figure = R::measure().map(|m| Metric::number(m.key, R::figure(&server.global)));
         metrics.extend(figure);
         metrics.extend(self.training().pool_told(self.weights, answers)?);
+        let most = server.update_norm2_max;
+        let relative =
+            server.update_norm2.filter(|_| most > 0.0).map(|norm2| (norm2 / most).sqrt());
         metrics.push(optional("update_norm2", server.update_norm2));
+        metrics.push(optional("update_relative", relative));
         Ok(metrics)
     }
 }

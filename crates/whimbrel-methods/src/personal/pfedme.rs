@@ -11,7 +11,7 @@
 //! | `eta` | the local step | |
 //! | `beta` | the server's step | |
 
-use super::mixture::smoothness;
+use super::ensemble::smoothness;
 use super::rule::difference;
 use super::work::check_finite;
 use super::{Adaptation, LocalRule, Own, Round, Work};
@@ -20,7 +20,6 @@ use whimbrel_core::{Key, Result};
 /// `pfedme`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PFedMe {
-    /// `lambda`.
     pub lambda: f64,
     /// `K`.
     pub inner_steps: u32,

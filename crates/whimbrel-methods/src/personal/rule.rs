@@ -1,7 +1,7 @@
 //! The client's half of a method over local training.
 
 use super::work::check_finite;
-use super::{Gathered, Mixture, Personal, Work};
+use super::{Ensemble, Gathered, Personal, Work};
 use crate::federated::{BindRows, Terms};
 use std::any::Any;
 use std::fmt::Debug;
@@ -19,7 +19,6 @@ const MODEL: &str = "model.";
 pub struct Own {
     /// Single numbers, such as mixture weights.
     pub weights: Vec<f64>,
-    /// Vectors of parameters.
     pub models: Vec<Vec<f32>>,
 }
 
@@ -104,8 +103,8 @@ pub trait LocalRule: RuleValue {
         Ok(Own::default())
     }
     /// The predictor of a client: by default its own model, or the shared one.
-    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.model_or(w)))
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Ensemble> {
+        Ok(Ensemble::single(own.model_or(w)))
     }
     /// The content of an upload, for disclosures.
     fn sent(&self) -> &'static str {
@@ -164,7 +163,6 @@ impl dyn LocalRule {
 pub struct Round {
     /// The client's next state, as far as it is known before the training.
     pub own: Own,
-    /// The models to train.
     pub models: Vec<ToTrain>,
     /// The change of the shared vector, as far as it is known before the training.
     pub change: Vec<f32>,

@@ -8,7 +8,7 @@
 //! | `y_i` | `y` | its trained copy |
 
 use super::rule::difference;
-use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
+use super::{Ensemble, Gathered, LocalRule, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result};
 use whimbrel_nn::Role;
 
@@ -56,8 +56,8 @@ impl LocalRule for Scaffold {
         Ok((Own::of_models(vec![next]), change))
     }
 
-    fn personal(&self, shape: &Shape<'_>, w: &[f32], _: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(w[..shape.len].to_vec()))
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], _: &Own) -> Result<Ensemble> {
+        Ok(Ensemble::single(w[..shape.len].to_vec()))
     }
 
     fn sent(&self) -> &'static str {

@@ -82,7 +82,6 @@ pub(crate) fn opening(name: &'static str, rank: u8) -> Allowance {
 /// The method.
 pub struct ExactSums<P> {
     pub method: P,
-    /// Masks on the uploads.
     pub masks: Option<Masks>,
 }
 
@@ -91,7 +90,6 @@ pub struct ExactSums<P> {
 pub struct Server<S> {
     pub own: S,
     clients: u32,
-    /// Exchanges so far.
     exchanges: u32,
 }
 

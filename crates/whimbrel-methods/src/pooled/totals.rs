@@ -28,17 +28,17 @@ pub struct Stage<T>(pub T);
 
 /// The server's state.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct TotalsState {
     totals: Vec<Vec<f64>>,
     /// Exchanges without answers.
     missed: u32,
 }
 
-wire!(Found { totals, missed });
+wire!(TotalsState { totals, missed });
 
 impl<T: Totals> Pooled for Stage<T> {
     type Data = T::Data;
-    type State = Found;
+    type State = TotalsState;
     /// The totals so far.
     type Ask = Vec<Vec<f64>>;
 
@@ -62,16 +62,16 @@ impl<T: Totals> Pooled for Stage<T> {
         self.0.rows(data)
     }
 
-    fn start(&self, _: Key) -> Result<Found> {
-        Ok(Found::default())
+    fn start(&self, _: Key) -> Result<TotalsState> {
+        Ok(TotalsState::default())
     }
 
-    fn status(&self, found: &Found) -> Status {
+    fn status(&self, found: &TotalsState) -> Status {
         let over = found.totals.len() >= self.0.lengths().len();
         Status::new(if over { Next::Stop } else { Next::Uncounted }, 1.0)
     }
 
-    fn ask(&self, found: &Found) -> Result<Vec<Vec<f64>>> {
+    fn ask(&self, found: &TotalsState) -> Result<Vec<Vec<f64>>> {
         Ok(found.totals.clone())
     }
 
@@ -88,7 +88,7 @@ impl<T: Totals> Pooled for Stage<T> {
         self.0.sums(before, data)
     }
 
-    fn step(&self, found: &mut Found, answered: Option<Answered<'_>>) -> Result<()> {
+    fn step(&self, found: &mut TotalsState, answered: Option<Answered<'_>>) -> Result<()> {
         match answered {
             Some(answered) => found.totals.push(answered.sums.to_vec()),
             None => found.missed += 1,
@@ -99,7 +99,7 @@ impl<T: Totals> Pooled for Stage<T> {
         Ok(())
     }
 
-    fn artifact(&self, found: &Found) -> Result<Artifact> {
+    fn artifact(&self, found: &TotalsState) -> Result<Artifact> {
         if found.totals.len() < self.0.lengths().len() {
             return Err(Error::peer("too few clients sent their sums"));
         }

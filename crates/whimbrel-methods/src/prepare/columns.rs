@@ -18,7 +18,6 @@ const CONSTANT: f64 = 1e-14;
 /// The stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
-    /// The number of columns.
     pub columns: usize,
     /// Whether constant columns are dropped.
     pub drop_constant: bool,

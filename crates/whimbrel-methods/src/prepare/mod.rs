@@ -20,7 +20,7 @@ pub use columns::Columns;
 pub use pca::{COLUMNS_MAX, Pca};
 
 use std::sync::Arc;
-use whimbrel_core::method::{Artifact, Bind};
+use whimbrel_core::method::{Artifact, Bind, Tensor};
 use whimbrel_core::{ClientData, Error, Method, Result, RowStream, Table, linalg, math};
 
 /// The number of rows that represent a stream.
@@ -161,8 +161,22 @@ impl Preparation {
         out
     }
 
+    /// A fitted mixture in the units of the data, with this preparation; after a projection in those
+    /// of the components, with the means mapped back beside them.
+    pub fn restore(&self, mut fit: Artifact) -> Artifact {
+        match self.affine() {
+            Some(affine) => fit.tensors.iter_mut().for_each(|tensor| affine.restore(tensor)),
+            None => {
+                let means = fit.tensor("means").map_or(&[][..], |means| &means.values);
+                let (k, back) = (means.len() / self.width(), self.backward(means));
+                fit = fit.with("data_means", &[k, self.kept.len()], back);
+            }
+        }
+        self.save(fit)
+    }
+
     /// Adds kept columns, means, scales and axes to a model.
-    pub fn save(&self, model: Artifact) -> Artifact {
+    fn save(&self, model: Artifact) -> Artifact {
         let k = self.kept.len();
         let kept = self.kept.iter().map(|at| *at as f64).collect();
         let model = model
@@ -291,9 +305,19 @@ impl Affine {
         }
     }
 
-    /// Covariances (square matrices one after the other) in the units of the data.
-    pub fn covariances_backward(&self, matrices: &mut [f64]) {
-        self.scale_covariances(matrices, |a, b| a * b);
+    /// Brings a mixture's means, variances or covariances into the units of the data.
+    fn restore(&self, tensor: &mut Tensor) {
+        match (tensor.name.as_str(), tensor.shape.len()) {
+            ("means", _) => self.backward(&mut tensor.values),
+            ("covariances", 2) => {
+                let scales = self.scales.iter().cycle();
+                tensor.values.iter_mut().zip(scales).for_each(|(v, s)| *v *= s * s);
+            }
+            ("covariance" | "covariances", _) => {
+                self.scale_covariances(&mut tensor.values, |a, b| a * b);
+            }
+            _ => {}
+        }
     }
 
     /// Covariances of scaled columns.
@@ -369,8 +393,12 @@ mod tests {
         assert_eq!(rows, [-1.0, 8.0, -0.5, 12.0]);
         assert_eq!(affine.backward(&rows), [1.0, 2.0, 3.0, 4.0]);
         let mut matrix = vec![1.0, 0.5, 0.5, 1.0];
-        affine.affine().unwrap().covariances_backward(&mut matrix);
+        affine.affine().unwrap().scale_covariances(&mut matrix, |a, b| a * b);
         assert_eq!(matrix, [16.0, 1.0, 1.0, 0.25]);
+        let fit = Artifact::default().with("means", &[1, 2], vec![-1.0, 8.0]);
+        let fit = affine.restore(fit.with("covariances", &[1, 2], vec![1.0, 1.0]));
+        assert_eq!(fit.values("means", 2).unwrap(), [1.0, 2.0]);
+        assert_eq!(fit.values("covariances", 2).unwrap(), [16.0, 0.25]);
     }
 
     #[test]

@@ -32,7 +32,6 @@ const BLOCK: usize = 8;
 pub struct Pca {
     /// The number of prepared columns.
     pub columns: usize,
-    /// The number of components.
     pub components: usize,
 }
 

@@ -218,9 +218,7 @@ pub(super) fn measures() -> Vec<Measure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Average, StepRule};
     use super::*;
-    use crate::settings::Batch;
     use whimbrel_core::{ClientData, FeatureRows, Labelled};
     use whimbrel_models::convex::Problem;
 
@@ -228,17 +226,7 @@ mod tests {
     #[test]
     fn an_accuracy_rests_on_a_group() {
         let problem = Problem::logistic(0.0, true).unwrap();
-        let oracle = Gradient {
-            problem,
-            dimension: 2,
-            batch: Batch::Full,
-            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
-        };
+        let oracle = Gradient::new(problem, 2);
         let x: Vec<f64> = (-50..50).map(|i| f64::from(i) + 0.5).collect();
         let y = x.iter().map(|x| x.signum()).collect();
         let rows = Labelled::new(vec!["x".into()], FeatureRows::Dense(x), y).unwrap();

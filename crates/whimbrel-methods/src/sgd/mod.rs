@@ -53,9 +53,7 @@ pub type Server = federated::Server<Global>;
 
 /// Hyper-parameters.
 pub struct Gradient {
-    /// The loss.
     pub problem: Problem,
-    /// The number of parameters.
     pub dimension: usize,
     /// The rows of a gradient.
     pub batch: Batch,
@@ -71,6 +69,23 @@ pub struct Gradient {
     pub reference: Option<Reference>,
     /// Constants that are known before the clients enrol.
     pub known: Option<KnownConstants>,
+}
+
+impl Gradient {
+    /// Full batches, the step `1/L`, no momentum, and the last iterate.
+    pub fn new(problem: Problem, dimension: usize) -> Self {
+        Self {
+            problem,
+            dimension,
+            batch: Batch::Full,
+            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+            known: None,
+        }
+    }
 }
 
 /// Constants of an earlier stage, or public ones: clients send none of their rows.
@@ -106,7 +121,6 @@ impl Sampling {
 /// The delivered model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Average {
-    /// The last iterate.
     Last,
     /// The mean of all iterates (Polyak-Ruppert).
     Uniform,
@@ -119,9 +133,7 @@ pub enum Average {
 /// A minimum computed by a solver.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reference {
-    /// `w_*`.
     pub w: Vec<f64>,
-    /// `F_*`.
     pub f_star: f64,
     /// `F` at the start, zero.
     pub f_zero: f64,

@@ -16,7 +16,7 @@ mod rows;
 
 use crate::fedem::{self, Budget, Enrolment, Estimator, FedEm};
 use crate::federated::{BindRows, aggregate};
-use crate::mixture::Mixture;
+use crate::kmeans::distance2;
 use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
@@ -24,7 +24,7 @@ use whimbrel_codec::channel::UpRule;
 use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Declaration, Next, Sender, Status};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
-use whimbrel_models::Rows;
+use whimbrel_models::{MixtureModel, Rows};
 
 /// EM steps on the path.
 const STEPS: u32 = 8;
@@ -38,7 +38,7 @@ const SECANT_SHARE: f64 = 1e-18;
 const NULL_GAP: f64 = 1e3;
 
 /// The stage.
-pub struct Constants<M: Mixture> {
+pub struct Constants<M: MixtureModel> {
     /// The fit that it prepares.
     pub fit: FedEm<M>,
     /// The planned mean probability of participation in the fit.
@@ -122,13 +122,13 @@ wire!(PathPoint { s, theta });
 wire!(PathUpload { field, log_likelihood, lipschitz2, sigma2 });
 wire!(PathFold { fields, figures, weight, count });
 
-impl<M: Mixture> Bind<Constants<M>> for BindRows {
+impl<M: MixtureModel> Bind<Constants<M>> for BindRows {
     fn bind(&self, method: &Constants<M>, data: &ClientData) -> Result<M::Data> {
         method.fit.oracle.model.bind(data)
     }
 }
 
-impl<M: Mixture> Method for Constants<M> {
+impl<M: MixtureModel> Method for Constants<M> {
     type Data = M::Data;
     type Server = PathServer;
     type Peer = fedem::Peer;
@@ -382,7 +382,7 @@ impl<M: Mixture> Method for Constants<M> {
     }
 }
 
-impl<M: Mixture> Constants<M> {
+impl<M: MixtureModel> Constants<M> {
     /// The largest `ω` and the smallest `α` of the uplinks in use.
     fn compression(&self) -> Result<(f64, f64)> {
         let mut worst = (0.0f64, 1.0f64);
@@ -464,10 +464,9 @@ fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     if a_old.len() != a.len() || b_old.len() != b.len() {
         return None;
     }
-    let distance2 = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
-    let run: f64 = distance2(a_old, a);
-    let rise: f64 = distance2(b_old, b);
+    let run = distance2(a_old, a);
+    let rise = distance2(b_old, b);
     (run > SECANT_SHARE * vector::norm2_squared(a)).then(|| rise / run)
 }
 
-no_evaluation!([M: Mixture] Constants<M>);
+no_evaluation!([M: MixtureModel] Constants<M>);

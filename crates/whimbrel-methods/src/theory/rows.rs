@@ -2,14 +2,13 @@
 
 use super::{Constants, PathClient, SECANT_SHARE};
 use crate::fedem::{Batch, Estimator};
-use crate::mixture::Mixture;
 use whimbrel_core::{Key, Result, vector};
-use whimbrel_models::Rows;
+use whimbrel_models::{MixtureModel, Rows};
 
 /// The number of rows from which a client estimates `σ_i²` or `L_ij`.
 const LOOKED_MAX: usize = 200;
 
-impl<M: Mixture> Constants<M> {
+impl<M: MixtureModel> Constants<M> {
     /// Chooses these rows, under variance reduction.
     pub(super) fn first_look(&self, rows: usize, key: Key) -> PathClient {
         if self.fit.oracle.estimator == Estimator::Minibatch {

@@ -312,7 +312,7 @@ fn em(mut theta: Vec<f64>, data: &[ClientData], iterations: usize) -> Vec<f64> {
             let mut precision = vec![0.0; d * d];
             let mut z: Vec<f64> = (0..d).map(|j| mean[j] * (-2.0 * logs[j]).exp()).collect();
             (0..d).for_each(|j| precision[j * d + j] = (-2.0 * logs[j]).exp());
-            for (x, y) in x.chunks(RAW).zip(y) {
+            for (x, y) in pairs(x.chunks(RAW), y) {
                 let a: Vec<f64> = phi
                     .chunks(RAW)
                     .map(|v| x.iter().zip(v).map(|(x, v)| f64::from(*x) * v).sum())
@@ -337,7 +337,7 @@ fn em(mut theta: Vec<f64>, data: &[ClientData], iterations: usize) -> Vec<f64> {
                 first[j] += z[j] / data.len() as f64;
                 second[j] += moment[j * d + j] / data.len() as f64;
             }
-            for (x, y) in x.chunks(RAW).zip(y) {
+            for (x, y) in pairs(x.chunks(RAW), y) {
                 for (i, zi) in z.iter().enumerate() {
                     for (r, xr) in x.iter().enumerate() {
                         right[i * RAW + r] += f64::from(*xr) * f64::from(*y) * zi;

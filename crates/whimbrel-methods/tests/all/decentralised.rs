@@ -244,7 +244,7 @@ fn messages_are_counted_for_every_neighbour() {
         let start = after(&method, &graphs, &clients(true), 0);
         // Seven parameters of four bytes and their number.
         let sent = (4 * 7 + 1) * degree * u64::from(ROUNDS);
-        for (all, first) in outcome.tallies.iter().zip(start.state().tallies.iter()) {
+        for (all, first) in pairs(&outcome.tallies, &start.state().tallies) {
             let rounds = (all.bytes_up - first.bytes_up, all.bytes_down - first.bytes_down);
             assert_eq!(rounds, (sent, sent), "{topology:?}");
         }

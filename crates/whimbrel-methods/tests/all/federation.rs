@@ -11,11 +11,11 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::choice::MixtureChoice;
 use whimbrel_methods::fedem::{
-    AutoStep, Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Server, Step,
-    Weights,
+    AutoStep, Batch, Budget, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind,
+    Server, Step, Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::mixture::{self, MixtureInitial, MixtureStart};
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -133,6 +133,16 @@ impl Default for Setup {
     }
 }
 
+/// The automatic step of part of the clients, over a preserved downlink.
+pub const AUTO: AutoStep = AutoStep {
+    omega: 1.5,
+    p: 0.6,
+    spider: None,
+    downlink: DownNoise::Preserved(1.0),
+    falls: false,
+    trusts: true,
+};
+
 /// FedEM over one-level dithering with step 0.1.
 pub fn dithered(rounds: u32) -> Setup {
     Setup { codec: dither(), gamma: 0.1, rounds, ..Setup::default() }
@@ -148,7 +158,7 @@ impl Setup {
     }
 
     /// The same for another mixture; the setup's covariance is not read.
-    pub fn fit<M: mixture::Mixture>(&self, model: M, start: MixtureStart) -> FedEm<M> {
+    pub fn fit<M: whimbrel_models::MixtureModel>(&self, model: M, start: MixtureStart) -> FedEm<M> {
         let q = model.statistic_len();
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };

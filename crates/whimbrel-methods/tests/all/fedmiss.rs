@@ -224,7 +224,7 @@ pub fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
     }
     let eigen = linalg::symmetric_eigen(&gram, COLUMNS).unwrap();
     let (mut out, mut nuclear) = (vec![0.0; a.len()], 0.0);
-    for (value, v) in eigen.values.iter().zip(eigen.vectors.chunks_exact(COLUMNS)) {
+    for (value, v) in pairs(&eigen.values, eigen.vectors.chunks_exact(COLUMNS)) {
         let sigma = value.max(0.0).sqrt();
         if sigma <= tau || sigma < 1e-9 {
             continue;

@@ -10,10 +10,10 @@ use whimbrel_methods::choice::MixtureChoice;
 use whimbrel_methods::fedem::{AutoStep, Batch, DownNoise, Estimator, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::mixture::{Mixture, MixtureStart};
+use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::one_shot::Once;
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedSettings, Numeric};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::runners::runners_agree;
 
@@ -69,18 +69,10 @@ fn setups() -> Vec<(&'static str, Setup)> {
     let spider = || Setup { estimator: Estimator::Spider { inner: 4 }, batch, ..base() };
     let fisher = || Setup { frame: FrameKind::Fisher, ..base() };
     let preserved = |memories| Some((dither(), DownRule::Preserved { alpha: 0.2, memories }));
-    let auto = AutoStep {
-        omega: 1.5,
-        p: 0.6,
-        spider: None,
-        downlink: DownNoise::Preserved(1.0),
-        falls: false,
-        trusts: true,
-    };
     vec![
         ("em", Setup { gamma: 1.0, codec: Codec::Exact, memory: false, ..base() }),
         ("dem", Setup { memory: false, batch, ..base() }),
-        ("fedem", Setup { auto: Some(auto), ..fisher() }),
+        ("fedem", Setup { auto: Some(AUTO), ..fisher() }),
         ("fedem, lean", Setup { form: Form::Lean, ..fisher() }),
         ("vr-fedem", Setup { frame: FrameKind::Fisher, ..spider() }),
         ("vr-fedem, state", Setup { form: Form::State, ..spider() }),
@@ -134,7 +126,7 @@ fn stages_before_a_fit() {
 }
 
 /// The objective at the end; the start is drawn from moments with one key for all.
-fn fitted<M: Mixture>(setup: &Setup, model: M, tables: &[Table]) -> f64 {
+fn fitted<M: MixtureModel>(setup: &Setup, model: M, tables: &[Table]) -> f64 {
     let method = Arc::new(Erased(setup.fit(model, MixtureStart::Moments), BindRows));
     let mut simulator = simulator(method, tables, Participation::Everyone, Faults::default());
     while simulator.step().unwrap().is_some() {}
@@ -157,14 +149,7 @@ fn compressed_fits_end_at_exact_em() {
             let moments = model.moments(&data).unwrap();
             let q = model.statistic_len();
             let omega = codec.omega(q).unwrap();
-            let auto = AutoStep {
-                omega,
-                p: 1.0,
-                spider: None,
-                downlink: DownNoise::None,
-                falls: false,
-                trusts: true,
-            };
+            let auto = AutoStep { omega, p: 1.0, downlink: DownNoise::None, ..AUTO };
             let compressed = Setup {
                 codec: codec.clone(),
                 frame: FrameKind::Fisher,

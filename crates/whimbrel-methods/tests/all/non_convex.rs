@@ -9,7 +9,7 @@ use whimbrel_core::{ClientData, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Batch;
-use whimbrel_methods::sgd::{Average, Gradient, Preset, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Gradient, Preset, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Penalty, Problem};
 
 const DIMS: usize = 6;
@@ -43,15 +43,9 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows
     let down_rule = preset.downlink().settled(alpha, 1.0);
     let method = Sgd {
         oracle: Gradient {
-            problem: Problem::penalised_logistic(penalty, false).unwrap(),
-            dimension: DIMS,
             batch,
             step: StepRule::Theory,
-            momentum: 0.0,
-            average: Average::Last,
-            participation: 1.0,
-            reference: None,
-            known: None,
+            ..Gradient::new(Problem::penalised_logistic(penalty, false).unwrap(), DIMS)
         },
         terms: equal_terms(
             Uplink::new(codec, rule, DIMS).unwrap(),

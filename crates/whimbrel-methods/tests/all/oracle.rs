@@ -7,6 +7,7 @@ use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, S
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, Server};
 use whimbrel_models::gmm::Covariance;
+use whimbrel_testkit::pairs;
 
 #[test]
 fn more_local_steps_mean_less_noise() {
@@ -57,7 +58,7 @@ fn a_stream_is_read_row_after_row_and_finds_the_truth() {
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     // theta: logits (2), means (4), covariance (3). 300,000 rows and gamma = 0.02: errors of the
     // means near 0.03; six of those are a false alarm of 1e-8.
-    for (mean, truth) in server.global.theta[2..6].iter().zip([-1.5, 0.0, 1.5, 1.0]) {
+    for (mean, truth) in pairs(&server.global.theta[2..6], [-1.5, 0.0, 1.5, 1.0]) {
         assert!((mean - truth).abs() < 0.2, "{mean} for {truth}");
     }
 }

@@ -377,10 +377,10 @@ fn one_full_local_step_is_gradient_descent() {
         total += n as f64;
     }
     assert_eq!(after.len(), w_0.len());
-    for ((after, w), g) in after.iter().zip(&w_0).zip(&expected) {
+    for ((after, w), g) in pairs(pairs(after, &w_0), &expected) {
         let step = f64::from(*w) - 0.5 * g / total;
         // f32 gradients of up to 40 samples.
-        assert!((f64::from(*after) - step).abs() < 1e-5, "{after} {step}");
+        assert!((f64::from(after) - step).abs() < 1e-5, "{after} {step}");
     }
 }
 

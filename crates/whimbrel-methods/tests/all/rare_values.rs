@@ -16,13 +16,13 @@ use whimbrel_methods::newton::Newton;
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled::Pooled;
 use whimbrel_methods::prepare::Pca;
-use whimbrel_methods::settings::{Batch, Privacy};
-use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
+use whimbrel_methods::settings::Privacy;
+use whimbrel_methods::sgd::{Gradient, Sgd};
 use whimbrel_models::convex::Problem;
 use whimbrel_models::glm::{Asked, Design, Errors, Factor, Family, Model, Rows, Scaling, Term};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedSettings, Numeric};
-use whimbrel_models::{LatentModel, Rows as Chosen};
+use whimbrel_models::{LatentModel, MixtureModel, Rows as Chosen};
 
 const ROWS: usize = 200;
 const GROUP: u32 = 5;
@@ -207,17 +207,7 @@ fn gradients_of_sparse_columns() {
         }
         let uplink = Uplink::new(Codec::Exact, UpRule::Plain, d).unwrap();
         let method = Sgd {
-            oracle: Gradient {
-                problem: Problem::logistic(0.0, false).unwrap(),
-                dimension: d,
-                batch: Batch::Full,
-                step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
-                momentum: 0.0,
-                average: Average::Last,
-                participation: 1.0,
-                reference: None,
-                known: None,
-            },
+            oracle: Gradient::new(Problem::logistic(0.0, false).unwrap(), d),
             terms: whimbrel_methods::federated::Terms {
                 privacy: Privacy { min_group: Some(GROUP), ..Privacy::default() },
                 ..equal_terms(uplink, Downlink::exact(d), dense as u32)

@@ -7,9 +7,7 @@ use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::clustering::Clustering;
-use whimbrel_methods::fedem::{
-    AutoStep, Batch, DownNoise, Estimator, FirstMemories, Form, FrameKind,
-};
+use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, FirstMemories, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
@@ -74,20 +72,12 @@ fn em() {
 /// In the Fisher frame, over every downlink that has one, with the trust region and early full passes.
 #[test]
 fn em_in_the_fisher_frame() {
-    let auto = AutoStep {
-        omega: 1.5,
-        p: 0.6,
-        spider: None,
-        downlink: DownNoise::Preserved(1.0),
-        falls: false,
-        trusts: true,
-    };
     let base = || Setup {
         codec: dither(),
         covariance: Covariance::Full,
         rounds: 10,
         frame: FrameKind::Fisher,
-        auto: Some(auto),
+        auto: Some(AUTO),
         ..Setup::default()
     };
     let spider = Spider { inner: 4, batch: 14.0, omega: 1.5, alpha: 0.4, clients: 0.0 };
@@ -111,7 +101,7 @@ fn em_in_the_fisher_frame() {
             Setup {
                 estimator: Estimator::Spider { inner: 4 },
                 batch: BATCH,
-                auto: Some(AutoStep { spider: Some(spider), ..auto }),
+                auto: Some(AutoStep { spider: Some(spider), ..AUTO }),
                 ..base()
             },
         ),

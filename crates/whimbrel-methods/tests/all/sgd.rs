@@ -13,7 +13,7 @@ use whimbrel_data::LeastSquaresSpec;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Batch;
-use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Problem, solve};
 use whimbrel_testkit::pairs;
 
@@ -78,19 +78,14 @@ impl Setup {
         }
         let method = Sgd {
             oracle: Gradient {
-                problem,
-                dimension: DIMS,
                 batch: self.batch,
                 step: StepRule::OverSmoothness { factor: self.over_l, frobenius: false },
-                momentum: 0.0,
-                average: Average::Last,
-                participation: 1.0,
                 reference: Some(Reference {
                     w: optimum.w,
                     f_star: optimum.f_star,
                     f_zero: optimum.f_zero,
                 }),
-                known: None,
+                ..Gradient::new(problem, DIMS)
             },
             terms: equal_terms(
                 Uplink::new(up, rule, DIMS).unwrap(),

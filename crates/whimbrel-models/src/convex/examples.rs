@@ -144,14 +144,15 @@ impl Examples {
         });
     }
 
-    /// `||x_i||`.
+    /// `||x_i||`, the intercept's 1 included.
     pub(super) fn row_norm(&self, i: u32) -> f64 {
-        let square = match &self.features {
+        let squares = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>();
+        let square: f64 = match &self.features {
             Features::Dense { lanes, per_row } => {
                 let row = &lanes[i as usize * per_row..][..*per_row];
-                row.iter().flat_map(|lane| &lane.0).map(|x| x * x).sum::<f64>()
+                row.iter().map(|lane| squares(&lane.0)).sum()
             }
-            Features::Sparse(sparse) => sparse.row(i).1.iter().map(|x| x * x).sum(),
+            Features::Sparse(sparse) => squares(sparse.row(i).1),
         };
         square.sqrt()
     }
@@ -239,19 +240,6 @@ impl Examples {
                 });
             }
         }
-    }
-
-    /// The norm of a row's features, the intercept's 1 included.
-    pub(super) fn norm(&self, row: u32) -> f64 {
-        let squares = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>();
-        let norm2: f64 = match &self.features {
-            Features::Dense { lanes, per_row } => {
-                let row = &lanes[row as usize * per_row..][..*per_row];
-                row.iter().map(|lane| squares(&lane.0)).sum()
-            }
-            Features::Sparse(sparse) => squares(sparse.row(row).1),
-        };
-        norm2.sqrt()
     }
 
     /// Each column's mean square: the diagonal of the Gram matrix.

@@ -117,7 +117,7 @@ impl Problem {
             for (slope, row) in slopes.iter_mut().zip(chosen) {
                 // The gradient of a row is its slope times its features. One that is not finite counts
                 // as zero: a failure would tell of single rows.
-                let norm = slope.abs() * data.norm(*row);
+                let norm = slope.abs() * data.row_norm(*row);
                 *slope = if norm.is_finite() { *slope * (bound / norm).min(1.0) } else { 0.0 };
             }
         })?;

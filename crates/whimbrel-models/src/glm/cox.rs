@@ -30,11 +30,19 @@ impl Risk {
         add_outer(root, &mut self.two);
     }
 
-    fn clear(&mut self) {
-        self.zero = 0.0;
-        self.one.fill(0.0);
-        self.two.fill(0.0);
+    fn scale(&mut self, by: f64) {
+        self.zero *= by;
+        vector::scale(&mut self.one, by);
+        vector::scale(&mut self.two, by);
     }
+}
+
+/// The rows of a time, the largest predictor at risk, and `Σ 1/φ` and `Σ (l/m)/φ` relative to its hazard.
+struct Time {
+    rows: Range<usize>,
+    top: f64,
+    all: f64,
+    own: f64,
 }
 
 /// Rows are sorted by time, latest first.
@@ -48,14 +56,20 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
     }
     let z = |row: usize| &z[row * d..][..d];
     let eta: Vec<f64> = (0..rows.len()).map(|row| vector::dot(z(row), beta)).collect();
-    let top = vector::largest(eta.iter().copied());
+    // Hazards are relative to the largest one at risk, so that no risk set underflows.
+    let mut top = f64::NEG_INFINITY;
     let (mut at_risk, mut tied) = (Risk::new(d), Risk::new(d));
     let (mut mean, mut root) = (vec![0.0; d], vec![0.0; d]);
     let mut times = Vec::new();
     let mut from = 0;
     while from < rows.len() {
         let to = from + rows.y[from..].iter().take_while(|t| **t == rows.y[from]).count();
-        tied.clear();
+        tied.scale(0.0);
+        let highest = eta[from..to].iter().copied().fold(top, f64::max);
+        if highest > top {
+            at_risk.scale(math::exp(top - highest));
+            top = highest;
+        }
         let mut events = 0u32;
         for (row, eta) in (from..).zip(&eta[from..to]) {
             let hazard = math::exp(eta - top);
@@ -81,23 +95,27 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
         }
         vector::axpy(&mut sums.information, all, &at_risk.two);
         vector::axpy(&mut sums.information, -own, &tied.two);
-        times.push((from..to, all, own));
+        times.push(Time { rows: from..to, top, all, own });
         from = to;
     }
-    let hazard = |row: usize| math::exp(eta[row] - top);
-    sums.support = support(rows, &times, hazard);
+    sums.support = support(rows, &times, &eta);
 }
 
 /// The number of rows behind the sums: of events, and of the rows at risk by their weights
 /// `r_i = sum over events of exp(η_i) / φ`, whichever is less. Far from the estimate few rows at risk
 /// carry the sums.
-fn support(rows: &Rows, times: &[(Range<usize>, f64, f64)], hazard: impl Fn(usize) -> f64) -> f64 {
-    let (mut events, mut total, mut largest, mut later) = (0.0, 0.0, 0.0_f64, 0.0);
-    for (tied, all, own) in times.iter().rev() {
+fn support(rows: &Rows, times: &[Time], eta: &[f64]) -> f64 {
+    let (mut events, mut total, mut largest) = (0.0, 0.0, 0.0_f64);
+    let (mut later, mut before) = (0.0, f64::INFINITY);
+    for Time { rows: tied, top, all, own } in times.iter().rev() {
+        if *top < before {
+            later *= math::exp(top - before);
+            before = *top;
+        }
         later += all;
         for row in tied.clone() {
             let is_event = rows.event.get(row).is_none_or(|event| *event == 1.0);
-            let weight = hazard(row) * if is_event { later - own } else { later };
+            let weight = math::exp(eta[row] - top) * if is_event { later - own } else { later };
             events += f64::from(u8::from(is_event));
             (total, largest) = (total + weight, largest.max(weight));
         }

@@ -186,11 +186,28 @@ impl Design {
         class.map(|weight| weight * own.unwrap_or(1.0)).or(own)
     }
 
+    /// The first complete row of a table with a value outside the family's domain.
+    pub fn fault(&self, table: &Table, family: Family) -> Option<(usize, Error)> {
+        let used = self.used();
+        let is_complete = |row: &[f64]| used.iter().all(|column| !row[*column].is_nan());
+        let complete = (0..table.rows()).filter(|at| is_complete(table.row(*at)));
+        complete
+            .map(|at| (at, self.check(table.row(at), family)))
+            .find_map(|(at, checked)| checked.err().map(|error| (at, error)))
+    }
+
     /// Refuses values outside the family's domain.
     fn check(&self, row: &[f64], family: Family) -> Result<()> {
         let (y, name) = (row[self.target], &self.columns[self.target]);
         if let Some(domain) = family.outside(y) {
-            return Err(Error::data(format!("{y} in column {name:?} is not {domain}")));
+            let error = Error::data(format!("{y} in column {name:?} is not {domain}"));
+            return Err(match family {
+                Family::Binomial => error.hint(format!(
+                    "if its numbers stand for two classes, write {name:?} = {{ type = \"category\" }} in \
+                     [schema]; for more classes family = \"multinomial\" in [model]"
+                )),
+                _ => error,
+            });
         }
         for (column, positive) in [(self.weights, "weight"), (self.event, "event")] {
             let Some(column) = column else { continue };

@@ -55,11 +55,11 @@ impl Rows {
         self.weight.get(row).copied().unwrap_or(1.0)
     }
 
-    /// `(rows, Σ w, Σ w y, Σ w y²)`.
+    /// `(rows, Σ w, Σ w y, Σ w y²)`, with events for `y` if they are known.
     pub fn totals(&self) -> [f64; 4] {
         let mut totals = [self.len() as f64, 0.0, 0.0, 0.0];
         for (row, y) in self.y.iter().enumerate() {
-            let w = self.weight(row);
+            let (w, y) = (self.weight(row), self.event.get(row).unwrap_or(y));
             (totals[1], totals[2], totals[3]) =
                 (totals[1] + w, totals[2] + w * y, totals[3] + w * y * y);
         }
@@ -174,6 +174,34 @@ impl Model {
         names
     }
 
+    /// Names of the parameters, then of the [reference levels](Self::references).
+    pub fn labels(&self) -> Vec<String> {
+        let mut labels = self.names();
+        labels.extend(self.references().into_iter().map(|(name, ..)| name));
+        labels
+    }
+
+    /// The reference level of each factor, by predictor: its name, the place of the intercept, and those of
+    /// the other levels.
+    pub fn references(&self) -> Vec<(String, Option<usize>, Vec<usize>)> {
+        let (terms, intercepts) = (self.terms(), self.intercepts());
+        let factors = self.design.terms.iter().zip(&terms).filter_map(|(term, (name, places))| {
+            let [factor] = &term.factors[..] else { return None };
+            Some((format!("{name}[{}]", factor.levels.get(factor.reference)?), places))
+        });
+        let each = factors.flat_map(|(level, places)| {
+            let own = places.chunks(places.len() / self.family.predictors());
+            own.enumerate().map(move |(c, own)| (c, level.clone(), own.to_vec()))
+        });
+        each.map(|(c, level, own)| {
+            let class = self.design.classes.get(c + 1).filter(|_| self.family.predictors() > 1);
+            let class = class.map_or(String::new(), |class| format!("{class}: "));
+            let name = format!("{class}{level} (the reference level)");
+            (name, intercepts.get(c).copied(), own)
+        })
+        .collect()
+    }
+
     /// Places of the parameters of each term, with its name.
     pub fn terms(&self) -> Vec<(String, Vec<usize>)> {
         let (q, mut at) = (self.columns(), usize::from(self.design.intercept));
@@ -216,6 +244,12 @@ impl Model {
         let mut theta = vec![0.0; self.parameters()];
         let mean = sum / weights;
         let one_valued = match self.family {
+            Family::Cox if self.design.event.is_some() && mean == 0.0 => {
+                let what = "there are no events: every time is censored";
+                return Err(
+                    Error::data(what).hint("`event` names the column that is 1 for an event")
+                );
+            }
             Family::Binomial => mean <= 0.0 || mean >= 1.0,
             Family::Poisson | Family::NegativeBinomial => mean <= 0.0,
             _ => false,
@@ -325,14 +359,19 @@ impl Model {
             return Predictor { eta, scaling, silent: true };
         }
         self.profile(rows, &mut eta);
+        // Differences from the first row: a column that is constant has its value for a mean, exactly.
+        let first = &rows.x[..rows.width];
         let (mut total, mut means) = (0.0, vec![0.0; rows.width]);
         for (row, (eta, y)) in eta.iter().zip(&rows.y).enumerate() {
             let Some(local) = self.family.local(*y, *eta, 0.0) else { continue };
             let w = rows.weight(row) * local.curvature;
             total += w;
-            vector::axpy(&mut means, w, &rows.x[row * rows.width..][..rows.width]);
+            let x = &rows.x[row * rows.width..][..rows.width];
+            for ((mean, x), first) in means.iter_mut().zip(x).zip(first) {
+                *mean += w * (x - first);
+            }
         }
-        vector::scale(&mut means, 1.0 / total);
+        means.iter_mut().zip(first).for_each(|(mean, first)| *mean = first + *mean / total);
         scaling.means = means;
         Predictor { eta, scaling, silent: false }
     }

@@ -4,6 +4,7 @@
 use super::Gmm;
 use super::estep::BLOCK_TILES;
 use super::kernels;
+use crate::MixtureModel;
 use crate::lane::{LANES, Lane};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Error, Result, RowStream};

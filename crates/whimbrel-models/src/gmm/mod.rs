@@ -196,7 +196,6 @@ pub struct Gmm {
 /// A covariance that is given.
 #[derive(Clone, Debug)]
 struct Known {
-    /// The lower triangle.
     packed: Vec<f64>,
     inverse: factor::InverseFactor,
 }
@@ -230,28 +229,9 @@ impl Gmm {
         self.settings.columns
     }
 
-    /// Length of [`moments`](LatentModel::moments): `d + d(d+1)/2`, or 0.
-    pub fn moments_len(&self) -> usize {
-        let needed = self.settings.want_moments || self.settings.covariance == Covariance::Tied;
-        if needed { self.columns() + self.triangle() } else { 0 }
-    }
-
     /// The lower triangle of the known covariance; empty if it is fitted.
     fn known_triangle(&self) -> Vec<f64> {
         self.known.as_ref().map_or_else(Vec::new, |known| known.packed.clone())
-    }
-
-    /// Number of parameters.
-    pub fn free_parameters(&self) -> usize {
-        let (k, d) = (self.components(), self.columns());
-        let covariances = match self.settings.covariance {
-            Covariance::Known(_) => 0,
-            Covariance::Tied => self.triangle(),
-            Covariance::Diagonal => k * d,
-            Covariance::Spherical => k,
-            Covariance::Full => k * self.triangle(),
-        };
-        k - 1 + k * d + covariances
     }
 
     /// Length of the lower triangle of a covariance.
@@ -321,6 +301,16 @@ impl LatentModel for Gmm {
             clip::score_clipped(theta, bound, block, scratch)
         };
         self.mean_over(data, Rows::All, statistic, score).map(|_| ())
+    }
+
+    fn clipped_rounding(
+        &self,
+        theta: &GmmParameters,
+        rows: usize,
+        bound: f64,
+        state: Option<&[f64]>,
+    ) -> f64 {
+        clip::rounding(theta, rows, bound, state)
     }
 
     fn supports(

@@ -17,7 +17,7 @@ use super::factor::definite_above;
 use super::parameters::{Factors, GmmParameters, equalise};
 use super::{Covariance, Gmm};
 use crate::mixture::{check_finite, weights_of};
-use crate::{LatentModel, Maximum};
+use crate::{LatentModel, Maximum, MixtureModel};
 use whimbrel_core::linalg::{floor_eigenvalues, pack, packed_index, unpack};
 use whimbrel_core::{Error, Result, math};
 

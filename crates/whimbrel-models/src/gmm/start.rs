@@ -1,16 +1,59 @@
-//! Initial parameters: from pooled moments, or from the clients' cluster centres.
+//! The Gaussian mixture as a [`MixtureModel`].
 
 use super::mstep::{column_scale, floor_packed, subtract_outer};
-use super::{Covariance, Gmm, GmmParameters};
-use crate::mixture::{check_finite, floored, shares_of};
+use super::{Covariance, Gmm, GmmData, GmmParameters};
+use crate::mixture::{MixtureModel, check_finite, diagonals, floored, shares_of};
 use whimbrel_core::linalg::{cholesky, packed_index, unpack};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result};
 
-impl Gmm {
+impl MixtureModel for Gmm {
+    fn components(&self) -> usize {
+        self.settings().components
+    }
+
+    fn free_parameters(&self) -> usize {
+        let (k, d) = (self.settings().components, self.columns());
+        let covariances = match self.settings().covariance {
+            Covariance::Known(_) => 0,
+            Covariance::Tied => self.triangle(),
+            Covariance::Diagonal => k * d,
+            Covariance::Spherical => k,
+            Covariance::Full => k * self.triangle(),
+        };
+        k - 1 + k * d + covariances
+    }
+
+    /// `d + d(d+1)/2`, or 0.
+    fn moments_len(&self) -> usize {
+        let needed = self.settings().want_moments || self.settings().covariance == Covariance::Tied;
+        if needed { self.columns() + self.triangle() } else { 0 }
+    }
+
+    fn weights(&self, theta: &GmmParameters) -> Vec<f64> {
+        theta.weights().to_vec()
+    }
+
+    fn point_len(&self) -> usize {
+        self.columns()
+    }
+
+    fn points(&self, data: &GmmData) -> Vec<f64> {
+        data.values()
+    }
+
+    fn point(&self, data: &GmmData, row: usize) -> Vec<f64> {
+        data.row(row)
+    }
+
+    fn point_means(&self, moments: &[f64]) -> Vec<f64> {
+        moments[..self.columns()].to_vec()
+    }
+
     /// Equal weights, means drawn from the normal distribution with the pooled mean and
     /// covariance, and that covariance for every component (its diagonal or the known covariance, depending
-    /// on the model). Needs only sums over clients.
-    pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<GmmParameters> {
+    /// on the model).
+    fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<GmmParameters> {
         let (mean, pooled) = self.pooled_from(moments)?;
         let (components, d) = (self.components(), self.columns());
         let mut root = unpack(&pooled, d);
@@ -23,16 +66,13 @@ impl Gmm {
         self.start(vec![1.0 / components as f64; components], means, pooled)
     }
 
-    /// Equal weights, the given means (component after component), and the pooled covariance.
-    pub fn initial_from_means(&self, means: Vec<f64>, moments: &[f64]) -> Result<GmmParameters> {
+    fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<GmmParameters> {
         let (_, pooled) = self.pooled_from(moments)?;
         let components = self.components();
-        self.start(vec![1.0 / components as f64; components], means, pooled)
+        self.start(vec![1.0 / components as f64; components], points, pooled)
     }
 
-    /// Weights proportional to `counts`, means at `centres` (component after component), and the pooled
-    /// covariance minus the scatter between the centres.
-    pub fn initial_from_centres(
+    fn initial_from_centres(
         &self,
         centres: &[f64],
         counts: &[f64],
@@ -55,6 +95,41 @@ impl Gmm {
         self.start(weights, centres.to_vec(), within)
     }
 
+    fn initial_isotropic(
+        &self,
+        weights: &[f64],
+        means: &[f64],
+        variance: f64,
+    ) -> Result<GmmParameters> {
+        let (k, d) = (self.components(), self.columns());
+        let identity = (0..d * d).map(|at| if at % (d + 1) == 0 { variance } else { 0.0 });
+        let covariance = match self.settings().covariance {
+            Covariance::Known(_) => Vec::new(),
+            Covariance::Tied => identity.collect(),
+            Covariance::Diagonal | Covariance::Spherical => vec![variance; k * d],
+            Covariance::Full => identity.collect::<Vec<f64>>().repeat(k),
+        };
+        self.parameters(weights, means, &covariance)
+    }
+
+    fn artifact(&self, theta: &GmmParameters) -> Artifact {
+        let (k, d) = (self.components(), self.columns());
+        let covariances = || (0..k).flat_map(|i| theta.covariance(i)).collect::<Vec<f64>>();
+        let artifact = Artifact::new("gmm").with("weights", &[k], theta.weights().to_vec());
+        let artifact = artifact.with("means", &[k, d], theta.means().to_vec());
+        match self.settings().covariance {
+            Covariance::Known(_) | Covariance::Tied => {
+                artifact.with("covariance", &[d, d], theta.covariance(0))
+            }
+            Covariance::Diagonal | Covariance::Spherical => {
+                artifact.with("covariances", &[k, d], diagonals(&covariances(), d))
+            }
+            Covariance::Full => artifact.with("covariances", &[k, d, d], covariances()),
+        }
+    }
+}
+
+impl Gmm {
     /// The pooled mean and covariance (lower triangle, eigenvalues floored).
     fn pooled_from(&self, moments: &[f64]) -> Result<(Vec<f64>, Vec<f64>)> {
         let d = self.columns();

@@ -37,7 +37,6 @@ pub struct NewRow {
     pub posterior: Vec<f64>,
     /// The largest fitted `theta` of its cells; minus infinity without cells.
     pub ceiling: f64,
-    /// Number of observed cells.
     pub observations: u32,
 }
 

@@ -162,7 +162,6 @@ pub struct Advance {
 #[derive(Clone, Copy, Debug)]
 pub struct TableStep<'a> {
     pub residuals: &'a Residuals,
-    /// The step size.
     pub gamma: f64,
     /// `n`, which multiplies the penalties.
     pub clients: f64,

@@ -33,7 +33,6 @@ pub struct LowRankFit {
 /// The natural parameter of a cell, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
-    /// `theta`.
     pub theta: f64,
     /// Standard deviation of the part of the error that held-out cells do not measure.
     pub spread: f64,

@@ -176,13 +176,6 @@ impl Mixed {
         &self.numbers
     }
 
-    /// Number of parameters.
-    pub fn free_parameters(&self) -> usize {
-        let others = self.counts.len() + self.free_levels();
-        let numbers = self.gaussian.as_ref();
-        numbers.map_or(self.components() - 1, Gmm::free_parameters) + self.components() * others
-    }
-
     /// Number of level probabilities of a component.
     fn all_levels(&self) -> usize {
         self.levels.iter().map(|levels| levels.count).sum()
@@ -220,44 +213,6 @@ impl Mixed {
             if *s1 > 0.0 { sums.iter().map(|x| x / s1).collect() } else { pooled.clone() }
         };
         each.flat_map(quotient).collect()
-    }
-
-    /// The range of steps of the numbers, and the distances of rates and probabilities from zero; they may
-    /// grow without bound.
-    fn step_range_of(&self, statistic: &[f64], direction: &[f64]) -> Result<StepRange> {
-        let components = self.components();
-        let (gaussian, counts, levels) = self.parts(statistic);
-        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
-        let mut reach = match &self.gaussian {
-            Some(gmm) => gmm.step_range(gaussian, along_gaussian, &[])?.unwrap_or_default(),
-            None => StepRange::of_weights(gaussian, along_gaussian),
-        };
-        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
-        let (c, l) = (self.counts.len(), self.free_levels());
-        let pooled: Vec<f64> =
-            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
-        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
-            let weight = gaussian[k];
-            for j in 0..c {
-                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
-                if at > 0.0 {
-                    reach.include((along_counts[k * c + j] / at).min(0.0));
-                }
-            }
-            let mut from = k * l;
-            for Levels { count, .. } in &self.levels {
-                let (own, along) =
-                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
-                let first = (weight - own.iter().sum::<f64>(), {
-                    along_gaussian[k] - along.iter().sum::<f64>()
-                });
-                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
-                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
-                }
-                from += count - 1;
-            }
-        }
-        Ok(reach)
     }
 }
 
@@ -387,13 +342,47 @@ impl LatentModel for Mixed {
         Some(Box::new(frame::MixedFrame::of_coordinates(self, theta)))
     }
 
+    /// The range of steps of the numbers, and the distances of rates and probabilities from zero; they may
+    /// grow without bound.
     fn step_range(
         &self,
         statistic: &[f64],
         direction: &[f64],
         _: &[f64],
     ) -> Result<Option<StepRange>> {
-        self.step_range_of(statistic, direction).map(Some)
+        let components = self.components();
+        let (gaussian, counts, levels) = self.parts(statistic);
+        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
+        let mut reach = match &self.gaussian {
+            Some(gmm) => gmm.step_range(gaussian, along_gaussian, &[])?.unwrap_or_default(),
+            None => StepRange::of_weights(gaussian, along_gaussian),
+        };
+        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
+        let (c, l) = (self.counts.len(), self.free_levels());
+        let pooled: Vec<f64> =
+            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
+        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
+            let weight = gaussian[k];
+            for j in 0..c {
+                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
+                if at > 0.0 {
+                    reach.include((along_counts[k * c + j] / at).min(0.0));
+                }
+            }
+            let mut from = k * l;
+            for Levels { count, .. } in &self.levels {
+                let (own, along) =
+                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
+                let first = (weight - own.iter().sum::<f64>(), {
+                    along_gaussian[k] - along.iter().sum::<f64>()
+                });
+                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
+                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
+                }
+                from += count - 1;
+            }
+        }
+        Ok(Some(reach))
     }
 
     fn baseline(&self, _: &[f64], moments: &[f64]) -> Option<f64> {

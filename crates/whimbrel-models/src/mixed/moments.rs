@@ -4,7 +4,7 @@
 //! (counts); the indicator of each level.
 
 use super::{ColumnKind, Mixed, MixedData};
-use crate::mixture::LN_TWO_PI;
+use crate::mixture::{LN_TWO_PI, MixtureModel};
 use whimbrel_core::math;
 
 /// The pooled moments of a column.
@@ -17,11 +17,6 @@ pub(super) enum Column {
 }
 
 impl Mixed {
-    /// The length of [`moments`](crate::LatentModel::moments).
-    pub fn moments_len(&self) -> usize {
-        self.columns().iter().map(|kind| width(*kind)).sum()
-    }
-
     pub(super) fn moments_of(&self, data: &MixedData) -> Vec<f64> {
         let mut out = vec![0.0; self.moments_len()];
         for row in 0..data.rows() {
@@ -99,7 +94,7 @@ impl Mixed {
 }
 
 /// Number of moments of a column.
-fn width(kind: ColumnKind) -> usize {
+pub(super) fn width(kind: ColumnKind) -> usize {
     match kind {
         ColumnKind::Number => 3,
         ColumnKind::Count => 4,

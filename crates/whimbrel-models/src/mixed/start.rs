@@ -1,34 +1,42 @@
-//! Initial parameters: from pooled moments, or from the clients' cluster centres.
+//! The mixture over mixed tables as a [`MixtureModel`].
 //!
 //! A *point* is a row as a real vector: numbers and counts, and an indicator for each level. A centre of
 //! points holds means, rates and probabilities.
 
-use super::moments::Column;
+use super::moments::{Column, width};
 use super::{Levels, Mixed, MixedData, MixedParameters, Numeric};
-use crate::mixture::{check_finite, floored, shares_of};
+use crate::gmm::Gmm;
+use crate::mixture::{MixtureModel, check_finite, diagonals, floored, shares_of};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result, math};
 
 /// Weight of the pooled rates and probabilities in initial ones, since EM cannot leave the boundary.
 const POOLED_SHARE: f64 = 0.1;
 
-impl Mixed {
-    /// Dimension of a point.
-    pub fn point_len(&self) -> usize {
+impl MixtureModel for Mixed {
+    fn components(&self) -> usize {
+        self.settings.components
+    }
+
+    fn free_parameters(&self) -> usize {
+        let others = self.counts.len() + self.free_levels();
+        let numbers = self.gaussian.as_ref();
+        numbers.map_or(self.components() - 1, Gmm::free_parameters) + self.components() * others
+    }
+
+    fn moments_len(&self) -> usize {
+        self.columns().iter().map(|kind| width(*kind)).sum()
+    }
+
+    fn weights(&self, theta: &MixedParameters) -> Vec<f64> {
+        theta.weights().to_vec()
+    }
+
+    fn point_len(&self) -> usize {
         self.numbers.len() + self.counts.len() + self.all_levels()
     }
 
-    /// The column of each coordinate of a point, with the level it indicates.
-    fn point_columns(&self) -> Vec<(usize, Option<usize>)> {
-        let scalars = self.numbers.iter().chain(&self.counts).map(|column| (*column, None));
-        let levels = |l: &Levels| {
-            let column = l.column;
-            (0..l.count).map(move |level| (column, Some(level)))
-        };
-        scalars.chain(self.levels.iter().flat_map(levels)).collect()
-    }
-
-    /// Rows as points; missing cells are replaced by column means.
-    pub fn points(&self, data: &MixedData) -> Vec<f64> {
+    fn points(&self, data: &MixedData) -> Vec<f64> {
         let (coordinates, means) = (self.point_columns(), self.point_means(&self.moments_of(data)));
         let mut points = Vec::with_capacity(data.rows() * coordinates.len());
         for row in 0..data.rows() {
@@ -44,8 +52,7 @@ impl Mixed {
         points
     }
 
-    /// Whether each coordinate of the points comes from an observed cell; `None` if all do.
-    pub fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
+    fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
         let coordinates = self.point_columns();
         let of_row = |row: usize| {
             coordinates.iter().map(move |(column, _)| !data.row(row)[*column].is_nan())
@@ -54,8 +61,8 @@ impl Mixed {
         observed.contains(&false).then_some(observed)
     }
 
-    /// The scale of each coordinate of a point, so that every column has unit variance.
-    pub fn point_scales(&self, moments: &[f64]) -> Vec<f64> {
+    /// Every column has unit variance.
+    fn point_scales(&self, moments: &[f64]) -> Option<Vec<f64>> {
         let columns = self.columns_of(moments);
         let scale = |(column, _): (usize, Option<usize>)| {
             let (variance, least) = match &columns[column] {
@@ -67,11 +74,10 @@ impl Mixed {
             };
             if variance > least { variance.sqrt() } else { 1.0 }
         };
-        self.point_columns().into_iter().map(scale).collect()
+        Some(self.point_columns().into_iter().map(scale).collect())
     }
 
-    /// The coordinates of points without any observed cell.
-    pub fn point_gaps(&self, moments: &[f64]) -> Vec<usize> {
+    fn point_gaps(&self, moments: &[f64]) -> Vec<usize> {
         let columns = self.columns_of(moments);
         let is_gap = |column: usize| match &columns[column] {
             Column::Scalar { observed, .. } => *observed == 0.0,
@@ -81,8 +87,7 @@ impl Mixed {
         all.filter(|(_, (column, _))| is_gap(*column)).map(|(at, _)| at).collect()
     }
 
-    /// The mean point.
-    pub fn point_means(&self, moments: &[f64]) -> Vec<f64> {
+    fn point_means(&self, moments: &[f64]) -> Vec<f64> {
         let columns = self.columns_of(moments);
         let mean = |(column, level): (usize, Option<usize>)| match &columns[column] {
             Column::Scalar { mean, .. } => *mean,
@@ -93,8 +98,8 @@ impl Mixed {
 
     /// Equal weights; means of numbers drawn from the column's normal distribution, rates from the
     /// log-normal distribution with its mean and variance, and pooled probabilities times log-normal
-    /// factors. Needs only sums over clients.
-    pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<MixedParameters> {
+    /// factors.
+    fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<MixedParameters> {
         self.check_moments(moments)?;
         let (columns, k) = (self.columns_of(moments), self.components());
         let mut stream = key.stream();
@@ -124,9 +129,11 @@ impl Mixed {
         self.start(vec![1.0 / k as f64; k], &centres, moments, false)
     }
 
-    /// Weights proportional to `counts`; means, rates and probabilities at `centres` (one point after the
-    /// other); and the pooled variances minus the scatter between the centres.
-    pub fn initial_from_centres(
+    fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<MixedParameters> {
+        self.initial_from_centres(&points, &vec![1.0; self.components()], moments)
+    }
+
+    fn initial_from_centres(
         &self,
         centres: &[f64],
         counts: &[f64],
@@ -136,6 +143,39 @@ impl Mixed {
         let shares = shares_of(counts, centres, [self.components(), self.point_len()])?;
         let weights = floored(shares.into_iter(), self.settings.weight_floor);
         self.start(weights, centres, moments, true)
+    }
+
+    /// Tensors: `weights`; `means` and `covariances` of numbers, `rates` of counts, `levels` with the
+    /// probabilities of all levels, for the kinds of columns in the table.
+    fn artifact(&self, theta: &MixedParameters) -> Artifact {
+        let (k, d) = (self.components(), self.numbers().len());
+        let mut artifact = Artifact::new("mixture").with("weights", &[k], theta.weights().to_vec());
+        if let Some(gaussian) = theta.gaussian() {
+            let all: Vec<f64> = (0..k).flat_map(|k| gaussian.covariance(k)).collect();
+            artifact = artifact.with("means", &[k, d], gaussian.means().to_vec());
+            artifact = match self.settings.numeric {
+                Numeric::Full => artifact.with("covariances", &[k, d, d], all),
+                Numeric::Diagonal => artifact.with("covariances", &[k, d], diagonals(&all, d)),
+            };
+        }
+        for (name, values) in [("rates", theta.rates()), ("levels", theta.levels())] {
+            if !values.is_empty() {
+                artifact = artifact.with(name, &[k, values.len() / k], values.to_vec());
+            }
+        }
+        artifact
+    }
+}
+
+impl Mixed {
+    /// The column of each coordinate of a point, with the level it indicates.
+    fn point_columns(&self) -> Vec<(usize, Option<usize>)> {
+        let scalars = self.numbers.iter().chain(&self.counts).map(|column| (*column, None));
+        let levels = |l: &Levels| {
+            let column = l.column;
+            (0..l.count).map(move |level| (column, Some(level)))
+        };
+        scalars.chain(self.levels.iter().flat_map(levels)).collect()
     }
 
     fn check_moments(&self, moments: &[f64]) -> Result<()> {

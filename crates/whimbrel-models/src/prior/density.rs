@@ -54,11 +54,8 @@ struct Part {
 /// A Gaussian component in two coordinates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Marginal {
-    /// The component's weight.
     pub weight: f64,
-    /// Its mean.
     pub mean: [f64; 2],
-    /// Its covariance.
     pub covariance: [[f64; 2]; 2],
 }
 

@@ -230,7 +230,6 @@ pub struct ChainState {
     pub position: Vec<f64>,
     /// The momentum; empty until a kernel with momentum has moved.
     pub momentum: Vec<f64>,
-    /// Number of proposed moves.
     pub proposed: u64,
     pub accepted: u64,
     /// Size of a coordinate beyond which the chain is checked for divergence.

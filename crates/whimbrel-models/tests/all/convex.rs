@@ -4,7 +4,7 @@ use whimbrel_core::isa::{self, Isa};
 use whimbrel_core::{ClientData, Error, FeatureRows, Key, Labelled, Table, linalg, math, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Penalty, Problem};
-use whimbrel_testkit::gap;
+use whimbrel_testkit::{gap, pairs};
 
 pub fn problems(ridge: f64, intercept: bool) -> [Problem; 2] {
     [Problem::least_squares, Problem::logistic].map(|new| new(ridge, intercept).unwrap())
@@ -144,7 +144,7 @@ fn derivatives_agree_with_differences() {
 fn constants_are_eigenvalues_of_the_gram_matrix() {
     for (rows, width) in [(1, 3), (4, 9), (60, 5), (90, 12)] {
         for data in both_layouts(rows, width) {
-            for (problem, curvature) in problems(0.01, true).iter().zip([1.0, 0.25]) {
+            for (problem, curvature) in pairs(problems(0.01, true), [1.0, 0.25]) {
                 let data = problem.bind(&data).unwrap();
                 let (x, d) = (cells(&data), data.dimension());
                 let mut gram = vec![0.0; d * d];

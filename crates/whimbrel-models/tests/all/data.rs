@@ -4,7 +4,7 @@ use crate::cases::{covariances, gap, model, parameters, rows};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, RowStream, Table};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmPenalty, GmmSettings};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
 
 fn table(columns: &[&str], values: &[f64]) -> ClientData {
     let names = columns.iter().map(|c| c.to_string()).collect();

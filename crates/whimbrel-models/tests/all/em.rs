@@ -2,8 +2,8 @@
 
 use crate::cases::{covariances, e_step, parameters, rows};
 use whimbrel_core::Key;
-use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmPenalty, GmmSettings};
+use whimbrel_models::{LatentModel, MixtureModel};
 
 /// A mixture whose moments are wanted for the start.
 fn with_moments(components: usize, d: usize, covariance: Covariance, penalty: GmmPenalty) -> Gmm {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use whimbrel_core::Key;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters};
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedParameters, Numeric};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
+use whimbrel_testkit::pairs;
 
 /// `y -> A y + b` with a lower triangular `A`, row-major.
 struct Map {
@@ -88,7 +89,7 @@ fn step(model: &Gmm, theta: &GmmParameters, values: &[f64]) -> (f64, f64, GmmPar
 
 fn assert_close(found: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len());
-    for (x, y) in found.iter().zip(expected) {
+    for (x, y) in pairs(found, expected) {
         assert!((x - y).abs() <= tolerance, "{x} is not {y} +- {tolerance:e}");
     }
 }

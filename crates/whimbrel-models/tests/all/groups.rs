@@ -6,7 +6,8 @@ use crate::mixed::{COLUMNS, mixed, table};
 use whimbrel_core::{ClientData, FeatureRows, Key, Table};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters};
 use whimbrel_models::mixed::{MixedData, Numeric};
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
+use whimbrel_testkit::pairs;
 
 const GROUP: u32 = 5;
 
@@ -100,7 +101,7 @@ fn a_component_at_a_single_row_is_left_out_and_nothing_can_be_subtracted() {
             let weights = &statistic[..components];
             assert!(weights[..components - 1].iter().all(|w| *w == 0.0), "{weights:?}");
             let whole = &statistic[components + (components - 1) * d..][..d];
-            for (found, moment) in whole.iter().zip(&first_moment) {
+            for (found, moment) in pairs(whole, &first_moment) {
                 assert!((found - moment).abs() < 1e-12, "{found} {moment}");
             }
         }

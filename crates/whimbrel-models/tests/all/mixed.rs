@@ -7,7 +7,8 @@ use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedData, MixedParameters, MixedSettings, Numeric,
 };
-use whimbrel_models::{LatentModel, Rows};
+use whimbrel_models::{LatentModel, MixtureModel, Rows};
+use whimbrel_testkit::pairs;
 
 pub const COLUMNS: [ColumnKind; 7] = [
     ColumnKind::Number,
@@ -46,7 +47,7 @@ pub fn table(n: usize, gaps: f64, seed: u64) -> Vec<f64> {
 /// Equal lengths, and numbers equal to this tolerance, relative above one.
 fn assert_near(found: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len());
-    for (x, y) in found.iter().zip(expected) {
+    for (x, y) in pairs(found, expected) {
         assert!((x - y).abs() < tolerance * y.abs().max(1.0), "{x} {y}");
     }
 }

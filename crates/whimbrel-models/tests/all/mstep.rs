@@ -2,8 +2,8 @@
 
 use crate::cases::{Drawn, covariances, drawn, e_step, gap, model, parameters};
 use proptest::prelude::*;
-use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmPenalty, GmmSettings};
+use whimbrel_models::{LatentModel, MixtureModel};
 
 /// `psi(theta) + R(theta) - <s, phi(theta)>`.
 fn surrogate(model: &Gmm, theta: &GmmParameters, statistic: &[f64], moments: &[f64]) -> f64 {

@@ -9,6 +9,7 @@ use whimbrel_models::prior::{Density, Prior, Shape};
 use whimbrel_models::sampler::{
     ChainState, Kernel, Potential, Scratch, effective_sample_size, split_r_hat,
 };
+use whimbrel_testkit::pairs;
 
 const D: usize = 2;
 const Z: f64 = 5.0;
@@ -189,7 +190,7 @@ fn unadjusted_langevin_has_its_own_covariance_of_first_order_in_the_step() {
             assert!(share < 0.4 || distance > 2.0 * Z * error, "{what}: {distance} {error}");
             distances.push(distance);
         }
-        for (pair, share) in distances.windows(2).zip([0.8, 0.4, 0.2]) {
+        for (pair, share) in pairs(distances.windows(2), [0.8, 0.4, 0.2]) {
             // In an eigenvector the distance is (share / 2) / (1 - share / 2) of the variance: halving
             // the step halves it, up to the ratio of the two denominators.
             let ratio = pair[0] / pair[1];

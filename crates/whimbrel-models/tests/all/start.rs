@@ -2,9 +2,9 @@
 
 use crate::cases::{covariance_matrix, covariances, gap, model, parameters, rows};
 use whimbrel_core::Key;
-use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_models::kmeans::kmeans;
+use whimbrel_models::{LatentModel, MixtureModel};
 
 fn wanting_moments(components: usize, columns: usize, covariance: Covariance) -> Gmm {
     let settings =

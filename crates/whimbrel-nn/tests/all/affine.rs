@@ -120,6 +120,7 @@ fn all_losses_at_once_are_the_losses_one_by_one() {
         let views: Vec<&[f32]> = all.iter().map(Vec::as_slice).collect();
         let (mut room, mut together) = (Room::default(), vec![0.0; 5 * 301]);
         learner.losses_of_all(&views, Batch::all(&data), &mut room, &mut together);
+        assert_eq!(all.len(), 5);
         for (w, together) in all.iter().zip(together.chunks_exact(301)) {
             let mut alone = vec![0.0; 301];
             learner.losses(w, Batch::all(&data), &mut room, &mut alone);

@@ -26,7 +26,6 @@ pub struct MaskTask {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MaskedUpload {
     pub exchange: u32,
-    /// The hash of the task.
     pub task: Hash,
     /// The masked words, packed.
     pub body: Vec<u8>,
@@ -40,7 +39,6 @@ pub struct MaskedUpload {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Survivors {
     pub exchange: u32,
-    /// The hash of the task.
     pub task: Hash,
     pub survivors: Vec<ClientId>,
     pub boxes: Vec<Vec<u8>>,

@@ -56,33 +56,28 @@ pub const HEADERS: [(&str, &str); 6] = [
 /// A snapshot of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {
-    /// The job's name.
     pub job: String,
-    /// The method's kind.
     pub method: String,
     /// The model, in words.
     pub model: String,
     /// The content of the clients' messages and their protection, in a sentence.
     pub privacy: String,
-    /// The program's version.
     pub version: String,
     pub state: RunState,
     /// A message for operators; empty if nothing is wrong.
     pub message: String,
+    /// Path of the report; empty until the run is over.
+    pub report: String,
     /// The current stage, from zero.
     pub stage: u32,
-    /// The number of stages.
     pub stages: u32,
     pub stage_name: String,
-    /// Completed rounds.
     pub round: u32,
     /// Planned rounds, if known.
     pub rounds: Option<u32>,
-    /// The current exchange.
     pub exchange: Option<OpenExchange>,
     /// Seconds since the coordinator started.
     pub seconds: f64,
-    /// Estimated seconds left.
     pub seconds_left: Option<f64>,
     /// Rounds per second over the last rounds; `None` before the second.
     pub rounds_per_second: Option<f64>,
@@ -104,12 +99,11 @@ pub struct Status {
     pub measures: Vec<Measure>,
     /// Evaluated rounds, possibly thinned.
     pub series: Vec<Sample>,
-    /// The first clients.
     pub clients: Vec<ClientStatus>,
     /// The number of clients not listed.
     pub clients_more: u64,
     /// The number of clients in each state, in the order of [`ClientState::ALL`].
-    pub client_counts: [u64; 5],
+    pub client_counts: [u64; 6],
     /// Refused messages by reason.
     pub refused: Vec<(String, u64)>,
     /// The last lines of the log, oldest first.
@@ -135,7 +129,6 @@ pub enum RunState {
 pub struct OpenExchange {
     /// Clients asked.
     pub cohort: u32,
-    /// Clients that answered.
     pub answered: u32,
     /// The required number of answers.
     pub quorum: u32,
@@ -170,7 +163,6 @@ pub struct ClientStatus {
     pub latency_s: Option<f64>,
     /// Rounds missed while disconnected.
     pub missed: u64,
-    /// The number of disconnections.
     pub disconnects: u64,
     /// The stated number of rows, if known.
     pub rows: Option<u64>,
@@ -178,7 +170,6 @@ pub struct ClientStatus {
     pub bytes_up: u64,
     /// Bytes to the client in this stage.
     pub bytes_down: u64,
-    /// Refused messages.
     pub refused: u64,
     /// The last rounds, oldest first: `y` accepted, `n` no answer, `.` not asked.
     pub strip: String,
@@ -194,6 +185,8 @@ pub enum ClientState {
     Connected,
     /// Enrolled but disconnected.
     Away,
+    /// Has the model.
+    Finished,
     /// Invitation or key revoked.
     Revoked,
     /// Declared dead; its last memory stays in the sums.
@@ -201,14 +194,15 @@ pub enum ClientState {
 }
 
 impl ClientState {
-    pub const ALL: [Self; 5] =
-        [Self::Invited, Self::Connected, Self::Away, Self::Revoked, Self::Dead];
+    pub const ALL: [Self; 6] =
+        [Self::Invited, Self::Connected, Self::Away, Self::Finished, Self::Revoked, Self::Dead];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Invited => "invited",
             Self::Connected => "connected",
             Self::Away => "away",
+            Self::Finished => "finished",
             Self::Revoked => "revoked",
             Self::Dead => "dead",
         }

@@ -74,6 +74,9 @@ pub enum Command {
         /// The kind of the model
         #[arg(long, value_name = "KIND")]
         model: Option<String>,
+        /// The column that is 1 for an event, for a target of times
+        #[arg(long, value_name = "COLUMN", requires = "target")]
+        event: Option<String>,
         /// Output file; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -226,7 +229,7 @@ pub struct Run {
     /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
-    /// Add norms of the optimiser and tail means to the table
+    /// Add norms of the optimiser, tail means and the settings in use
     #[arg(long)]
     pub diagnostics: bool,
     /// Print the summary as one JSON object to standard output
@@ -422,7 +425,7 @@ pub struct Compare {
     /// Title of the report [default: the folder of the jobs]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
-    /// Add norms of the optimiser and tail means to the table
+    /// Add norms of the optimiser, tail means and the settings in use
     #[arg(long)]
     pub diagnostics: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output

@@ -80,8 +80,10 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Opt
     let Some(jobs) = settled.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
     // Everything is checked before anything runs.
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
-    page::warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())), to);
-    page::warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)), to);
+    let data = ready.iter().map(|p| (p.job.name.as_str(), p.data_hash()));
+    page::warn_of_others("data differ from those", false, data, to);
+    let models = ready.iter().map(|p| (p.job.name.as_str(), p.job.model));
+    page::warn_of_others("model differs from that", true, models, to);
     let (mut views, mut failed) = (Vec::new(), Vec::new());
     let mut summaries = Map::new();
     if parent.force {

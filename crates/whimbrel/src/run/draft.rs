@@ -7,14 +7,16 @@ use std::sync::Arc;
 use whimbrel_core::Error;
 use whimbrel_data::{
     ColumnType, CsvOptions, Dataset, Entries, GapMark, Identifier, Kind, Spelling, TableGuess,
-    class_numbers, guess_table, parse_number, read_csv, read_idx_images, read_libsvm,
+    guess_table, parse_number, read_csv, read_idx_images, read_libsvm,
 };
 use whimbrel_families::failure::Result;
+use whimbrel_families::family::refuse;
 use whimbrel_families::load::{FileKind, read_any};
 use whimbrel_families::{DataFacts, TableFacts, template};
+use whimbrel_models::glm::inference::Factored;
 
 /// Usual names of the column of clients.
-const CLIENT_NAMES: [&str; 26] = [
+const CLIENT_NAMES: [&str; 40] = [
     "client",
     "site",
     "ward",
@@ -41,6 +43,20 @@ const CLIENT_NAMES: [&str; 26] = [
     "factory",
     "farm",
     "meter",
+    "klinik",
+    "krankenhaus",
+    "zentrum",
+    "praxis",
+    "filiale",
+    "schule",
+    "standort",
+    "beobachter",
+    "gruppe",
+    "hopital",
+    "hôpital",
+    "ville",
+    "magasin",
+    "groupe",
 ];
 
 /// Usual names of the target column.
@@ -62,14 +78,28 @@ const READINGS_MAX: usize = 3;
 /// The ratio of the columns' standard deviations from which they have different units.
 const UNITS_MIN: f64 = 10.0;
 
+/// Usual names of the column of events.
+const EVENT_NAMES: [&str; 8] =
+    ["event", "status", "death", "dead", "died", "failure", "tod", "deces"];
+
+/// Models by `newton`, which read factors and leave rows with gaps out.
+const INFERENCE: [&str; 2] = ["glm", "cox"];
+
+/// Models and methods without a target.
+const WITHOUT_TARGET: [&str; 5] = ["gmm", "mixture", "low-rank", "summary", "describe"];
+
 /// Most coefficients of a multinomial regression.
 const PARAMETERS_MAX: usize = 1000;
+
+/// Most columns whose correlations are examined.
+const RANKED_MAX: usize = 200;
 
 /// Rounding of a linear function in a text file, relative to its terms.
 const LINEAR_MAX: f64 = 1e-12;
 
 const CONSTANT: &str = "it is constant";
 const LINEAR: &str = "it is a linear function of an earlier column";
+const DEPENDENT: &str = "it is a linear function of several other columns";
 
 /// The wishes of a user for a draft.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +108,8 @@ pub struct Wishes<'a> {
     pub target: Option<&'a str>,
     /// The kind of the model.
     pub model: Option<&'a str>,
+    /// The column of events beside a target of times.
+    pub event: Option<&'a str>,
 }
 
 /// A draft of a job.
@@ -114,19 +146,14 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         FileKind::Csv | FileKind::Parquet | FileKind::Npy => {}
     }
     let (data, spelling) = read(file, kind)?;
-    let asked = wishes.target.map(|name| regression(&data, name)).transpose()?;
-    let (regression, classes) = asked.unwrap_or_default();
     let guess = match (wishes.target, wishes.model) {
         (None, Some("low-rank")) => guess_table(&data),
         (None, None) => guess_table(&data).filter(|table| !has_units(&data, table)),
         _ => None,
     };
-    let target = match wishes.target {
-        Some(name) => Some((name.to_owned(), classes)),
-        None if guess.is_none() => target_column(&data),
-        None => None,
-    };
-    let (target, classes) = target.map_or((None, 0), |(name, count)| (Some(name), count));
+    let (target, regression, classes) = target_of(&data, wishes, guess.is_some())?;
+    let time = target.as_deref().filter(|_| wishes.model == Some("cox"));
+    let event = time.map(|time| event_column(&data, time, wishes.event)).transpose()?;
     let client = match &guess {
         Some(table) => table.client.clone(),
         None => client_column(&data, target.as_deref()),
@@ -137,7 +164,8 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         value: table.value,
         entries: table.entries,
     });
-    let except: Vec<&str> = client.as_deref().into_iter().chain(target.as_deref()).collect();
+    let roles = [&client, &target, &event].into_iter().flatten();
+    let except: Vec<&str> = roles.map(String::as_str).collect();
     let others = (0..data.columns().len())
         .filter(|at| data.columns()[*at].named && !except.contains(&&*data.columns()[*at].name));
     let others: Vec<usize> = others.collect();
@@ -157,7 +185,7 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
         _ => Vec::new(),
     };
     let facts = DataFacts { columns, client, rows, table, left_out, regression, ..known };
-    let facts = DataFacts { spelling, doubts, ..facts };
+    let facts = DataFacts { event, spelling, doubts, ..facts };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
     if wishes.target.is_some() && named.is_empty() {
         let why = facts.left_out.iter().map(|(name, why)| format!("{name:?}: {why}"));
@@ -253,7 +281,31 @@ fn left_out(data: &Dataset, columns: &[usize]) -> Vec<(String, &'static str)> {
             None => kept.push(at),
         }
     }
+    kept.retain(|at| data.columns()[*at].kind == Kind::Number);
+    while let Some(place) = dependent(data, &kept) {
+        out.push((data.columns()[kept.remove(place)].name.clone(), DEPENDENT));
+    }
     out
+}
+
+/// The place of a column of numbers that is a linear function of others, by their correlations in the rows
+/// without gaps.
+fn dependent(data: &Dataset, columns: &[usize]) -> Option<usize> {
+    let p = columns.len();
+    let complete = |row| columns.iter().map(|at| data.number(row, *at)).collect::<Option<Vec<_>>>();
+    let mut rows: Vec<Vec<f64>> = (0..data.rows()).filter_map(complete).collect();
+    if p > RANKED_MAX || rows.len() <= p + 1 {
+        return None;
+    }
+    for column in 0..p {
+        let mean = rows.iter().map(|row| row[column]).sum::<f64>() / rows.len() as f64;
+        rows.iter_mut().for_each(|row| row[column] -= mean);
+    }
+    let pairs = (0..p).flat_map(|i| (0..=i).map(move |j| (i, j)));
+    let products: Vec<f64> =
+        pairs.map(|(i, j)| rows.iter().map(|row| row[i] * row[j]).sum()).collect();
+    let found = Factored::new(&products, p).err().filter(|found| !found.on.is_empty());
+    found.map(|found| found.column)
 }
 
 /// The family of a regression for a target (classes, counts or numbers), and the number of classes. The
@@ -381,13 +433,52 @@ fn seen_from(job: Option<&Path>, file: &Path) -> PathBuf {
     }
 }
 
-/// A column of classes with a usual name, and its number of classes.
-fn target_column(data: &Dataset) -> Option<(String, usize)> {
+/// A target, the family of a regression on it and its number of classes.
+type Target = (Option<String>, Option<&'static str>, usize);
+
+/// The user's target, or one with a usual name if the model may have one.
+fn target_of(data: &Dataset, wishes: Wishes<'_>, is_table: bool) -> Result<Target> {
+    let has_target = wishes.model.is_none_or(|kind| !WITHOUT_TARGET.contains(&kind));
+    let (target, family, classes) = match wishes.target {
+        Some(name) => {
+            let (family, classes) = regression(data, name)?;
+            (Some(name.to_owned()), family, classes)
+        }
+        None if has_target && !is_table => target_column(data).unwrap_or_default(),
+        None => Target::default(),
+    };
+    let inference = wishes.model.is_none_or(|kind| INFERENCE.contains(&kind));
+    Ok((target, family.filter(|_| inference), classes))
+}
+
+/// A target with a usual name.
+fn target_column(data: &Dataset) -> Option<Target> {
     let is_usual = |name: &str| TARGET_NAMES.contains(&name.to_lowercase().as_str());
     let mut usual = data.columns().iter().filter(|c| c.named && is_usual(&c.name));
     let (column, None) = (usual.next()?, usual.next()) else { return None };
-    let (_, classes) = class_numbers(data, &column.name).ok()?;
-    (2..=CLASSES_MAX).contains(&classes.len()).then(|| (column.name.clone(), classes.len()))
+    let (family, classes) = regression(data, &column.name).ok()?;
+    Some((Some(column.name.clone()), family, classes))
+}
+
+/// The column of events: the user's, one of 0 and 1 with a usual name, or the only one of 0 and 1.
+fn event_column(data: &Dataset, time: &str, asked: Option<&str>) -> Result<String> {
+    if let Some(name) = asked {
+        data.column(name)?;
+        return Ok(name.into());
+    }
+    let types = data.guess_types(&[time]).into_iter();
+    let is_event =
+        |name: &str| data.column(name).is_ok_and(|at| data.columns()[at].kind == Kind::Number);
+    let events = types.filter(|(name, kind)| *kind == ColumnType::YesNo && is_event(name));
+    let mut events: Vec<String> = events.map(|(name, _)| name).collect();
+    let usual = events.iter().position(|name| EVENT_NAMES.contains(&name.to_lowercase().as_str()));
+    match usual.or((events.len() == 1).then_some(0)) {
+        Some(at) => Ok(events.swap_remove(at)),
+        None => refuse(
+            "no column is known to mark the events",
+            "name it with --event COLUMN: it holds 1 for an event and 0 for a censored time",
+        ),
+    }
 }
 
 /// A column with a usual name that is not distinct in every row, else the only text column beside the

@@ -53,7 +53,7 @@ impl<'a> FinishedRun<'a> {
             return Err(error.into());
         }
         let file = folder.join("job.toml");
-        let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::read(file.display(), &e))?;
         let job = Job::parse(&text, &file.display().to_string())?;
         Ok(Self { folder, dir, job, keys: read_object(&path)? })
     }
@@ -100,7 +100,7 @@ impl<'a> FinishedRun<'a> {
     /// The SHA-256 of the model file.
     fn model_hash(&self) -> Result<String> {
         let file = self.folder.join("model/model.safetensors");
-        let bytes = std::fs::read(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let bytes = std::fs::read(&file).map_err(|e| Error::read(file.display(), &e))?;
         let mut hash = Sha256::new();
         hash.update(&bytes);
         Ok(hash.hex())

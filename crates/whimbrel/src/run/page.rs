@@ -23,7 +23,12 @@ pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> 
     }
     // An unfinished run has no hash.
     let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
-    warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()), to);
+    warn_of_others(
+        "data differ from those",
+        false,
+        hashes.filter(|(_, hash)| !hash.is_empty()),
+        to,
+    );
     view::refer_to_pooled(&mut views);
     Ok(views)
 }
@@ -52,37 +57,22 @@ pub fn write(title: &str, views: &[RunView], path: &Path) -> Result<PathBuf> {
     Ok(path.to_path_buf())
 }
 
-/// Warns if compared runs have different data: their objectives, means over rows, are then not
-/// comparable.
-pub fn warn_of_other_data<'a>(
+/// Warns if compared runs, by name, have different data or models (`what`), shown where `shows`: their
+/// objectives are then not comparable.
+pub fn warn_of_others<'a>(
+    what: &str,
+    shows: bool,
     mut runs: impl Iterator<Item = (&'a str, &'a str)>,
     to: &dyn Listener,
 ) {
-    let Some((first, hash)) = runs.next() else { return };
-    let others = runs.filter(|(_, other)| *other != hash).map(|(name, _)| format!("`{name}`"));
+    let Some((first, own)) = runs.next() else { return };
+    let named = |name: &str, value: &str| {
+        if shows { format!("`{name}` ({value})") } else { format!("`{name}`") }
+    };
+    let others = runs.filter(|(_, other)| *other != own).map(|(name, other)| named(name, other));
     let others: Vec<String> = others.collect();
     if !others.is_empty() {
-        let others = others.join(", ");
-        to.warning(&format!(
-            "{others}: data differ from those of `{first}`, so objectives are not comparable"
-        ));
-    }
-}
-
-/// Warns if compared runs have different models, and so different objectives.
-pub fn warn_of_other_models<'a>(
-    mut runs: impl Iterator<Item = (&'a str, &'a str)>,
-    to: &dyn Listener,
-) {
-    let Some((first, model)) = runs.next() else { return };
-    let others: Vec<String> = runs
-        .filter(|(_, other)| *other != model)
-        .map(|(name, other)| format!("`{name}` ({other})"))
-        .collect();
-    if !others.is_empty() {
-        to.warning(&format!(
-            "{}: model differs from that of `{first}` ({model}), so objectives are not comparable",
-            others.join(", ")
-        ));
+        let (others, first) = (others.join(", "), named(first, own));
+        to.warning(&format!("{others}: {what} of {first}, so objectives are not comparable"));
     }
 }

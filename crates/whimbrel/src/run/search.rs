@@ -28,7 +28,7 @@ pub fn settle(
     let candidates = job.candidates()?;
     if let (true, Some(out)) = (resume, out) {
         let file = RunDir::existing(out)?.path().join("job.toml");
-        let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::read(file.display(), &e))?;
         let recorded = Job::parse(&text, &file.display().to_string())?;
         let chosen = candidates.into_iter().find(|(_, job)| job.method == recorded.method);
         let what =

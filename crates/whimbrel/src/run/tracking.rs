@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use whimbrel_core::Error;
+use whimbrel_core::wire::put_varint;
 use whimbrel_data::Sha256;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_families::failure::Result;
@@ -38,7 +39,7 @@ pub fn tensorboard(run: &RunDir, folder: &Path) -> Result<PathBuf> {
 pub fn mlflow(run: &RunDir, folder: &Path) -> Result<PathBuf> {
     let found = Figures::read(run)?;
     fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
-    let root = folder.canonicalize().map_err(|e| Error::storage(folder.display(), e))?;
+    let root = folder.canonicalize().map_err(|e| Error::read(folder.display(), &e))?;
     let experiment = root.join("0");
     let id = &found.id;
     let place = experiment.join(id);
@@ -122,12 +123,12 @@ impl Figures {
             .into());
         }
         let job = path.join("job.toml");
-        let text = fs::read(&job).map_err(|e| Error::storage(job.display(), e))?;
+        let text = fs::read(&job).map_err(|e| Error::read(job.display(), &e))?;
         let written = fs::metadata(&job).and_then(|data| data.modified());
         let since = written.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let mut hash = Sha256::new();
         hash.update(&text);
-        let place = path.canonicalize().map_err(|e| Error::storage(path.display(), e))?;
+        let place = path.canonicalize().map_err(|e| Error::read(path.display(), &e))?;
         hash.update(place.display().to_string().as_bytes());
         let shown = run.shown();
         let seed = shown.seed.to_string();
@@ -205,17 +206,9 @@ fn crc32c(content: &[u8]) -> u32 {
 }
 
 /// Fields of a protocol buffer: a number and its kind, then the content.
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 fn integer(field: u8, value: u64) -> Vec<u8> {
     let mut out = vec![field << 3];
-    varint(value, &mut out);
+    put_varint(value, &mut out);
     out
 }
 
@@ -229,7 +222,7 @@ fn single(field: u8, value: f32) -> Vec<u8> {
 
 fn bytes(field: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![field << 3 | 2];
-    varint(content.len() as u64, &mut out);
+    put_varint(content.len() as u64, &mut out);
     out.extend_from_slice(content);
     out
 }

@@ -72,9 +72,7 @@ fn a_file_or_examples_are_one_start() {
     for init in ["\"examples\"", "\"init.json\""] {
         let sandbox =
             Sandbox::with_job(&job(&format!("components = 3\nstarts = 2\ninit = {init}"), FIT));
-        let ran = sandbox.run(&["check", "job.toml"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("federated k-means or from moments"), "{}", ran.stderr);
+        sandbox.fails(&["check", "job.toml"], 2, "federated k-means or from moments");
     }
 }
 

@@ -40,13 +40,17 @@ fn it_can_be_reported_again_and_not_resumed_or_used() {
     assert_eq!(ran.json()["ending"], "diverged");
     sandbox.ok(&["report", "out", "--out", "page.html"]);
     assert_eq!(sandbox.read("page.html"), sandbox.read("out/report.html"));
-    let resumed = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
-    assert_eq!(resumed.code, 2);
-    assert!(resumed.stderr.contains("the run in out has ended: diverged"), "{}", resumed.stderr);
+    sandbox.fails(
+        &["run", "job.toml", "--out", "out", "--resume"],
+        2,
+        "the run in out has ended: diverged",
+    );
     sandbox.write("rows.csv", "x1,x2\n0,0\n");
-    let used = sandbox.run(&["predict", "out", "--data", "rows.csv", "--out", "p.csv"]);
-    assert_eq!(used.code, 2);
-    assert!(used.stderr.contains("it is unfinished, or it failed"), "{}", used.stderr);
+    sandbox.fails(
+        &["predict", "out", "--data", "rows.csv", "--out", "p.csv"],
+        2,
+        "it is unfinished, or it failed",
+    );
 }
 
 #[test]
@@ -55,9 +59,11 @@ fn a_comparison_goes_on_without_it() {
     let job = sandbox.read("job.toml").replace("\"small\"", "\"wild\"");
     sandbox.write("wild.toml", &job);
     sandbox.write("tame.toml", &job.replace("wild", "tame").replace("step = 50", "step = 0.5"));
-    let ran = sandbox.run(&["compare", "wild.toml", "tame.toml", "--out", "both"]);
-    assert_eq!(ran.code, 1, "one of them failed");
-    assert!(ran.stderr.contains("warning: wild failed: round "), "{}", ran.stderr);
+    let ran = sandbox.fails(
+        &["compare", "wild.toml", "tame.toml", "--out", "both"],
+        1,
+        "warning: wild failed: round ",
+    );
     assert!(ran.stdout.contains("wild  diverged "), "{}", ran.stdout);
     let ran = sandbox.run(&["compare", "wild.toml", "--out", "alone"]);
     assert_eq!(ran.code, 1, "nothing is left to compare");

@@ -1,6 +1,6 @@
 //! The end of served jobs: files that cannot be written, changed rows, closed standard error.
 
-use crate::federation::{Process, fails, invitations, join_all, same_model, serve, wait, wards};
+use crate::federation::{Process, invitations, join_all, same_model, serve, wait, wards};
 use std::fs;
 use std::process::Stdio;
 
@@ -40,7 +40,7 @@ fn writes_at_the_end_are_retried_and_the_model_precedes_the_report() {
     // A folder keeps its rows.
     let enter = ["join", &invitations[0].1, "--data", "north.csv", "--out", "client-east"];
     let args = [&enter[..], &["--min-group", "1"]].concat();
-    fails(&sandbox, &args, 2, "north.csv differs from the rows");
+    sandbox.fails(&args, 2, "north.csv differs from the rows");
 }
 
 #[test]

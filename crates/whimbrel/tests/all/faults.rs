@@ -1,6 +1,5 @@
 //! Simulated faults, as recorded in the journal.
 
-use crate::federation::fails;
 use crate::support::{Sandbox, mixture_job, number};
 use serde_json::{Map, Value};
 
@@ -122,5 +121,5 @@ fn a_replay_of_the_journal_ends_in_the_same_bits() {
     let (first, _) = journal.split_once("\"exchange\":1,").unwrap();
     sandbox.write("short", &first[..=first.rfind('\n').unwrap()]);
     let short = ["run", "calm.toml", "--out", "short-run", "--replay", "short"];
-    fails(&sandbox, &short, 1, "it ends before exchange 1");
+    sandbox.fails(&short, 1, "it ends before exchange 1");
 }

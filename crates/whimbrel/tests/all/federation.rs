@@ -182,13 +182,6 @@ pub(crate) fn serve_to_end(sandbox: &Sandbox) {
     finish(sandbox, serve(sandbox, false));
 }
 
-/// Asserts that a command fails with this code and message.
-pub(crate) fn fails(sandbox: &Sandbox, args: &[&str], code: i32, why: &str) {
-    let ran = sandbox.run(args);
-    let said = ran.stderr.contains(why);
-    assert!(ran.code == code && said, "{args:?}: {}: {}", ran.code, ran.stderr);
-}
-
 pub(crate) fn same_model(sandbox: &Sandbox) {
     same_but_for(sandbox, &[]);
 }
@@ -467,29 +460,24 @@ fn open_enrolment_invites_clients_that_choose_their_names() {
 #[test]
 fn wrong_invitations_and_files_are_refused() {
     let sandbox = wards(3, "");
-    fails(
-        &sandbox,
-        &["join", "whimbrel1-abc", "--data", "north.csv"],
-        2,
-        "is damaged or incomplete",
-    );
-    fails(&sandbox, &["status", "nowhere"], 2, "is not a served run");
+    sandbox.fails(&["join", "whimbrel1-abc", "--data", "north.csv"], 2, "is damaged or incomplete");
+    sandbox.fails(&["status", "nowhere"], 2, "is not a served run");
 
     let (_coordinator, name, invitation) = served(&sandbox);
     sandbox.write("wrong.csv", "a,c\n1,2\n");
     let enter = |data, out| ["join", &invitation, "--data", data, "--out", out, "--yes"];
-    fails(&sandbox, &enter("wrong.csv", "x"), 2, "no column \"b\"");
+    sandbox.fails(&enter("wrong.csv", "x"), 2, "no column \"b\"");
     // No consent: standard input is closed.
     let declined = &enter("east.csv", "x")[..6];
-    fails(&sandbox, declined, 5, "no rows, and nothing computed");
-    fails(&sandbox, declined, 5, "--yes consents without a prompt");
+    sandbox.fails(declined, 5, "no rows, and nothing computed");
+    sandbox.fails(declined, 5, "--yes consents without a prompt");
     // The invitation is bound to the key in that folder.
-    fails(&sandbox, &enter("east.csv", "y"), 4, "this invitation was used with another key");
+    sandbox.fails(&enter("east.csv", "y"), 4, "this invitation was used with another key");
     let more = sandbox.ok(&["invite", "served", "south"]);
     assert!(more.stdout.starts_with("whimbrel1-"), "{}", more.stdout);
     sandbox.ok(&["revoke", "served", &name]);
-    fails(&sandbox, &["revoke", "served", "nobody"], 2, "there is no client `nobody`");
-    fails(&sandbox, &["revoke", "served", &name, "--dead"], 2, "was revoked, which is final");
+    sandbox.fails(&["revoke", "served", "nobody"], 2, "there is no client `nobody`");
+    sandbox.fails(&["revoke", "served", &name, "--dead"], 2, "was revoked, which is final");
 }
 
 /// Monthly counts of three observers: a file for each, and one with all.

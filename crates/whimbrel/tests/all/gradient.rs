@@ -110,9 +110,11 @@ fn predictions_of_a_linear_run() {
     let average = found.iter().sum::<f64>() / 90.0;
     assert!((number(&report, "mean_prediction") - average).abs() < 1e-6);
     sandbox.write("less.csv", "ward,age\nw0,50\n");
-    let ran = sandbox.run(&["predict", "out", "--data", "less.csv", "--out", "x.csv"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("no column \"weight\""), "{}", ran.stderr);
+    sandbox.fails(
+        &["predict", "out", "--data", "less.csv", "--out", "x.csv"],
+        2,
+        "no column \"weight\"",
+    );
 }
 
 #[test]
@@ -135,9 +137,7 @@ fn a_small_excess_stops_the_run() {
 #[test]
 fn a_run_that_diverges_keeps_what_it_has() {
     let sandbox = doses(&LINEAR.replace("rounds", "step = 100\nevaluate = { every = 1 }\nrounds"));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: round "), "{}", ran.stderr);
+    let ran = sandbox.fails(&["run", "job.toml", "--out", "out"], 1, "error: round ");
     assert!(ran.stderr.contains("hint: take a smaller step"), "{}", ran.stderr);
     let page = sandbox.read("out/report.html");
     assert!(page.contains("<strong>Diverged.</strong>") && page.trim_end().ends_with("</html>"));
@@ -149,9 +149,7 @@ fn a_run_that_diverges_keeps_what_it_has() {
 #[test]
 fn an_absurd_step_on_a_logistic_loss_is_a_divergence_too() {
     let sandbox = sandbox(&JOB.replace("step = \"1/L\"", "step = 1e9"));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: round 1: the state diverged"), "{}", ran.stderr);
+    sandbox.fails(&["run", "job.toml", "--out", "out"], 1, "error: round 1: the state diverged");
     assert!(sandbox.read("out/report.html").contains("<strong>Diverged.</strong>"));
 }
 

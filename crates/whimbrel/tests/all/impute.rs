@@ -11,6 +11,7 @@ use whimbrel::parts::families::family::RunData;
 use whimbrel::parts::families::load::load;
 use whimbrel::parts::families::plan::Plan;
 use whimbrel::parts::runs::RunDir;
+use whimbrel_testkit::pairs;
 
 const JOB: &str = include_str!("../../../whimbrel-families/tests/jobs/birds.toml");
 
@@ -180,14 +181,11 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     // Draws come again, and the first five of six are the same five.
     sandbox.ok(&["impute", "out", "--draws", "6", "--out", "b.csv"]);
     let (_, again) = table(&sandbox, "b.csv");
-    assert_eq!(lines.len(), again.len());
-    for (a, b) in lines.iter().zip(&again) {
+    for (a, b) in pairs(&lines, &again) {
         assert_eq!(a[..], b[..13]);
     }
     for (out, why) in [("out/job.toml", "part of the run"), ("counts.csv", "reads that file")] {
-        let ran = sandbox.run(&["impute", "out", "--out", out, "--force"]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        sandbox.fails(&["impute", "out", "--out", out, "--force"], 2, why);
     }
     let ran = sandbox.run(&["impute", "out", "--out", "b.csv"]);
     assert_eq!((ran.code, ran.stderr.contains("--force replaces it")), (2, true));
@@ -323,13 +321,13 @@ fn a_new_client_is_completed_with_its_own_rows() {
         line[4].parse::<f64>().unwrap()
     };
     assert!(of("new", "7") > of("new", "2"), "its own counts shape its row");
-    let ran = sandbox.run(&args);
-    assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("mine is not empty"), "{}", ran.stderr);
+    sandbox.fails(&args, 2, "mine is not empty");
     sandbox.write("odd.csv", "site,month,count\ns1,13,4\n");
-    let ran = sandbox.run(&["adapt", "out", "--data", "odd.csv", "--out", "odd"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("\"13\" is not in the list of column labels"), "{}", ran.stderr);
+    sandbox.fails(
+        &["adapt", "out", "--data", "odd.csv", "--out", "odd"],
+        3,
+        "\"13\" is not in the list of column labels",
+    );
 }
 
 #[test]
@@ -369,9 +367,11 @@ fn a_client_of_the_run_gets_its_own_table() {
         f64::from_le_bytes(bytes[bytes.len() - 8..].try_into().unwrap())
     };
     assert!((kept("o4") - kept("o0") - apart).abs() < 0.01, "{} {}", kept("o0"), kept("o4"));
-    let ran = sandbox.run(&["impute", "out", "--client", "nobody", "--out", "x.csv"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("no observation of client \"nobody\""), "{}", ran.stderr);
+    sandbox.fails(
+        &["impute", "out", "--client", "nobody", "--out", "x.csv"],
+        2,
+        "no observation of client \"nobody\"",
+    );
 }
 
 #[test]

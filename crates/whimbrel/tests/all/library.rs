@@ -305,18 +305,18 @@ fn a_mixture_has_a_matrix_per_component_and_the_bic_of_its_choice() {
     }
 }
 
+/// The message of a regression that cannot be fitted to these clients.
+fn refused(clients: &[Rows]) -> String {
+    let fit = LinearRegression::new().preset(Preset::Diana).rounds(5).fit(clients);
+    fit.err().unwrap().to_string()
+}
+
 #[test]
 fn unusable_rows_are_named_by_client_and_row() {
     let mut clients = linear(3, 4);
     clients[1] =
         Rows::new(2, [0.0, 1.0, 2.0, f64::NAN, 4.0, 5.0]).targets([1.0, 2.0, f64::INFINITY]);
-    let error = LinearRegression::new()
-        .preset(Preset::Diana)
-        .rounds(5)
-        .fit(&clients)
-        .err()
-        .unwrap()
-        .to_string();
+    let error = refused(&clients);
     assert!(
         error.starts_with("2 rows cannot be used\n  client `1`, row 2, column \"x2\""),
         "{error}"
@@ -363,32 +363,14 @@ fn messages_are_those_of_a_program() {
         .unwrap()
         .to_string();
     assert!(none.contains("`Rows::targets` or `Rows::classes`"), "{none}");
-    let text = LinearRegression::new()
-        .preset(Preset::Diana)
-        .rounds(5)
-        .fit(&classes(2, 20))
-        .err()
-        .unwrap()
-        .to_string();
+    let text = refused(&classes(2, 20));
     assert!(text.contains("the targets are text") && !text.contains("-->"), "{text}");
     let mut mixed = linear(2, 10);
     mixed[1] = Rows::new(2, mixed[1].values());
-    let error = LinearRegression::new()
-        .preset(Preset::Diana)
-        .rounds(5)
-        .fit(&mixed)
-        .err()
-        .unwrap()
-        .to_string();
+    let error = refused(&mixed);
     assert_eq!(error, "client `1` has no targets, `0` has");
     mixed[1] = mixed[1].clone().classes(["a"; 10]);
-    let error = LinearRegression::new()
-        .preset(Preset::Diana)
-        .rounds(5)
-        .fit(&mixed)
-        .err()
-        .unwrap()
-        .to_string();
+    let error = refused(&mixed);
     assert!(error.contains("numbers as targets, the other classes"), "{error}");
     let table = |fit: LowRank| fit.fit(&plain()).err().unwrap().to_string();
     let scaled = table(LowRank::gaussian(5.0).standardize());

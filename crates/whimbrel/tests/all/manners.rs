@@ -57,12 +57,10 @@ fn colours_are_for_those_who_ask() {
 #[test]
 fn a_folder_that_is_not_there_cannot_be_resumed() {
     let sandbox = small();
-    let ran = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("out does not exist\nhint: start a new run there (without --resume)"),
-        "{}",
-        ran.stderr
+    sandbox.fails(
+        &["run", "job.toml", "--out", "out", "--resume"],
+        2,
+        "out does not exist\nhint: start a new run there (without --resume)",
     );
     assert!(!sandbox.path("out").exists());
 }
@@ -73,9 +71,7 @@ fn a_comparison_with_a_failed_run_fails() {
     let sandbox = small();
     let diverges = mixture_job("init = \"moments\"", "kind = \"dem\"\nrounds = 400\nstep = 1e6");
     sandbox.write("bad.toml", &diverges.replace("\"small\"", "\"bad\""));
-    let ran = sandbox.run(&["compare", "job.toml", "bad.toml", "--out", "both"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("bad failed"), "{}", ran.stderr);
+    let ran = sandbox.fails(&["compare", "job.toml", "bad.toml", "--out", "both"], 1, "bad failed");
     assert!(ran.stdout.contains("small") && ran.stdout.contains("diverged"), "{}", ran.stdout);
 }
 

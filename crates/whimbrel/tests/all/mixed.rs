@@ -139,7 +139,9 @@ fn a_column_without_a_value_is_refused() {
     let (header, rows) = text.split_once('\n').unwrap();
     let rows: Vec<String> = rows.lines().map(without_falls).collect();
     sandbox.write("survey.csv", &format!("{header}\n{}\n", rows.join("\n")));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("\"falls\" has no value in any training row"), "{}", ran.stderr);
+    sandbox.fails(
+        &["run", "job.toml", "--out", "out"],
+        3,
+        "\"falls\" has no value in any training row",
+    );
 }

@@ -55,7 +55,5 @@ fn it_is_checked_and_compared_and_not_served() {
                   [model]\nkind = \"logistic\"\n[method]\nkind = \"d-fedmix\"\nrounds = 3\n\
                   [federation]\nclients = [\"n\", \"s\"]\n";
     sandbox.write("served.toml", served);
-    let ran = sandbox.run(&["serve", "served.toml", "--out", "served"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("d-fedmix has no server"), "{}", ran.stderr);
+    sandbox.fails(&["serve", "served.toml", "--out", "served"], 2, "d-fedmix has no server");
 }

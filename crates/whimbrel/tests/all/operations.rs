@@ -2,8 +2,8 @@
 //! institution, and replay of the journal.
 
 use crate::federation::{
-    NAMES, Process, all_end, fails, finish, invitations, join, join_all, join_with, same_model,
-    serve, wait, wards,
+    NAMES, Process, all_end, finish, invitations, join, join_all, join_with, masked_wards,
+    same_model, serve, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -23,7 +23,7 @@ fn a_dashboard_on_a_used_port_is_refused_before_anything_is_written() {
     let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = used.local_addr().unwrap().to_string();
     let args = ["serve", "job.toml", "--out", "served", "--dashboard", &address];
-    fails(&sandbox, &args, 2, "another program uses this port: name another one with --dashboard");
+    sandbox.fails(&args, 2, "another program uses this port: name another one with --dashboard");
     assert!(!sandbox.path("served").exists());
 }
 
@@ -32,13 +32,13 @@ fn a_dashboard_on_a_used_port_is_refused_before_anything_is_written() {
 fn impossible_times_and_addresses_are_refused_before_anything_is_written() {
     let sandbox = wards(3, "");
     let args = ["serve", "job.toml", "--out", "served", "--address", "http://h:1"];
-    fails(&sandbox, &args, 2, "--address: `http://h:1` is not an address");
+    sandbox.fails(&args, 2, "--address: `http://h:1` is not an address");
     assert!(!sandbox.path("served").exists());
     for seconds in ["-1", "nan", "1e30"] {
         let give_up = format!("--give-up={seconds}");
         let why = "a number of seconds that is not negative is required";
-        fails(&sandbox, &["join", "x", "--data", "east.csv", &give_up], 2, why);
-        fails(&sandbox, &["relay", "x", &give_up], 2, why);
+        sandbox.fails(&["join", "x", "--data", "east.csv", &give_up], 2, why);
+        sandbox.fails(&["relay", "x", &give_up], 2, why);
     }
 }
 
@@ -67,7 +67,7 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
     for how in ["--resume", "--force"] {
         let args = ["serve", "job.toml", "--out", "served", how];
-        fails(&sandbox, &args, 2, "another process works in served");
+        sandbox.fails(&args, 2, "another process works in served");
     }
     let status = sandbox.ok(&["status", "served"]);
     assert!(!status.stderr.contains("no coordinator is running"), "{}", status.stderr);
@@ -80,10 +80,29 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
     assert!(told.contains("unused invitations: east, north, west"), "{told}");
 }
 
+/// Columns that overflow the grid end all clients, and then the run, with the reason.
+#[test]
+fn a_run_ends_when_no_client_can_continue() {
+    let sandbox = masked_wards(8, false);
+    for name in NAMES {
+        let rows = sandbox.read(&format!("{name}.csv"));
+        sandbox.write(&format!("{name}.csv"), &rows.replace("\n", "e9\n").replace("a,be9", "a,b"));
+    }
+    let mut coordinator = serve(&sandbox, false);
+    let _clients = join_all(&sandbox, &invitations(&sandbox));
+    let mut code = None;
+    wait("end", || {
+        code = coordinator.code();
+        code.is_some()
+    });
+    let log = sandbox.read("serve.log");
+    assert!(code == Some(4) && log.contains("no client can continue; `"), "{code:?} {log}");
+}
+
 #[test]
 fn status_reports_running_finished_and_missing_runs() {
     let sandbox = wards(3, "");
-    fails(&sandbox, &["status", "served"], 2, "is not a served run");
+    sandbox.fails(&["status", "served"], 2, "is not a served run");
     let coordinator = serve(&sandbox, false);
     invitations(&sandbox);
     shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
@@ -91,7 +110,7 @@ fn status_reports_running_finished_and_missing_runs() {
     assert!(running.stdout.contains("waiting for"), "{}", running.stdout);
     for name in NAMES {
         let line = running.stdout.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(line.contains("away"), "{line}");
+        assert!(line.contains("invited"), "{line}");
     }
     finish(&sandbox, coordinator);
     let over = sandbox.ok(&["status", "served"]);
@@ -100,7 +119,7 @@ fn status_reports_running_finished_and_missing_runs() {
     let json = sandbox.ok(&["status", "served", "--json"]).json();
     assert_eq!(json["finished"], true);
     // No client can join a finished run.
-    fails(&sandbox, &["invite", "served", "south"], 2, "is over: converged");
+    sandbox.fails(&["invite", "served", "south"], 2, "is over: converged");
     assert!(!sandbox.read("served/federation.json").contains("south"));
 }
 
@@ -167,7 +186,7 @@ fn clients_of_another_authority_are_refused() {
     let other = ["--out", "x", "--cert", "other.pem", "--key", "other.key"];
     for with in [&other[..], &["--out", "y"]] {
         let why = "refuses this client's certificate: the coordinator does not know its authority";
-        fails(&sandbox, &[&enter[..], with].concat(), 4, why);
+        sandbox.fails(&[&enter[..], with].concat(), 4, why);
     }
     let told = sandbox.read("served/audit.jsonl");
     assert!(told.contains("the certificate's authority is unknown"), "{told}");
@@ -271,6 +290,8 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     // The resumed journal does not repeat names.
     coordinator.kill();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
+    let ledger = sandbox.ok(&["ledger", "client-aspen"]).stdout;
+    assert!(ledger.contains("federated k-means: over before this client joined"), "{ledger}");
     let journal = sandbox.read("served/journal");
     let named: Vec<&str> = journal.lines().filter(|line| line.contains("names")).collect();
     assert_eq!(named.len(), 2, "{named:?}");
@@ -278,7 +299,7 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     assert!(named[1].contains("\"joined\":\"3\",\"names\":[\"aspen\"]"), "{named:?}");
 
     let replay = ["run", "job.toml", "--out", "again", "--replay", "served/journal"];
-    fails(&sandbox, &replay, 3, "the journal names client `aspen`, which the data do not have");
+    sandbox.fails(&replay, 3, "the journal names client `aspen`, which the data do not have");
     let own: String = rows.lines().skip(1).map(|row| format!("{row},aspen\n")).collect();
     // A client of the data without part in the run changes nothing.
     sandbox.write("all.csv", &(sandbox.read("all.csv") + &own + "9,9,aaron\n9,8,aaron\n"));

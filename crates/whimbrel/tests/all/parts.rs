@@ -82,9 +82,7 @@ fn a_row_without_a_role_is_refused() {
     let sandbox = sandbox();
     let broken = sandbox.read("rows.csv").replacen("test", "tset", 1);
     sandbox.write("rows.csv", &broken);
-    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("\"tset\" is not a role"), "{}", ran.stderr);
+    sandbox.fails(&["run", "job.toml", "--out", "out"], 3, "\"tset\" is not a role");
 }
 
 #[test]

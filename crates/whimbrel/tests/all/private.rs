@@ -2,7 +2,7 @@
 
 use crate::federation::{NAMES, serve_to_end, write_classes};
 use crate::federation::{
-    Process, all_end, fails, invitations, join_all, join_with, serve, wait, write_two_groups,
+    Process, all_end, invitations, join_all, join_with, serve, wait, write_two_groups,
 };
 use crate::support::{Sandbox, mixture_job, number, one_line};
 use std::fs;
@@ -47,7 +47,7 @@ fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     assert!(!sandbox.path("served/noise").exists());
     let told = one_line(&sandbox.read("north.log"));
     let says = |part: &str| assert!(told.contains(part), "{part}: {told}");
-    says("Random noise hides any one row of yours from readers of the model: epsilon 2 means");
+    says("says a correct \"yes\" at most 7.39 times as often as a false one (epsilon 2)");
     says("The coordinator adds the noise and is trusted for it");
     // Four rounds of the start and eight of the fit.
     let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;
@@ -148,8 +148,8 @@ fn a_killed_private_coordinator_keeps_its_noise() {
     // Without its secret the run would release rounds twice.
     fs::remove_file(&secret).unwrap();
     let resume = ["serve", "job.toml", "--out", "served", "--resume"];
-    fails(&sandbox, &resume, 1, "rounds would be repeated with other noise");
-    fails(&sandbox, &["repair", "served"], 2, "a repair repeats rounds");
+    sandbox.fails(&resume, 1, "rounds would be repeated with other noise");
+    sandbox.fails(&["repair", "served"], 2, "a repair repeats rounds");
     fs::write(&secret, kept).unwrap();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
     budget_is_spent(&sandbox.object("served/summary.json"));
@@ -219,7 +219,7 @@ fn a_client_that_leaves_is_not_waited_for() {
     assert!(left.stdout.contains("epsilon"), "{}", left.stdout);
     let again = ["join", &invitations[0].1, "--data", "x.csv", "--out", &folder];
     sandbox.write("x.csv", "a,b\n1,2\n");
-    fails(&sandbox, &again, 2, "this client has left the federation");
+    sandbox.fails(&again, 2, "this client has left the federation");
     let (away, invitation) = &invitations[2];
     clients[2] = join_with(&sandbox, away, invitation, &[]);
     all_end(&sandbox, coordinator, &invitations[1..], clients.split_off(1));
@@ -235,5 +235,5 @@ fn a_client_that_leaves_is_not_waited_for() {
     assert_eq!(sandbox.read("two").lines().count(), 2);
     drop(refit);
     let unknown = ["serve", "job.toml", "--out", "no", "--without", "south"];
-    fails(&sandbox, &unknown, 2, "the job has no client `south`");
+    sandbox.fails(&unknown, 2, "the job has no client `south`");
 }

@@ -71,22 +71,18 @@ fn decimal_commas_are_read_in_semicolon_files_and_refused_elsewhere() {
 
     let both = |i: usize| if i == 7 { plain(i).replace(',', ";") } else { european(i) };
     sandbox.write("data.csv", &table("id;ward;a;b;remark", both));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("decimal commas (line 3) and decimal points (line 9)"),
-        "{}",
-        ran.stderr
+    sandbox.fails(
+        &["run", "job.toml", "--out", "x"],
+        3,
+        "decimal commas (line 3) and decimal points (line 9)",
     );
 
     let quoted = |i: usize| format!("{i},w{},{i},\"{i},5\",x", i % 2);
     sandbox.write("data.csv", &table("id,ward,a,b,remark", quoted));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("column \"b\" holds numbers with decimal commas"),
-        "{}",
-        ran.stderr
+    sandbox.fails(
+        &["run", "job.toml", "--out", "x"],
+        3,
+        "column \"b\" holds numbers with decimal commas",
     );
 }
 
@@ -105,9 +101,7 @@ fn numbers_at_the_ends_of_the_range_are_named_by_their_line() {
         for standardize in ["", "standardize = true\n"] {
             let job = JOB.replace("[model]", &format!("{standardize}[model]"));
             sandbox.write("job.toml", &job);
-            let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-            assert_eq!(ran.code, 3, "{}", ran.stderr);
-            assert!(ran.stderr.contains(why), "{}", ran.stderr);
+            sandbox.fails(&["run", "job.toml", "--out", "x"], 3, why);
         }
     }
 }
@@ -118,9 +112,8 @@ fn latin_1_asks_for_utf_8() {
     let text = table("id,ward,a,b,remark", plain).replace("w1", "M\u{fc}nchen");
     let latin: Vec<u8> = text.chars().map(|c| c as u8).collect();
     fs::write(sandbox.path("data.csv"), latin).unwrap();
-    let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("line 3 (row 2), column \"ward\""), "{}", ran.stderr);
+    let ran =
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "line 3 (row 2), column \"ward\"");
     assert!(ran.stderr.contains("hint: save the file as UTF-8"), "{}", ran.stderr);
 }
 
@@ -167,16 +160,20 @@ fn npy(shape: &str, values: &[f64]) -> Vec<u8> {
 fn arrays_need_two_dimensions_and_their_gaps_no_list_of_columns() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("flat.npy"), npy("(4,)", &[1.0, 2.0, 3.0, 4.0])).unwrap();
-    let ran = sandbox.run(&["data", "inspect", "flat.npy"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the array has 1 dimension\nhint: save it as rows by columns"));
+    sandbox.fails(
+        &["data", "inspect", "flat.npy"],
+        3,
+        "the array has 1 dimension\nhint: save it as rows by columns",
+    );
     fs::write(sandbox.path("gap.npy"), npy("(2, 2)", &[1.0, f64::NAN, 3.0, 4.0])).unwrap();
     let job = JOB.replace("\"csv\"", "\"npy\"").replace("data.csv", "gap.npy");
     let split = "split = { by = \"iid\", clients = 2 }\n";
     sandbox.write("job.toml", &job.replace("client = \"ward\"\n", split));
-    let ran = sandbox.run(&["run", "job.toml", "--out", "x"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("row 1, column \"c2\": the value is missing"), "{}", ran.stderr);
+    let ran = sandbox.fails(
+        &["run", "job.toml", "--out", "x"],
+        3,
+        "row 1, column \"c2\": the value is missing",
+    );
     assert!(!ran.stderr.contains("`columns`"), "{}", ran.stderr);
 }
 

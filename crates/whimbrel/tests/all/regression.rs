@@ -2,6 +2,7 @@
 
 use crate::support::{Sandbox, fixture, flat, number};
 use serde_json::{Map, Value};
+use whimbrel::parts::core::Key;
 use whimbrel_testkit::pairs;
 
 fn job(target: &str, model: &str, method: &str) -> String {
@@ -245,9 +246,7 @@ fn completed_data_sets_are_pooled() {
     sandbox.write("job.toml", &job("falls", "kind = \"glm\"\nfamily = \"poisson\"", ""));
     sandbox.write("glm.csv", &rows.lines().take(200).collect::<Vec<_>>().join("\n"));
     sandbox.run_job("other");
-    let refused = sandbox.run(&["pool", "first", "other"]);
-    assert_eq!(refused.code, 2);
-    assert!(refused.stderr.contains("other fits another model"), "{}", refused.stderr);
+    sandbox.fails(&["pool", "first", "other"], 2, "other fits another model");
 }
 
 #[test]
@@ -376,4 +375,94 @@ fn offsets_and_columns_may_lie_far_from_zero() {
     let [far, far_errors] = fit(&text, &moved(1, 1e6));
     close(&far, &near, "cox");
     close(&far_errors, &near_errors, "cox");
+}
+
+/// Rows with a column for each fault: values per site, times in reverse, no events, a separated reference
+/// level, an exact target, classes 1 and 2.
+fn odd_rows() -> String {
+    let mut stream = Key::root(31).stream();
+    let mut rows =
+        String::from("site,x,g,size,time,dead,late,never,sick,falls,ref,line,kind,cost,w\n");
+    for i in 0..120 {
+        let (x, g) = (stream.normal(), ["u", "v", "w"][stream.below(3) as usize]);
+        let time = if i == 0 { 0.0 } else { (100.0 * stream.uniform()).round() / 4.0 };
+        let [sick, dead] = [0.3, 0.7].map(|p| u32::from(stream.uniform() < p));
+        let (falls, cost) = (stream.poisson(2.0), (0.2 * stream.normal()).exp());
+        let is_ref = if g == "u" { 1 } else { stream.below(2) };
+        rows += &format!(
+            "s{},{x:.3},{g},{},{time},{dead},{},0,{sick},{falls},{is_ref},{},{},{cost:.3},{:.2}\n",
+            i % 4,
+            [0.1, 0.7, 1.3, 2.9][i % 4],
+            -time,
+            1.0 + 2.0 * format!("{x:.3}").parse::<f64>().unwrap(),
+            1 + i % 2,
+            0.5 + stream.uniform(),
+        );
+    }
+    rows
+}
+
+/// Fits without a maximum, without residuals or without a meaning, and jobs that end early, say so.
+#[test]
+fn odd_data_get_a_verdict() {
+    let glm = |family: &str| format!("kind = \"glm\"\nfamily = \"{family}\"");
+    let cox = |event: &str| format!("kind = \"cox\"\nevent = \"{event}\"");
+    let sandbox = Sandbox::with_job("");
+    sandbox.write("glm.csv", &odd_rows());
+    let each = "\"size\" does not vary within clients";
+    for (target, columns, model, method, code, said) in [
+        ("sick", "x,size", glm("binomial") + "\nby_client = \"intercept\"", "", 3, each),
+        ("falls", "x,size", glm("poisson") + "\nby_client = \"intercept\"", "", 3, each),
+        ("line", "x,size", glm("gaussian") + "\nby_client = \"intercept\"", "", 3, each),
+        ("time", "x,late", cox("dead"), "", 1, "the estimate of late is infinite"),
+        ("time", "x", cox("never"), "", 3, "there are no events"),
+        ("time", "x", cox("dead"), "", 0, "converged: next step "),
+        (
+            "ref",
+            "x,g",
+            glm("binomial"),
+            "",
+            1,
+            "the estimate of g[u] (the reference level) is infinite",
+        ),
+        ("line", "x", glm("gaussian"), "", 0, "the fit is exact, with 120 rows and 2 coefficients"),
+        (
+            "sick",
+            "x",
+            glm("binomial"),
+            "rounds = 2",
+            0,
+            "stopped after 2 rounds, not converged: next step ",
+        ),
+        (
+            "kind",
+            "x",
+            glm("binomial"),
+            "",
+            3,
+            "glm.csv: line 3 (row 2): 2 in column \"kind\" is not from 0 to 1\n\
+             hint: if its numbers stand for two classes, write \"kind\" = { type = \"category\" }",
+        ),
+        ("cost", "x", glm("gamma") + "\nweights = \"w\"", "", 0, "no log-likelihood"),
+        ("line", "g,size", glm("gaussian"), "errors = \"clustered\"", 0, "4 clients and 4 coef"),
+    ] {
+        let names: Vec<String> = columns.split(',').map(|name| format!("\"{name}\"")).collect();
+        let text = job(target, &model, method);
+        let text = text.replace("\"age\", \"bmi\", \"arm\"", &names.join(", "));
+        sandbox.write("job.toml", &text);
+        let ran = sandbox.run(&["run", "job.toml", "--out", "out", "--force"]);
+        assert!(ran.code == code && ran.stderr.contains(said), "{target} {model}: {}", ran.stderr);
+        assert!(!ran.stdout.contains("log-likelihood NaN"), "{}", ran.stdout);
+        if ran.code != 0 {
+            continue;
+        }
+        let summary = sandbox.object("out/summary.json");
+        let detail = format!("{} {}", summary["ending"], summary["ending_detail"]);
+        let kept = format!("{} {}", detail.replace('"', ""), summary["notes"]);
+        let said = said.strip_prefix("converged: ").unwrap_or(said);
+        assert!(kept.contains(said), "{said}: {kept}");
+        if said.contains("exact") {
+            assert!(column(&summary, "se").iter().all(|se| se.is_nan()), "{summary:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `whimbrel relay` as a process: kills, consent, and invitations for the wrong command.
 
 use crate::federation::{
-    Process, all_end, fails, free_address, invitations, join, same_model, serve, wait, wards,
+    Process, all_end, free_address, invitations, join, same_model, serve, wait, wards,
 };
 use crate::support::Sandbox;
 
@@ -17,7 +17,7 @@ fn a_relay_killed_and_restarted_ends_in_the_bits_of_the_simulation() {
     let mut invitations = invitations(&sandbox);
     let address = free_address();
     let own = invite(&sandbox, &["site", "--relay", &address]);
-    fails(&sandbox, &["invite", "served", "east", "--via", "site"], 2, "has not joined yet");
+    sandbox.fails(&["invite", "served", "east", "--via", "site"], 2, "has not joined yet");
     let relay = || {
         let args = ["relay", &own, "--listen", &address, "--out", "site", "--give-up", "120"];
         Process::start(&sandbox, "site", &args)
@@ -55,7 +55,7 @@ fn a_relay_killed_and_restarted_ends_in_the_bits_of_the_simulation() {
     let (east, given) = (&invitations[0].1, "the coordinator keeps the");
     let declined =
         ["join", east, "--data", "east.csv", "--out", "client-east", "--min-group", "1", "--renew"];
-    fails(&sandbox, &declined, 5, given);
+    sandbox.fails(&declined, 5, given);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn invitations_of_relays_and_clients_are_not_exchanged() {
     let (_, of_client) = invitations(&sandbox).swap_remove(0);
     let of_relay = invite(&sandbox, &["site", "--relay", "127.0.0.1:1"]);
     let enter = ["join", &of_relay, "--data", "east.csv", "--out", "x", "--yes"];
-    fails(&sandbox, &enter, 4, "an invitation of a relay is for `whimbrel relay`");
+    sandbox.fails(&enter, 4, "an invitation of a relay is for `whimbrel relay`");
     let carry = ["relay", &of_client, "--listen", "127.0.0.1:0", "--out", "y"];
-    fails(&sandbox, &carry, 4, "that of a client for `whimbrel join`");
+    sandbox.fails(&carry, 4, "that of a client for `whimbrel join`");
     let wrong = [
         (&["site", "--relay", "nowhere"][..], "`nowhere` is not an address"),
         (&["site", "--relay", "http://h:1"], "`http://h:1` is not an address"),
@@ -75,6 +75,6 @@ fn invitations_of_relays_and_clients_are_not_exchanged() {
         (&["late", "--via", "nobody"], "there is no relay `nobody` in this run"),
     ];
     for (args, why) in wrong {
-        fails(&sandbox, &[&["invite", "served"], args].concat(), 2, why);
+        sandbox.fails(&[&["invite", "served"], args].concat(), 2, why);
     }
 }

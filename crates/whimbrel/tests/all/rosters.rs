@@ -1,7 +1,7 @@
 //! Rosters of masked jobs through the command line: shown to everyone, compared, and refused.
 
 use crate::federation::{
-    NAMES, Process, all_end, fails, invitations, join_with, masked_wards, same_model, serve,
+    NAMES, Process, all_end, invitations, join_all, join_with, masked_wards, same_model, serve,
     served, wait, wards,
 };
 use crate::support::{Sandbox, one_line};
@@ -56,7 +56,7 @@ fn a_roster_is_shown_by_all_and_compared() {
     }
     // A lost identity is not replaced by another one.
     std::fs::remove_file(sandbox.path("client-north/mask-identity")).unwrap();
-    fails(&sandbox, &["identity", "client-north"], 1, "mask-identity: it is missing");
+    sandbox.fails(&["identity", "client-north"], 1, "mask-identity: it is missing");
 }
 
 /// A client whose user knows fewer or other identities sends nothing under the coordinator's roster,
@@ -91,11 +91,30 @@ fn another_roster_is_refused_until_it_is_accepted() {
     let args = ["join", &north.1, "--data", "north.csv", "--out", "client-north", "--yes"];
     let args = [&args[..], &["--min-group", "1", "--give-up", "120"]].concat();
     let why = format!("and {zeros} was accepted: nothing was sent under it");
-    fails(&sandbox, &[&args[..], &["--roster", &zeros]].concat(), 4, &why);
-    fails(&sandbox, &args, 4, &why);
+    sandbox.fails(&[&args[..], &["--roster", &zeros]].concat(), 4, &why);
+    sandbox.fails(&args, 4, &why);
     clients.extend([joins(&sandbox, north, "@all"), last]);
     all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);
+}
+
+/// A client that is invited after the first stage has begun is refused with the reason, and the others
+/// end in the simulation's bits.
+#[test]
+fn nobody_joins_a_masked_job_that_has_begun() {
+    let sandbox = masked_wards(8, true);
+    let coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let status = || std::fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+    wait("enrolment", || status().contains("enrolment: waiting for"));
+    let late = sandbox.ok(&["invite", "served", "south"]).stdout.trim().to_owned();
+    sandbox.write("south.csv", &sandbox.read("north.csv"));
+    let why = "nobody joins a masked job after its first stage has begun";
+    let enter = ["join", &late, "--data", "south.csv", "--out", "client-south", "--yes"];
+    sandbox.fails(&[&enter[..], &["--min-group", "1"]].concat(), 4, why);
+    all_end(&sandbox, coordinator, &invitations, join_all(&sandbox, &invitations));
+    same_model(&sandbox);
+    assert!(sandbox.read("serve.log").contains(&format!("`south` cannot join: {why}")));
 }
 
 /// Rounds that may leave clients out need an explicit word, and a roster needs masks.
@@ -108,16 +127,16 @@ fn masked_rounds_without_some_clients_need_a_word() {
     let (_coordinator, name, invitation) = served(&sandbox);
     let data = format!("{name}.csv");
     let enter = ["join", &invitation, "--data", &data, "--out", "x"];
-    fails(&sandbox, &enter, 2, "rounds close 600 s after they began: a client that returns");
+    sandbox.fails(&enter, 2, "rounds close 600 s after they began: a client that returns");
     let allowed = sandbox.run(&[&enter[..], &["--partial-rounds"]].concat());
     assert!(
         allowed.code == 5 && one_line(&allowed.stderr).contains("can be read off the masked sum")
     );
-    fails(&sandbox, &[&enter[..], &["--roster", "12-34"]].concat(), 2, "is not a fingerprint");
+    sandbox.fails(&[&enter[..], &["--roster", "12-34"]].concat(), 2, "is not a fingerprint");
 
     let plain = wards(3, "");
     let (_coordinator, name, invitation) = served(&plain);
     let data = format!("{name}.csv");
     let enter = ["join", &invitation, "--data", &data, "--out", "x", "--roster", "@x"];
-    fails(&plain, &enter, 2, "--roster has no meaning: the job has no masks");
+    plain.fails(&enter, 2, "--roster has no meaning: the job has no masks");
 }

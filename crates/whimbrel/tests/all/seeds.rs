@@ -106,9 +106,7 @@ fn force_replaces_all_seeds() {
     sandbox.run_job("out");
     let bytes = all_bytes(&sandbox, "out");
     sandbox.write("out/seed-3/mine.txt", "kept");
-    let again = sandbox.run(&["run", "job.toml", "--out", "out"]);
-    assert_eq!(again.code, 2, "{}", again.stderr);
-    assert!(again.stderr.contains("replace the run (--force)"), "{}", again.stderr);
+    sandbox.fails(&["run", "job.toml", "--out", "out"], 2, "replace the run (--force)");
     sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
     assert_eq!(bytes, all_bytes(&sandbox, "out"));
     // A job without seeds leaves nothing of theirs, and nothing but theirs goes.
@@ -124,9 +122,7 @@ fn force_replaces_all_seeds() {
 fn a_job_that_is_over_is_not_resumed() {
     let sandbox = sandbox(&with_seeds(JOB));
     sandbox.run_job("out");
-    let resumed = sandbox.run(&["run", "job.toml", "--out", "out", "--resume"]);
-    assert_eq!(resumed.code, 2);
-    assert!(resumed.stderr.contains("the run in out has ended"), "{}", resumed.stderr);
+    sandbox.fails(&["run", "job.toml", "--out", "out", "--resume"], 2, "the run in out has ended");
 }
 
 /// A process that was killed in a later seed goes on there, and ends in the same bits.

@@ -1,6 +1,5 @@
 //! The same rows as CSV, Parquet and in databases (`tests/peers/sources.py` wrote them).
 
-use crate::federation::fails;
 use crate::support::Sandbox;
 use std::path::Path;
 
@@ -46,26 +45,36 @@ fn programs_without_the_features_say_how_to_get_them() {
         "source = \"sql\"\nurl = \"sqlite:rows.db\"\nquery = \"rows.sql\"",
     ] {
         sandbox.write("job.toml", &job(data));
-        fails(&sandbox, &["run", "job.toml", "--out", "r"], 2, "--features full");
+        sandbox.fails(&["run", "job.toml", "--out", "r"], 2, "--features full");
     }
-    fails(&sandbox, &["data", "inspect", "rows"], 2, "--features full");
+    sandbox.fails(&["data", "inspect", "rows"], 2, "--features full");
 }
 
 #[test]
 fn passwords_in_a_job_are_refused_and_not_shown() {
     let sandbox = sandbox();
-    let url = "url = \"postgres://ada:s3cret@db/wards\"\nquery = \"rows.sql\"";
-    sandbox.write("job.toml", &job(&format!("source = \"sql\"\n{url}")));
-    let ran = sandbox.run(&["check", "job.toml"]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("`url` has a password"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+    let url = "url = \"postgres://ada:s3cret@db/wards\"";
+    let sql = format!("source = \"sql\"\n{url}\nquery = \"rows.sql\"");
+    let inline = job(&sql).replace("[data]\n", "data = { ").replace("\ntarget = \"y\"", " }");
+    let (at, end) = (inline.find("data").unwrap(), inline.find("\n\n[model]").unwrap());
+    let inline = inline[..at].to_owned() + &inline[at..end].replace('\n', ", ") + &inline[end..];
+    for (job, why) in [
+        (job(&sql), "`url` has a password"),
+        (inline, "`url` has a password"),
+        (job(&sql.replace("wards\"", "wards")), "not valid TOML"),
+        (job(&sql.replace("://", ":/")), "`url` is not the URL of a database"),
+        (job(&format!("{CSV}\n{url}")), "only databases are queried"),
+    ] {
+        sandbox.write("job.toml", &job);
+        let ran = sandbox.fails(&["check", "job.toml"], 2, why);
+        assert!(!ran.stderr.contains("s3cret") && !ran.stdout.contains("s3cret"), "{}", ran.stderr);
+    }
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"rows.csv\"\nquery = \"rows.sql\""));
-    fails(&sandbox, &["check", "job.toml"], 2, "`url` is not the URL of a database");
+    sandbox.fails(&["check", "job.toml"], 2, "`url` is not the URL of a database");
     sandbox.write("job.toml", &job("source = \"sql\"\nurl = \"sqlite:rows.db\""));
-    fails(&sandbox, &["check", "job.toml"], 2, "query");
+    sandbox.fails(&["check", "job.toml"], 2, "query");
     sandbox.write("job.toml", &job(&format!("{CSV}\nurl = \"sqlite:rows.db\"")));
-    fails(&sandbox, &["check", "job.toml"], 2, "only databases are queried");
+    sandbox.fails(&["check", "job.toml"], 2, "only databases are queried");
 }
 
 #[cfg(all(feature = "parquet", feature = "sql"))]
@@ -100,9 +109,9 @@ mod built_in {
         // Files of one kind are not read as another.
         sandbox
             .write("job.toml", &job("source = \"csv\"\npath = \"rows/ward=west/part-0.parquet\""));
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "source = \"parquet\"");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "source = \"parquet\"");
         sandbox.write("job.toml", &job("source = \"parquet\"\npath = \"rows.csv\""));
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "neither a Parquet nor an Arrow");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "neither a Parquet nor an Arrow");
         let west = "rows/ward=west/part-0.parquet";
         let predicted = |data: &str, out: &str| {
             sandbox.ok(&["predict", "csv", "--data", data, "--out", out]);
@@ -135,14 +144,13 @@ mod built_in {
         }
         sandbox.write("rows.sql", "SELECT note AS a, b, y, ward FROM patients\n");
         sandbox.write("job.toml", &job(SQLITE));
-        fails(
-            &sandbox,
+        sandbox.fails(
             &["run", "job.toml", "--out", "x"],
             3,
             "row 1, column \"a\": \"note 0\" is not a number",
         );
         sandbox.write("rows.sql", "SELECT a, b, y, ward FROM patients WHERE a > 9\n");
-        fails(&sandbox, &["run", "job.toml", "--out", "x"], 3, "there are no rows");
+        sandbox.fails(&["run", "job.toml", "--out", "x"], 3, "there are no rows");
     }
 
     /// Serves the job over CSV to clients with these arguments of `--data`, and compares the models of
@@ -178,11 +186,16 @@ mod built_in {
         sandbox.write(&format!("{ward}.csv"), &own);
     }
 
-    /// One client has Parquet files, one SQLite and one CSV: the model of the simulation.
+    /// One client has Parquet files, one SQLite and one CSV: the model of the simulation. The target is a
+    /// boolean, which each file spells in its own way.
     #[test]
     fn clients_join_with_any_source() {
         let sandbox = sandbox();
         ward_csv(&sandbox, "east");
+        for (file, no, yes) in [("east.csv", "no", "YES"), ("rows.csv", "False", "True")] {
+            let text = sandbox.read(file).replace(",0,", &format!(",{no},"));
+            sandbox.write(file, &text.replace(",1,", &format!(",{yes},")));
+        }
         sandbox
             .write("west.sql", "SELECT b, a, y FROM patients WHERE ward = 'west' ORDER BY rowid");
         joined(&sandbox, |name| match name {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,9 +51,14 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("WHIMBREL_CACHE", self.folder.path().join(".cache"));
-        for name in
-            ["WHIMBREL_ISA", "RAYON_NUM_THREADS", "COLUMNS", "RUST_BACKTRACE", "HTTPS_PROXY"]
-        {
+        for name in [
+            "WHIMBREL_ISA",
+            "RAYON_NUM_THREADS",
+            "COLUMNS",
+            "RUST_BACKTRACE",
+            "HTTPS_PROXY",
+            "WHIMBREL_DATA",
+        ] {
             command.env_remove(name);
         }
         command
@@ -72,6 +78,15 @@ impl Sandbox {
     pub fn ok<S: AsRef<OsStr>>(&self, args: &[S]) -> Ran {
         let ran = self.run(args);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran
+    }
+
+    /// Runs the program, which must fail with this code and message.
+    #[track_caller]
+    pub fn fails<S: AsRef<OsStr> + Debug>(&self, args: &[S], code: i32, why: &str) -> Ran {
+        let ran = self.run(args);
+        let said = ran.stderr.contains(why);
+        assert!(ran.code == code && said, "{args:?}: {}: {}", ran.code, ran.stderr);
         ran
     }
 

@@ -1,8 +1,8 @@
 //! Guarantees to operators and data-protection officers, through the command line.
 
 use crate::federation::{
-    NAMES, Process, all_end, counts, fails, finish, free_address, invitations, join_all,
-    same_model, serve, serve_to_end, served, wait, wards,
+    NAMES, Process, all_end, counts, finish, free_address, invitations, join_all, same_model,
+    serve, serve_to_end, served, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::{Ran, Sandbox, one_line};
@@ -36,7 +36,7 @@ fn told(sandbox: &Sandbox, args: &[&str], line: &str) -> Ran {
 }
 
 fn refused(sandbox: &Sandbox, args: &[&str], why: &str) {
-    fails(sandbox, args, 2, why);
+    sandbox.fails(args, 2, why);
 }
 
 /// Runs `join`, declines, and asserts that the consent screen contains this text.
@@ -111,7 +111,7 @@ fn an_unusable_certificate_is_refused_before_anything_is_written() {
     );
     sandbox.write("ca.pem", "no certificate\n");
     for more in [&["--client-ca", "ca.pem"][..], &["--next-cert", "ca.pem"]] {
-        fails(&sandbox, &with(&SERVE, more), 1, "ca.pem: this file contains no certificate");
+        sandbox.fails(&with(&SERVE, more), 1, "ca.pem: this file contains no certificate");
     }
     assert!(!sandbox.path("served").exists());
 }
@@ -176,8 +176,11 @@ fn a_user_who_declines_learns_what_the_coordinator_knows() {
     let enter = ["join", "@invitation", "--data", "east.csv", "--out", "x"];
     let ran = told(&sandbox, &enter, "n\n");
     assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the coordinator knows that this client enrolled"));
+    assert!(ran.stderr.contains("declined: no rows, and nothing computed from them, were sent"));
     assert!(!ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    // The coordinator knows, and nobody is revoked.
+    assert!(sandbox.read("served/audit.jsonl").contains("\"declined\""));
+    assert!(!sandbox.read("served/members.jsonl").contains("\"revoked\""));
     // Enrolled, without a summary.
     let members = sandbox.read("served/members.jsonl");
     assert!(members.contains("\"enrolled\"") && members.contains(&name), "{members}");
@@ -207,7 +210,7 @@ fn an_invitation_is_read_from_standard_input_and_expires() {
     let made = now();
     wait("next second", || now() > made + 1);
     let late = ["join", other.trim(), "--data", "north.csv", "--out", "y", "--yes"];
-    fails(&sandbox, &late, 4, "this invitation has expired");
+    sandbox.fails(&late, 4, "this invitation has expired");
 }
 
 /// The log of a service contains no secrets.
@@ -322,7 +325,7 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     let rows: Vec<String> = sandbox.read("east.csv").lines().map(str::to_owned).collect();
     sandbox.write("few.csv", &(rows[..20].join("\n") + "\n"));
     let few = ["join", &invitation, "--data", "few.csv", "--out", "x"];
-    fails(&sandbox, &few, 3, "there are 19 training rows");
+    sandbox.fails(&few, 3, "there are 19 training rows");
     let few = with(&few, &["--min-rows", "5"]);
     declines(&sandbox, &few, "clusters of at least 5 rows");
     let larger = with(&few, &["--min-group", "9"]);
@@ -367,8 +370,8 @@ fn columns_with_few_observed_values_are_refused_before_anything_leaves() {
         (40, 4, "column \"falls\" has 4 observed values in the training rows"),
     ] {
         write_clinic(&sandbox, pressures, counts);
-        fails(&sandbox, &enter, 3, why);
-        fails(&sandbox, &enter, 3, "--min-group 1");
+        sandbox.fails(&enter, 3, why);
+        sandbox.fails(&enter, 3, "--min-group 1");
         assert!(!sandbox.path("x/consent").exists(), "consent without a question");
     }
     let ledger = sandbox.ok(&["ledger", "x"]).stdout;
@@ -424,13 +427,13 @@ fn minibatches_below_the_smallest_group_are_refused() {
         other[8] = 9;
         fs::write(&path, other).unwrap();
         let why = format!("{file}: it has version 9");
-        fails(&sandbox, &with(&enter, &["--min-group", "1"]), 1, &why);
+        sandbox.fails(&with(&enter, &["--min-group", "1"]), 1, &why);
         fs::write(&path, whole).unwrap();
     }
     drop(coordinator);
     let status = sandbox.read("served/status.json");
     sandbox.write("served/status.json", &status.replacen("\"version\":1", "\"version\":9", 1));
-    fails(&sandbox, &["status", "served"], 1, "it has version 9");
+    sandbox.fails(&["status", "served"], 1, "it has version 9");
 }
 
 /// Unauthenticated connections evict each other, never clients of the same host.

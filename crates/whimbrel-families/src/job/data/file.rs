@@ -1,8 +1,8 @@
 //! `[data]` with rows from csv, parquet, npy and libsvm files, and of databases.
 
+use super::SourceKind;
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
-use super::{SOURCE, SourceKind};
 use std::path::PathBuf;
 use whimbrel_data::{Database, Input, Query, Spelling};
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
@@ -288,9 +288,8 @@ fn read_query(reader: &Reader<'_>) -> Read<Input> {
             "`url` is not the URL of a database",
             "write \"postgres://user@host/database\" or \"sqlite:FILE\"",
         )),
-        // The line of `url` is not shown: it has the password.
         Err(_) => Err(reader.fault(
-            &SOURCE,
+            &URL,
             "`url` has a password, which everyone who reads the job would see",
             "take it out, and set PGPASSWORD or name a password file in PGPASSFILE",
         )),

@@ -13,7 +13,7 @@ const SUM_TOLERANCE: f64 = 1e-6;
 
 /// A federation drawn from a Gaussian mixture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mixture {
+pub struct MixtureSource {
     pub spec: MixtureSpec,
     /// Whether clients draw fresh rows for every minibatch.
     pub stream: bool,
@@ -37,11 +37,11 @@ define_keys! {
 }
 
 /// The mixture, and whether it is streamed.
-pub(crate) const DRAWN: Table<Mixture> = Table {
+pub(crate) const DRAWN: Table<MixtureSource> = Table {
     section: Section::of(keys! { SPEC.section.keys, &[&STREAM] }),
     read: |reader| {
         let (spec, stream) = (SPEC.read(reader), reader.read_as(&STREAM, &BOOLEAN));
-        Ok(Mixture { spec: spec?, stream: stream? })
+        Ok(MixtureSource { spec: spec?, stream: stream? })
     },
     write: |mixture, out| {
         if mixture.spec.heterogeneity != Heterogeneity::Identical {

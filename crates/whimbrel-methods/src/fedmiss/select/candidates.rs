@@ -94,7 +94,6 @@ impl Wire for Candidate {
 /// Validation scores: sums over cells that the fits had not seen.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scores {
-    /// The number of candidates.
     count: usize,
     /// The number of cells, the sums of each candidate's deviances, and the sums of products of two
     /// candidates' deviances (lower triangle).

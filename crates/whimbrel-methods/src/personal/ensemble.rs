@@ -6,15 +6,15 @@ use whimbrel_nn::{Batch, Learner, Room};
 
 /// Models with weights that sum to one; often a single model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mixture {
+pub struct Ensemble {
     /// `pi`.
     pub weights: Vec<f64>,
     pub models: Vec<Vec<f32>>,
 }
 
-wire!(Mixture { weights, models });
+wire!(Ensemble { weights, models });
 
-impl Mixture {
+impl Ensemble {
     pub fn single(model: Vec<f32>) -> Self {
         Self { weights: vec![1.0], models: vec![model] }
     }
